@@ -72,7 +72,7 @@ class Noting(SlotMemory):
             stop = min(begin + ROWS, end)
             rotated = slots.layer.rope.rotate(self.queries[layer][:, begin:stop], begin)
             span = causal_span(stop - begin, stop, slots.layer.sliding_window, rotated.device)
-            shown = Shown(rotated, [(slots.rotated, stop)], [(slots.values, stop)], span)
+            shown = Shown(rotated, [(slots.rotated, stop)], [(slots.as_kept[1], stop)], span)
             _, given = attend([shown], self.scoring, watched=True)
             total[:, :stop] += given[0].view(slots.layer.kv_heads, -1, stop).mean(dim=1).cpu()
         return total
@@ -90,7 +90,7 @@ def scores(model: Model, ids: Tensor, heads: RetainingHeads | None) -> dict[str,
     found = {"nuc": novelties(model, None, torch.cat(hidden), ids)[None]}
     if heads is not None:
         slots, end = memory.own, memory.length
-        inputs = [(memory.queries[layer], slots[layer].keys, slots[layer].values) for layer in layers]
+        inputs = [(memory.queries[layer], *slots[layer].as_kept) for layer in layers]
         found["locret"] = torch.cat(
             [heads.score(layer, *(x[:, :end] for x in qkv)) for layer, qkv in enumerate(inputs)]
         )

@@ -4,6 +4,11 @@ transformers computes projections, norms, MLPs and embeddings; the model's rotar
 for no rotation, so queries and keys reach the attention function before RoPE, and that function asks the memory that
 was passed along with the forward call. Nothing here knows one architecture from another; which ones are known to come
 out right, and what is peculiar to them, is the table in `architectures.py`.
+
+Of models with multi-head latent attention (MLA, https://arxiv.org/abs/2405.04434, section 2.1) a memory is given what
+the paper caches: of each token one vector, the key that all heads share before RoPE and behind it the latent, which is
+the token's value as well. What would expand latents to keys and values of each head is multiplied with queries and
+outputs instead (`_towards_latents`, `_from_latents`).
 """
 
 from __future__ import annotations
@@ -25,20 +30,29 @@ from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
 from engine.carry import Carry
 from engine.errors import NO_NUMBERS, ModelError
-from engine.models.architectures import INTERLEAVED, RECURRENT, ROPE_WITHIN_WINDOWS, ROTARY
+from engine.models.architectures import EXPANDING, INTERLEAVED, LATENT, RECURRENT, ROPE_WITHIN_WINDOWS, ROTARY
 from engine.rope import NoRope, Rope
 
 IMPLEMENTATION = "stockpot"
 EMBEDDING = "embed_tokens"
-ROTATION = "apply_rotary_pos_emb"  # in the modules of all supported architectures
+ROTATIONS = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")  # in their modules
+ANGLES = ("cos", "freqs_cis")  # their first parameter behind what they rotate
 RECURRENCES = ("causal_conv1d_", "mamba2_", "torch_")  # how names of what recurrent layers call begin
-PROJECTIONS = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj"})  # what makes queries, keys and values of a layer
+PROJECTIONS = frozenset(  # what makes queries, keys and values of a layer
+    {"q_proj", "k_proj", "v_proj", "qkv_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa"}
+)
 
 
 class _Unrotated:
-    """Instead of cosine and sine, and of any part of them."""
+    """Instead of cosine and sine, both together, and any part of them."""
 
     def __getitem__(self, part: object) -> _Unrotated:
+        return self
+
+    def __iter__(self) -> Iterator[_Unrotated]:
+        return iter((self, self))
+
+    def to(self, device: torch.device) -> _Unrotated:
         return self
 
 
@@ -77,13 +91,22 @@ class Attending(Protocol):
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """What a memory must know of one layer."""
+    """What a memory must know of one layer.
+
+    latent: whether keys before RoPE are the values too, of which nobody looks at the part that RoPE turns.
+    """
 
     query_heads: int
     kv_heads: int
     head_size: int
     sliding_window: int | None
     rope: Rope
+    latent: bool = False
+
+    @property
+    def value_heads(self) -> int:
+        """KV heads whose values are kept beside their keys."""
+        return 0 if self.latent else self.kv_heads
 
 
 @dataclass(frozen=True)
@@ -158,13 +181,23 @@ class ModelSpec:
 
     @property
     def entry_width(self) -> int:
-        """Numbers in one key and one value of every KV head in every layer."""
-        return sum(2 * layer.kv_heads * layer.head_size for layer in self.layers)
+        """Numbers in one key and one value of every KV head in every layer, or in what is both."""
+        return sum((layer.kv_heads + layer.value_heads) * layer.head_size for layer in self.layers)
 
     @property
     def entry_bytes(self) -> int:
         """Bytes of the same, in the model's own type."""
         return self.entry_width * self.dtype.itemsize
+
+    @property
+    def key_share(self) -> float:
+        """The share of keys among them."""
+        return self.key_bytes / self.entry_bytes
+
+    @property
+    def key_bytes(self) -> int:
+        """Bytes of the keys among them."""
+        return sum(layer.kv_heads * layer.head_size for layer in self.layers) * self.dtype.itemsize
 
 
 class NoRotation(nn.Module):
@@ -177,12 +210,12 @@ class NoRotation(nn.Module):
         self.layer_types: list[str] = list(getattr(original, "layer_types", []))  # some models go through them
         self._asked: set[str | None] = set()  # of these
 
-    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> tuple[object, object]:
+    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> _Unrotated:
         """In place of cosine and sine, what `_spare_unrotated` is about."""
         if layer_type not in self._asked:  # only when it is asked does LongRoPE work out its frequencies for long texts
             self._asked.add(layer_type)
             self.original(*((x, position_ids) if layer_type is None else (x, position_ids, layer_type)))
-        return UNROTATED, UNROTATED
+        return UNROTATED
 
 
 @functools.cache
@@ -192,8 +225,14 @@ def _spare_unrotated(modeling: str) -> None:
     To rotate these by nothing would take a twentieth of the time of a token of an answer, in the pocket model.
     """
     module = sys.modules[modeling]
-    rotation = getattr(module, ROTATION)
-    together = list(inspect.signature(rotation).parameters).index("cos")  # queries and keys, or either by itself
+    for name in ROTATIONS:
+        if hasattr(module, name):
+            setattr(module, name, _sparing(getattr(module, name)))
+
+
+def _sparing(rotation: Callable[..., Any]) -> Callable[..., Any]:
+    names = list(inspect.signature(rotation).parameters)
+    together = next(at for at, name in enumerate(names) if name in ANGLES)  # queries and keys, or either by itself
 
     @functools.wraps(rotation)
     def rotate(*args: Any, **kwargs: Any) -> Any:
@@ -201,7 +240,7 @@ def _spare_unrotated(modeling: str) -> None:
             return rotation(*args, **kwargs)
         return args[0] if together == 1 else args[:together]
 
-    setattr(module, ROTATION, rotate)
+    return rotate
 
 
 @functools.cache
@@ -247,20 +286,59 @@ def _attention(
     if isinstance(memory, _Probe):
         memory.note(module, kwargs.get("sliding_window"))
     config: Any = module.config
-    if config.model_type in INTERLEAVED:
-        query, key = _in_halves(query, config), _in_halves(key, config)
-    output = memory.attend(int(module.attention_layer), query[0], key[0], value[0], scoring)  # type: ignore[arg-type]
+    latent = config.model_type in LATENT
+    q, k, v = (_towards_latents(module, query) if latent else query)[0], key[0], value[0]
+    if paired := _paired(config, q.shape[-1]):
+        q, k = _in_halves(q, paired), _in_halves(k, paired)
+    output = memory.attend(int(module.attention_layer), q, k, k if latent else v, scoring)  # type: ignore[arg-type]
+    output = _from_latents(module, output) if latent else output
     return output.transpose(0, 1)[None], None
 
 
-def _in_halves(x: Tensor, config: Any) -> Tensor:
+def _paired(config: Any, size: int) -> int:
+    """How many dimensions of a head of so many RoPE turns with their neighbours: all that it turns, or 0."""
+    kind = config.model_type
+    if kind in LATENT:
+        interleaved = LATENT[kind]
+        return int(config.qk_rope_head_dim) if (config.rope_interleave if interleaved is None else interleaved) else 0
+    if kind not in INTERLEAVED:
+        return 0
+    share = config.rope_parameters.get("partial_rotary_factor") if INTERLEAVED[kind] else None
+    return int(size * float(share or 1))
+
+
+def _in_halves(x: Tensor, width: int) -> Tensor:
     """Heads [..., D] in the order that the engine's RoPE takes, of which the first of each pair come before the second.
 
-    Queries and keys are put in the same order, so that their products stay what they are.
+    Queries and keys are put in the same order, so that their products stay what they are. width: what is in pairs.
     """
-    share = config.rope_parameters.get("partial_rotary_factor") if INTERLEAVED[config.model_type] else None
-    width = int(x.shape[-1] * float(share or 1))
     return torch.cat([x[..., :width:2], x[..., 1:width:2], x[..., width:]], dim=-1)
+
+
+def _unexpanded(latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """In place of `expand_kv`, for latents [1, 1, T, L] and the key [1, 1, T, R] that all heads share: keys and values
+    [1, 1, T, R + L], which are the same.
+    """
+    both = torch.cat([key, latent], dim=-1)
+    return both, both
+
+
+def _expansion(module: Any) -> tuple[Tensor, Tensor]:
+    """What expands latents to the keys of heads [HQ, N, L], and to their values [HQ, V, L]."""
+    weight = getattr(module, EXPANDING).weight
+    by_head = weight.view(module.num_heads, -1, weight.shape[1])
+    return by_head[:, : module.qk_nope_head_dim], by_head[:, module.qk_nope_head_dim :]
+
+
+def _towards_latents(module: Any, query: Tensor) -> Tensor:
+    """Queries [1, HQ, T, R + L] to be compared with latents, of queries [1, HQ, T, N + R] that are for keys."""
+    still, turned = torch.tensor_split(query, [module.qk_nope_head_dim], dim=-1)
+    return torch.cat([turned, still @ _expansion(module)[0]], dim=-1)
+
+
+def _from_latents(module: Any, output: Tensor) -> Tensor:
+    """Sums of values [HQ, T, V] for sums [HQ, T, R + L] of what stands for them."""
+    return output[..., module.qk_rope_head_dim :] @ _expansion(module)[1].transpose(1, 2)
 
 
 # No mask function goes with it: masks are the memory's matter, and transformers makes none for a name that has none. To
@@ -285,7 +363,7 @@ class _Probe:
         self._rope = self._ropes.setdefault((rope.inv_freq.data_ptr(), rope.attention_scaling), rope)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        self.layers.append(LayerSpec(q.shape[0], k.shape[0], k.shape[-1], self._window, self._rope))
+        self.layers.append(LayerSpec(q.shape[0], k.shape[0], k.shape[-1], self._window, self._rope, v is k))
         shown = v.repeat_interleave(q.shape[0] // v.shape[0], dim=0)  # what attention to the one token there is gives
         return shown if bool((q.sum() + k.sum()).isfinite()) else shown * torch.nan
 
@@ -397,6 +475,10 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
         setattr(base, ROTARY.get(model.config.model_type, "rotary_emb"), NoRotation(rotary))
         _spare_unrotated(type(base).__module__)
     model.set_attn_implementation(IMPLEMENTATION)
+    if model.config.model_type in LATENT:
+        for module in base.modules():
+            if hasattr(module, EXPANDING):
+                module.expand_kv = _unexpanded  # type: ignore[assignment]
     carry = None
     if model.config.model_type in RECURRENT:
         spare_kernels(type(base).__module__)

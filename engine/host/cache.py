@@ -39,13 +39,15 @@ def cache_bytes(spec: ModelSpec, units: int, size: int) -> int:
 
 
 class CachedLayer:
-    """Keys and values [units, size, H, D] of one layer, the table, and what each place is worth keeping."""
+    """Keys and values [units, size, H, D] of one layer (values for `value_heads`), the table, and what each place is
+    worth keeping.
+    """
 
     def __init__(self, spec: ModelSpec, number: int, units: int, size: int) -> None:
         layer = spec.layers[number]
         shape = (units, size, layer.kv_heads, layer.head_size)
         self.keys = torch.empty(shape, dtype=spec.dtype, device=spec.device)
-        self.values = torch.empty_like(self.keys)
+        self.values = self.keys.new_empty(units, size, layer.value_heads, layer.head_size)
         self.place: dict[int, int] = {}  # unit -> place, the first that came first
         self.free = list(range(units))
         self.worth: dict[int, float] = {}  # unit -> when it was used last, or how much it was attended to
@@ -80,8 +82,7 @@ class DeviceCache:
     def gather(self, layer: int, host: HostTier, index: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [H, NB, N, D] of entries int64 [NB, N], an index on the host; zero where that is -1."""
         held = self.layer(layer)
-        keys = held.keys.new_zeros(*index.shape, *held.keys.shape[2:])
-        values = torch.zeros_like(keys)
+        keys, values = (each.new_zeros(*index.shape, *each.shape[2:]) for each in (held.keys, held.values))
         for block, chosen in enumerate(index):
             seen = chosen >= 0
             units = torch.unique(chosen[seen] // self.size)
@@ -96,7 +97,8 @@ class DeviceCache:
                 picked = kept.flatten(0, 1).index_select(0, rows.clamp_min(0))
                 found[block] = torch.where(rows[:, None, None] >= 0, picked, 0)
             self.let_go(held, passing)
-        return keys.permute(2, 0, 1, 3), values.permute(2, 0, 1, 3)
+        keys, values = keys.permute(2, 0, 1, 3), values.permute(2, 0, 1, 3)
+        return keys, keys if self.spec.layers[layer].latent else values
 
     def bring(self, layer: int, held: CachedLayer, host: HostTier, units: list[int]) -> list[int]:
         """Make sure that units are there; those that are not full in the host tier yet are returned, to be let go."""
@@ -143,6 +145,7 @@ class DeviceCache:
         entries = torch.tensor(units)[:, None] * self.size + torch.arange(self.size)
         keys, values = host.gather_shared(layer, entries.clamp_max(host.stored - 1), self.spec.device)
         to = torch.tensor(places).to(self.spec.device, non_blocking=True)
+        values = values[: self.spec.layers[layer].value_heads]
         held.keys[to], held.values[to] = keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3)
         self.traffic.moved_bytes += keys.nbytes + values.nbytes
 

@@ -24,7 +24,7 @@ from engine.host.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
 from engine.host.transfers import Staging, homeward, pin_exactly
 from engine.measure import require_memory
 from engine.records import LoadedParts, Part, Parts
-from engine.seam import LayerSpec, ModelSpec
+from engine.seam import ModelSpec
 from kernels import quantise, rows
 from kernels.gathering import taken
 from kernels.rows import BANKS, Bank, Levels, Pages, Slabs, take
@@ -83,6 +83,11 @@ class HostTier:
         return self.page if self.sketch is None else rows.PAGE
 
     @property
+    def _heads(self) -> tuple[list[int], list[int]]:
+        """Of keys and of values, per layer."""
+        return [layer.kv_heads for layer in self.spec.layers], [layer.value_heads for layer in self.spec.layers]
+
+    @property
     def pinned(self) -> bool:
         """Whether slabs are in pinned memory, so that kernels on a GPU can read them where they are."""
         return self.spec.device.type == "cuda"
@@ -93,15 +98,17 @@ class HostTier:
         if self.expected // self.page * self.page > stored:
             capacity = min(capacity, self.expected // self.page * self.page - stored)
         banks = [
-            [self._new_bank(layer, capacity, self.levels[number][which] if self.levels else None) for which in (0, 1)]
+            [
+                self._new_bank(heads, layer.head_size, capacity, self.levels[number][which] if self.levels else None)
+                for which, heads in enumerate((layer.kv_heads, layer.value_heads))
+            ]
             for number, layer in enumerate(self.spec.layers)
         ]
         source = torch.empty(capacity, dtype=torch.int32)
         return Slab([keys for keys, _ in banks], [values for _, values in banks], source)
 
-    def _new_bank(self, layer: LayerSpec, capacity: int, levels: Levels | None) -> Bank:
+    def _new_bank(self, heads: int, size: int, capacity: int, levels: Levels | None) -> Bank:
         pinned = self.pinned
-        heads, size = layer.kv_heads, layer.head_size
         if levels is None:
             return torch.empty(heads, capacity, size, dtype=self.dtype, pin_memory=pinned)
         width, stored = quantise.width(self.dtype, size), quantise.stored(self.dtype)
@@ -132,15 +139,18 @@ class HostTier:
         """Remember all T tokens of a pass, or where memory runs out, none: per layer keys and values [H, T, D], source
         positions [T] on the host.
 
-        Of a layer for which the tier's spec has no heads, nothing is kept. From a GPU they come while it goes on, and
-        are in slabs when the next pass is over, or after `settle`.
+        Of heads that the tier's spec does not have, nothing is kept. From a GPU they come while it goes on, and are in
+        slabs when the next pass is over, or after `settle`.
         """
         self.settle()  # of the pass before, which counts: if this fails, it still waits
         before = self.length
         try:
             stored = self.dtype if self.page == 1 else self.spec.dtype
-            heads = [layer.kv_heads for layer in self.spec.layers]
-            coming = [x[:count].to(stored) for each in (keys, values) for x, count in zip(each, heads, strict=True)]
+            coming = [
+                x[:count].to(stored)
+                for each, heads in zip((keys, values), self._heads, strict=True)
+                for x, count in zip(each, heads, strict=True)
+            ]
             self.arriving = Arriving(
                 homeward(coming, self.staging), source, source.nbytes + sum(x.nbytes for x in coming)
             )
@@ -267,7 +277,9 @@ class HostTier:
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], an index on either."""
         rows = index.reshape(self.spec.layers[layer].kv_heads, -1)
-        keys, values = (taken(bank, rows, device, self.spec.dtype) for bank in (self.keys(layer), self.values(layer)))
+        keys = taken(self.keys(layer), rows, device, self.spec.dtype)
+        latent = self.spec.layers[layer].latent
+        values = keys if latent else taken(self.values(layer), rows, device, self.spec.dtype)
         shape = (*index.shape, keys.shape[2])
         return keys.view(shape), values.view(shape)
 
@@ -284,7 +296,9 @@ class HostTier:
         return [(slab.keys[layer], slab.length) for slab in self.slabs if slab.length]
 
     def values(self, layer: int) -> Slabs:
-        """The values of a layer, slab by slab."""
+        """The values of a layer, slab by slab; its keys where these are values too."""
+        if self.spec.layers[layer].latent:
+            return self.keys(layer)
         return [(slab.values[layer], slab.length) for slab in self.slabs if slab.length]
 
     def source_of(self, index: Tensor) -> Tensor:
@@ -377,23 +391,24 @@ class HostTier:
         """
         if TAIL in parts:
             tail = parts[TAIL]
-            heads = [layer.kv_heads for layer in self.spec.layers]  # others kept them for all layers
+            every = zip(BANKS, self._heads, strict=True)  # others kept them for all layers
             keys, values = (
-                [tail[f"{layer}.{name}"][:count].clone() for layer, count in enumerate(heads)] for name in BANKS
+                [tail[f"{layer}.{name}"][:count].clone() for layer, count in enumerate(heads)] for name, heads in every
             )
             self.length += tail["source"].shape[0] - (self.length - self.stored)  # it begins where the slabs end
             self.waiting = keys, values, tail["source"].clone()
             if "0.keys.centre" in tail and not self.levels:  # a conversation's are those of its context
 
-                def levels(layer: int, name: str) -> Levels:
-                    return Levels.loaded(tail, f"{layer}.{name}", heads[layer], torch.device("cpu"))
+                def levels(layer: int, which: int) -> Levels:
+                    heads = self._heads[which][layer]
+                    return Levels.loaded(tail, f"{layer}.{BANKS[which]}", heads, torch.device("cpu"))
 
-                self.levels = [(levels(layer, "keys"), levels(layer, "values")) for layer in range(len(heads))]
+                self.levels = [(levels(layer, 0), levels(layer, 1)) for layer in range(len(keys))]
         names = sorted(name for name in parts if name.startswith("host-") and name != TAIL)
         copied = self.pinned and not stay
         if copied:
-            every = (tensor for name in names for tensor in parts[name].values())
-            needed = sum(tensor.nbytes for tensor in every if not tensor.is_pinned())
+            sent = (tensor for name in names for tensor in parts[name].values())
+            needed = sum(tensor.nbytes for tensor in sent if not tensor.is_pinned())
             require_memory(needed, torch.device("cpu"), "Opening this reading for a GPU")
         for name in names:
             tensors = parts[name]

@@ -25,8 +25,7 @@ from engine.memories.coded import check_codes
 from engine.memories.window import LayerWindow, WindowMemory, parted
 from engine.positions import FarPlaces, QueryBlocks, far_query_position
 from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
-from engine.rope import Rope
-from engine.seam import ModelSpec, Scoring
+from engine.seam import LayerSpec, ModelSpec, Scoring
 from kernels.gathering import taken
 from kernels.rows import Slabs
 
@@ -66,19 +65,19 @@ def picked(
     Returns:
         What the queries see, and the numbers of the entries int64 [HQ, T, K], where the queries are.
     """
-    rope = host.spec.layers[layer].rope
-    turned = rope.to_constant(q, distance)
-    found = host.search(layer, rope.towards_kept(turned), limits, top, among)
-    return fetched(rope, turned, host.keys(layer), host.values(layer), found), found.entries
+    spec = host.spec.layers[layer]
+    turned = spec.rope.to_constant(q, distance)
+    found = host.search(layer, spec.rope.towards_kept(turned), limits, top, among)
+    return fetched(spec, turned, host.keys(layer), host.values(layer), found), found.entries
 
 
-def fetched(rope: Rope, q: Tensor, keys: Slabs, values: Slabs, found: Found) -> Picked:
+def fetched(layer: LayerSpec, q: Tensor, keys: Slabs, values: Slabs, found: Found) -> Picked:
     """What queries [HQ, T, D], turned to where they stand, see of the entries that each found for itself."""
     rows, shape = found.entries.reshape(keys[0][0].shape[0], -1), (*found.entries.shape, q.shape[2])
     k = taken(keys, rows, q.device, q.dtype).view(shape) if found.keys is None else found.keys
-    v = taken(values, rows, q.device, q.dtype).view(shape)
+    v = k if layer.latent else taken(values, rows, q.device, q.dtype).view(shape)
     # Keys stand at position 0, where rotation is the identity (or a scale).
-    return Picked(q, rope.to_constant(k, 0), v, found.held)
+    return Picked(q, layer.rope.to_constant(k, 0), v, found.held)
 
 
 class RetrievingMemory(TieredMemory, WindowMemory):
@@ -225,7 +224,8 @@ class RetrievingMemory(TieredMemory, WindowMemory):
             keys, values = ([(each.flatten(1, 2).contiguous(), index.numel())] for each in found)
             rows = torch.arange(index.numel(), device=q.device).view_as(index)
             self._looked[layer] = looked
-        keys, values = [(held.sink_keys, self.sinks), *keys], [(held.sink_values, self.sinks), *values]
+        sinks = held.sinks_as_kept
+        keys, values = [(sinks[0], self.sinks), *keys], [(sinks[1], self.sinks), *values]
         far, source = self.listed(layer, q, blocks, index, rule, keys, values, rows)
         return [*segments, far], [*sources, source]
 

@@ -45,9 +45,9 @@ def searching_bytes(
         return 2 * scores + min(queries * found, max(found, SCORE_BYTES))
     if spec.device.type != "cuda":
         return 2 * scores
-    keys = tier_plan.slab_bytes(spec.with_heads(lambda layer: layer is widest), dtype, slab) // 2
+    keys = tier_plan.slab_bytes(spec.with_heads(lambda layer: layer is widest), dtype, slab) * spec.key_share
     numbers = slab * widest.kv_heads * widest.head_size if page_of(dtype) > 1 else 0  # that codes stand for
-    return 2 * scores + STREAMED * keys + numbers * (1 + 2 * spec.dtype.itemsize)
+    return 2 * scores + STREAMED * round(keys) + numbers * (1 + 2 * spec.dtype.itemsize)
 
 
 class Found(NamedTuple):

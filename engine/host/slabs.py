@@ -23,7 +23,7 @@ def page_of(dtype: torch.dtype) -> int:
 
 @dataclass
 class Slab:
-    """Keys and values of all layers: per layer [H, capacity, D]; source int32 [capacity].
+    """Keys and values of all layers: per layer [H, capacity, D], of values for `value_heads`; source int32 [capacity].
 
     mapped: whether they are in a file that is mapped into memory, and so take none of it for good.
     """
@@ -88,7 +88,8 @@ class Slab:
         """
 
         def bank(layer: int, which: int) -> Bank:
-            name, heads = f"{layer}.{BANKS[which]}", slice(0, spec.layers[layer].kv_heads)
+            own = spec.layers[layer]
+            name, heads = f"{layer}.{BANKS[which]}", slice(0, own.value_heads if which else own.kv_heads)
             if page_of(dtype) == 1:
                 return tensors[name][heads]
             codes, scale = tensors[f"{name}.codes"][heads], tensors[f"{name}.scale"][heads]

@@ -26,8 +26,9 @@ def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int)
     capacity = min(-(-paged // SLAB) * SLAB, max(expected // page * page, paged))
     if page == 1:
         return capacity * (spec.entry_width * dtype.itemsize + 4)
-    coded = sum(2 * layer.kv_heads * quantise.width(dtype, layer.head_size) for layer in spec.layers)
-    scales = capacity // page * sum(2 * layer.kv_heads for layer in spec.layers) * 4
+    rows = [(layer.kv_heads + layer.value_heads, layer.head_size) for layer in spec.layers]
+    coded = sum(count * quantise.width(dtype, size) for count, size in rows)
+    scales = capacity // page * sum(count for count, _ in rows) * 4
     waiting = (entries - paged) * (spec.entry_bytes + 4)
     return capacity * (coded + 4) + scales + waiting + (level_bytes(spec) if paged else 0)
 

@@ -184,8 +184,9 @@ def alone(segment: Shown, scaling: float) -> Tensor | None:
     fused, causal = flash.usable(segment.q), segment.span.causal_over(length)
     if fused and causal and (function := flash.choice()[0]):
         return flash.attend(function, segment.q, k[:, :length], v[:, :length], scaling)
-    # With fewer KV heads than query heads PyTorch fuses what needs no mask; its kernel for the rest writes all logits.
-    fusing = len(segment.q) == len(k) or (fused and causal) or _all_seen(segment, length)
+    # With fewer KV heads than query heads PyTorch fuses what needs no mask, of heads that are not too wide; its kernel
+    # for the rest repeats keys and writes all logits.
+    fusing = len(segment.q) == len(k) or (fused and (causal or _all_seen(segment, length)))
     return stock(segment, scaling) if segment.q.is_cuda and fusing else None
 
 

@@ -85,9 +85,9 @@ class Coding:
         """Bytes of the slots of all layers: codes, a scale each, source and score; and what waits. Without levels."""
         total = 0
         for layer in spec.layers:
-            entry = 2 * (quantise.width(self.kind, layer.head_size) + 4) + 8
-            wait = (self.waiting + self.catalyst) * 2 * layer.head_size * spec.dtype.itemsize
-            total += layer.kv_heads * (capacity * entry + wait)
+            entry = quantise.width(self.kind, layer.head_size) + 4
+            wait = (self.waiting + self.catalyst) * layer.head_size * spec.dtype.itemsize
+            total += (layer.kv_heads + layer.value_heads) * (capacity * entry + wait) + 8 * layer.kv_heads * capacity
         return total
 
 
@@ -111,13 +111,14 @@ class CodedSlots(Slots):
     def _allocate(self, spec: ModelSpec, capacity: int) -> None:
         heads, size, kind = self.layer.kv_heads, self.layer.head_size, self.coding.kind
         waiting = (heads, self.coding.waiting + self.coding.catalyst, size)
+        valued = self.layer.value_heads
         self.keys = torch.empty(waiting, dtype=spec.dtype, device=spec.device)
-        self.values = torch.empty_like(self.keys)
+        self.values = self.keys.new_empty(valued, *waiting[1:])
         codes = (heads, capacity, quantise.width(kind, size))
         self.keys_codes = torch.empty(codes, dtype=quantise.stored(kind), device=spec.device)
         self.keys_scale = torch.empty(heads, capacity, device=spec.device)
-        self.values_codes = torch.empty_like(self.keys_codes)
-        self.values_scale = torch.empty_like(self.keys_scale)
+        self.values_codes = self.keys_codes.new_empty(valued, *codes[1:])
+        self.values_scale = self.keys_scale.new_empty(valued, capacity)
 
     def follow(self, base: Self) -> None:
         """What is coded behind the base is levelled like it."""
@@ -127,7 +128,7 @@ class CodedSlots(Slots):
         begin, end = at - self.coded, at - self.coded + keys.shape[1]
         assert end <= self.keys.shape[1], "a pass that goes beyond what may wait"
         self.keys[:, begin:end] = keys
-        self.values[:, begin:end] = values
+        self.values[:, begin:end] = values[: self.layer.value_heads]
 
     def waiting(self, length: int) -> int:
         """Those that are not coded."""
@@ -154,11 +155,10 @@ class CodedSlots(Slots):
             total = sum(count for _, count in self.sides(base, length))
             every = torch.arange(total, device=self.keys.device)[None]
             lists = Lists(every, every, queries, *self.layer.rope.table(total))
-            return self._as_they_lie("keys", base, length), self._as_they_lie("values", base, length), lists
-        keys = self._numbers("keys", base, length)
-        rotated = self.layer.rope.rotate(keys, 0)
-        del keys
-        values = self._numbers("values", base, length)
+            keys = self._as_they_lie("keys", base, length)
+            return keys, keys if self.layer.latent else self._as_they_lie("values", base, length), lists
+        rotated = self.layer.rope.rotate(self._numbers("keys", base, length), 0)
+        values = rotated if self.layer.latent else self._numbers("values", base, length)
         return [(rotated, rotated.shape[1])], [(values, values.shape[1])], None
 
     def take_over(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
@@ -173,9 +173,10 @@ class CodedSlots(Slots):
             mine = self._pages(name)
             codes, scale = zip(*(slots._in_codes(name, count, mine) for slots, count in sides), strict=True)
             found = torch.cat(codes, dim=1).view(torch.uint8)  # because PyTorch gathers no 8-bit floats
-            rows = index[..., None].expand(-1, -1, found.shape[2])
+            own = index[: len(found)]
+            rows = own[..., None].expand(-1, -1, found.shape[2])
             mine.codes[:, : index.shape[1]] = found.gather(1, rows).view(mine.codes.dtype)
-            mine.scale[:, : index.shape[1]] = torch.cat(scale, dim=1).gather(1, index)
+            mine.scale[:, : index.shape[1]] = torch.cat(scale, dim=1).gather(1, own)
         self.coded = index.shape[1]
 
     def saved(self, length: int) -> dict[str, Tensor]:
@@ -197,8 +198,9 @@ class CodedSlots(Slots):
             self._grow(length, 0)
         if "keys.codes" in saved:
             if self.levels is None:
-                heads, device = self.keys.shape[0], self.keys.device
-                self.levels = Levels.loaded(saved, "keys", heads, device), Levels.loaded(saved, "values", heads, device)
+                each = zip(BANKS, (len(self.keys), len(self.values)), strict=True)
+                keys, values = (Levels.loaded(saved, name, heads, self.keys.device) for name, heads in each)
+                self.levels = keys, values
             self.coded = saved["keys.codes"].shape[1]
             for name in BANKS:
                 pages = self._pages(name)

@@ -20,7 +20,7 @@ from kernels.rows import Slabs
 
 class Slots:
     """Entries of heads that hold equally many: keys before and after RoPE and values [H, capacity, D], source and score
-    [H, capacity].
+    [H, capacity]. Of values there are `LayerSpec.value_heads`.
 
     score is what an entry was given when it was read, for methods that judge by that: its novelty, its importance.
     """
@@ -44,7 +44,12 @@ class Slots:
         shape = (self.layer.kv_heads, capacity, self.layer.head_size)
         self.keys = torch.empty(shape, dtype=spec.dtype, device=spec.device)
         self.rotated = torch.empty_like(self.keys)
-        self.values = torch.empty_like(self.keys)
+        self.values = self.keys.new_empty(self.layer.value_heads, *shape[1:])
+
+    @property
+    def as_kept(self) -> tuple[Tensor, Tensor]:
+        """Keys before RoPE and values."""
+        return self.keys, self.keys if self.layer.latent else self.values
 
     @property
     def capacity(self) -> int:
@@ -65,7 +70,7 @@ class Slots:
     def _put(self, at: int, keys: Tensor, values: Tensor) -> None:
         end = at + keys.shape[1]
         self.keys[:, at:end] = keys
-        self.values[:, at:end] = values
+        self.values[:, at:end] = values[: self.layer.value_heads]
         self.rotated[:, at:end] = self.layer.rope.rotate(keys, self.first_slot + at)
 
     def _grow(self, capacity: int, length: int) -> None:
@@ -98,7 +103,8 @@ class Slots:
         """
         sides = self.sides(base, length)
         name = "rotated" if in_sight is None else "keys"
-        keys, values = ([(getattr(slots, each), count) for slots, count in sides] for each in (name, "values"))
+        names = (name, name if self.layer.latent else "values")
+        keys, values = ([(getattr(slots, each), count) for slots, count in sides] for each in names)
         if in_sight is None:
             return keys, values, None
         seen = F.pad(in_sight, (0, queries), value=True)

@@ -19,7 +19,7 @@ FIRST_CAPACITY = 256
 
 def slot_bytes(spec: ModelSpec, capacity: int, coding: Coding | None = None) -> int:
     """Bytes of the slots of all layers: keys before and after RoPE, values, source and score; in codes, as they say."""
-    rotated = 0 if coding is not None else capacity * spec.entry_bytes // 2
+    rotated = 0 if coding is not None else capacity * spec.key_bytes
     return saved_bytes(spec, capacity, coding) + rotated
 
 

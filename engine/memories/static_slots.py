@@ -47,7 +47,7 @@ class StaticSlots(StaticPass[M]):
         rope, place = slots.layer.rope, self.length + slots.surplus
         position, limit = place + slots.first_slot, slots.first_slot + slots.capacity
         slots.keys.index_copy_(1, place, k)
-        slots.values.index_copy_(1, place, v)
+        slots.values.index_copy_(1, place, v[: slots.layer.value_heads])
         slots.score.index_fill_(1, place, 0.0)
         slots.source.index_fill_(1, place, NOT_IN_SOURCE)  # where what has been rolled back may have left another
         slots.rotated.index_copy_(1, place, rope.rotate(k, position, limit))

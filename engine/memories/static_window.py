@@ -28,8 +28,7 @@ class StaticWindow(StaticPass[M]):
         self.shown = []
         for held in memory.layers:
             held.rotated[:, memory.length :], held.values[:, memory.length :] = 0.0, 0.0  # masked, but must be numbers
-            banks = (held.rotated, held.values), (held.sink_rotated, held.sink_values)
-            self.shown.append([[Fixed([(bank, bank.shape[1])]) for bank in pair] for pair in banks])
+            self.shown.append([[Fixed([(bank, bank.shape[1])]) for bank in pair] for pair in held.shown()])
 
     def move_to(self, memory: M) -> None:
         """The next token stands behind what is in the buffer."""
@@ -50,7 +49,7 @@ class StaticWindow(StaticPass[M]):
     def _arrive(self, layer: int, k: Tensor, v: Tensor) -> None:
         held, sinks = self.memory.layers[layer], self.memory.sinks
         held.keys.index_copy_(1, self.length, k)
-        held.values.index_copy_(1, self.length, v)
+        held.values.index_copy_(1, self.length, v[: held.layer.value_heads])
         turned = held.layer.rope.rotate(k, self.length + sinks, sinks + held.keys.shape[1])
         held.rotated.index_copy_(1, self.length, turned)
 

@@ -31,7 +31,7 @@ MOVING = 64  # tokens after which what is shown of a window begins elsewhere, wh
 
 
 class LayerWindow:
-    """Sinks [H, S, D] and the recent entries [H, capacity, D] of one layer."""
+    """Sinks [H, S, D] and the recent entries [H, capacity, D] of one layer; of values there are `value_heads`."""
 
     def __init__(self, layer: LayerSpec, spec: ModelSpec, sinks: int, capacity: int) -> None:
         """Nothing remembered yet."""
@@ -39,10 +39,21 @@ class LayerWindow:
         like = torch.empty(layer.kv_heads, 0, layer.head_size, dtype=spec.dtype, device=spec.device)
         self.sink_keys = like.new_empty(layer.kv_heads, sinks, layer.head_size)
         self.sink_rotated = torch.empty_like(self.sink_keys)
-        self.sink_values = torch.empty_like(self.sink_keys)
+        self.sink_values = like.new_empty(layer.value_heads, sinks, layer.head_size)
         self.keys = like.new_empty(layer.kv_heads, capacity, layer.head_size)
         self.rotated = torch.empty_like(self.keys)
-        self.values = torch.empty_like(self.keys)
+        self.values = like.new_empty(layer.value_heads, capacity, layer.head_size)
+
+    def shown(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Keys after RoPE and values, of the recent entries and of sinks."""
+        if self.layer.latent:
+            return (self.rotated, self.rotated), (self.sink_rotated, self.sink_rotated)
+        return (self.rotated, self.values), (self.sink_rotated, self.sink_values)
+
+    @property
+    def sinks_as_kept(self) -> tuple[Tensor, Tensor]:
+        """Keys before RoPE and values of sinks."""
+        return self.sink_keys, self.sink_keys if self.layer.latent else self.sink_values
 
     def nbytes(self) -> int:
         """Bytes of all its tensors."""
@@ -53,7 +64,8 @@ class LayerWindow:
         """A new buffer that begins with entries start .. end of this one, rotated anew; the sinks are shared."""
         new = copy.copy(self)
         shape = (self.layer.kv_heads, capacity, self.layer.head_size)
-        new.keys, new.values, new.rotated = (self.keys.new_empty(shape) for _ in range(3))
+        new.keys, new.rotated = self.keys.new_empty(shape), self.keys.new_empty(shape)
+        new.values = self.values.new_empty(self.layer.value_heads, *shape[1:])
         new.keys[:, : end - start] = self.keys[:, start:end]
         new.values[:, : end - start] = self.values[:, start:end]
         new.rotated[:, : end - start] = self.layer.rope.rotate(self.keys[:, start:end], sinks)
@@ -68,7 +80,7 @@ def window_slack(window: int) -> int:
 def window_bytes(spec: ModelSpec, sinks: int, window: int, chunk: int) -> int:
     """Bytes of sinks and buffers of all layers while passes of up to `chunk` tokens go through."""
     room = sinks + window + max(window_slack(window), chunk)
-    return room * (spec.entry_bytes * 3 // 2 + 4)
+    return room * (spec.entry_bytes + spec.key_bytes + 4)
 
 
 def parted(spec: ModelSpec, window: int) -> tuple[ModelSpec, ModelSpec, int]:
@@ -207,7 +219,7 @@ class WindowMemory(Memory):
     def arrive(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
         """Put keys and values of the pass where they will stand; they count from `commit` on."""
         held, fresh = self.layers[layer], self._to_sinks
-        rope = held.layer.rope
+        rope, v = held.layer.rope, v[: held.layer.value_heads]
         if fresh:
             places = slice(self.seen, self.seen + fresh)
             held.sink_keys[:, places], held.sink_values[:, places] = k[:, :fresh], v[:, :fresh]
@@ -233,11 +245,11 @@ class WindowMemory(Memory):
         if sinks and with_sinks is not None:
             sink_span = view.sinks_for(with_sinks)
         if sinks and sink_span.reach[1] > 0:
-            turned, keys, values = rope.rotate(q, view.sink_places, view.limit), held.sink_rotated, held.sink_values
+            turned, (keys, values) = rope.rotate(q, view.sink_places, view.limit), held.shown()[1]
             segments.append(Shown(turned, [(keys, sinks)], [(values, sinks)], sink_span))
             sources.append(view.sink_source)
         if end > view.start:
-            keys, values = held.rotated[:, view.start : end], held.values[:, view.start : end]
+            keys, values = (bank[:, view.start : end] for bank in held.shown()[0])
             known = end - view.start
             turned = rope.rotate(q, view.places, view.limit)
             segments.append(Shown(turned, [(keys, known)], [(values, known)], view.span))

@@ -154,7 +154,7 @@ class InfLLM(Method):
             together=self.query_block,
             block=self.query_block,
         )
-        units = task.total // self.block * spec.looking_far.entry_bytes // 2  # a key each
+        units = task.total // self.block * spec.looking_far.key_bytes  # a key each
         usage = Usage(plain.usage.entries, {**plain.usage.bytes, DEVICE: plain.usage.bytes[DEVICE] + units})
         return dataclasses.replace(plain, usage=usage, saved_bytes=plain.saved_bytes + units)
 

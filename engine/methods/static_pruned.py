@@ -77,8 +77,8 @@ class StaticPruned(StaticRetrieving["InfiniteHiPMemory"]):
         super().__init__(memory)
         self.stages = StaticStages(memory.pruning, begin)
         self.behind_sinks = [  # by layer: keys and values
-            (Fixed([(held.sink_keys, memory.sinks), *keys]), Fixed([(held.sink_values, memory.sinks), *values]))
-            for held, (keys, values) in zip(memory.layers, self.far, strict=True)
+            tuple(Fixed([(bank, memory.sinks), *far]) for bank, far in zip(held.sinks_as_kept, pair, strict=True))
+            for held, pair in zip(memory.layers, self.far, strict=True)
         ]
         always, device = memory.settings.extend_always, memory.spec.device
         self.blocks = {

@@ -33,16 +33,16 @@ class StaticSketched(StaticRetrieving["ExactMemory"]):
         self.last = torch.arange(first, self.sketch.capacity, device=memory.spec.device)
 
     def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
-        memory, rope = self.memory, self.memory.layers[layer].layer.rope
-        if memory.layers[layer].layer.sliding_window is not None:
+        memory, spec = self.memory, self.memory.layers[layer].layer
+        if spec.sliding_window is not None:
             return self.near(layer, q)
         if memory.settings.logn:
             q = q * memory.growth(self.number + 1)
         segments, sources = self.near(layer, q)
-        turned = rope.to_constant(q, far_query_position(memory.sinks, memory.window))
+        turned = spec.rope.to_constant(q, far_query_position(memory.sinks, memory.window))
         keys, values = self.far[layer]
         found = best_by_all_sketches(
-            self.sketch, layer, keys, rope.towards_kept(turned), self.last >= self.evicted, memory.settings.top_k
+            self.sketch, layer, keys, spec.rope.towards_kept(turned), self.last >= self.evicted, memory.settings.top_k
         )
-        segments.append(fetched(rope, turned, keys, values, found))
+        segments.append(fetched(spec, turned, keys, values, found))
         return segments, sources if memory.mass is None else [*sources, memory.host.source_of(found.entries)]

@@ -70,6 +70,11 @@ SUPPORTED: dict[str, str] = {
     "falcon_h1": "Falcon H1",
     "nemotron_h": "Nemotron H, Nano and 3",
     "bamba": "Bamba",
+    "deepseek_v2": "DeepSeek V2",
+    "deepseek_v3": "DeepSeek V3, Moonlight",
+    "glm4_moe_lite": "GLM 4.7 Flash",
+    "minicpm3": "MiniCPM 3",
+    "youtu": "Youtu",
 }
 
 # Those of which some layers carry states of a fixed size from token to token, instead of keys and values or beside.
@@ -80,9 +85,17 @@ RECURRENT = frozenset(
     }
 )
 
+# Those with multi-head latent attention (MLA): whether RoPE turns neighbouring dimensions together, None where the
+# configuration says so.
+LATENT = {
+    **{"deepseek_v2": True, "minicpm3": False},
+    **dict.fromkeys(("deepseek_v3", "glm4_moe_lite", "youtu")),
+}
+
 # Those of which a layer has experts, of which each token goes through a few.
 MIXTURES = frozenset(
     {
+        *("deepseek_v2", "deepseek_v3", "glm4_moe_lite"),
         *("ernie4_5_moe", "flex_olmo", "gemma4_text", "glm4_moe", "gpt_oss", "granitemoe", "granitemoehybrid"),
         *("lfm2_moe", "mellum", "mixtral", "nemotron_h", "olmoe"),
         *("qwen2_moe", "qwen3_5_moe_text", "qwen3_moe", "qwen3_next"),
@@ -95,9 +108,10 @@ WITH_PICTURES = frozenset({"gemma3", "gemma4", "gemma4_unified", "internvl", "mi
 # Those that are published with their experts in MXFP4.
 MXFP4 = frozenset({"gpt_oss"})
 
-# Linear layers that quantising leaves as they are, by the ends of their names: what chooses among experts. A wrong
-# choice costs more than a rounded weight.
-KEPT = {"gemma4_text": ("router.proj",)}
+# Linear layers that quantising leaves as they are, by the ends of their names: what chooses among experts, because a
+# wrong choice costs more than a rounded weight, and what latents are multiplied with, which the seam takes apart.
+EXPANDING = "kv_b_proj"
+KEPT = {"gemma4_text": ("router.proj",), **dict.fromkeys(LATENT, (EXPANDING,))}
 
 # RoPE turns neighbouring dimensions together, and not each with the one half the rotated width away; whether it turns
 # the part of them alone that the configuration says.
@@ -120,10 +134,13 @@ LOGIT_FACTORS = {
     **{"cohere": "logit_scale", "cohere2": "logit_scale"},
     **{"falcon_h1": "lm_head_multiplier", "hyperclovax": "logits_scaling"},
 }
-LOGIT_DIVISORS = dict.fromkeys(("granite", "granitemoe", "granitemoehybrid"), "logits_scaling")
+LOGIT_DIVISORS = dict.fromkeys(("granite", "granitemoe", "granitemoehybrid", "minicpm3"), "logits_scaling")
 
 # Frequencies that stay what they are at every length. Of the two sets of "longrope" the one for long texts is taken.
 ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope", "proportional"})
+
+# Those of which an indexer of their own chooses the tokens that each attends to.
+INDEXED = frozenset({"axk2", "deepseek_v32", "glm_moe_dsa"})
 
 REFUSED_ROPES = {"dynamic": "its frequencies change with the length"}
 
@@ -134,6 +151,11 @@ def check_kind(kind: str) -> None:
     Raises:
         UnsupportedModel: naming it, and what is supported.
     """
+    if kind in INDEXED:
+        raise UnsupportedModel(
+            f"'{kind}' chooses the tokens that each attends to by an indexer of its own, which Stockpot does not have: "
+            f"choose another model. docs/models.md lists those that can be used."
+        )
     if kind not in SUPPORTED:
         alike = ", ".join(difflib.get_close_matches(kind, SUPPORTED, 3))
         raise UnsupportedModel(

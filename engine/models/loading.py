@@ -116,7 +116,8 @@ def read_config(source: str | Path) -> PretrainedConfig:
         config.quantization_config = whole.quantization_config
     if published is None:
         return config
-    if kind not in architectures.MXFP4 if published.experts else part or kind in architectures.MIXTURES:
+    taken_apart = kind in architectures.MIXTURES or kind in architectures.LATENT
+    if kind not in architectures.MXFP4 if published.experts else part or taken_apart:
         raise UnsupportedModel(
             f"Its weights were published quantised as '{published.method}', which is not supported of '{kind}': "
             f"choose a plain checkpoint, and --quantize nf4 or 8bit."

@@ -285,10 +285,13 @@ def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
     layers = []
     for each, key in zip(attending, keys, strict=True):
         own = architectures.of_layer(config, each.layer_idx)
-        kv_heads = getattr(own, "num_key_value_heads", None) or heads
+        latent = config.model_type in architectures.LATENT
+        kv_heads = 1 if latent else getattr(own, "num_key_value_heads", None) or heads
         head_size = getattr(own, "head_dim", None) or config.hidden_size // heads
+        if latent:
+            head_size = config.qk_rope_head_dim + config.kv_lora_rank
         window = sliding if kinds[each.layer_idx] == "sliding_attention" else None
-        layers.append(LayerSpec(heads, kv_heads, head_size, window, shared[key]))
+        layers.append(LayerSpec(heads, kv_heads, head_size, window, shared[key], latent))
     if not layers:
         raise UnsupportedModel(f"No layer of this '{config.model_type}' attends to tokens: choose another model.")
     return tuple(layers)

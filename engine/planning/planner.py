@@ -33,6 +33,7 @@ from engine.planning.rates import Rates
 from engine.planning.roofline import Roofline
 from engine.reader import default_chunk
 from engine.records import DEVICE, DISK, HOST
+from engine.seam import LayerSpec
 
 LEAST_CHUNK = 64
 OF_MIXTURES = 4  # times as long are their passes on a GPU, each of which goes through nearly all experts
@@ -265,10 +266,7 @@ class Planner:
         """Bytes of the largest set of tensors that a pass of so many tokens holds at once, weights and KV left out."""
         model = self.model
         size = model.spec.dtype.itemsize
-        attention = max(
-            self._attention_bytes(layer.query_heads, layer.kv_heads, layer.head_size, footprint, rows)
-            for layer in model.spec.layers
-        )
+        attention = max(self._attention_bytes(layer, footprint, rows) for layer in model.spec.layers)
         scored = min(rows, NOVELTY_ROWS) if method.needs_novelty() else 1
         logits = rows * model.hidden * size + scored * model.vocabulary * (size + 8)
         if method.needs_novelty() and self.machine.shared:
@@ -284,10 +282,12 @@ class Planner:
             + model.unpacked_bytes(quantize)
         )
 
-    def _attention_bytes(self, query_heads: int, kv_heads: int, width: int, footprint: Footprint, rows: int) -> int:
+    def _attention_bytes(self, layer: LayerSpec, footprint: Footprint, rows: int) -> int:
         size = self.model.spec.dtype.itemsize
+        query_heads, kv_heads, width = layer.query_heads, layer.kv_heads, layer.head_size
         keys = max(footprint.widest, rows)
-        tensors = rows * (4 * query_heads + 3 * kv_heads) * width * size  # q, k, v, q rotated and the parts of that
+        # q, k, v, q rotated and the parts of that; of latents, which are wider than all else, outputs that are merged
+        tensors = rows * ((8 if layer.latent else 4) * query_heads + 3 * kv_heads) * width * size
         mask = rows * keys * (5 + size)
         if footprint.coded:  # keys before RoPE and after, and what becomes of codes on the way, in float32
             tensors += keys * kv_heads * width * (2 * size + 8)

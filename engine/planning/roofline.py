@@ -45,7 +45,7 @@ class Roofline:
         each = self._pass_sec(footprint, rows, footprint.attended, head, footprint.explicit)
         kept = _far_bytes(footprint) / self.rates.link
         if footprint.sketched and not self.shared:  # keys come back for that
-            kept += _far_bytes(footprint) / 2 / self.rates.link
+            kept += _far_bytes(footprint) * self.model.spec.key_share / self.rates.link
         reading = through / rows * each + kept + self._brought_sec(footprint, through * footprint.brought)
         # At a second look something has stood out as a rule, and there is little left to search.
         searching = self._search_sec(footprint) if footprint.looks == 1 else 0.0
@@ -106,13 +106,11 @@ class Roofline:
         return AROUND * recurrence.layers + (token if rows == 1 else max(token, rows * each))
 
     def _search_sec(self, footprint: Footprint, tokens: int = 1) -> float:
-        """Of comparing tokens' queries with keys of the host tier, which are half of its bytes, or with sketches of all
-        and the keys of some.
-        """
+        """Of comparing tokens' queries with keys of the host tier, or with sketches of all and the keys of some."""
         spec, rates = self.model.spec.looking_far, self.rates
         if not footprint.searched or not spec.query_heads:
             return 0.0
-        passes, each = math.ceil(tokens / footprint.asked_together), _entry_bytes(footprint) / 2
+        passes, each = math.ceil(tokens / footprint.asked_together), _entry_bytes(footprint) * spec.key_share
         keys = passes * each * footprint.searched
         products = 2 * tokens * footprint.searched * spec.query_width
         scores = MOVED_PER_SCORE * tokens * spec.query_heads * footprint.searched

@@ -1,5 +1,7 @@
 """Attention over rows of a bank in Triton: one program per tile of queries, block, KV head and share of the keys.
 
+Where the rows of keys are those of values, each is loaded once, and values are in the three parts that keys are in.
+
 Where blocks and heads are too few to fill the device (decoding: one block of one query), the keys are cut into shares,
 each of which gives an output and a log-sum-exp, and a second kernel merges them. Signature and meaning are those of
 `reference.attend`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
@@ -62,6 +64,7 @@ def _attend(
     halvings,
     scaling,
     softcap,
+    SAME: tl.constexpr,
     LISTS: tl.constexpr,
     BY_HEAD: tl.constexpr,
     GROUP: tl.constexpr,
@@ -76,6 +79,7 @@ def _attend(
     DOT: tl.constexpr,
     SIZE: tl.constexpr,
     HALF: tl.constexpr,
+    TURN: tl.constexpr,
     HALF_PAD: tl.constexpr,
     REST_PAD: tl.constexpr,
     SIZE_PAD: tl.constexpr,
@@ -106,7 +110,9 @@ def _attend(
     column = tl.arange(0, SIZE_PAD)
     best = tl.full((QUERIES,), float("-inf"), dtype=tl.float32)
     weight = tl.zeros((QUERIES,), dtype=tl.float32)
-    b_out = tl.zeros((QUERIES, SIZE_PAD), dtype=tl.float32)
+    b_out = tl.zeros((QUERIES, REST_PAD if SAME else SIZE_PAD), dtype=tl.float32)
+    b_out1 = tl.zeros((QUERIES, HALF_PAD), dtype=tl.float32)  # where keys are values: their parts
+    b_out2 = tl.zeros((QUERIES, HALF_PAD), dtype=tl.float32)
     for at in range(begin, stop, TILE):
         place = at + tl.arange(0, TILE).to(tl.int64)
         index = place
@@ -124,11 +130,14 @@ def _attend(
             slab, in_slab, head, m_key, p_keys, p_key_centre, p_key_spread,
             KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
-        b_v = load_part(  # before the keys are waited for
-            slab, in_slab, head, m_key, column, column < SIZE, p_values, p_value_centre, p_value_spread,
-            VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
-        )  # fmt: skip
-        b_k1, b_k2, b_k3 = factors_of(b_k1, b_k2, b_k3, m_key, place, p_cos, p_sin, DOT, HALF, HALF_PAD)
+        if SAME:
+            b_v1, b_v2, b_v = b_k1.to(DOT), b_k2.to(DOT), b_k3.to(DOT)
+        else:
+            b_v = load_part(  # before the keys are waited for
+                slab, in_slab, head, m_key, column, column < SIZE, p_values, p_value_centre, p_value_spread,
+                VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
+            )  # fmt: skip
+        b_k1, b_k2, b_k3 = factors_of(b_k1, b_k2, b_k3, m_key, place, p_cos, p_sin, DOT, HALF, TURN, HALF_PAD)
         logits = logits_of(b_q1, b_q2, b_q3, b_k1, b_k2, b_k3, scaling, softcap, HALF, SIZE)
         seen = m_key[None, :] & (index[None, :] >= first[:, None]) & (index[None, :] < end[:, None])
         logits = tl.where(seen, logits, float("-inf"))
@@ -138,13 +147,23 @@ def _attend(
         shrink = tl.exp(best - base)
         weight = weight * shrink + tl.sum(b_p, axis=1)
         b_out = tl.dot(b_p.to(DOT), b_v.to(DOT), acc=b_out * shrink[:, None], input_precision="ieee")
+        if SAME and HALF > 0:
+            b_out1 = tl.dot(b_p.to(DOT), b_v1, acc=b_out1 * shrink[:, None], input_precision="ieee")
+            b_out2 = tl.dot(b_p.to(DOT), b_v2, acc=b_out2 * shrink[:, None], input_precision="ieee")
         best = higher
 
     # p_out: [shares, HQ, T, D], p_total: [shares, HQ, T]
     to = share * tl.num_programs(2) * GROUP * count + row
-    b_out = b_out / tl.where(weight > 0, weight, 1.0)[:, None]
+    some = tl.where(weight > 0, weight, 1.0)[:, None]
     total = tl.where(weight > 0, best + tl.log(tl.where(weight > 0, weight, 1.0)), float("-inf"))
-    tl.store(p_out + to[:, None] * SIZE + column[None, :], b_out, mask=m_q[:, None] & (column < SIZE)[None, :])
+    p_to = p_out + to[:, None] * SIZE
+    if SAME:
+        tl.store(p_to + rest, b_out / some, mask=m_q[:, None] & (rest < SIZE))
+        if HALF > 0:
+            tl.store(p_to + half, b_out1 / some, mask=m_q[:, None] & (half < HALF))
+            tl.store(p_to + HALF + half, b_out2 / some, mask=m_q[:, None] & (half < HALF))
+    else:
+        tl.store(p_to + column[None, :], b_out / some, mask=m_q[:, None] & (column < SIZE)[None, :])
     tl.store(p_total + to, total, mask=m_q)
 
 
@@ -224,6 +243,7 @@ def attend(
     listed = key_table.rows if lists is None else lists.index.shape[1]
     size = min(count, max(1, DENSE_QUERIES // group)) if lists is None else lists.size
     blocks = triton.cdiv(count, size)
+    same = key_table.slabs is value_table.slabs  # then rows are loaded once for both
     tiling = tiling_of(group * size, width, q.dtype, key_table.coded)
     tiles = triton.cdiv(group * size, tiling.queries)
     shares = shares_of(tiles * blocks * heads, listed, q.device)
@@ -249,6 +269,7 @@ def attend(
         key_table.halvings,
         scaling,
         softcap or 0.0,
+        SAME=same,
         **shown.flags,
         GROUP=group,
         **key_table.constants("KEY"),

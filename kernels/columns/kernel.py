@@ -52,6 +52,7 @@ def _column_sums(
     DOT: tl.constexpr,
     SIZE: tl.constexpr,
     HALF: tl.constexpr,
+    TURN: tl.constexpr,
     HALF_PAD: tl.constexpr,
     REST_PAD: tl.constexpr,
     QUERIES: tl.constexpr,
@@ -74,7 +75,7 @@ def _column_sums(
         slab, in_slab, head, m_row, p_keys, p_key_centre, p_key_spread,
         KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
-    b_k1, b_k2, b_k3 = factors_of(b_k1, b_k2, b_k3, m_row, place, p_cos, p_sin, DOT, HALF, HALF_PAD)
+    b_k1, b_k2, b_k3 = factors_of(b_k1, b_k2, b_k3, m_row, place, p_cos, p_sin, DOT, HALF, TURN, HALF_PAD)
     half, rest = tl.arange(0, HALF_PAD)[None, :], 2 * HALF + tl.arange(0, REST_PAD)[None, :]
     for query_head in range(head * GROUP, (head + 1) * GROUP):
         sums = tl.zeros((TILE,), dtype=tl.float32)

@@ -58,9 +58,11 @@ def _gather(
     VALUE_ALIGN: tl.constexpr,
     SIZE: tl.constexpr,
     HALF: tl.constexpr,
+    TURN: tl.constexpr,
     HALF_PAD: tl.constexpr,
     REST_PAD: tl.constexpr,
     SIZE_PAD: tl.constexpr,
+    VALUES: tl.constexpr,
     TILE: tl.constexpr,
 ):
     row, head = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE), tl.program_id(1).to(tl.int64)
@@ -75,7 +77,9 @@ def _gather(
     if HALF > 0:
         half = tl.arange(0, HALF_PAD)
         m_half = m_row[:, None] & (half < HALF)[None, :]
-        b_r1, b_r2 = turn(b_k1, b_k2, m_row, row, p_cos, p_sin, HALF, HALF_PAD)
+        b_r1, b_r2 = b_k1, b_k2
+        if TURN:
+            b_r1, b_r2 = turn(b_k1, b_k2, m_row, row, p_cos, p_sin, HALF, HALF_PAD)
         tl.store(p_kept_keys + to + half[None, :], b_k1, mask=m_half)
         tl.store(p_kept_keys + to + HALF + half[None, :], b_k2, mask=m_half)
         tl.store(p_kept_rotated + to + half[None, :], b_r1, mask=m_half)
@@ -85,10 +89,11 @@ def _gather(
         m_rest = m_row[:, None] & (rest < SIZE)[None, :]
         tl.store(p_kept_keys + to + rest[None, :], b_k3, mask=m_rest)
         tl.store(p_kept_rotated + to + rest[None, :], b_k3, mask=m_rest)
-    _copy(
-        slab, in_slab, head, m_row, to, p_values, p_value_centre, p_value_spread, p_kept_values,
-        VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE, SIZE_PAD,
-    )  # fmt: skip
+    if VALUES:
+        _copy(
+            slab, in_slab, head, m_row, to, p_values, p_value_centre, p_value_spread, p_kept_values,
+            VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE, SIZE_PAD,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=CHANGING)
@@ -138,6 +143,7 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
         **value_table.constants("VALUE"),
         **widths(width, cos.shape[1]),
         SIZE_PAD=padded(width),
+        VALUES=len(room.values) > 0,
         TILE=TILE,
     )
 

@@ -16,7 +16,10 @@ from kernels.rows import Slabs, sent, take
 
 @dataclass(frozen=True)
 class Room:
-    """Where entries go: keys before RoPE, keys after it, values; [H, capacity, D] each, capacity at least M."""
+    """Where entries go: keys before RoPE, keys after it, values; [H, capacity, D] each, capacity at least M.
+
+    Of values there may be no heads: keys are values too.
+    """
 
     keys: Tensor
     rotated: Tensor
@@ -36,7 +39,8 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
     found = take(keys, index)
     room.keys[:, :count] = found
     room.rotated[:, :count] = rotate(found, cos, sin)
-    room.values[:, :count] = take(values, index)
+    if len(room.values):
+        room.values[:, :count] = take(values, index)
 
 
 def taken(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -3,8 +3,8 @@
 A bank is a table of slabs. They are of two kinds at most, that of the first slab and another, so that sinks in the
 model's own dtype may stand before a host tier in another or in codes. Codes become numbers in registers: each is
 multiplied by the scale of its page and by its channel's spread, and shifted by its channel's centre. A row is loaded in
-three parts: both halves of its rotated width (HALF each) and the rest, each padded to a power of two. Prefixes: p_
-pointer, b_ loaded value, m_ mask.
+three parts: both halves of its rotated width (HALF each) and the rest, each padded to a power of two; a wide one of
+which nothing is rotated in the same way, the rest being a power of two. Prefixes: p_ pointer, b_ loaded value, m_ mask.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: 
 CODES = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}
 FACTS = tl.constexpr(6)  # of a slab, in its line of a table
 BEYOND = 1 << 62  # no row comes after it
+WIDE = 256  # columns above which padding costs more than a third part
 WIDEST = 16  # bytes that a thread loads at once
 # What changes from pass to pass: a kernel is not compiled anew for where it is 1, or a multiple of 16
 CHANGING = (
@@ -143,7 +144,10 @@ def padded(width: int) -> int:
 
 def widths(size: int, half: int) -> dict[str, int]:
     """Of a row of so many columns, twice `half` of them rotated: the constants by which kernels load it in parts."""
-    return {"SIZE": size, "HALF": half, "HALF_PAD": padded(half), "REST_PAD": padded(size - 2 * half)}
+    turned = half > 0
+    if not turned and size > WIDE:
+        half = (size - (1 << (size.bit_length() - 1))) // 2
+    return {"SIZE": size, "HALF": half, "TURN": turned, "HALF_PAD": padded(half), "REST_PAD": padded(size - 2 * half)}
 
 
 def factor_dtype(dtype: torch.dtype) -> tl.dtype:
@@ -252,10 +256,11 @@ def turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF: tl.constexpr, HALF_PAD: t
 
 @triton.jit
 def factors_of(
-    b_k1, b_k2, b_k3, m_row, place, p_cos, p_sin, DOT: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr
-):
-    """Loaded keys in three parts, turned to their places [TILE], as factors of a product."""
-    if HALF > 0:
+    b_k1, b_k2, b_k3, m_row, place, p_cos, p_sin,
+    DOT: tl.constexpr, HALF: tl.constexpr, TURN: tl.constexpr, HALF_PAD: tl.constexpr,
+):  # fmt: skip
+    """Loaded keys in three parts, turned to their places [TILE] if they are to be, as factors of a product."""
+    if TURN:
         b_k1, b_k2 = turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF, HALF_PAD)
     return b_k1.to(DOT), b_k2.to(DOT), b_k3.to(DOT)
 

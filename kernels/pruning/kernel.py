@@ -12,9 +12,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.paged.kernel import CHANGING, factor_dtype, factors_of, load_key, logits_of, padded, rows_of, table, widths
+from kernels.paged.kernel import (
+    CHANGING,
+    WIDE,
+    factor_dtype,
+    factors_of,
+    load_key,
+    logits_of,
+    padded,
+    rows_of,
+    table,
+    widths,
+)
 from kernels.pruning.reference import Places
 from kernels.rows import Slabs
+
+LEAST_WIDE = 32  # queries of a program, of wide heads: with fewer, registers spill
 
 
 @triton.jit
@@ -34,13 +47,13 @@ def _load(
 @triton.jit
 def _best_scores(
     b_q1, b_q2, b_q3, m_q, b_k1, b_k2, b_k3, index, m_key, number, branch, rule, group, offset, p_cos, p_sin,
-    SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr,
+    SIZE: tl.constexpr, HALF: tl.constexpr, TURN: tl.constexpr, HALF_PAD: tl.constexpr,
 ):  # fmt: skip
     """Highest score [TILE] of loaded keys over the queries of the block."""
     token = (index + offset).to(tl.int32) // group  # of 32 bits: those of 64 are divided by a subroutine
     place = tl.where(rule == 3, token, tl.where(rule == 1, branch, 0))
     place = tl.where(rule == 2, number, place)
-    b_k1, b_k2, b_k3 = factors_of(b_k1, b_k2, b_k3, m_key, place, p_cos, p_sin, b_q1.dtype, HALF, HALF_PAD)
+    b_k1, b_k2, b_k3 = factors_of(b_k1, b_k2, b_k3, m_key, place, p_cos, p_sin, b_q1.dtype, HALF, TURN, HALF_PAD)
     scores = logits_of(b_k1, b_k2, b_k3, b_q1, b_q2, b_q3, 1.0, 0.0, HALF, SIZE)
     return tl.max(tl.where(m_q[None, :], scores, float("-inf")), axis=1)
 
@@ -74,6 +87,7 @@ def _chunk_scores(
     DOT: tl.constexpr,
     SIZE: tl.constexpr,
     HALF: tl.constexpr,
+    TURN: tl.constexpr,
     QUERIES_PAD: tl.constexpr,
     HALF_PAD: tl.constexpr,
     REST_PAD: tl.constexpr,
@@ -110,11 +124,11 @@ def _chunk_scores(
         )  # fmt: skip
         left = _best_scores(
             b_q1, b_q2, b_q3, m_q, b_l1, b_l2, b_l3, first, length > 0, number, 0, rule, group, offset, p_cos, p_sin,
-            SIZE, HALF, HALF_PAD,
+            SIZE, HALF, TURN, HALF_PAD,
         )  # fmt: skip
         right = _best_scores(
             b_q1, b_q2, b_q3, m_q, b_r1, b_r2, b_r3, second, m_right, number, 1, rule, group, offset, p_cos, p_sin,
-            SIZE, HALF, HALF_PAD,
+            SIZE, HALF, TURN, HALF_PAD,
         )  # fmt: skip
         go_right = m_right & (right > left)
         first = tl.where(go_right, second, first)
@@ -124,7 +138,7 @@ def _chunk_scores(
         b_l3 = tl.where(go_right[:, None], b_r3, b_l3)
     best = _best_scores(
         b_q1, b_q2, b_q3, m_q, b_l1, b_l2, b_l3, first, length > 0, number, 1, rule, group, offset, p_cos, p_sin,
-        SIZE, HALF, HALF_PAD,
+        SIZE, HALF, TURN, HALF_PAD,
     )  # fmt: skip
     p_here = p_out + (query_head * blocks + block) * chunks + number
     tl.store(p_here, tl.where(whole > 0, best, float("-inf")), mask=m_chunk)
@@ -157,10 +171,10 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
         query_heads // slabs[0][0].shape[0],
         **key_table.constants("KEY"),
         DOT=factor_dtype(q.dtype),
-        QUERIES_PAD=padded(queries),
+        QUERIES_PAD=max(LEAST_WIDE if width > WIDE else 0, padded(queries)),
         **widths(width, places.cos.shape[1]),
         TILE=tile,
-        num_warps=8 if width > 256 else 4,
+        num_warps=8 if width > WIDE else 4,
     )
     return out.amax(dim=0)
 

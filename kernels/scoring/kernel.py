@@ -78,4 +78,5 @@ def scores(
         DOT=factor_dtype(wide),
         ROWS=tile,
         QUERIES=QUERIES,
+        num_stages=3 if padded(width) * share <= 512 else 1,  # of wide queries there is no room for the next ones
     )

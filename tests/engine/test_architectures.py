@@ -45,6 +45,21 @@ SHARED = {
     "moe_intermediate_size": 32,
     "shared_expert_intermediate_size": 48,
 }
+LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+}
+ROUTED = {
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+}
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 32}
 EXTRA: dict[str, dict[str, object]] = {
     "mistral": {"sliding_window": 40, "head_dim": 16},
@@ -186,6 +201,25 @@ EXTRA: dict[str, dict[str, object]] = {
         "chunk_size": 32,
     },
     "bamba": {**MAMBA, "attn_layer_indices": [1, 3]},
+    "deepseek_v2": {
+        **LATENT,
+        **ROUTED,
+        "q_lora_rank": None,
+        "topk_method": "group_limited_greedy",
+        "n_group": 2,
+        "topk_group": 1,
+        "rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 0.7},
+    },
+    "deepseek_v3": {
+        **LATENT,
+        **ROUTED,
+        "n_group": 2,
+        "topk_group": 1,
+        "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.5},
+    },
+    "glm4_moe_lite": {**LATENT, **ROUTED},
+    "minicpm3": {**LATENT, "dim_model_base": 16},
+    "youtu": {**LATENT, "initializer_range": 0.02},
 }
 
 

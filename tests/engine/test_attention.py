@@ -76,6 +76,17 @@ def test_on_a_gpu_no_mask_is_made_of_what_is_causal(
     assert bool(made) == bool(window)
 
 
+@pytest.mark.parametrize(("size", "heads", "ours"), [(576, 1, True), (576, 6, False), (256, 1, False)])
+def test_on_a_gpu_wide_heads_that_share_keys_are_for_our_kernel(
+    monkeypatch: pytest.MonkeyPatch, size: int, heads: int, ours: bool
+) -> None:
+    """PyTorch would repeat all keys for each query head."""
+    monkeypatch.setattr(flash, "_capable", lambda device: True)
+    k, q = random(heads, 30, size).bfloat16(), random(6, 1, size).bfloat16()
+    segment = Shown(q.as_subclass(OnGpu), [(k, 30)], [(k, 30)], causal_span(1, 30, None, q.device))
+    assert (attention.alone(segment, SCALE) is None) == ours
+
+
 @pytest.mark.parametrize("few", [0, 1 << 20], ids=["merged", "written-out"])
 @pytest.mark.parametrize("softcap", [None, 2.0])
 @pytest.mark.parametrize("with_sink", [False, True], ids=["no-sink", "sink"])

@@ -128,7 +128,7 @@ def test_a_packed_mixture_says_what_it_says_unpacked(kind: str, quantize: str, t
     # LLM.int8() looks for outliers in all tokens of a pass together: its linear layers depend a little on the passes.
     # It rounds their inputs too, some of which fall on the other side of a half.
     passes, tolerance = (
-        ([[150]], 2e-3) if quantize == "8bit" else ([[150], [37, 37, 37, 37, 2], [100] + [1] * 50], 1e-5)
+        ([[150]], 3e-3) if quantize == "8bit" else ([[150], [37, 37, 37, 37, 2], [100] + [1] * 50], 1e-5)
     )
     for sizes in passes:
         logits = through(model, ids, sizes)

@@ -119,7 +119,8 @@ def tensors_of(network: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "layout"), [*(("qwen3", each) for each in LAYOUTS), ("qwen3_moe", "blocks"), ("qwen3_moe", "rows")]
+    ("kind", "layout"),
+    [*(("qwen3", each) for each in LAYOUTS), ("qwen3_moe", "blocks"), ("qwen3_moe", "rows"), ("deepseek_v3", "blocks")],
 )
 def test_a_checkpoint_in_fp8_is_loaded_as_a_plain_one_with_its_numbers(kind: str, layout: str, tmp_path: Path) -> None:
     in_fp8(random_model(kind), tmp_path, layout, kept="layers.2.self_attn")

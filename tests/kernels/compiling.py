@@ -4,9 +4,9 @@
 
 Prints a line of JSON per kernel and kind of slab (lengths: per kernel and number of queries and keys; presets: per
 kernel with the blocks of 64 queries that InfiniteHiP's presets have, and pruning also for a single one; widest: per
-kernel with heads of 256, in bfloat16 and in float32, and of 512): name, the bytes of shared memory that a block of it
-takes, those that each thread puts into local memory for want of registers, and a hash of what was compiled. A process
-of its own, because Triton must know before it is imported that it does not interpret.
+kernel with heads of 256, in bfloat16 and in float32, of 512, and of latents, 576): name, the bytes of shared memory
+that a block of it takes, those that each thread puts into local memory for want of registers, and a hash of what was
+compiled. A process of its own, because Triton must know before it is imported that it does not interpret.
 """
 
 from __future__ import annotations
@@ -156,6 +156,14 @@ def launch_widest() -> None:
             codes = torch.zeros(2, 64, quantise.width(kind, width), dtype=quantise.stored(kind))
             q = torch.zeros(2, 64, width)
             scoring.scores(q, codes, torch.zeros(2, 64), q[..., 0], kind, dtype, torch.zeros(2, 64, 64))
+    for count, block, coding in ((64, 16, None), (1, 1, Coding(INT4)), (64, 0, None)):
+        latent = case((20, 1), 576, 32 if block else 0, BF16, count=count, block=block, coding=coding)
+        attention.attend(latent.q, latent.keys, latent.keys, latent.span, latent.lists, 0.1)
+    columns.column_sums(latent.q, latent.keys, latent.span, None, torch.zeros(20, 64), 0.1)
+    q, slabs, starts, limits, places = test_kernels_pruning.case(20, 1, 576, 32, 1, BRANCH, BF16)
+    pruning.chunk_scores(q, slabs, starts, limits, 11, places)
+    codes, q = torch.zeros(1, 64, quantise.width(INT2, 576), dtype=quantise.stored(INT2)), torch.zeros(1, 20, 576)
+    scoring.scores(q, codes, torch.zeros(1, 64), q[..., 0], INT2, BF16, torch.zeros(1, 20, 64))
 
 
 if __name__ == "__main__":

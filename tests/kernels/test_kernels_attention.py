@@ -49,6 +49,15 @@ CASES |= {  # in codes
     "fp8": case((4, 2), 128, 64, torch.float32, block=8, coding=Coding(FP8)),
     "fp8-bfloat16-no-rotation-decode": case((7, 1), 96, 0, torch.bfloat16, count=1, block=1, coding=Coding(FP8)),
 }
+LATENT = {  # keys are values
+    "latent": case((5, 1), 288, 16, torch.float32, block=4),
+    "latent-decode": case((20, 1), 576, 32, torch.bfloat16, count=1, block=1),
+    "latent-int8": case((5, 1), 288, 16, torch.bfloat16, block=4, coding=Coding(INT8)),
+    "latent-no-rotation": case((5, 1), 288, 0, torch.float32, block=4),
+    "latent-window": case((5, 1), 288, 0, torch.float32, count=33),
+    "latent-of-no-power-of-two": case((5, 1), 56, 8, torch.float32, block=4),
+}
+CASES |= {name: dataclasses.replace(given, values=given.keys) for name, given in LATENT.items()}
 
 
 def attend(module: object, given: Case, softcap: float | None) -> tuple[Tensor, Tensor]:

@@ -45,12 +45,13 @@ def test_every_kernel_compiles_and_fits_a_consumer_gpu() -> None:
 
 def test_kernels_fit_a_consumer_gpu_with_the_widest_heads() -> None:
     """Those in float32, which have no tensor cores, took more shared memory than there is, and refused to run; so did
-    heads of 512, which Gemma 4 has.
+    heads of 512, which Gemma 4 has. Pruning for a single query spilled 4 KB of each thread's registers with such heads.
     """
     pytest.importorskip("triton")
     made = compiled("widest")
     names = ["_attend", "_attend", "_column_sums", "_chunk_scores", "_scores", "_scores"]
-    assert [each["kernel"] for each in made] == names * 3
+    latent = ["_attend", "_attend", "_attend", "_column_sums", "_chunk_scores", "_scores"]
+    assert [each["kernel"] for each in made] == names * 3 + latent
     assert all(each["shared"] <= CONSUMER_SHARED for each in made), made
     assert all(each["local"] <= SPILLED for each in [*made[:6], *made[12:]]), made
 

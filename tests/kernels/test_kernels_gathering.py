@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernels.gathering import Room, reference
-from kernels.quantise import KINDS, stored, width
+from kernels.quantise import stored, width
 from kernels.rows import PAGE, Levels, Pages, parted, plain, reachable, take, take_same
 from tests.kernels.banks import DEVICE, Case, Coding, case
 
@@ -57,6 +57,23 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(heads: int, size: int,
         assert all(bool((rows[:, 41:] == 7.0).all()) for rows in (room.keys, room.rotated, room.values))
     error = (found.rotated - exact.rotated).abs().max()
     assert error <= 2 * (plain.rotated - exact.rotated).abs().max() + 1e-6
+
+
+@pytest.mark.parametrize("half", [0, 16])
+def test_keys_that_are_values_go_once(half: int) -> None:
+    """Wide ones in three parts, whether they are turned or not."""
+    from kernels.gathering import kernel
+
+    given = case((1, 1), 288, 0, torch.bfloat16)
+    index, angles = torch.arange(0, 82, 2, device=DEVICE)[None], torch.rand(41, half, device=DEVICE)
+    nothing = [(slab[:0], length) for slab, length in plain(given.values)]
+    rooms = []
+    for module in (kernel, reference):
+        room = Room(*(torch.full((heads, 50, 288), 7.0, dtype=torch.bfloat16, device=DEVICE) for heads in (1, 1, 0)))
+        module.gather(given.keys, nothing, index, angles.cos(), angles.sin(), room)
+        rooms.append(room)
+    assert torch.equal(rooms[0].keys, rooms[1].keys)
+    torch.testing.assert_close(rooms[0].rotated, rooms[1].rotated, atol=0.02, rtol=0.02)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +169,7 @@ def test_a_slab_is_asked_once_whether_it_is_pinned(monkeypatch: pytest.MonkeyPat
     assert len(asked) == 3
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=["int8", "int4", "fp8"])
+@pytest.mark.parametrize("kind", [torch.int8, torch.quint4x2, torch.float8_e4m3fn], ids=["int8", "int4", "fp8"])
 @pytest.mark.parametrize("page", [1, PAGE])
 def test_all_rows_at_once_are_those_that_are_taken(kind: torch.dtype, page: int) -> None:
     x = torch.randn(2, 128, 16, generator=torch.Generator().manual_seed(0))

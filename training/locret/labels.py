@@ -53,12 +53,9 @@ class Watched(SlotMemory):
 
     def inputs(self, layer: int, begin: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values before RoPE of prompt tokens begin .. end, float32 [HQ or H, end - begin, D]."""
-        slots, span = self.own[layer], slice(begin, end)
-        return (
-            self.queries[layer][:, span].float(),
-            slots.keys[:, span].float(),
-            slots.values[:, span].float(),
-        )
+        span = slice(begin, end)
+        keys, values = (bank[:, span].float() for bank in self.own[layer].as_kept)
+        return self.queries[layer][:, span].float(), keys, values
 
 
 def watch(model: Model, example: Example, chunk: int) -> Watched:
