@@ -68,7 +68,10 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         return parts[0]
     totals = torch.stack([total for _, total in parts])
     weights = totals.softmax(dim=0).nan_to_num_(0.0)  # no numbers where no part sees anything
-    output = (torch.stack([out for out, _ in parts]) * weights[..., None]).sum(dim=0)
+    (first, _), *others = parts
+    output = first * weights[0][..., None]
+    for (out, _), weight in zip(others, weights[1:], strict=True):
+        output.addcmul_(out, weight[..., None])  # one after the other: all at once would take twice as much and more
     return output.to(parts[0][0].dtype), totals.logsumexp(dim=0)
 
 

@@ -107,6 +107,8 @@ def plan_retrieving(
     tiered = with_host_tier(plain, spec, task, sinks, store, tier, looks, chosen, searched)
     more, share = tiered.brought_answering, looking_share(spec)
     while_reading = share * (more + searched / together / 2) if reading else 0.0  # half of the text is there on average
+    # Where a GPU prunes, the keys that it compares come over the link too: half of the text's, of each pair one is new.
+    brought = more + (spec.key_share * searched / 4 if in_place else 0.0)
     picking = picked_in_pass(spec, more, task.chunk) if looks > 1 or not reading else 0
     sources = 4 * far if spec.device.type == "cuda" else 0
     return dataclasses.replace(
@@ -116,7 +118,7 @@ def plan_retrieving(
         widest=plain.widest + (more if reading else 0),
         in_place=in_place,
         search_every=search_every,
-        brought=more / block if reading else 0.0,
+        brought=brought / block if reading else 0.0,
         # Kernels read what is chosen in place.
         explicit=reading and share > 0 and (spec.device.type != "cuda" or cached > 0),
         host_tail_bytes=2 * slab_bytes(spec.looking_far, DTYPES[store], FIRST_OF_CONVERSATION),

@@ -71,7 +71,7 @@ SUPPORTED: dict[str, str] = {
     "nemotron_h": "Nemotron H, Nano and 3",
     "bamba": "Bamba",
     "deepseek_v2": "DeepSeek V2",
-    "deepseek_v3": "DeepSeek V3, Moonlight",
+    "deepseek_v3": "DeepSeek V3",
     "glm4_moe_lite": "GLM 4.7 Flash",
     "minicpm3": "MiniCPM 3",
     "youtu": "Youtu",

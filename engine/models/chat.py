@@ -146,7 +146,11 @@ class Chat:
     def opening(self, first: bool = True, reasoning: bool = True) -> list[int]:
         """Ids that stand between a question and the answer to come; reasoning: False if it is to come at once."""
         opening = self._openings[not first]
-        return self._ids(opening if reasoning or not self.marks else opening + self.marks.skipping(opening))
+        if reasoning or not self.marks:
+            return self._ids(opening)
+        if self._answered.rstrip().endswith(self.marks.close):  # the template's own way
+            return self.answered()
+        return self._ids(opening + self.marks.skipping(opening))
 
     def answered(self) -> list[int]:
         """Ids that stand between a question and an answer that was given in an earlier turn, without its reasoning."""

@@ -158,7 +158,7 @@ def _block(given: Any) -> Block:
     """Rows and columns as a config gives them; all, if it gives none."""
     if given is None:
         return None, None
-    rows, columns = map(int, given)
+    rows, columns = map(int, given.lower().split("x") if isinstance(given, str) else given)
     if min(rows, columns) < 1:
         raise ValueError(f"it has blocks of {rows} times {columns} weights")
     return rows, columns

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import date
+from importlib import metadata
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, __version__
+from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from engine import graphs
@@ -24,6 +27,7 @@ from engine.measure import said_if_out
 from engine.memories.memory import Memory
 from engine.models import architectures
 from engine.models.chat import Chat, Encoding
+from engine.models.checkpoint import named_files
 from engine.models.loading import device_named, dtype_on, load_network, read_config
 from engine.models.refusing import refuse_pointers, refusing
 from engine.models.skeleton import layers_of
@@ -179,19 +183,34 @@ def load_model(
 def model_stamp(
     source: str | Path, device: str = "auto", dtype: torch.dtype | None = None, quantize: str = "none"
 ) -> str:
-    """Where this is what it was, `load_model` gives a model of the same fingerprint: a hash of how it is loaded, and of
-    the names, sizes and times of its files, of which none is read. A commit of the hub never changes.
+    """Where this is what it was, `load_model` gives a model of the same fingerprint: a hash of how it is loaded and by
+    what, and of the names, sizes and times of its files, of which none is read. A commit of the hub never changes.
 
     Raises:
         SettingsError: this machine does not have the device.
     """
-    facts: list[object] = [__version__, device_named(device).type, str(dtype), quantize]
+    facts: list[object] = [*_loaders(), device_named(device).type, str(dtype), quantize]
     if Path(source).is_dir():
-        stats = sorted((each.name, each.stat()) for each in os.scandir(source) if each.is_file())
-        facts += [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+        files = {Path(each.path) for each in os.scandir(source) if each.is_file()}
+        with suppress(ModelNotFound):  # of which loading it will tell
+            files |= set(named_files(Path(source)))
+        stats = [(str(path), path.stat()) for path in sorted(files)]
+        facts += [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats]
     else:
         facts.append(str(cached_file(source, "config.json")))
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+@functools.cache
+def _loaders() -> list[str]:
+    """What fingerprints depend on beside files: packages, and what makes models of files here."""
+    found = [metadata.version(each) for each in ("torch", "transformers")]
+    with suppress(metadata.PackageNotFoundError):
+        found.append(metadata.version("bitsandbytes"))
+    own = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        own.update(path.read_bytes())
+    return [*found, own.hexdigest()]
 
 
 def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
@@ -208,7 +227,15 @@ def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
         )
     with refusing(ModelNotFound, f"The model at '{source}' has no tokenizer that can be loaded"):
         # Where it is left open, transformers asks at the terminal whether to run code of the model's own.
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        except ValueError as error:
+            if "custom code" in str(error):
+                raise UnsupportedModel(
+                    f"The tokenizer of the model at '{source}' is code of its own, which is never run: choose another "
+                    f"model, or put a tokenizer.json beside it."
+                ) from error
+            raise
         assert isinstance(tokenizer, PreTrainedTokenizerBase)
         tokenizer.chat_template = tokenizer.chat_template or _template_beside(source)
     chat = Chat(tokenizer)

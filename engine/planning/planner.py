@@ -287,7 +287,8 @@ class Planner:
         query_heads, kv_heads, width = layer.query_heads, layer.kv_heads, layer.head_size
         keys = max(footprint.widest, rows)
         # q, k, v, q rotated and the parts of that; of latents, which are wider than all else, outputs that are merged
-        tensors = rows * ((8 if layer.latent else 4) * query_heads + 3 * kv_heads) * width * size
+        tensors = rows * (4 * query_heads + 3 * kv_heads) * width * size
+        tensors += 16 * rows * query_heads * width if layer.latent else 0
         mask = rows * keys * (5 + size)
         if footprint.coded:  # keys before RoPE and after, and what becomes of codes on the way, in float32
             tensors += keys * kv_heads * width * (2 * size + 8)

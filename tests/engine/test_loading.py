@@ -19,10 +19,11 @@ from transformers.utils import logging as transformers_logging
 from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, make_method
 from engine.context import new_memory
 from engine.memories.memory import NOT_IN_SOURCE
-from engine.models import loading
+from engine.models import loading, model
 from engine.models.architectures import SUPPORTED
 from engine.models.experts import PackedExperts
 from engine.models.loading import load_network, read_config
+from engine.models.model import model_stamp
 from engine.models.skeleton import skeleton, skeleton_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.test_architectures import small_config
@@ -384,7 +385,7 @@ def test_code_of_a_models_own_is_never_run_nor_asked_about(
         return "y"
 
     monkeypatch.setattr("builtins.input", answer)
-    with pytest.raises(ModelNotFound, match="contains custom code"):
+    with pytest.raises(UnsupportedModel, match="is code of its own, which is never run: choose another model, or put"):
         load_model(place, "cpu")
     assert not asked
     assert not ran.exists()
@@ -471,6 +472,29 @@ def test_a_folder_without_weights_is_named(folder: Path, tmp_path: Path) -> None
     assert read_config(place).model_type == "llama"
     with pytest.raises(ModelNotFound, match="nowhere"):
         load_model(tmp_path / "nowhere", "cpu")
+
+
+def test_a_stamp_tells_what_may_have_made_another_model(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a file that was written over, as long and as old as before, one in a folder below, and another Stockpot."""
+    place = changed(folder, tmp_path / "own")
+    (place / "below").mkdir()
+    weights = shutil.move(place / "model.safetensors", place / "below" / "model.safetensors")
+    names = dict.fromkeys(load_file(weights), "below/model.safetensors")
+    (place / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    first = model_stamp(place, "cpu")
+    assert first == model_stamp(place, "cpu")
+    assert first != model_stamp(place, "cpu", quantize="nf4")
+    stat = os.stat(weights)
+    with open(weights, "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"?")
+    os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    second = model_stamp(place, "cpu")
+    assert first != second
+    monkeypatch.setattr(model, "_loaders", lambda: ["another"])
+    assert second != model_stamp(place, "cpu")
 
 
 PEAK = """

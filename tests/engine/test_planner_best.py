@@ -85,7 +85,7 @@ def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
     assert roomy.method == make_method("exact", preset="sketched")  # without sketches it takes seconds for each token
     small = choice(1_000_000, 12, 192)  # there is no room for sketches beside any weights
     assert small is not None
-    assert small.method == make_method("infinitehip", preset="3k-flash")
+    assert small.method.family == "retrieving"
     planner.machine = dataclasses.replace(planner.machine, rates=None)
     unknown = choice(1_000_000, 24, 192)
     assert unknown is not None

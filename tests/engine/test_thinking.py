@@ -147,6 +147,19 @@ def test_a_thought_on_a_channel_is_parted(text: str, reasoning: str, said: str) 
     assert tokenizer.decode(chat.closing()) == "\n<channel|>"
 
 
+@pytest.mark.parametrize("between", ["</think>", "\n<think></think>\n"])
+def test_an_answer_at_once_stands_behind_what_the_template_puts_before_earlier_ones(between: str) -> None:
+    """As of GLM 4.7 and 4.6, which know no other way to say that there was no reasoning."""
+    tokenizer = byte_tokenizer()
+    template = TEMPLATE.replace("<|assistant|>{{", f"<|assistant|>{between}{{{{")
+    tokenizer.chat_template = template.replace("<|assistant|>{% endif", "<|assistant|><think>{% endif")
+    tokenizer.add_tokens(["<think>", "</think>"])
+    chat = Chat(tokenizer)
+    assert tokenizer.decode(chat.opening()).endswith("<|assistant|><think>")
+    assert chat.opening(reasoning=False) == chat.answered()
+    assert tokenizer.decode(chat.answered()).endswith(f"<|assistant|>{between}")
+
+
 def spoken(tokenizer: PreTrainedTokenizerFast, marks: Marks | None, opened: bool, text: str) -> tuple[str, str]:
     """The reasoning and the answer in a text that a model says token by token."""
     speech, seen = Speech(tokenizer, marks, opened), ""
