@@ -162,8 +162,9 @@ def launch_widest() -> None:
     columns.column_sums(latent.q, latent.keys, latent.span, None, torch.zeros(20, 64), 0.1)
     q, slabs, starts, limits, places = test_kernels_pruning.case(20, 1, 576, 32, 1, BRANCH, BF16)
     pruning.chunk_scores(q, slabs, starts, limits, 11, places)
-    codes, q = torch.zeros(1, 64, quantise.width(INT2, 576), dtype=quantise.stored(INT2)), torch.zeros(1, 20, 576)
-    scoring.scores(q, codes, torch.zeros(1, 64), q[..., 0], INT2, BF16, torch.zeros(1, 20, 64))
+    for kind in (INT8, INT2):
+        codes, q = torch.zeros(1, 64, quantise.width(kind, 576), dtype=quantise.stored(kind)), torch.zeros(1, 20, 576)
+        scoring.scores(q, codes, torch.zeros(1, 64), q[..., 0], kind, BF16, torch.zeros(1, 20, 64))
 
 
 if __name__ == "__main__":

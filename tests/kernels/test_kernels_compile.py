@@ -50,7 +50,7 @@ def test_kernels_fit_a_consumer_gpu_with_the_widest_heads() -> None:
     pytest.importorskip("triton")
     made = compiled("widest")
     names = ["_attend", "_attend", "_column_sums", "_chunk_scores", "_scores", "_scores"]
-    latent = ["_attend", "_attend", "_attend", "_column_sums", "_chunk_scores", "_scores"]
+    latent = ["_attend", "_attend", "_attend", "_column_sums", "_chunk_scores", "_scores", "_scores"]
     assert [each["kernel"] for each in made] == names * 3 + latent
     assert all(each["shared"] <= CONSUMER_SHARED for each in made), made
     assert all(each["local"] <= SPILLED for each in [*made[:6], *made[12:]]), made
