@@ -153,6 +153,15 @@ def test_what_a_gpu_reads_of_the_host_tier_comes_over_the_link(name: str) -> Non
     assert seconds(1e9, True)[1] == seconds(1e12, True)[1]
 
 
+def test_few_queries_read_codes_in_place_on_a_gpu() -> None:
+    """Answers were planned as if each of their tokens made numbers of all codes."""
+    planner = llama()
+    plans = [planner.plan(make_method("full", store=store), 60_000) for store in ("model", "int8")]
+    speeds = [plan.answer_tokens_per_sec or 0.0 for plan in plans]
+    assert speeds[1] > 0.7 * speeds[0], "it is not recorded"
+    assert (plans[1].reading_sec or 0.0) > 1.1 * (plans[0].reading_sec or 0.0), "a text's passes do make them"
+
+
 @pytest.mark.parametrize("name", ["exact", "recall"])
 def test_what_searches_everything_has_the_keys_sent_to_a_gpu(name: str) -> None:
     """The host was planned to search, which for one question took over a minute."""
