@@ -155,7 +155,7 @@ def test_what_a_gpu_reads_of_the_host_tier_comes_over_the_link(name: str) -> Non
 
 def test_few_queries_read_codes_in_place_on_a_gpu() -> None:
     """Answers were planned as if each of their tokens made numbers of all codes."""
-    planner = llama()
+    planner = Planner(llama().model, dataclasses.replace(ROOMY, rates=llama().machine.rates))
     plans = [planner.plan(make_method("full", store=store), 60_000) for store in ("model", "int8")]
     speeds = [plan.answer_tokens_per_sec or 0.0 for plan in plans]
     assert speeds[1] > 0.7 * speeds[0], "it is not recorded"
