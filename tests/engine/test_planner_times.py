@@ -159,7 +159,7 @@ def test_few_queries_read_codes_in_place_on_a_gpu() -> None:
     plans = [planner.plan(make_method("full", store=store), 60_000) for store in ("model", "int8")]
     speeds = [plan.answer_tokens_per_sec or 0.0 for plan in plans]
     assert speeds[1] > 0.7 * speeds[0], "it is not recorded"
-    assert (plans[1].reading_sec or 0.0) > 1.1 * (plans[0].reading_sec or 0.0), "a text's passes do make them"
+    assert (plans[1].reading_sec or 0.0) > (plans[0].reading_sec or 0.0), "a text's passes do make them"
 
 
 @pytest.mark.parametrize("name", ["exact", "recall"])
