@@ -70,6 +70,7 @@ class Footprint:
     inserted: tokens of the method's own that go through the model beside them.
     weight_bytes: on the device, of trained weights that the method has beside the model's.
     coded: whether entries are turned from codes into numbers, a layer's at a time, before they are attended to.
+    codes_read_by: queries of a pass, at most, for which a GPU reads codes in place instead.
     explicit: whether reading takes a matrix of logits, or of keys gathered for it; else it runs in fused kernels.
     """
 
@@ -94,6 +95,7 @@ class Footprint:
     inserted: int = 0
     weight_bytes: int = 0
     coded: bool = False
+    codes_read_by: int = 0
     explicit: bool = False
     host_spare_bytes: int = 0
     host_tail_bytes: int = 0

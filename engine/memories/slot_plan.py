@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from engine.footprint import Footprint, mean_attended
+from engine.memories.attention import FEW_QUERIES
 from engine.memories.coded import Coding, level_bytes
 from engine.memories.memory import UNLIMITED
 from engine.memories.window import window_slack
@@ -100,5 +101,6 @@ def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, c
         widest=min(passed, held + chunk) if capacity is None else held,
         answering=round(seen(spec, held)),
         coded=coded,
+        codes_read_by=FEW_QUERIES,
         recorded=coding is None,
     ).with_states(spec.state_bytes)

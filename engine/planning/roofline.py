@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 from engine.footprint import Footprint
-from engine.memories.attention import FEW_QUERIES
 from engine.models.experts import together_on
 from engine.models.skeleton import Skeleton
 from engine.planning.flops import operations
@@ -81,7 +80,7 @@ class Roofline:
         products = max((work.linear + work.head + work.recurrence + beside) / rates.flops, weights / rates.memory)
         logits = LOGIT_BYTES * model.spec.query_heads * rows * attended if explicit else 0
         attention = work.attention / rates.flops
-        unpacked = footprint.coded and (self.shared or rows > FEW_QUERIES)  # a GPU reads them in place for fewer
+        unpacked = footprint.coded and (self.shared or rows > footprint.codes_read_by)
         entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if unpacked else 0))
         moved = (entries + logits + self._recurring_bytes(rows)) / rates.memory
         small = footprint.operations * len(model.spec.layers) + self._recurring_operations(rows)
