@@ -126,7 +126,7 @@ def _attending(check: Check, memory: WindowMemory, source: Tensor) -> float:
 def _sketched(host: HostTier) -> HostTier:
     """The same with sketches of all that is in it."""
     sketch = Sketch(host.spec, KINDS[SKETCH])
-    sketch.extend([host.keys(0)], host.stored, host.stored)
+    sketch.extend(host.keys, host.stored, host.stored)
     return dataclasses.replace(host.snapshot(), sketch=sketch)
 
 

@@ -227,9 +227,7 @@ class HostTier:
             return
         stored = sum(slab.length for slab in self.slabs)
         room = stored + sum(slab.capacity - slab.length for slab in self.slabs[self.shared :])
-        if self.sketch.lacks(stored, max(room, self.expected)):
-            keys = [self.keys(layer) for layer in range(len(self.spec.layers))]
-            self.sketch.extend(keys, stored, max(room, self.expected))
+        self.sketch.extend(self.keys, stored, max(room, self.expected))
 
     def fork(self) -> HostTier:
         """Sees all entries so far; appends into slabs of its own. What waits in the context fills its first page."""
@@ -267,12 +265,13 @@ class HostTier:
         Returns:
             K = min(top, entries) of each query.
         """
-        if among is None and self.sketch is not None:
-            return best_by_sketch(self.sketch, layer, self.keys(layer), q, limits, top)
-        if among is None:
-            return best_of_all(self.keys(layer), q, limits, top, int(limits[-1]))
-        keys = taken(self.keys(layer), among.expand(self.spec.layers[layer].kv_heads, -1), q.device, torch.float32)
-        return best_among(among, keys, q, limits, top)
+        slabs = self.keys(layer)
+        if among is not None:
+            keys = taken(slabs, among.expand(self.spec.layers[layer].kv_heads, -1), q.device, torch.float32)
+            return best_among(among, keys, q, limits, top)
+        if self.sketch is not None:
+            return best_by_sketch(self.sketch, layer, slabs, q, limits, top)
+        return best_of_all(slabs, q, limits, top, int(limits[-1]))
 
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], an index on either."""

@@ -41,7 +41,7 @@ def searching_bytes(
     slab, each = min(far, tier_plan.SLAB), 4 * widest.query_heads
     scores = min(each * queries * far, max(each * slab, SCORE_BYTES))
     if sketch is not None:
-        found = found_bytes(widest.query_heads, widest.head_size, min(far, CANDIDATES[sketch] * top))
+        found = each * widest.head_size * min(far, CANDIDATES[sketch] * top)
         return 2 * scores + min(queries * found, max(found, SCORE_BYTES))
     if spec.device.type != "cuda":
         return 2 * scores
@@ -158,9 +158,8 @@ def best_by_sketch(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, limits: T
     """As `HostTier.search`, of the entries that look best by their sketches."""
     wanted, visible = CANDIDATES[sketch.kind] * top, int(limits[-1])
     index, held, _ = best_of_all(sketch.banks(layer), sketch.turned(layer, q), limits, wanted, visible)
-    step = max(1, SCORE_BYTES // found_bytes(q.shape[0], q.shape[2], index.shape[2]))
-    parts = (slice(at, at + step) for at in range(0, q.shape[1], step))
-    return Found(*_joined(_best_found(keys, index[:, each], held[:, each], q[:, each], top) for each in parts))
+    steps = _steps(q.shape[0], q.shape[1], index.shape[2] * q.shape[2])  # keys take as much for each number
+    return Found(*_joined(_best_found(keys, index[:, each], held[:, each], q[:, each], top) for each in steps))
 
 
 def best_by_all_sketches(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, late: Tensor, top: int) -> Found:
@@ -175,11 +174,6 @@ def best_by_all_sketches(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, lat
     best, index = _best_of(scores, min(wanted, count))
     held = best > float("-inf")
     return Found(*_best_found(keys, index.masked_fill_(~held, 0), held, q, top))
-
-
-def found_bytes(query_heads: int, size: int, entries: int) -> int:
-    """What the keys take of so many candidates for a query, in float32."""
-    return 4 * query_heads * size * entries
 
 
 def _best_found(keys: Slabs, index: Tensor, held: Tensor, q: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -14,6 +14,7 @@ Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Self
 
 import torch
@@ -92,25 +93,23 @@ class Sketch:
         self.before = 0  # entries of the context
         self.length = 0  # entries, those included
 
-    def lacks(self, stored: int, room: int) -> bool:
-        """Whether there is something for `extend` to do."""
-        return sketched(stored) > self.length or (bool(self.levels) and sketched(room - self.before) > self._own_room)
+    def extend(self, keys: Callable[[int], Slabs], stored: int, room: int) -> None:
+        """Sketch what has been stored since, if anything has.
 
-    def extend(self, keys: list[Slabs], stored: int, room: int) -> None:
-        """Sketch what has been stored since.
-
-        keys: per layer, of which the first `stored` entries are there; room: entries for which there is to be room.
+        keys: of a layer, of which the first `stored` entries are there; room: entries for which there is to be room.
         """
         layers, end = list(enumerate(self.spec.layers)), sketched(stored)
+        if not end:
+            return
         if not self.levels:
             sizes = {layer.head_size for layer in self.spec.layers if layer.kv_heads}
             self.rotations = {size: rotation(size).to(self.spec.device) for size in sizes}
-            self.levels = [self._levels(layer, keys[number]) for number, layer in layers]
+            self.levels = [self._levels(layer, keys(number)) for number, layer in layers]
         self._make_room(sketched(room - self.before))
         for at in range(self.length, end, AT_ONCE):
             for number, layer in layers:
                 if layer.kv_heads:
-                    rows = self._turned(layer, keys[number], at, min(at + AT_ONCE, end))
+                    rows = self._turned(layer, keys(number), at, min(at + AT_ONCE, end))
                     self.own[number].write(at - self.before, rows)
         self.length = end
 

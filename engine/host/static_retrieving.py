@@ -25,12 +25,9 @@ class StaticRetrieving(StaticWindow[M]):
         """Over buffers and slabs as they are now."""
         super().__init__(memory)
         self.evicted = torch.zeros_like(self.number)  # entries of the host tier that the window does not show
-        self.far = [(growing(memory.host.keys(layer)), growing(memory.host.values(layer))) for layer in self._layers]
+        host, layers = memory.host, range(len(memory.layers))
+        self.far = [(_growing(host.keys(layer)), _growing(host.values(layer))) for layer in layers]
         self.wide: list[StaticWindow[WindowMemory]] = [StaticWindow(each) for each in memory.wide]
-
-    @property
-    def _layers(self) -> range:
-        return range(len(self.memory.layers))
 
     def move_to(self, memory: M) -> None:
         """The next token may see what has left its window by now, of the host tier as it is now."""
@@ -48,7 +45,7 @@ class StaticRetrieving(StaticWindow[M]):
         return super().attend(layer, q, k, v, scoring)
 
 
-def growing(slabs: Slabs) -> Fixed:
+def _growing(slabs: Slabs) -> Fixed:
     """The last slab counts whole, as what comes next goes there. Fixed, so that what a kernel has been told of them is
     held by who repeats it.
     """

@@ -14,7 +14,6 @@ LogN-Scaling (https://arxiv.org/abs/2309.16609; Chiang and Cholak, https://arxiv
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -114,9 +113,8 @@ class Exact(Method):
             reading=False,
             tier=self.tier,
             looks=self.looks,
+            recorded=self.sketch != NONE and self.looks == 1 and self.tier == HOST and task.total > self.sinks,
         )
-        recorded = self.sketch != NONE and self.looks == 1 and self.tier == HOST
-        plain = dataclasses.replace(plain, recorded=recorded and bool(plain.searched))
         return searching_everything(plain, spec, task, self.store, self.top_k, KINDS.get(self.sketch))
 
 

@@ -318,8 +318,7 @@ class Planner:
         enough and layers look that far, of long texts what finds them exactly before what does not; each with the least
         lossy weights that leave room for it, since a text that is forgotten costs more answers than bits of weights do.
         Then a condensing method with the largest budget that fits the memory and the model's window, and the least
-        lossy weights beside which that is at least `ENOUGH`. Methods that lack trained weights
-        are left out.
+        lossy weights beside which that is at least `ENOUGH`. Methods that lack trained weights are left out.
         """
         tried = quantizations or self.model.quantizations
 

@@ -38,6 +38,12 @@ def loaded(parts: dict[str, Part]) -> dict[str, dict[str, Tensor]]:
     return {name: {key: tensor.clone() for key, tensor in part.tensors.items()} for name, part in parts.items()}
 
 
+def reopened(context: Context, conversation: Conversation) -> Conversation:
+    """The conversation as it comes back from disk, over its context that does."""
+    (parts, meta), (said, facts) = context.state(), conversation.state()
+    return Conversation.load(Context.load(context.model, context.method, loaded(parts), meta), loaded(said), facts)
+
+
 def next_logits(model: Model, method: Method, memory: Memory, ids: Tensor, chunk: int = 64) -> Tensor:
     """Logits [T, vocabulary] after each of some further tokens, put to a fork."""
     fork = memory.fork()

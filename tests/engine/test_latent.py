@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from engine import Context, Conversation, Method, Reader, load_model
+from engine import Conversation, Method, Reader, load_model
 from engine.errors import UnsupportedModel
 from engine.footprint import Task
 from engine.models.architectures import INDEXED, check_kind
@@ -27,7 +27,7 @@ from engine.trained.retaining import RetainingHeads
 from kernels import choice
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plans import GB
-from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed, with_budget
+from tests.engine.reading import answer, finish, next_logits, read, reopened, resumed, with_budget
 from tests.engine.test_architectures import small_config
 from tests.engine.test_experts import through
 from tests.engine.test_graphs import replayed as replayed  # a fixture
@@ -90,8 +90,7 @@ def test_save_load_and_continue_equals_uninterrupted(model: Model, name: str, id
     torch.testing.assert_close(next_logits(model, method, context.memory, QUESTION), expected, **close(method))
     conversation = Conversation(whole)
     answer(conversation, "question number one?")
-    (parts, meta), (said, facts) = whole.state(), conversation.state()
-    again = Conversation.load(Context.load(model, method, loaded(parts), meta), loaded(said), facts)
+    again = reopened(whole, conversation)
     assert answer(again, "And then?") == answer(conversation, "And then?")
 
 

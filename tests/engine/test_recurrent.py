@@ -31,7 +31,7 @@ from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plans import GB
-from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed, with_budget
+from tests.engine.reading import answer, finish, loaded, next_logits, read, reopened, resumed, with_budget
 from tests.engine.test_architectures import EXTRA, SMALL, compare, small_config
 from tests.engine.test_graphs import replayed as replayed  # a fixture
 from tests.engine.test_methods import TIGHT
@@ -113,8 +113,7 @@ def test_save_load_and_continue_equals_uninterrupted(model: Model, name: str, id
     conversation = Conversation(whole)
     for number in range(4):
         answer(conversation, f"question number {number}?")
-    (parts, meta), (said, facts) = whole.state(), conversation.state()
-    again = Conversation.load(Context.load(model, method, loaded(parts), meta), loaded(said), facts)
+    again = reopened(whole, conversation)
     assert answer(again, "And then?") == answer(conversation, "And then?")
 
 
