@@ -4,11 +4,6 @@ transformers computes projections, norms, MLPs and embeddings; the model's rotar
 for no rotation, so queries and keys reach the attention function before RoPE, and that function asks the memory that
 was passed along with the forward call. Nothing here knows one architecture from another; which ones are known to come
 out right, and what is peculiar to them, is the table in `architectures.py`.
-
-Of models with multi-head latent attention (MLA, https://arxiv.org/abs/2405.04434, section 2.1) a memory is given what
-the paper caches: of each token one vector, the key that all heads share before RoPE and behind it the latent, which is
-the token's value as well. What would expand latents to keys and values of each head is multiplied with queries and
-outputs instead (`_towards_latents`, `_from_latents`).
 """
 
 from __future__ import annotations
@@ -28,9 +23,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
+from engine import latents
 from engine.carry import Carry
 from engine.errors import NO_NUMBERS, ModelError
-from engine.models.architectures import EXPANDING, INTERLEAVED, LATENT, RECURRENT, ROPE_WITHIN_WINDOWS, ROTARY
+from engine.models.architectures import INTERLEAVED, LATENT, RECURRENT, ROPE_WITHIN_WINDOWS, ROTARY
 from engine.rope import NoRope, Rope
 
 IMPLEMENTATION = "stockpot"
@@ -287,11 +283,11 @@ def _attention(
         memory.note(module, kwargs.get("sliding_window"))
     config: Any = module.config
     latent = config.model_type in LATENT
-    q, k, v = (_towards_latents(module, query) if latent else query)[0], key[0], value[0]
+    q, k, v = (latents.towards(module, query) if latent else query)[0], key[0], value[0]
     if paired := _paired(config, q.shape[-1]):
         q, k = _in_halves(q, paired), _in_halves(k, paired)
     output = memory.attend(int(module.attention_layer), q, k, k if latent else v, scoring)  # type: ignore[arg-type]
-    output = _from_latents(module, output) if latent else output
+    output = latents.back(module, output) if latent else output
     return output.transpose(0, 1)[None], None
 
 
@@ -313,32 +309,6 @@ def _in_halves(x: Tensor, width: int) -> Tensor:
     Queries and keys are put in the same order, so that their products stay what they are. width: what is in pairs.
     """
     return torch.cat([x[..., :width:2], x[..., 1:width:2], x[..., width:]], dim=-1)
-
-
-def _unexpanded(latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-    """In place of `expand_kv`, for latents [1, 1, T, L] and the key [1, 1, T, R] that all heads share: keys and values
-    [1, 1, T, R + L], which are the same.
-    """
-    both = torch.cat([key, latent], dim=-1)
-    return both, both
-
-
-def _expansion(module: Any) -> tuple[Tensor, Tensor]:
-    """What expands latents to the keys of heads [HQ, N, L], and to their values [HQ, V, L]."""
-    weight = getattr(module, EXPANDING).weight
-    by_head = weight.view(module.num_heads, -1, weight.shape[1])
-    return by_head[:, : module.qk_nope_head_dim], by_head[:, module.qk_nope_head_dim :]
-
-
-def _towards_latents(module: Any, query: Tensor) -> Tensor:
-    """Queries [1, HQ, T, R + L] to be compared with latents, of queries [1, HQ, T, N + R] that are for keys."""
-    still, turned = torch.tensor_split(query, [module.qk_nope_head_dim], dim=-1)
-    return torch.cat([turned, still @ _expansion(module)[0]], dim=-1)
-
-
-def _from_latents(module: Any, output: Tensor) -> Tensor:
-    """Sums of values [HQ, T, V] for sums [HQ, T, R + L] of what stands for them."""
-    return output[..., module.qk_rope_head_dim :] @ _expansion(module)[1].transpose(1, 2)
 
 
 # No mask function goes with it: masks are the memory's matter, and transformers makes none for a name that has none. To
@@ -476,9 +446,7 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
         _spare_unrotated(type(base).__module__)
     model.set_attn_implementation(IMPLEMENTATION)
     if model.config.model_type in LATENT:
-        for module in base.modules():
-            if hasattr(module, EXPANDING):
-                module.expand_kv = _unexpanded  # type: ignore[assignment]
+        latents.spare_expanding(base)
     carry = None
     if model.config.model_type in RECURRENT:
         spare_kernels(type(base).__module__)
