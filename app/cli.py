@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from app.commands import asking, bench, machine, planning, reading, serving, shelf, train
+from app.commands.parser import MORE, Parser
 from app.errors import expected, phrase, wrong_usage
 from app.home import QUANTIZED
 from app.words import printable
@@ -34,11 +35,15 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
     """The options that every command takes, before or after its name.
 
     Args:
-        suppress: leave absent options unset, so that a subcommand's parser does not undo what stood before it.
+        suppress: leave absent options unset, so that a subcommand's parser does not undo what stood before it, and
+            leave them out of its help.
     """
 
     def default(value: object) -> object:
         return argparse.SUPPRESS if suppress else value
+
+    def described(text: str) -> str:
+        return argparse.SUPPRESS if suppress else text
 
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("global options")
@@ -46,52 +51,56 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
         "--home",
         metavar="DIR",
         default=default(None),
-        help="where everything is kept (default: $STOCKPOT_HOME, else ~/.stockpot)",
+        help=described("where everything is kept (default: $STOCKPOT_HOME, else ~/.stockpot)"),
     )
     group.add_argument(
         "--model",
         metavar="pocket|PATH|HUB_ID",
         default=default(None),
-        help="model to read and answer with (default: pocket; for a context, the one that read it)",
+        help=described("model to read and answer with (default: pocket; for a context, the one that read it)"),
     )
     group.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
         default=default("auto"),
-        help="where the model runs (default: auto)",
+        help=described("where the model runs (default: auto)"),
     )
     group.add_argument(
         "--quantize",
         choices=("none", *QUANTIZED),
         default=default(None),
-        help="keep the weights of --model in 8 or 4 bits (needs bitsandbytes; default: none)",
+        help=described("keep the weights of --model in 8 or 4 bits (needs bitsandbytes; default: none)"),
     )
     group.add_argument(
         "--seed",
         metavar="N",
         type=seed,
         default=default(None),
-        help=f"seed of everything random, 0 to {MOST_SEED} (default: another for each answer with a temperature; 0 for "
-        "all else, but `train pocket` has its own)",
+        help=described(
+            f"seed of everything random, 0 to {MOST_SEED} (default: another for each answer with a temperature; 0 for "
+            "all else, but `train pocket` has its own)"
+        ),
     )
     group.add_argument(
         "--verbose",
         action="store_true",
         default=default(False),
-        help="log what happens to standard error, with tracebacks",
+        help=described("log what happens to standard error, with tracebacks"),
     )
     return parser
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole parser, with every command registered by its group."""
-    parser = argparse.ArgumentParser(prog="stockpot", description=DESCRIPTION, parents=[global_options(suppress=False)])
+    parser = Parser(prog="stockpot", description=DESCRIPTION, parents=[global_options(suppress=False)])
     version = f"%(prog)s {importlib.metadata.version('stockpot')}"
     parser.add_argument("--version", action="version", version=version, help="show which version this is, and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
     shared = global_options(suppress=True)
     for group in GROUPS:
         group.register(commands, shared)
+    for command in commands.choices.values():
+        command.epilog = command.epilog or MORE
     return parser
 
 

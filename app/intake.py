@@ -1,7 +1,8 @@
 """Intake: the files of uploads become documents, and these, or others that are kept, a context to be read.
 
-Files are opened and turned into tokens in a thread beside the one that uses the model, so that nobody waits for a long
-reading to hear that one is encrypted or broken, and the model for nothing but its turn.
+Files are opened and turned into tokens in threads beside the one that uses the model, so that nobody waits for a long
+reading to hear that one is encrypted or broken, and the model for nothing but its turn. Several uploads are taken in
+at a time, so that a slow file holds up none but those uploaded with it.
 """
 
 import threading
@@ -27,6 +28,8 @@ from ingest import PasswordNeeded, WrongPassword, fingerprint
 from sessions import DocumentRow, JobRow, NotFound, stamp
 
 UPLOAD = "upload"
+INTAKE_THREADS = 3
+"""Uploads that are taken in at a time; each has a process of its own that extracts text."""
 LOCKED = (PasswordNeeded, WrongPassword)
 """What an encrypted file ends with until it is given its password."""
 
@@ -49,7 +52,7 @@ class Intake(Claims):
         self._passwords: dict[str, str] = {}  # of uploads, by their jobs; never on disk
 
     def _call(self) -> None:
-        """There may be something to do, for both threads."""
+        """There may be something to do, for every thread."""
         super()._call()
         self._wake_intake.set()
 
@@ -148,7 +151,7 @@ class Intake(Claims):
     # Doing it: the thread beside, and what is left for the one that uses the model.
 
     def _take_in(self) -> None:
-        """The thread beside: turn the files of uploads into documents and tokens, up to where the model is needed."""
+        """Turn the files of uploads into documents and tokens, up to where the model is needed, in a thread beside."""
         self._work(self._wake_intake, self._take_in_once)
 
     def _take_in_once(self) -> bool:

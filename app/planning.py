@@ -2,16 +2,13 @@
 
 import importlib.metadata
 import json
-import math
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.errors import AppError, UsageError
+from app.errors import AppError
 from app.home import local_path, model_source, split_model
 from app.local_models import local_folder
 from app.words import byte_size, roughly, short_seconds
@@ -24,17 +21,12 @@ if TYPE_CHECKING:
 
 RATES_FILE = "rates.json"
 USUAL_TOKENS = 100_000  # of a text whose length is not known yet: a book
-MOST_BYTES = 1 << 60
-UNITS = {
-    **{"": 1 << 30, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40},
-    **{"mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40},
-    **{"mb": 10**6, "gb": 10**9, "tb": 10**12},
-}
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of a plan. gpu, host: bytes of a stated machine; rates: stated ones; None for this machine's.
+    """What is asked of a plan. gpu, host: bytes of a stated machine; rates: stated ones, as
+    `quantities.rates_of` returns them; None for this machine's.
 
     settings: of the method, if one is named.
     """
@@ -45,44 +37,7 @@ class Wanted:
     quantize: str | None = None
     gpu: int | None = None
     host: int | None = None
-    rates: "engine.Rates | None" = None
-
-
-def bytes_of(text: str) -> int:
-    """Bytes of "24GiB", "64 GB", or "24G" and plain "24", which mean GiB.
-
-    Raises:
-        UsageError: it is no size, less than a byte, or more than any machine has.
-    """
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
-    size = 0 if found is None else int(Fraction(found[1]) * UNITS.get(found[2].lower(), 0))
-    if not 1 <= size <= MOST_BYTES:
-        raise UsageError(f"A size is a number with GiB or GB behind it, such as 24GiB, not {text!r}.")
-    return size
-
-
-def tokens_of(text: str) -> int:
-    """The length that --tokens gives."""
-    import engine
-
-    try:
-        return engine.tokens_of(text)
-    except engine.SettingsError as error:
-        raise UsageError(f"--tokens: {error}") from error
-
-
-def rates_of(text: str) -> "engine.Rates":
-    """Stated rates "TFLOPS,GB/S,GB/S" of products, device memory and the link to the host."""
-    from engine import Rates
-
-    try:
-        numbers = [float(each) for each in text.split(",")]
-    except ValueError:
-        numbers = []
-    if len(numbers) != 3 or not all(math.isfinite(each) and each > 0 for each in numbers):
-        raise UsageError(f"--rates takes three numbers, TFLOPS,GB/s,GB/s, such as 80,900,20; not {text!r}.")
-    flops, memory, link = numbers
-    return Rates(flops * 1e12, memory * 1e9, link * 1e9, host_flops=5e11, host_memory=4e10)
+    rates: tuple[float, float, float] | None = None
 
 
 def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> "engine.Rates":
@@ -106,6 +61,13 @@ def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> 
     return rates
 
 
+def _stated(rates: tuple[float, float, float] | None) -> "engine.Rates | None":
+    """Return stated rates of a GPU with those of an ordinary host, or None."""
+    from engine import Rates
+
+    return None if rates is None else Rates(*rates, host_flops=5e11, host_memory=4e10)
+
+
 def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.Planner":
     """A planner for a model by name, from its configuration; no weights are read.
 
@@ -125,7 +87,7 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
         device=wanted.gpu if wanted.gpu is not None else host if shared else engine.free_bytes(place),
         host=host,
         shared=shared,
-        rates=wanted.rates or (measured_rates(home, place, dtype) if here else None),
+        rates=_stated(wanted.rates) or (measured_rates(home, place, dtype) if here else None),
         base=0 if here else engine.GPU_BASE,
         disk=disk_free(home) if here else None,
     )

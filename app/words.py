@@ -24,6 +24,17 @@ def clock(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
+def duration(seconds: float | None) -> str:
+    """Seconds with their units: "8 s", "2 min 15 s", "6 h 12 min"; "?" if they are not known."""
+    if seconds is None:
+        return "?"
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
+
+
 def speed(per_second: float) -> str:
     """Tokens per second: "8.1", "1,136"."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}"

@@ -16,7 +16,7 @@ from app import readings, turns
 from app.answer_options import AnswerOptions
 from app.claims import READ
 from app.errors import AppError
-from app.intake import Intake
+from app.intake import INTAKE_THREADS, Intake
 from app.progress import Report
 from app.readings import Stopped
 from sessions import INTERRUPTED, InUse, JobRow, NotFound, TurnRow
@@ -71,7 +71,8 @@ class Worker(Intake):
 
     def run(self) -> None:
         """Work until stopped; an error in one job never ends the thread."""
-        beside = [threading.Thread(target=target, daemon=True) for target in (self._beat, self._take_in)]
+        targets = (self._beat, *[self._take_in] * INTAKE_THREADS)
+        beside = [threading.Thread(target=target, daemon=True) for target in targets]
         for thread in beside:
             thread.start()
         try:

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from benchmarks.haystack import DATA
-from engine import Method, Model, SettingsError, load_model, make_method, tokens_of
+from engine import Method, Model, SettingsError, load_model, make_method
 from training.flags import sentences
+from training.token_count import token_count
 
 SHORTEST = 256
 """Tokens that any kind of text needs for what is asked about it."""
@@ -54,10 +55,10 @@ def file(text: str) -> Path:
 
 
 def size(text: str) -> int:
-    """A number of tokens, as `engine.tokens_of` reads it."""
+    """Return a number of tokens, as `token_count` reads it."""
     try:
-        return tokens_of(text)
-    except SettingsError as error:
+        return token_count(text)
+    except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 

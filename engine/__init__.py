@@ -16,7 +16,6 @@ from engine.errors import (
     UnsupportedModel,
     WeightsError,
 )
-from engine.lengths import tokens_of
 from engine.measure import free_bytes, memory_report
 from engine.memories.flash import choice as flash_choice
 from engine.method import Method
@@ -95,6 +94,5 @@ __all__ = [
     "skeleton",
     "suited_method",
     "suited_stores",
-    "tokens_of",
     "window_of",
 ]

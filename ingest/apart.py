@@ -76,7 +76,7 @@ def picture_apart(path: Path, number: int, text: str, start: int, end: int, pass
     return base64.b64decode(_apart("picture", path, asked, PICTURE_SEC))
 
 
-def check_password_apart(path: Path, password: str) -> None:
+def check_password_apart(path: Path, password: str | None) -> None:
     """As `ingest.pdf.check_password`, apart.
 
     Raises:

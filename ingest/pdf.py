@@ -121,11 +121,11 @@ def open_pdf(path: Path, password: str | None) -> Any:
     return document
 
 
-def check_password(path: Path, password: str) -> None:
+def check_password(path: Path, password: str | None) -> None:
     """Refuse a password that does not open a PDF; one that is not encrypted needs none, and takes any.
 
     Raises:
-        BrokenFile, WrongPassword.
+        BrokenFile, PasswordNeeded, WrongPassword.
     """
     with alone_with_mupdf():
         open_pdf(path, password).close()

@@ -20,6 +20,7 @@ from app.commands.common import (
     open_service,
     print_json,
 )
+from app.commands.parser import examples
 from app.errors import AppError, phrase, wrong_usage
 from app.words import plural, printable, shorten
 
@@ -45,6 +46,9 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         description="Ask one question over a context; of one that is still being read, or was stopped, what had been "
         "read at its last checkpoint. Standard output gets the answer alone, standard error the first three places "
         "where the model looked; --json has all of them. Ctrl-C stops the answer; what there is of it is kept.",
+        epilog=examples(
+            "ask 'Kim' 'Who is the horse-trader?'", "ask c-dee6mb 'What does it cost?' --pages 12-14 --json"
+        ),
     )
     add_context(ask)
     ask.add_argument("question", metavar="QUESTION", help="the question, in quotes")
@@ -58,6 +62,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         description="Ask questions one after another; /quit or the end of input (Ctrl-D) ends it. Ctrl-C stops an "
         "answer; at a terminal another question can be asked then, and otherwise the chat ends. A question that is too "
         "long is left out; if it did not come from a terminal, the chat ends with 1 after the others.",
+        epilog=examples("chat 'Kim'", "chat c-dee6mb < questions.txt"),
     )
     add_context(chat)
     _add_options(chat)

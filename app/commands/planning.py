@@ -1,11 +1,16 @@
 """`stockpot plan` and `stockpot models`: what a reading would need, and which models are here."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-from app.commands.common import Arguments, Commands, add_json_flag, note, print_json, table
-from app.commands.reading import add_weights, settings_of
-from app.words import byte_size, clock, printable, short_seconds, speed
+from app.commands.common import Arguments, Commands, ProgressLine, add_json_flag, note, print_json, table
+from app.commands.inputs import check_file, files_of
+from app.commands.parser import examples
+from app.commands.reading import add_weights, password_of, settings_of
+from app.gpus import CARDS, gpu_of
+from app.quantities import bytes_of, rates_of, tokens_of
+from app.words import byte_size, duration, printable, short_seconds, speed
 
 PLAN_COLUMNS = {
     "method": "METHOD",
@@ -39,26 +44,32 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="say what reading a text would need, and which method suits the machine",
         description="Plan a reading from a model's configuration alone: bytes, time, the longest text that fits, and "
         "the best method. Without --gpu it is for this machine; with it, for one that you may not own.",
+        epilog=examples("plan book.pdf", "plan --tokens 128K --method infllm", "plan --tokens 1M --gpu rtx4090"),
     )
     parser.add_argument(
-        "--tokens",
-        metavar="N",
-        required=True,
-        help="length of the text, such as 250000, 128K or 1M; K is 1,024",
+        "sources", metavar="FILE|FOLDER", nargs="*", help="what is to be read; its text is counted and not kept"
     )
+    parser.add_argument(
+        "--tokens", metavar="N", help="length of the text instead, such as 250000, 128K or 1M (K: 1,024)"
+    )
+    parser.add_argument("--password", metavar="P", help="password of an encrypted file")
     parser.add_argument("--method", metavar="METHOD", help="plan for this method only (default: for all)")
     parser.add_argument("--budget", metavar="N", help="entries per KV head and layer on the device (with --method)")
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="another setting of the method"
     )
     add_weights(parser)
-    parser.add_argument("--gpu", metavar="SIZE", help="memory of the GPU to plan for, such as 24GiB")
+    parser.add_argument(
+        "--gpu",
+        metavar="CARD|SIZE",
+        help="GPU to plan for: its memory, such as 24GiB, or one of " + ", ".join(CARDS),
+    )
     parser.add_argument("--host", metavar="SIZE", help="host memory to plan for, such as 64GiB (default: what is free)")
     parser.add_argument(
         "--rates",
         metavar="TFLOPS,GB/S,GB/S",
         help="what that GPU reaches in large matrix products, in its memory and over the link to the host; "
-        "without them, times for --gpu are left out",
+        "without them, times are those of the card named, and left out for a size alone",
     )
     add_json_flag(parser)
     parser.set_defaults(run=run_plan)
@@ -78,23 +89,33 @@ def run_plan(arguments: Arguments) -> int:
     """Plan; 1 if nothing fits, or the method that is named does not."""
     from app.errors import UsageError
     from app.home import POCKET, canonical_model, home_folder, named_model
-    from app.planning import Wanted, bytes_of, rates_of, report, tokens_of
 
     settings = settings_of(arguments)
+    if bool(arguments.sources) == bool(arguments.tokens):
+        raise UsageError("Name the files to plan for, or give the length of a text with --tokens.")
     if settings and not arguments.method:
         raise UsageError("--budget and --set are settings of a method: name it with --method.")
     if arguments.rates is not None and arguments.gpu is None:
         raise UsageError("--rates says what a GPU reaches: give its memory with --gpu.")
+    tokens = tokens_of(arguments.tokens) if arguments.tokens else 0
+    gpu, card_rates = gpu_of(arguments.gpu) if arguments.gpu else (None, None)
+    host = None if arguments.host is None else bytes_of(arguments.host)
+    rates = card_rates if arguments.rates is None else rates_of(arguments.rates)
+    sources = files_of(arguments.sources)
+    for each in sources:
+        check_file(each, password_of(arguments))
+    from app.planning import Wanted, report
+
+    name = canonical_model(named_model(arguments.model, arguments.quantize) or POCKET)
     wanted = Wanted(
-        tokens=tokens_of(arguments.tokens),
+        tokens=tokens or _count(name, sources, password_of(arguments)),
         method=arguments.method,
         settings=settings,
         quantize=arguments.quantize,
-        gpu=None if arguments.gpu is None else bytes_of(arguments.gpu),
-        host=None if arguments.host is None else bytes_of(arguments.host),
-        rates=None if arguments.rates is None else rates_of(arguments.rates),
+        gpu=gpu,
+        host=host,
+        rates=rates,
     )
-    name = canonical_model(named_model(arguments.model, arguments.quantize) or POCKET)
     result = report(name, wanted, home_folder(arguments.home), arguments.device)
     if arguments.json:
         print_json(result)
@@ -144,7 +165,7 @@ def _row(plan: dict[str, Any]) -> dict[str, Any]:
         "longest": "any" if longest is None else f"{longest:,}",
         "device": byte_size(plan["bytes"]["device"]),
         "host": byte_size(plan["bytes"]["host"]),
-        "reading": clock(plan["reading_seconds"]),
+        "reading": duration(plan["reading_seconds"]),
         "first": "?" if first is None else short_seconds(first),
         "answer": "?" if answer is None else speed(answer),
     }
@@ -182,7 +203,23 @@ def _advice(result: dict[str, Any], *, named: bool) -> str:
     return f"{label}: {in_words(best['method'], best['settings'])}{weights}: {best['reason']}.{times}"
 
 
-def _count(parameters: int) -> str:
+def _count(model: str, sources: list[str], password: str | None) -> int:
+    """Return the tokens of files, as a reading with that model would have them. Nothing is kept."""
+    import engine
+    from app.home import model_source
+    from app.stream import compose
+    from ingest.apart import ingest_apart
+
+    documents = []
+    with ProgressLine() as progress:
+        for each in sources:
+            progress.show(f"Extracting the text of {Path(each).name}")
+            documents.append((each, ingest_apart(Path(each), password=password)))
+    source = model_source(model)
+    return len(compose(engine.load_chat(source, engine.read_config(source)), documents).ids)
+
+
+def _weights(parameters: int) -> str:
     """Weights in millions or billions: "2.8 M", "8.03 B"."""
     return f"{parameters / 1e6:.1f} M" if parameters < 1e9 else f"{parameters / 1e9:.2f} B"
 
@@ -200,7 +237,7 @@ def run_models(arguments: Arguments) -> int:
         {
             "name": each.name,
             "place": each.place,
-            "parameters": _count(each.parameters) if each.parameters else None,
+            "parameters": _weights(each.parameters) if each.parameters else None,
             **{name: byte_size(size) for name, size in each.weight_bytes.items()},
             "token": byte_size(each.entry_bytes) if each.entry_bytes else None,
             "window": f"{each.window:,}" if each.window else None,

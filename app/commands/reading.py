@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,8 @@ from app.commands.common import (
     open_service,
     print_json,
 )
+from app.commands.inputs import check_file, check_method, files_of, is_document_id
+from app.commands.parser import examples
 from app.errors import AppError, UsageError, phrase
 from app.words import byte_size, clock, of_budget, of_text, plural
 
@@ -46,13 +47,16 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "before is named at once. "
         "A reading that was interrupted goes on from its checkpoint. With --add-to the text goes on behind what a "
         "context has read, in a context of its own, and nothing of that is read again.",
+        epilog=examples(
+            "ingest book.pdf notes.docx", "ingest ~/papers --method infllm", "ingest more.pdf --add-to 'My book'"
+        ),
     )
     parser.add_argument(
         "sources",
-        metavar="FILE|DOCUMENT",
+        metavar="FILE|FOLDER|DOCUMENT",
         nargs="+",
-        help="PDF, EPUB, FB2, MOBI, DOCX, ODT, PPTX, XLSX, HTML, MHTML, e-mail, mbox, Markdown or text; or the id (or "
-        "a prefix of it) of a document that is kept, as `stockpot list documents` shows it",
+        help="PDF, EPUB, FB2, MOBI, DOCX, ODT, PPTX, XLSX, HTML, MHTML, e-mail, mbox, Markdown or text; a folder of "
+        "such files; or the id (or a prefix of it) of a document that is kept, as `stockpot list documents` shows it",
     )
     parser.add_argument(
         "--title",
@@ -119,8 +123,9 @@ def settings_of(arguments: Arguments) -> dict[str, Any]:
     """The method's settings as given.
 
     Raises:
-        UsageError: not KEY=VALUE, a budget that is no number, or weights for a method that has none.
+        UsageError: an unknown method, not KEY=VALUE, a budget that is no number, or weights for a method that has none.
     """
+    check_method(arguments.method)
     settings: dict[str, Any] = {}
     for each in arguments.settings:
         key, equals, value = each.partition("=")
@@ -144,9 +149,12 @@ def settings_of(arguments: Arguments) -> dict[str, Any]:
 def run(arguments: Arguments) -> int:
     """Read the files; print what came of it."""
     settings = settings_of(arguments)
-    _check_named(arguments.sources)
     if arguments.add_to is not None and (settings or arguments.method):
         raise UsageError("--add-to goes on with the method and the settings of the context: leave them out.")
+    sources = files_of(arguments.sources)
+    if len(sources) == 1 and not is_document_id(sources[0]):
+        _check_only_file(arguments, sources[0])
+    arguments.sources = sources
     from app.readings import begin
     from app.uploads import discard_locked
 
@@ -166,6 +174,33 @@ def run(arguments: Arguments) -> int:
         if prepared.base is not None and row.status != "ready":
             note(f"Goes on behind the {prepared.base.tokens:,} tokens that {prepared.base.id} has read.")
         return _read(service, row, progress, as_json=arguments.json)
+
+
+def _check_only_file(arguments: Arguments, word: str) -> None:
+    """Refuse the only file that was named, if it cannot be used, before a model is loaded.
+
+    Raises:
+        AppError: with what to do.
+    """
+    from ingest import IngestError, PasswordNeeded, WrongPassword
+
+    try:
+        check_file(word, password_of(arguments))
+    except (PasswordNeeded, WrongPassword) as error:
+        raise AppError(f"{phrase(error)} {UNLOCK}") from error
+    except IngestError as error:
+        if Path(word).exists():
+            raise
+        with open_service(arguments) as service:
+            titled = word.strip().casefold() in {row.title.casefold() for row in service.store.documents()}
+        if titled:
+            raise AppError(f"{phrase(error)} {KEPT}") from error
+        raise
+
+
+def password_of(arguments: Arguments) -> str | None:
+    """The password of encrypted files: the one given, else that of the environment."""
+    return arguments.password or os.environ.get("STOCKPOT_PASSWORD") or None
 
 
 def _to_prepare(
@@ -221,21 +256,6 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
     return 0
 
 
-def _check_named(sources: list[str]) -> None:
-    """Refuse what other programs take for a file.
-
-    Raises:
-        UsageError: an address, or a dash for standard input, and no file is called so.
-    """
-    for each in sources:
-        if os.path.exists(each):  # not of Path, which raises where an address is too long for a name
-            continue
-        if each == "-":
-            raise UsageError("Standard input is not read: save it as a file and name that.")
-        if re.match(r"(https?|ftp)://", each, re.IGNORECASE):
-            raise UsageError("Stockpot fetches nothing: download it and name the file.")
-
-
 def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine) -> "Added":
     """Turn what was named into documents, and say on standard error what is the matter with any."""
     from app.documents import Added, Options, add_documents
@@ -254,11 +274,10 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
         titled = any(each.strip().casefold() in titles for each in missing)
         return [*([UNLOCK] if locked() else []), *([KEPT] if titled else [])]
 
-    ids = [each for each in arguments.sources if re.fullmatch(r"d-\w+", each) and not Path(each).exists()]
+    ids = [each for each in arguments.sources if is_document_id(each)]
     sources = [find_document(service, each) if each in ids else Path(each) for each in arguments.sources]
     added = Added()
-    password = arguments.password or os.environ.get("STOCKPOT_PASSWORD") or None
-    options = Options(arguments.title, password, arguments.ocr, beside=arguments.add_to is not None)
+    options = Options(arguments.title, password_of(arguments), arguments.ocr, beside=arguments.add_to is not None)
     try:
         with progress:
             add_documents(service, sources, options, on_page, added)

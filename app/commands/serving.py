@@ -3,6 +3,7 @@
 import argparse
 
 from app.commands.common import Arguments, Commands
+from app.commands.parser import examples
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -12,6 +13,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parents=[shared],
         help="open the web page",
         description="Serve the web page and the HTTP API until stopped with Ctrl-C.",
+        epilog=examples("serve --open", "--model Qwen/Qwen3-4B:nf4 serve", "serve --host 0.0.0.0 --auth me:secret"),
     )
     parser.add_argument(
         "--host",

@@ -32,7 +32,7 @@ from app.preparing import base_for
 from app.service import Service
 from app.turns import branch, new_session
 from app.uploads import copy_in
-from app.web import openai_api
+from app.web import openai_turns
 from app.web.guard import BEFORE_ALL
 from app.web.incoming import full_or
 from app.web.openai_api import ANY_METHOD
@@ -331,8 +331,10 @@ def add_error_handlers(app: FastAPI) -> None:
     from engine import EngineError
 
     def say(request: Request, sentence: str, status: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
-        theirs = f"{request.url.path}/".startswith(f"{openai_api.PREFIX}/")
-        return JSONResponse(openai_api.error_body(sentence, status) if theirs else {"error": sentence}, status, headers)
+        theirs = f"{request.url.path}/".startswith(f"{openai_turns.PREFIX}/")
+        return JSONResponse(
+            openai_turns.error_body(sentence, status) if theirs else {"error": sentence}, status, headers
+        )
 
     def answer(request: Request, error: Exception) -> JSONResponse:
         return say(request, phrase(error), status_of(error))

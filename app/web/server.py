@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from app.errors import AppError, UsageError, phrase
 from app.home import ASSETS, POCKET, check_model, home_folder, named_model
-from app.planning import bytes_of
+from app.quantities import bytes_of
 from app.web.guard import Guard, credentials, is_loopback
 
 if TYPE_CHECKING:

@@ -2,15 +2,20 @@
 
 import argparse
 import importlib.metadata
+import json
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from app.cli import build_parser, main
 from app.commands.common import table
+from app.commands.inputs import METHOD_NAMES, files_of
 from app.commands.reading import describe, in_words
+from app.errors import UsageError
 from app.progress import Report
 from sessions import DocumentRow
 from tests.app.helpers import free_port, in_process
@@ -36,15 +41,21 @@ def test_serving_others_without_a_password_is_wrong_usage(
     [
         ((), "COMMAND"),
         (("nonsense",), "invalid choice"),
+        (("asks",), "did you mean ask?"),
+        (("plan", "--tokens", "abc"), "not 'abc'"),
+        (("plan",), "Name the files to plan for"),
+        (("plan", "book.pdf", "--tokens", "1K"), "Name the files to plan for"),
+        (("plan", "--tokens", "1K", "--gpu", "rtx409"), "Did you mean rtx4090?"),
         (("ingest",), "FILE"),
         (("list", "books"), "invalid choice"),
         (("ingest", "a.txt", "--budget", "many"), "whole number"),
         (("ingest", "a.txt", "--set", "sinks"), "KEY=VALUE"),
         (("ask", "c-222222", " "), "empty"),
         (("ask", "c-222222", "Who?", "--temperature", "9"), "temperature"),
+        (("ingest", "missing.pdf", "--method", "infllmm"), "Did you mean infllm?"),
         (("ingest", "missing.pdf", "--method", "magic"), "magic"),
-        (("ingest", "missing.pdf", "--method", "exact", "--budget", "3"), "budget of 3"),
-        (("ingest", "missing.pdf", "--set", "wings=2"), "wings"),
+        (("ingest", __file__, "--method", "exact", "--budget", "3"), "budget of 3"),
+        (("ingest", __file__, "--set", "wings=2"), "wings"),
         (("ingest", "a.txt", f"https://example.org/{'a' * 300}"), "fetches nothing: download it and name the file."),
         (("ingest", "-"), "Standard input is not read: save it as a file and name that."),
         (("serve", "--port", "99999"), "65535"),
@@ -189,3 +200,72 @@ def test_a_limit_that_is_no_size_is_wrong_usage(tmp_path: Path, capsys: pytest.C
     status, _, err = in_process(tmp_path / "home", capsys, "serve", "--memory", "plenty")
     assert status == 2
     assert "24GiB" in err
+
+
+MISTAKES = [
+    ("asks",),
+    ("list",),
+    ("ingest", "nope.pdf"),
+    ("ingest", "README.md", "--method", "magic"),
+    ("ingest", "README.md", "--set", "sinks"),
+    ("ingest", "https://example.org/a.pdf"),
+    ("plan", "nope.pdf"),
+    ("plan", "--tokens", "abc"),
+    ("plan", "--tokens", "1K", "--gpu", "rtx409"),
+    ("ask", "nope", "Who?"),
+]
+
+
+def test_a_mistake_is_answered_before_torch_is_loaded(tmp_path: Path) -> None:
+    """Loading it takes seconds, for which a person waited to be told that a name was mistyped."""
+    script = (
+        "import json, sys\nfrom app.cli import main\n"
+        "for words in json.load(sys.stdin):\n"
+        "    try:\n        status = main(['--home', sys.argv[1], *words])\n"
+        "    except SystemExit as ended:\n        status = ended.code\n"
+        "    assert status in (1, 2), (words, status)\n"
+        "    assert 'torch' not in sys.modules, words\n"
+    )
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    run = subprocess.run(command, input=json.dumps(MISTAKES), capture_output=True, text=True, cwd=root, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_names_of_methods_are_those_of_the_engine() -> None:
+    import engine
+
+    assert set(METHOD_NAMES) == set(engine.METHODS)
+
+
+def test_a_folder_stands_for_the_files_in_it_that_can_be_read(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.pdf", "part/c.MD", "part/picture.png", ".hidden/d.txt", ".e.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    (tmp_path / "empty").mkdir()
+    found = [str(Path(each).relative_to(tmp_path)) for each in files_of([str(tmp_path)])]
+    assert found == ["a.pdf", "b.txt", "part/c.MD"]
+    with pytest.raises(UsageError, match="no file"):
+        files_of([str(tmp_path / "empty")])
+
+
+def test_the_text_of_a_file_is_counted_for_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short, long = tmp_path / "short.txt", tmp_path / "long.txt"
+    short.write_text("The mill was sold in 1931. " * 20)
+    long.write_text("The mill was sold in 1931. " * 200)
+    tokens = []
+    for path in (short, long):
+        status, out, _ = in_process(tmp_path / "home", capsys, "plan", str(path), "--method", "streaming", "--json")
+        assert status == 0
+        tokens.append(json.loads(out)["tokens"])
+    assert 9 * tokens[0] < tokens[1] < 11 * tokens[0]
+
+
+def test_the_help_of_a_command_leaves_global_options_to_that_of_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = in_process(tmp_path, capsys, "ask", "--help")
+    assert "examples:\n  stockpot ask" in out
+    assert "--device" not in out
+    assert in_process(tmp_path, capsys, "ask", "c-222222", "Who?", "--device", "moon")[0] == 2

@@ -15,7 +15,8 @@ from fastapi import FastAPI
 from app.answer_options import LONGEST, AnswerOptions
 from app.errors import UsageError
 from app.service import Service
-from app.web.openai_api import MOST_TOKENS, ChatRequest, Message, router, turns_of
+from app.web.openai_api import MOST_TOKENS, ChatRequest, router
+from app.web.openai_turns import Message, turns_of
 from app.worker import Worker
 from sessions import JobRow
 from tests.app.helpers import PATIENCE_SEC, Server, add, book_text, read_through, wait_for
@@ -62,14 +63,15 @@ def events(response: httpx.Response) -> list[Any]:
 def test_contexts_are_models(server: Server, context: str) -> None:
     listed = server.get("/v1/models")
     assert listed["object"] == "list"
-    [model] = [each for each in listed["data"] if each["id"] == context]
+    [model] = [each for each in listed["data"] if each["context"] == context]
     assert (model["object"], model["owned_by"], model["title"], model["method"]) == (
         "model",
         "stockpot",
         "The Lamp",
         "exact",
     )
-    assert server.get(f"/v1/models/{context}") == model
+    assert model["id"] == "The Lamp"
+    assert server.get(f"/v1/models/{context}") == server.get("/v1/models/The%20Lamp") == model
 
 
 def test_an_answer_has_its_reason_its_tokens_and_its_sources(server: Server, context: str) -> None:
@@ -303,7 +305,7 @@ def test_nobody_waits_while_the_answer_of_somebody_who_went_away_is_stopped(
 @pytest.mark.parametrize(
     ("messages", "more", "sentence"),
     [
-        ([], {}, "take turns"),
+        ([], {}, "There are no messages"),
         (asked("Who?", "He."), {}, "the last is the user's"),
         ([*asked("Who?"), *asked("Where?")], {}, "take turns"),
         (asked(" "), {}, "The question is empty"),
@@ -311,7 +313,11 @@ def test_nobody_waits_while_the_answer_of_somebody_who_went_away_is_stopped(
         (asked("Who?"), {"stop": ["."], "n": 2}, "does not support n above 1"),
         (asked("Who?"), {"stop": ""}, "cannot be empty"),
         (asked("Who?"), {"n": 2}, "does not support n above 1"),
-        (asked("Who?"), {"tools": [{"type": "function"}]}, "does not support tools"),
+        (
+            asked("Who?"),
+            {"tools": [{"type": "function"}], "tool_choice": "required"},
+            "does not support a tool_choice that demands a tool",
+        ),
         (asked("Who?"), {"logprobs": True}, "does not support logprobs"),
         (
             asked("Who?"),
@@ -343,7 +349,9 @@ def test_what_is_not_there_is_said_too(server: Server, context: str) -> None:
     for path in ("/v1", "/v1/chat/completions"):  # the second is there, and is posted to
         missing = server.send(path, method="GET")
         assert missing["status"] == 404
-        assert "there are POST /v1/chat/completions and GET /v1/models." in missing["error"]["message"]
+        assert (
+            "there are POST /v1/chat/completions, POST /v1/responses and GET /v1/models." in missing["error"]["message"]
+        )
     untyped = httpx.post(f"{server.url}/v1/chat/completions", content="{}", timeout=PATIENCE_SEC).json()
     assert "Content-Type: application/json" in untyped["error"]["message"]
 

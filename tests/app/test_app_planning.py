@@ -16,10 +16,10 @@ import pytest
 import engine
 from app.cli import main
 from app.documents import Options, add_documents
-from app.errors import AppError, UsageError
+from app.errors import AppError
 from app.home import canonical_model, model_source, named_model, split_model
 from app.local_models import local_models
-from app.planning import bytes_of, estimate, in_words, measured_rates, rates_of, require_memory, tokens_of
+from app.planning import estimate, in_words, measured_rates, require_memory
 from app.readings import read
 from app.service import Service
 from app.web.actions import Actions
@@ -338,30 +338,6 @@ def test_nobody_else_can_look_into_a_home_that_a_plan_made(tmp_path: Path, monke
         os.umask(before)
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert (home / "rates.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("24GiB", 24 << 30),
-        ("24", 24 << 30),
-        ("24G", 24 << 30),
-        ("24g", 24 << 30),
-        ("1.5t", 3 << 39),
-        ("64 GB", 64_000_000_000),
-        ("512mib", 1 << 29),
-    ],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert bytes_of(text) == size
-
-
-def test_what_is_no_size_is_wrong_usage() -> None:
-    sizes = [(bytes_of, text) for text in ("", "much", "0", "0.0000001MB", "9" * 400)]
-    others = [(tokens_of, "-3"), (tokens_of, "0"), (tokens_of, "9" * 400), (rates_of, "1,2")]
-    for read_it, text in [*sizes, *others]:
-        with pytest.raises(UsageError, match=f"not .*{text}"):
-            read_it(text)
 
 
 def test_a_model_is_named_with_its_quantisation(tiny: Path) -> None:

@@ -17,7 +17,7 @@ from app.errors import AppError, UsageError
 from app.service import Service
 from app.turns import answer, keep_question
 from app.web.actions import Actions
-from app.web.openai_api import session_saying
+from app.web.openai_turns import session_saying
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
 from sessions import ContextRow, DiskFull, InUse, JobRow, TurnRow

@@ -15,7 +15,7 @@ from app.worker import Worker
 from ingest import Document
 from ingest.apart import ingest_apart
 from sessions import ContextRow, DiskFull, JobRow
-from tests.app.helpers import SETTINGS, book_text, ended, read_book, upload, wait_for, work_once
+from tests.app.helpers import PATIENCE_SEC, SETTINGS, book_text, ended, read_book, upload, wait_for, work_once
 
 
 def test_files_left_out_are_named_also_where_the_rest_was_read_before(
@@ -363,3 +363,37 @@ def test_an_upload_whose_context_is_deleted_before_it_is_handed_over_ends(
     assert ended(service, job.id) == "failed"
     assert "There is no context" in str(service.store.job(job.id).error)
     wait_for(lambda: service.store.documents() == [], "the document to go")
+
+
+def test_a_slow_file_does_not_hold_up_the_next_upload(
+    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A PDF of 3 kB, forms within forms, kept every other upload waiting for half an hour."""
+    go_on = threading.Event()
+
+    def slow(file: Path, **options: Any) -> Document:
+        if file.name == "slow.txt":
+            go_on.wait(PATIENCE_SEC)
+        return ingest_apart(file, **options)
+
+    monkeypatch.setattr("app.documents.ingest_apart", slow)
+    first = worker.ingest(upload(service, tmp_path, "slow.txt", book_text(20).encode()), "exact", SETTINGS, Options())
+    wait_for(lambda: service.store.job(first.id).status == "running", "the slow file to be begun with")
+    try:
+        others = [
+            worker.ingest(upload(service, tmp_path, f"{n}.txt", book_text(n).encode()), "exact", SETTINGS, Options())
+            for n in (21, 22, 23)
+        ]
+        assert [ended(service, job.id) for job in others] == ["done"] * 3
+        assert service.store.job(first.id).status == "running"
+    finally:
+        go_on.set()
+    assert ended(service, first.id) == "done"
+
+
+def test_the_same_file_twice_at_once_becomes_one_document(service: Service, worker: Worker, tmp_path: Path) -> None:
+    files = [upload(service, tmp_path, f"{n}.txt", book_text(20).encode()) for n in range(4)]
+    jobs = [worker.ingest(each, "exact", SETTINGS, Options()) for each in files]
+    assert [ended(service, job.id) for job in jobs] == ["done"] * len(jobs)
+    assert len(service.store.documents()) == 1
+    assert len(service.store.contexts()) == 1

@@ -1,0 +1,100 @@
+"""Checks of what was typed, made before anything heavy is loaded, so that a mistake is answered at once."""
+
+import difflib
+import os
+import re
+from pathlib import Path
+
+import ingest
+from app.errors import UsageError
+from ingest.apart import check_password_apart
+from ingest.detect import ALIASES, SUPPORTED, detect
+from ingest.limits import Limits
+
+METHOD_NAMES = (
+    "exact",
+    "infinitehip",
+    "infllm",
+    "recall",
+    "infinipot",
+    "locret",
+    "beacon",
+    "streaming",
+    "truncate",
+    "full",
+)
+"""The engine's methods. They stand here too because importing the engine takes seconds; a test compares the two."""
+
+
+def check_method(name: str | None) -> None:
+    """Refuse a method that does not exist.
+
+    Raises:
+        UsageError: with the nearest name.
+    """
+    if name is None or name in METHOD_NAMES:
+        return
+    near = difflib.get_close_matches(name, METHOD_NAMES, n=1)
+    meant = f"Did you mean {near[0]}?" if near else f"Choose one of {', '.join(METHOD_NAMES)}."
+    raise UsageError(f"There is no method {name!r}. {meant}")
+
+
+def is_document_id(text: str) -> bool:
+    """Whether a word names a document that is kept, and no file."""
+    return bool(re.fullmatch(r"d-\w+", text)) and not os.path.exists(text)
+
+
+def files_of(words: list[str]) -> list[str]:
+    """Return the words with each folder replaced by the files in it that can be read, in order of their names.
+
+    Hidden files and folders are left out.
+
+    Raises:
+        UsageError: a web address, a dash for standard input, or a folder without such files.
+    """
+    found: list[str] = []
+    for word in words:
+        if os.path.isdir(word):
+            found += _readable_files(word)
+        else:
+            _check_word(word)
+            found.append(word)
+    return found
+
+
+def check_file(word: str, password: str | None) -> None:
+    """Refuse a single file that cannot be a document, or that the password does not open.
+
+    Raises:
+        ingest.IngestError: with what to do.
+    """
+    path = Path(word)
+    ingest.check_file(path)
+    kind, _ = detect(path, Limits())
+    if kind == "pdf" and b"/Encrypt" in path.read_bytes():
+        check_password_apart(path, password)
+
+
+def _readable_files(folder: str) -> list[str]:
+    """Files under a folder whose suffix is that of a format."""
+    suffixes = {*SUPPORTED, *ALIASES}
+    found = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        paths = (os.path.join(root, name) for name in sorted(names) if not name.startswith("."))
+        found += [path for path in paths if Path(path).suffix.casefold().lstrip(".") in suffixes]
+    if not found:
+        raise UsageError(
+            f"There is no file in {folder} that can be read: it has none of {', '.join(sorted(suffixes))}."
+        )
+    return found
+
+
+def _check_word(word: str) -> None:
+    """Refuse what other programs take for a file."""
+    if os.path.exists(word):  # not Path.exists, which raises where an address is too long for a name
+        return
+    if word == "-":
+        raise UsageError("Standard input is not read: save it as a file and name that.")
+    if re.match(r"(https?|ftp)://", word, re.IGNORECASE):
+        raise UsageError("Stockpot fetches nothing: download it and name the file.")
