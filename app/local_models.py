@@ -1,14 +1,16 @@
 """The models on this machine and what each would need: the one that ships, those in the home, the hub's cache."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.errors import phrase
-from app.home import ASSETS, POCKET, model_source
+from app.home import ASSETS, GGUF, POCKET, model_source
 
 MODELS = "models"
+LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # of a model in several files, of which the first is named
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,9 @@ def local_models(home: Path, named: str = "") -> list[LocalModel]:
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder of a model that is on this machine; None if it is not, or would have to be fetched."""
+    """The folder or GGUF file of a model that is on this machine; None if it is not, or would have to be fetched."""
     source = model_source(name)
-    if Path(source).is_dir():
+    if Path(source).exists():
         return Path(source)
     from huggingface_hub import constants, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
@@ -58,11 +60,14 @@ def local_folder(name: str) -> Path | None:
 
 
 def _find(home: Path) -> Iterator[tuple[str, str, Path]]:
-    """Name, place and folder of each."""
+    """Name, place and folder or file of each."""
     if (ASSETS / POCKET / "config.json").exists():
         yield POCKET, "shipped", ASSETS / POCKET
     for path in sorted((home / MODELS).glob("*/config.json")):
         yield str(path.parent), "home", path.parent
+    for path in sorted((home / MODELS).glob(f"*{GGUF}")):
+        if not LATER_PART.search(path.name):
+            yield str(path), "home", path
     from huggingface_hub import constants, scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
