@@ -77,7 +77,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 def run_plan(arguments: Arguments) -> int:
     """Plan; 1 if nothing fits, or the method that is named does not."""
     from app.errors import UsageError
-    from app.home import POCKET, canonical_model, home_folder, named_model
+    from app.home import canonical_model, default_model, home_folder, named_model
     from app.planning import Wanted, bytes_of, rates_of, report, tokens_of
 
     settings = settings_of(arguments)
@@ -94,7 +94,7 @@ def run_plan(arguments: Arguments) -> int:
         host=None if arguments.host is None else bytes_of(arguments.host),
         rates=None if arguments.rates is None else rates_of(arguments.rates),
     )
-    name = canonical_model(named_model(arguments.model, arguments.quantize) or POCKET)
+    name = canonical_model(named_model(arguments.model, arguments.quantize) or default_model())
     result = report(name, wanted, home_folder(arguments.home), arguments.device)
     if arguments.json:
         print_json(result)
