@@ -14,6 +14,8 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from engine.errors import ModelNotFound, UnsupportedModel
 from engine.models.fp8 import CODES, FP8
+from engine.models.gguf.header import is_gguf
+from engine.models.gguf.reading import check_weights
 from engine.models.quantised import Published
 from engine.models.refusing import ANEW, refuse_pointers, refusing
 from engine.trained import beacons, retaining
@@ -24,12 +26,15 @@ NUMBERS = ("F64", "F32", "F16", "BF16")  # safetensors' names of what weights ma
 
 
 def check_files(folder: Path, config: PretrainedConfig) -> None:
-    """Refuse weight files that are missing or damaged; only their headers are read.
+    """Refuse weight files that are missing or damaged; only their headers are read. folder: or a GGUF file.
 
     Raises:
         ModelNotFound: there are none, or one is a pointer, empty or cut short; weights in FP8 without their scales.
         UnsupportedModel: weights in whole numbers, or other codes, without a word on what they stand for.
     """
+    if is_gguf(folder):
+        check_weights(folder, config)
+        return
     paths = named_files(folder)
     refuse_pointers(paths)
     fp8 = FP8.of(config)

@@ -44,6 +44,8 @@ from engine.models import architectures
 from engine.models.checkpoint import check_files, check_loaded, named_files
 from engine.models.experts import MXFP4, PACKINGS, PackedExperts, pack_experts
 from engine.models.fp8 import FP8
+from engine.models.gguf.header import is_gguf
+from engine.models.gguf.reading import config_of, generation_of, weights_of
 from engine.models.hub import fetched, hub_is_silent
 from engine.models.quantised import OWN, Published
 from engine.models.refusing import cause_of, refusing
@@ -99,7 +101,8 @@ def fast_in_bfloat16(device: torch.device) -> bool:
 
 
 def read_config(source: str | Path) -> PretrainedConfig:
-    """The configuration of a model, if the engine can use it. Of a folder, config.json is enough.
+    """The configuration of a model, if the engine can use it. Of a folder, config.json is enough; of a GGUF file, its
+    header.
 
     Of some models for pictures as well it is that of the part for text.
 
@@ -108,6 +111,10 @@ def read_config(source: str | Path) -> PretrainedConfig:
         UnsupportedModel: sizes that go with no model, another vision model, one without a language model's head, an
             architecture or a way of quantising that is not known, or not of this architecture.
     """
+    if is_gguf(source):
+        config = config_of(source)
+        architectures.check(config)
+        return config
     facts = _facts(source)
     if not facts.get("model_type"):
         raise ModelNotFound(f"There is no model at '{source}': there is no config.json that names its model_type.")
@@ -193,7 +200,8 @@ def load_network(
             f"--quantize {quantize} needs the package bitsandbytes: .venv/bin/pip install -e '.[quantized]', in "
             "Stockpot's folder, installs it."
         )
-    as_stored = fp8 is None and getattr(config, "dtype", None) in (None, dtype)
+    gguf = is_gguf(source)
+    as_stored = fp8 is None and not gguf and getattr(config, "dtype", None) in (None, dtype)
     _require_room(source, sizes, quantize, place, as_stored)
     options: dict[str, Any] = {"config": config}
     if published is not None and published.experts:
@@ -202,17 +210,20 @@ def load_network(
         options["device_map"] = {"": place}  # its codes are unpacked for the device that they are loaded to
     elif quantize != "none":
         options["quantization_config"] = _quantization(quantize, place, dtype)
-    if Path(source).is_dir():
+    if Path(source).is_dir() or gguf:
         check_files(Path(source), config)
     kind: Any = AutoModelForCausalLM
     origin: str | Path | None = source
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error is the program's own
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # what it would report is refused below
     with refusing(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
-        if fp8 is not None:
+        if fp8 is not None or gguf:
             # Weights are handed over, for which transformers wants the class itself and no place where they could lie.
             kind, origin = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], None
+        if fp8 is not None:
             options |= _unscaled(source, config, fp8, dtype)
+        if gguf:
+            options |= {"state_dict": weights_of(source, config, dtype), "generation_config": generation_of(source)}
         loaded: Any = kind.from_pretrained(
             origin,
             key_mapping=PART_FOR_TEXT,

@@ -28,6 +28,8 @@ from engine.memories.memory import Memory
 from engine.models import architectures
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import named_files
+from engine.models.gguf.header import is_gguf, parts_of
+from engine.models.gguf.reading import tokenizer_of
 from engine.models.loading import device_named, dtype_on, fast_in_bfloat16, load_network, read_config
 from engine.models.refusing import refuse_pointers, refusing
 from engine.models.skeleton import layers_of
@@ -154,7 +156,7 @@ def _check_windows(kind: str, planned: Sequence[LayerSpec], found: Sequence[Laye
 def load_model(
     source: str | Path, device: str = "auto", dtype: torch.dtype | None = None, quantize: str = "none"
 ) -> Model:
-    """Load a model from a folder or a hub id.
+    """Load a model from a folder, a GGUF file or a hub id.
 
     device: "auto" takes the GPU if there is one. dtype: see `dtype_on` for the default.
     quantize: "none", "8bit" or "nf4".
@@ -192,10 +194,10 @@ def model_stamp(
     place = device_named(device)
     how = str(dtype or os.environ.get("STOCKPOT_DTYPE")), fast_in_bfloat16(place)
     facts: list[object] = [*_loaders(), place.type, *how, quantize]
-    if Path(source).is_dir():
-        files = {Path(each.path) for each in os.scandir(source) if each.is_file()}
+    if Path(source).is_dir() or is_gguf(source):
+        files = set() if is_gguf(source) else {Path(each.path) for each in os.scandir(source) if each.is_file()}
         with suppress(ModelNotFound):  # of which loading it will tell
-            files |= set(named_files(Path(source)))
+            files |= set(parts_of(source) if is_gguf(source) else named_files(Path(source)))
         stats = [(str(path), path.stat()) for path in sorted(files)]
         facts += [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats]
     else:
@@ -210,7 +212,7 @@ def _loaders() -> list[str]:
     with suppress(metadata.PackageNotFoundError):
         found.append(metadata.version("bitsandbytes"))
     own = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         own.update(path.read_bytes())
     return [*found, own.hexdigest()]
 
@@ -228,18 +230,7 @@ def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
             [whole if whole.exists() else whole.with_suffix(".model"), whole.with_name("tokenizer_config.json")]
         )
     with refusing(ModelNotFound, f"The model at '{source}' has no tokenizer that can be loaded"):
-        # Where it is left open, transformers asks at the terminal whether to run code of the model's own.
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        except ValueError as error:
-            if "custom code" in str(error):
-                raise UnsupportedModel(
-                    f"The tokenizer of the model at '{source}' is code of its own, which is never run: choose another "
-                    f"model, or put a tokenizer.json beside it."
-                ) from error
-            raise
-        assert isinstance(tokenizer, PreTrainedTokenizerBase)
-        tokenizer.chat_template = tokenizer.chat_template or _template_beside(source)
+        tokenizer = tokenizer_of(source) if is_gguf(source) else _tokenizer(source)
     chat = Chat(tokenizer)
     largest = max([*_ids_of_text(tokenizer), *chat.own_ids()], default=0)
     if largest >= int(config.vocab_size):
@@ -248,6 +239,23 @@ def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
             f"{config.vocab_size:,} (vocab_size): fetch the tokenizer that goes with the weights."
         )
     return chat
+
+
+def _tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or a hub id."""
+    # Where it is left open, transformers asks at the terminal whether to run code of the model's own.
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    except ValueError as error:
+        if "custom code" in str(error):
+            raise UnsupportedModel(
+                f"The tokenizer of the model at '{source}' is code of its own, which is never run: choose another "
+                f"model, or put a tokenizer.json beside it."
+            ) from error
+        raise
+    assert isinstance(tokenizer, PreTrainedTokenizerBase)
+    tokenizer.chat_template = tokenizer.chat_template or _template_beside(source)
+    return tokenizer
 
 
 def _template_beside(source: str | Path) -> str | None:
