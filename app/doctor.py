@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import phrase
-from app.home import POCKET, home_folder, model_source, sample_book, split_model
+from app.home import POCKET, default_model, home_folder, model_source, sample_book, split_model
 from app.words import byte_size, plural
 
 LEAST_MEMORY_BYTES = 2e9
@@ -37,7 +37,7 @@ def examine(home: str | None, model: str | None = None, device: str = "auto") ->
         "memory": _memory,
         "disk": lambda: _disk(root),
         "home": lambda: _home(root),
-        "model": lambda: _model(model or POCKET, device),
+        "model": lambda: _model(model or default_model(), device),
         "attention": _attention,
         "kernels": _kernels,
         "ocr": _ocr,

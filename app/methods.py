@@ -1,13 +1,17 @@
 """The methods as plain data, for the command line, the HTTP API and the page."""
 
 import dataclasses
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from app.errors import UsageError
-from app.home import POCKET, local_path, model_source
+from app.home import POCKET, SMOLLM2, local_path, model_source, split_model
 
 if TYPE_CHECKING:
     import engine
+
+PRESETS = {SMOLLM2: {"exact": "light"}}
+"""Of models that come with Stockpot, the presets that are taken where a window alone would choose larger ones."""
 
 
 def method_for(model: str, name: str, settings: dict[str, Any]) -> "engine.Method":
@@ -17,12 +21,25 @@ def method_for(model: str, name: str, settings: dict[str, Any]) -> "engine.Metho
         engine.EngineError: the model, the method or the settings cannot be, or weights that the method needs beside
             the model's own.
     """
-    import engine
-
     spec = spec_of(model)
-    method = engine.suited_method(spec.window, name, **settings)
+    method = suited(model, spec.window, name, settings)
     method.weights_digest(spec)
     return method
+
+
+def suited(model: str, window: int, name: str, settings: dict[str, Any]) -> "engine.Method":
+    """Return the method as it suits a model by name, whose window is given; settings that are given go before.
+
+    Raises:
+        engine.SettingsError: there is no such method, or the settings cannot be.
+    """
+    import engine
+
+    preset = PRESETS.get(split_model(model)[0], {}).get(name)
+    if preset is not None:
+        with suppress(engine.SettingsError):  # given settings may not go with it
+            return engine.make_method(name, **{"preset": preset, **settings})
+    return engine.suited_method(window, name, **settings)
 
 
 def spec_of(model: str) -> "engine.ModelSpec":
@@ -69,7 +86,7 @@ def methods_table(model: str = POCKET) -> list[dict[str, Any]]:
 
     window, rows = _window(model), []
     for name, kind in engine.METHODS.items():
-        settings = engine.suited_method(window, name).settings()
+        settings = suited(model, window, name, {}).settings()
         rows.append(
             {
                 "name": name,

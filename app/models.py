@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.home import POCKET, canonical_model, model_source, split_model
+from app.home import canonical_model, default_model, model_source, split_model
 
 if TYPE_CHECKING:
     import engine
@@ -14,12 +14,13 @@ class Models:
     """Loads models by name and keeps the one used last."""
 
     def __init__(self, default: str | None, device: str, on_leave: Callable[[], None]) -> None:
-        """default: the model for new readings ("pocket", a path or a hub id, each also with ":8bit" or ":nf4").
+        """default: the model for new readings ("smollm2", "pocket", a path or a hub id, each also with ":8bit" or
+            ":nf4"); None for `default_model`.
 
         device: auto, cpu or cuda.
         on_leave: called before another model takes the place of the one that is held, to let go of what leans on it.
         """
-        self.default = canonical_model(default or POCKET)
+        self.default = canonical_model(default or default_model())
         self.device = device
         self._on_leave = on_leave
         self._lock = threading.Lock()

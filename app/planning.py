@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from app.errors import AppError
 from app.home import local_path, model_source, split_model
 from app.local_models import local_folder
+from app.methods import suited
 from app.words import byte_size, roughly, short_seconds
 from sessions import disk_free, write_whole
 
@@ -107,7 +108,7 @@ def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]
     quantize = wanted.quantize or split_model(name)[1]
     window = planner.model.spec.window
     chosen = [wanted.method] if wanted.method else list(engine.METHODS)
-    methods = [engine.suited_method(window, each, **wanted.settings) for each in chosen]
+    methods = [suited(name, window, each, wanted.settings) for each in chosen]
     best = planner.best(wanted.tokens, [quantize] if wanted.quantize or quantize != "none" else None)
     machine, model = planner.machine, planner.model
     return {

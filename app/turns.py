@@ -15,6 +15,7 @@ from app.opening import check_begun, open_context, open_conversation, save_conve
 from app.progress import usage_json
 from app.quotes import whole_sentences
 from app.readings import Stopped
+from app.recommended import demo_note
 from app.service import Service
 from app.sources import Source, check_quotations, find_sources, with_citations
 from app.words import goes_round, plural, repeats_itself, said_before
@@ -256,6 +257,7 @@ def _finish(
     if sampling.temperature > 0:
         measured["seed"] = sampling.seed
     measured["warnings"] = [*_warnings(done, opened), *_elsewhere(service, opened, turn.pages, found)]
+    measured["warnings"] += filter(None, [demo_note(opened.row.model, done.text)])
     # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
     said: dict[str, Any] = {
         "answer": done.text,

@@ -16,6 +16,7 @@ from engine.errors import OutOfMemory
 from engine.measure import release, said_if_out
 from engine.memories.memory import Memory, no_source
 from engine.method import Method
+from engine.models.loading import fast_in_bfloat16
 from engine.models.model import Model
 
 LEAST_PASS = 16  # tokens; where not even they fit, smaller passes would not help
@@ -188,14 +189,9 @@ def novelties(
         pieces = [torch.full((len(ids) - len(predicting),), float("inf"), device=hidden.device)]
     else:
         pieces = [predicted.logsumexp(dim=0) - predicted.gather(0, ids[:1])]
-    in_bfloat16 = _ranks_in_bfloat16(model.device)
+    in_bfloat16 = fast_in_bfloat16(model.device)
     for at in range(0, len(predicting), NOVELTY_ROWS):
         with torch.autocast("cpu", torch.bfloat16, enabled=in_bfloat16):
             logits = model.logits(predicting[at : at + NOVELTY_ROWS])
         pieces.append(F.cross_entropy(logits, targets[at : at + NOVELTY_ROWS], reduction="none"))
     return torch.cat(pieces)
-
-
-def _ranks_in_bfloat16(device: torch.device) -> bool:
-    """Whether a device computes in float32 by default and multiplies matrices in bfloat16 much faster."""
-    return device.type == "cpu" and bool(torch.cpu.get_capabilities().get("avx512_bf16"))

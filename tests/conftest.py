@@ -11,6 +11,7 @@ if not torch.cuda.is_available():
 os.environ["COLUMNS"] = "80"  # help is laid out for the terminal at hand
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"  # the servers that tests talk with are on this machine
 os.environ.pop("STOCKPOT_AUTH", None)
+os.environ["STOCKPOT_MODEL"] = "pocket"  # where a test names none: it is there without SmolLM2, and quicker
 
 ROOMS = ("app", "benchmarks", "engine", "training", "browser", "kernels", "ingest", "sessions")
 """Those with the longest files first, so that at the end nobody waits long for another's last file; after the browser's

@@ -28,10 +28,10 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def run_methods(arguments: Arguments) -> int:
     """List the methods."""
-    from app.home import POCKET, named_model
+    from app.home import default_model, named_model
     from app.methods import methods_table
 
-    rows = methods_table(named_model(arguments.model, arguments.quantize) or POCKET)
+    rows = methods_table(named_model(arguments.model, arguments.quantize) or default_model())
     if arguments.json:
         print_json(rows)
         return 0

@@ -88,7 +88,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 def run_plan(arguments: Arguments) -> int:
     """Plan; 1 if nothing fits, or the method that is named does not."""
     from app.errors import UsageError
-    from app.home import POCKET, canonical_model, home_folder, named_model
+    from app.home import canonical_model, default_model, home_folder, named_model
 
     settings = settings_of(arguments)
     if bool(arguments.sources) == bool(arguments.tokens):
@@ -106,7 +106,7 @@ def run_plan(arguments: Arguments) -> int:
         check_file(each, password_of(arguments))
     from app.planning import Wanted, report
 
-    name = canonical_model(named_model(arguments.model, arguments.quantize) or POCKET)
+    name = canonical_model(named_model(arguments.model, arguments.quantize) or default_model())
     wanted = Wanted(
         tokens=tokens or _count(name, sources, password_of(arguments)),
         method=arguments.method,

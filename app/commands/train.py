@@ -75,7 +75,7 @@ def _chosen(settings: type[Settings], arguments: Arguments) -> Settings:
             parser.set_defaults(seed=arguments.seed)
         chosen = parser.parse_args(arguments.settings)
     else:  # for the model that the global options name
-        plain, quantize = split_model(named_model(arguments.model, arguments.quantize) or POCKET)
+        plain, quantize = split_model(named_model(arguments.model or POCKET, arguments.quantize) or POCKET)
         parser.set_defaults(model=plain, quantize=quantize, device=arguments.device, seed=arguments.seed or 0)
         chosen = parser.parse_args(arguments.settings)
         chosen.model = model_source(chosen.model)

@@ -22,6 +22,7 @@ from app.local_models import local_models
 from app.methods import method_for
 from app.planning import estimate
 from app.preparing import base_for
+from app.recommended import good_for
 from app.service import Service
 from app.turns import branch, new_session
 from app.uploads import copy_in, discard, move_in, unread
@@ -165,7 +166,9 @@ class Actions:
             if not expected(error):
                 raise
             return [f'<p class="note" role="status">{esc(phrase(error))}</p>']
-        return [f'<p class="quiet" role="status">{esc(line)}</p>']
+        about = good_for(name)
+        more = f'<p class="quiet">{esc(about)}</p>' if about else ""
+        return [f'<p class="quiet" role="status">{esc(line)}</p>{more}']
 
     def start_reading(
         self,

@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 from app import shelf
 from app.claims import READ
 from app.errors import phrase
-from app.home import POCKET, split_model
 from app.named_pages import in_words
 from app.opening import is_begun
 from app.preparing import can_grow
+from app.recommended import good_for
 from app.service import Service
 from app.uploads import INGEST, WAITING, is_listed, is_locked, name_of, names_in
 from app.web.gauge import Gauge
@@ -40,10 +40,6 @@ MORE = 5
 """Times AT_ONCE turns more are shown whenever earlier ones are asked for, and times LISTED of a list."""
 EMPTY = "It has been read. Ask about any of it."
 EMPTY_YET = "Ask about what has been read so far."
-OF_POCKET = (
-    "The pocket model is a small one: ask it for a name, a number, a place or a date that the text states. It cannot "
-    "sum up, give reasons or quote longer passages. For that read with a larger model, under More settings."
-)
 CAN_GO_ON = "Choose what has been read already, to go on behind its end."
 GOES_ON = "This is read behind its end, with its method and model. Nothing of it is read again, and it stays as it is."
 GOES_ON_ALONG = f"{GOES_ON} The conversation goes along."
@@ -381,7 +377,8 @@ def first_shown(session: SessionRow, unrolled: int) -> int:
 
 def _empty(context: ContextRow) -> str:
     """What stands where no question has been asked yet."""
-    more = f"<p>{OF_POCKET}</p>" if split_model(context.model)[0] == POCKET else ""
+    about = good_for(context.model)
+    more = f"<p>{esc(about)}</p>" if about else ""
     return f'<div class="empty"><p>{EMPTY if context.status == "ready" else EMPTY_YET}</p>{more}</div>'
 
 

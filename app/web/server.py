@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import AppError, UsageError, phrase
-from app.home import ASSETS, POCKET, check_model, home_folder, named_model
+from app.home import ASSETS, check_model, default_model, home_folder, named_model
 from app.quantities import bytes_of
 from app.web.guard import Guard, credentials, is_loopback
 
@@ -40,7 +40,7 @@ def serve(arguments: Namespace) -> int:
     _check_port(arguments.host, arguments.port)
     _keep_private(home)
     name = named_model(arguments.model, arguments.quantize)
-    check_model(name or POCKET)
+    check_model(name or default_model())
     import uvicorn
 
     from app.service import Service

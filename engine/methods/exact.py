@@ -57,6 +57,7 @@ class Exact(Method):
     summary: ClassVar[str] = "Keeps everything in host memory; each question attends to the exact best matches."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "pocket": {},
+        "light": {"budget": 1024, "sinks": 16, "top_k": 256, "looks": 1, "store": "int4"},  # small models without a GPU
         "wide": {"budget": 6144, "sinks": 128, "top_k": 2048, "looks": 1},  # sees as much as the papers' methods do
         "sketched": {"budget": 3072, "sinks": 128, "top_k": 512, "looks": 1, "sketch": "int2"},
     }

@@ -30,7 +30,7 @@ from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import named_files
 from engine.models.gguf.header import is_gguf, parts_of
 from engine.models.gguf.reading import tokenizer_of
-from engine.models.loading import device_named, dtype_on, load_network, read_config
+from engine.models.loading import device_named, dtype_on, fast_in_bfloat16, load_network, read_config
 from engine.models.refusing import refuse_pointers, refusing
 from engine.models.skeleton import layers_of
 from engine.seam import LayerSpec, ModelSpec, attach, run, sampled
@@ -158,7 +158,7 @@ def load_model(
 ) -> Model:
     """Load a model from a folder, a GGUF file or a hub id.
 
-    device: "auto" takes the GPU if there is one. dtype: float32 on the CPU and the model's own on a GPU by default.
+    device: "auto" takes the GPU if there is one. dtype: see `dtype_on` for the default.
     quantize: "none", "8bit" or "nf4".
 
     Raises, before any weight is read:
@@ -191,7 +191,9 @@ def model_stamp(
     Raises:
         SettingsError: this machine does not have the device.
     """
-    facts: list[object] = [*_loaders(), device_named(device).type, str(dtype), quantize]
+    place = device_named(device)
+    how = str(dtype or os.environ.get("STOCKPOT_DTYPE")), fast_in_bfloat16(place)
+    facts: list[object] = [*_loaders(), place.type, *how, quantize]
     if Path(source).is_dir() or is_gguf(source):
         files = set() if is_gguf(source) else {Path(each.path) for each in os.scandir(source) if each.is_file()}
         with suppress(ModelNotFound):  # of which loading it will tell

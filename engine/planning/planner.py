@@ -269,7 +269,7 @@ class Planner:
         attention = max(self._attention_bytes(layer, footprint, rows) for layer in model.spec.layers)
         scored = min(rows, NOVELTY_ROWS) if method.needs_novelty() else 1
         logits = rows * model.hidden * size + scored * model.vocabulary * (size + 8)
-        if method.needs_novelty() and self.machine.shared:
+        if method.needs_novelty() and self.machine.shared and model.spec.dtype == torch.float32:
             logits += 2 * model.hidden * model.vocabulary  # a CPU's copy of the head in bfloat16
         recurring = -(-rows // ROWS) * ROWS * model.recurrence.held if model.recurrence else 0
         stream = rows * model.hidden * (3 * size + 4)  # residual, its norm in float32, the layer's input and output

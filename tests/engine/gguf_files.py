@@ -281,7 +281,9 @@ def tensors_of(network: PreTrainedModel, architecture: str) -> dict[str, np.ndar
                 weight = turned.reshape(weight.shape)
             if architecture.startswith("gemma") and path.endswith("norm"):
                 weight = weight + 1
-            found[f"{names.get_name(path) or 'output'}.{end}"] = weight.squeeze() if "gate_inp_shexp" in name else weight
+            found[f"{names.get_name(path) or 'output'}.{end}"] = (
+                weight.squeeze() if "gate_inp_shexp" in name else weight
+            )
     rope: Any = config.rope_parameters
     if rope.get("rope_type") == "longrope":
         for which in ("long", "short"):

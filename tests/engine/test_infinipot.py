@@ -164,7 +164,7 @@ def test_novelty_is_the_loss_of_the_next_token(model: Model, ids: Tensor, monkey
     ranks_alike(second, expected[99:])
     known = novelties(model, hidden[99], hidden[100:], ids[100:], model.logits(hidden[99]))
     ranks_alike(known, expected[99:])
-    monkeypatch.setattr(passes, "_ranks_in_bfloat16", lambda device: False)
+    monkeypatch.setattr(passes, "fast_in_bfloat16", lambda device: False)
     torch.testing.assert_close(novelties(model, None, hidden, ids)[1:], expected)
 
 
@@ -174,7 +174,7 @@ def test_bfloat16_ranks_the_tokens_of_a_text_as_float32_does(monkeypatch: pytest
     hidden = pocket.forward(ids, new_memory(pocket, make_method("full")), torch.zeros(len(ids), dtype=torch.int32))
     kept = []
     for fast in (True, False):
-        monkeypatch.setattr(passes, "_ranks_in_bfloat16", lambda device, fast=fast: fast)
+        monkeypatch.setattr(passes, "fast_in_bfloat16", lambda device, fast=fast: fast)
         kept.append(set(novelties(pocket, None, hidden, ids).topk(len(ids) // 2).indices.tolist()))
     assert kept[0] != kept[1], "nothing is worked out in bfloat16"
     assert len(kept[0] & kept[1]) > 0.99 * len(kept[1])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, make_method
@@ -22,7 +22,7 @@ from engine.memories.memory import NOT_IN_SOURCE
 from engine.models import loading, model
 from engine.models.architectures import SUPPORTED
 from engine.models.experts import PackedExperts
-from engine.models.loading import load_network, read_config
+from engine.models.loading import dtype_on, load_network, read_config
 from engine.models.model import model_stamp
 from engine.models.skeleton import skeleton, skeleton_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
@@ -501,7 +501,7 @@ PEAK = """
 import sys
 import torch
 from engine.models.experts import PackedExperts
-from engine.models.loading import load_network, read_config
+from engine.models.loading import dtype_on, load_network, read_config
 
 def status(name):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))
@@ -550,3 +550,27 @@ def test_loading_never_holds_the_model_twice(folder: Path, tmp_path: Path) -> No
         # Pages of the checkpoint that are mapped count as resident too, though the kernel may drop them; in float32
         # the model has twice the bytes of its files, so that a second copy would be seen.
         assert peak - before < weights + 2 * mapped, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("width", "fast", "dtype"), [(512, True, "bfloat16"), (512, False, "float32"), (192, True, "float32")]
+)
+def test_a_cpu_computes_in_bfloat16_what_is_wide_where_that_is_fast(
+    width: int, fast: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STOCKPOT_DTYPE", raising=False)
+    monkeypatch.setattr(loading, "fast_in_bfloat16", lambda device: fast)
+    assert dtype_on(CPU, LlamaConfig(hidden_size=width)) == getattr(torch, dtype)
+
+
+def test_the_dtype_can_be_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = set()
+    for name in ("float32", "bfloat16"):
+        monkeypatch.setenv("STOCKPOT_DTYPE", name)
+        loaded = load_model(folder, "cpu")
+        assert loaded.spec.dtype == loaded.network.lm_head.weight.dtype == getattr(torch, name)
+        stamps |= {loaded.stamp, loaded.fingerprint}
+    assert len(stamps) == 4
+    monkeypatch.setenv("STOCKPOT_DTYPE", "float8")
+    with pytest.raises(SettingsError, match="STOCKPOT_DTYPE is one of auto, float32, bfloat16, not 'float8'"):
+        load_model(folder, "cpu")
