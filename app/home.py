@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from app.errors import AppError
+from app.found_models import OLLAMA, find_model
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 POCKET = "pocket"
@@ -53,12 +54,19 @@ def named_model(name: str | None, quantize: str | None) -> str | None:
 
 
 def model_source(name: str) -> str:
-    """What the engine loads for a model's name: what "pocket" and "smollm2" stand for, else a path or a hub id.
+    """Return what the engine loads for a model's name: a path, or a hub id.
+
+    "pocket", "smollm2" and the names of Ollama's models ("ollama/llama3.2:1b") stand for paths.
 
     Raises:
-        AppError: SmolLM2 is not installed.
+        AppError: SmolLM2 is not installed, or Ollama does not have the model.
     """
     plain, _ = split_model(name)
+    if plain.startswith(OLLAMA):
+        model = find_model(plain)
+        if model is None:
+            raise AppError(f"Ollama keeps no model {plain.removeprefix(OLLAMA)!r} here: `stockpot models` lists all.")
+        return str(model.path)
     if plain == SMOLLM2:
         file = smollm2_file()
         if file is None:
@@ -79,16 +87,22 @@ def check_model(name: str) -> None:
         AppError: there is none.
     """
     plain, _ = split_model(name)
+    if plain.startswith(OLLAMA):
+        model_source(plain)
+        return
     is_path = plain.startswith(("/", ".", "~")) or plain.count("/") > 1 or plain.endswith(GGUF)
     if is_path and not Path(plain).expanduser().exists():
         raise AppError(f"There is no model at {plain!r}: give a folder with config.json, a .gguf file, or a hub id.")
 
 
 def canonical_model(name: str) -> str:
-    """The name that a model is remembered by: a path in full, so that it is found from anywhere."""
+    """Return the name that a model is remembered by: its whole path, where it is a file or folder of its own."""
     plain, quantize = split_model(name)
-    path = Path(plain).expanduser()
-    known = str(path.resolve()) if plain not in (POCKET, SMOLLM2) and path.exists() else plain
+    path, known = Path(plain).expanduser(), plain
+    if plain not in (POCKET, SMOLLM2) and path.exists():
+        known = str(path.resolve())
+    elif plain not in (POCKET, SMOLLM2) and "/" not in plain and (model := find_model(plain)):
+        known = str(model.path)
     return known if quantize == "none" else f"{known}:{quantize}"
 
 

@@ -1,4 +1,4 @@
-"""The models on this machine and what each would need: the one that ships, those in the home, the hub's cache."""
+"""The models on this machine and what each would need: those that ship, those in the home, those of other programs."""
 
 import re
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import phrase
+from app.found_models import found_models
 from app.home import ASSETS, GGUF, POCKET, model_source
 
 MODELS = "models"
@@ -22,7 +23,7 @@ class LocalModel:
     """
 
     name: str
-    place: str  # "shipped" | "home" | "cache" | "named"
+    place: str  # "shipped" | "home" | "cache" | "named", or the name of the program that keeps it
     architecture: str = ""
     reason: str = ""
     parameters: int = 0
@@ -68,6 +69,8 @@ def _find(home: Path) -> Iterator[tuple[str, str, Path]]:
     for path in sorted((home / MODELS).glob(f"*{GGUF}")):
         if not LATER_PART.search(path.name):
             yield str(path), "home", path
+    for model in found_models():
+        yield model.name, model.place, model.path
     from huggingface_hub import constants, scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
+from app.errors import AppError
 from app.found_models import find_model, found_models, ollama_file
+from app.home import canonical_model, check_model, model_source
+from app.local_models import local_models
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -102,3 +105,23 @@ def test_lm_studio_may_keep_its_models_elsewhere(machine: Path) -> None:
     assert [each.path for each in found_models()] == [path]
     put(machine / ".lmstudio" / "settings.json", "no JSON")
     assert found_models() == []
+
+
+def test_what_other_programs_keep_is_named_as_they_name_it(machine: Path) -> None:
+    blob = of_ollama(machine / ".ollama" / "models", "library", "llama3.2", "1b")
+    file = put(machine / ".lmstudio" / "models" / "someone" / "Qwen3-GGUF" / "Qwen3-4B-Q4_K_M.gguf")
+    assert model_source("ollama/llama3.2:1b:nf4") == str(blob)
+    assert canonical_model("ollama/llama3.2:1b:nf4") == "ollama/llama3.2:1b:nf4"
+    assert canonical_model("Qwen3-4B-Q4_K_M:8bit") == f"{file}:8bit"
+    assert canonical_model("Qwen3-9B") == "Qwen3-9B"  # it may be on the hub
+    check_model("ollama/llama3.2:1b")
+    with pytest.raises(AppError, match="`stockpot models` lists all"):
+        check_model("ollama/someone/llama3.2:9b")
+
+
+def test_they_are_listed_with_the_reason_why_one_cannot_be_used(machine: Path) -> None:
+    put(machine / ".lmstudio" / "models" / "someone" / "Broken" / "broken.gguf", "GGUF and nothing else")
+    [found] = [each for each in local_models(machine / "home") if each.place == "LM Studio"]
+    assert found.name == "broken"
+    assert "broken.gguf" in found.reason
+    assert not found.to_json()["usable"]
