@@ -78,7 +78,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parents=[shared],
         help="list the models on this machine and their needs",
         description="List the models on this machine and the one that --model names: the pocket model, folders and "
-        "files under `models` in the home, the models of Ollama, LM Studio, Jan and llama.cpp, and the hub's cache. Each "
+        "files under `models` in the home, models of Ollama, LM Studio, Jan and llama.cpp, and the hub's cache. Each "
         "comes with the bytes of its weights in each form, and those of a token's keys and values.",
     )
     add_json_flag(parser)

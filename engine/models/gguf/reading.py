@@ -95,11 +95,11 @@ def tokenizer_of(source: str | Path) -> PreTrainedTokenizerBase:
     }
     tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend,
-        name_or_path=str(source),
         add_bos_token=bool(own.get("add_bos_token", own.get("model") == "llama")),
         chat_template=header.facts.get("tokenizer.chat_template"),
         clean_up_tokenization_spaces=False,
         **special,
     )
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
+    tokenizer.name_or_path = str(source)  # not before: transformers would look for it on the hub
     return tokenizer
