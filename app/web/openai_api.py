@@ -307,7 +307,7 @@ async def _pieces(turns: AsyncGenerator[TurnRow], head: dict[str, Any], include_
                 if now.reasoning != thought:
                     yield event({"reasoning_content": now.reasoning[len(thought) :]})
                     thought = now.reasoning
-                if now.answer != told:
+                if len(now.answer) > len(told):  # one that came to repeat itself has been cut
                     yield event({"content": now.answer[len(told) :]})
                     told = now.answer
     except StoreError as error:  # too late for a status
@@ -333,7 +333,7 @@ def _line(body: dict[str, Any]) -> str:
 
 def _reason(turn: TurnRow) -> str:
     """Why an answer ended, in that API's words, which know nobody who stopped it."""
-    cut = turn.status == "cancelled" or turn.measurements.get("finish_reason") == "length"
+    cut = turn.status == "cancelled" or turn.measurements.get("finish_reason") in ("length", "repetition")
     return "length" if cut else "stop"
 
 
