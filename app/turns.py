@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from app.answer_options import AnswerOptions
+from app.answer_options import SAMPLED, AnswerOptions
 from app.errors import UsageError, phrase
 from app.named_pages import is_one, named_pages, require_few, spans_of, tokens_of, written
 from app.opened import OpenContext, OpenConversation
@@ -196,9 +196,9 @@ def _answer(
             on_stage(f"Reading the question: {done:,} of {plural(length, 'token')}")
 
     seed = service.seed if options.seed is None else options.seed
-    sampling = engine.Sampling(
-        temperature=options.temperature,
-        top_p=options.top_p,
+    sampling = replace(
+        open_one.opened.model.sampling,
+        **options.sampled(),
         max_tokens=options.max_tokens,
         seed=secrets.randbits(32) if seed is None else seed,
         max_reasoning=options.max_reasoning,
@@ -256,6 +256,7 @@ def _finish(
     measured["citations"] = [asdict(each) for each in citations]
     quotations = check_quotations(done.text, opened.row.document_ids, service.library)
     measured["quotations"] = [asdict(each) for each in quotations]
+    measured["sampling"] = {name: getattr(sampling, name) for name in SAMPLED}
     if sampling.temperature > 0:
         measured["seed"] = sampling.seed
     measured["warnings"] = [*_warnings(done, opened), *_elsewhere(service, opened, turn.pages, found)]

@@ -17,7 +17,7 @@ from engine.passes import condense, feed
 from engine.reader import default_chunk
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
 from engine.rereading import ANSWER, Again, to_read_again
-from engine.sampling import Sampling, choose
+from engine.sampling import Sampling, choose, penalize
 from engine.sources import Sentences, WholeSentences, passages
 
 
@@ -134,6 +134,7 @@ class Conversation:
         thought = shown = 0
         reason, stopped, cut_short, reasoning_sec = "length", False, False, 0.0
         kept: int | None = None
+        generated: list[int] = []
         while True:
             if token in self.model.stop_ids or (token == chat.end and speech.decided):
                 reason = "stop"
@@ -168,7 +169,8 @@ class Conversation:
                 break
             if speech.is_over(sampling.max_tokens, sampling.max_reasoning):
                 break
-            token = choose(logits, sampling, generator)
+            generated.append(token)
+            token = choose(penalize(logits, generated, sampling.repetition_penalty), sampling, generator)
         speech.end()
         said, _ = _cut(self.model.decode(speech.said).lstrip(), sampling.stop)
         said = said[:kept]
@@ -185,7 +187,7 @@ class Conversation:
             self._say_anew(asked, told[cut:])
         elif chat.marks and (speech.reasoned or prompt[len(put) :] != chat.answered()):
             self._say_anew(asked, [*prompt[cut : len(put)], *chat.answered(), *speech.said])
-        generated = len(speech.reasoned) + len(speech.said)
+        tokens = len(speech.reasoned) + len(speech.said)
         yield Answer(
             text=said,
             finish_reason=reason,
@@ -195,7 +197,7 @@ class Conversation:
             answer_tokens=len(speech.said),
             time_to_first_token_sec=first_token_sec,
             decode_sec=decode_sec,
-            tokens_per_second=generated / decode_sec if generated and decode_sec else 0.0,
+            tokens_per_second=tokens / decode_sec if tokens and decode_sec else 0.0,
             usage=self.memory.usage(),
             reasoning=speech.reasoning,
             reasoning_tokens=len(speech.reasoned),

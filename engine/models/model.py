@@ -31,6 +31,7 @@ from engine.models.checkpoint import named_files
 from engine.models.loading import device_named, dtype_on, load_network, read_config
 from engine.models.refusing import refuse_pointers, refusing
 from engine.models.skeleton import layers_of
+from engine.sampling import own_sampling
 from engine.seam import LayerSpec, ModelSpec, attach, run, sampled
 from kernels.choice import implementation
 
@@ -72,6 +73,7 @@ class Model:
         _check_windows(network.config.model_type, planned, self.spec.layers)
         self.recorder = Recorder(network)
         self.stop_ids = _stop_ids(network, tokenizer)
+        self.sampling = own_sampling(network.generation_config)
 
     @property
     def device(self) -> torch.device:

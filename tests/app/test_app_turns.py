@@ -2,7 +2,10 @@
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,6 +111,39 @@ def test_an_answer_with_a_temperature_is_another_each_time_unless_a_seed_is_give
     assert asked().answer == second.answer
     with pytest.raises(UsageError, match="A seed is a whole number"):
         AnswerOptions(seed=-1)
+
+
+def test_an_answer_is_sampled_as_the_model_says_unless_the_person_does(tmp_path: Path, tiny: Path, book: Path) -> None:
+    model = tmp_path / "own"
+    shutil.copytree(tiny, model)
+    own = {"do_sample": True, "temperature": 1.5, "top_p": 0.9, "top_k": 40, "repetition_penalty": 1.1}
+    (model / "generation_config.json").write_text(json.dumps(own))
+    service = Service(tmp_path / "home", str(model), "cpu", seed=3)
+    session = service.store.add_session(read_through(service, add(service, book)).id)
+
+    def asked(options: AnswerOptions) -> dict[str, Any]:
+        return answer(service, keep_question(service, session.id, "Who?").id, options).measurements
+
+    plain = {"temperature": 1.5, "top_p": 0.9, "top_k": 40, "min_p": 0.0, "repetition_penalty": 1.1}
+    usual = asked(SHORT)
+    assert (usual["sampling"], usual["seed"]) == (plain, 3)
+    changed = asked(replace(SHORT, temperature=0.0, top_p=1.0, top_k=0, min_p=0.2, repetition_penalty=1.0))
+    given = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.2, "repetition_penalty": 1.0}
+    assert (changed["sampling"], "seed" in changed) == (given, False)
+    service.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"top_k": -1}, "top-k is 0"),
+        ({"min_p": 2.0}, "min-p must be"),
+        ({"repetition_penalty": 0.0}, "penalty is between"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        AnswerOptions(**wrong)
 
 
 def test_a_stopped_answer_leaves_the_conversation_as_it_was(service: Service, book: Path) -> None:
