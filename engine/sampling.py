@@ -93,7 +93,8 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> in
         return int(logits.argmax())
     behind = logits.double() - logits.amax()  # at most 0, so that no temperature makes them infinite
     probabilities = (behind / sampling.temperature).softmax(dim=-1).float()
-    kept, ids = probabilities, None
+    kept = probabilities
+    ids: Tensor | None = None
     if sampling.top_k:
         kept, ids = probabilities.topk(min(sampling.top_k, len(probabilities)))
         kept = kept / kept.sum()
