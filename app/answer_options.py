@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app.errors import UsageError
+
+SAMPLED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""What a model has settings of its own for."""
 
 LONGEST = 100_000
 """Tokens that an answer, or the reasoning before it, may have."""
@@ -13,26 +17,36 @@ LONGEST = 100_000
 class AnswerOptions:
     """How to answer: the engine's sampling settings that a person may change.
 
+    temperature, top_p, top_k, min_p, repetition_penalty: None for the model's own.
     max_reasoning: of a model that reasons first; 0: it answers at once.
     seed: of an answer with a temperature; None takes the service's, and where it has none another each time.
     stop: texts that end an answer, and do not belong to it.
     read_again: whether the passages that a question looks at are read again first, where words of them are forgotten.
     """
 
-    temperature: float = 0.0
-    top_p: float = 1.0
+    temperature: float | None = None
+    top_p: float | None = None
     max_tokens: int = 200
     max_reasoning: int = 4096
     seed: int | None = None
     stop: Sequence[str] = ()
     read_again: bool = True
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        if not 0.0 <= self.temperature <= 5.0:
+        if self.temperature is not None and not 0.0 <= self.temperature <= 5.0:
             raise UsageError(f"temperature must be between 0 and 5, not {self.temperature}.")
-        if not 0.0 < self.top_p <= 1.0:
+        if self.top_p is not None and not 0.0 < self.top_p <= 1.0:
             raise UsageError(f"top-p must be above 0 and at most 1, not {self.top_p}.")
+        if self.top_k is not None and self.top_k < 0:
+            raise UsageError(f"top-k is 0 (all tokens) or more, not {self.top_k}.")
+        if self.min_p is not None and not 0.0 <= self.min_p <= 1.0:
+            raise UsageError(f"min-p must be between 0 and 1, not {self.min_p}.")
+        if self.repetition_penalty is not None and not 0.5 <= self.repetition_penalty <= 5.0:
+            raise UsageError(f"A repetition penalty is between 0.5 and 5, not {self.repetition_penalty}.")
         if not 1 <= self.max_tokens <= LONGEST:
             raise UsageError(f"An answer has 1 to {LONGEST:,} tokens, not {self.max_tokens}.")
         if not 0 <= self.max_reasoning <= LONGEST:
@@ -41,3 +55,7 @@ class AnswerOptions:
             raise UsageError(f"A seed is a whole number from 0 to 2^63 - 1, not {self.seed}.")
         if not all(self.stop):
             raise UsageError("A text that ends an answer cannot be empty.")
+
+    def sampled(self) -> dict[str, Any]:
+        """Return what the person has set where the model has settings of its own."""
+        return {name: getattr(self, name) for name in SAMPLED if getattr(self, name) is not None}

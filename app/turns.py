@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from app.answer_options import AnswerOptions
+from app.answer_options import SAMPLED, AnswerOptions
 from app.errors import UsageError, phrase
 from app.named_pages import is_one, named_pages, require_few, spans_of, tokens_of, written
 from app.opened import OpenContext, OpenConversation
@@ -16,9 +16,10 @@ from app.progress import usage_json
 from app.quotes import whole_sentences
 from app.readings import Stopped
 from app.recommended import demo_note
+from app.repetition import repetition_start
 from app.service import Service
 from app.sources import Source, check_quotations, find_sources, with_citations
-from app.words import goes_round, plural, repeats_itself, said_before
+from app.words import plural, said_before
 from sessions import ContextRow, SessionRow, StoreError, TurnRow
 
 if TYPE_CHECKING:
@@ -196,9 +197,9 @@ def _answer(
             on_stage(f"Reading the question: {done:,} of {plural(length, 'token')}")
 
     seed = service.seed if options.seed is None else options.seed
-    sampling = engine.Sampling(
-        temperature=options.temperature,
-        top_p=options.top_p,
+    sampling = replace(
+        open_one.opened.model.sampling,
+        **options.sampled(),
         max_tokens=options.max_tokens,
         seed=secrets.randbits(32) if seed is None else seed,
         max_reasoning=options.max_reasoning,
@@ -208,7 +209,9 @@ def _answer(
     named = _named(service, open_one.opened, turn.pages)
     text = open_one.opened.stream.ids if options.read_again or named is not None else None
     # Closing before the end cancels: the conversation is then as it was before the question.
-    asked = open_one.conversation.ask(turn.question, sampling, on_question, whole_sentences, text, named, goes_round)
+    asked = open_one.conversation.ask(
+        turn.question, sampling, on_question, whole_sentences, text, named, repetition_start
+    )
     with suppress(Stopped), closing(asked) as events:
         for event in events:
             on_stage("")
@@ -254,6 +257,7 @@ def _finish(
     measured["citations"] = [asdict(each) for each in citations]
     quotations = check_quotations(done.text, opened.row.document_ids, service.library)
     measured["quotations"] = [asdict(each) for each in quotations]
+    measured["sampling"] = {name: getattr(sampling, name) for name in SAMPLED}
     if sampling.temperature > 0:
         measured["seed"] = sampling.seed
     measured["warnings"] = [*_warnings(done, opened), *_elsewhere(service, opened, turn.pages, found)]
@@ -286,11 +290,9 @@ def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
         tokens = plural(done.reasoning_tokens, "token")
         said.append(f"Its reasoning was ended at {tokens}, the most that were asked for.")
     if done.finish_reason == "length":
-        ended = goes_round(done.text)
-        why = "" if ended else ", the longest answer that was asked for"
-        said.append(f"Cut at {plural(done.answer_tokens, 'token')}{why}.")
-        if ended or repeats_itself(done.text):
-            said.append("It says the same again and again: the model does not know what to answer.")
+        said.append(f"Cut at {plural(done.answer_tokens, 'token')}, the longest answer that was asked for.")
+    if done.finish_reason == "repetition":
+        said.append("The model began to repeat itself, so its answer was ended here and the repetition left out.")
     if done.alone:
         said.append(
             "There was no room for the pages that were named beside what is remembered of the text, so the answer "

@@ -1,10 +1,6 @@
 """Numbers in words for people, the same in the command line and on the page."""
 
-import re
 from collections.abc import Sequence
-
-ROUNDS, ROUND_CHARACTERS, LONGEST_ROUND = 10, 1000, 300
-"""How often, and over how many characters, the same has to come for `goes_round`; characters of it at most."""
 
 
 def byte_size(size: float) -> str:
@@ -94,22 +90,3 @@ def shorten(text: str, most: int) -> str:
 def printable(text: str) -> str:
     """Text without control characters but line ends and tabs: a document or a model must not steer the terminal."""
     return "".join(letter for letter in text if letter in "\n\t" or (letter >= " " and not "\x7f" <= letter <= "\x9f"))
-
-
-def goes_round(text: str) -> bool:
-    """Whether a text ends in the same words, or figures, so often and at such length that nothing else will come.
-
-    That is to the letter, ROUNDS times and over ROUND_CHARACTERS: items of a list and rows of a table differ. One look
-    for what stands at the end is enough to say no, so it can be asked at every token.
-    """
-    end, tail = len(text), text[-LONGEST_ROUND:]
-    before = text.rfind(tail, max(0, end - 2 * LONGEST_ROUND), max(0, end - 1))
-    size = end - len(tail) - before  # of what may come again and again
-    rounds = text[-max(ROUNDS * size, ROUND_CHARACTERS) :]
-    long_enough = before >= 0 and len(rounds) >= max(ROUNDS * size, ROUND_CHARACTERS)
-    return long_enough and rounds[size:] == rounds[:-size]
-
-
-def repeats_itself(text: str) -> bool:
-    """Whether a text ends in the same few words, or figures, six times or more."""
-    return bool(re.search(r"(.{1,40}?)\1{5,}.{0,40}\Z", text[-400:], re.DOTALL))

@@ -85,9 +85,9 @@
     return [now.question, ...options.slice(0, -1), now.pages];
   };
   // How to answer stays as it was left in this browser.
-  window.stockpotLeft = (options) => localStorage.setItem("stockpot-answering", JSON.stringify(options));
+  window.stockpotLeft = (options) => localStorage.setItem("stockpot-how-to-answer", JSON.stringify(options));
   window.stockpotFound = (options) => {
-    const left = JSON.parse(localStorage.getItem("stockpot-answering"));
+    const left = JSON.parse(localStorage.getItem("stockpot-how-to-answer"));
     return left?.length === options.length ? left : options;
   };
   const write = (text, into = field) => {

@@ -17,7 +17,7 @@ from engine.passes import condense, feed
 from engine.reader import default_chunk
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
 from engine.rereading import ANSWER, Again, to_read_again
-from engine.sampling import Sampling, choose
+from engine.sampling import Sampling, choose, penalize
 from engine.sources import Sentences, WholeSentences, passages
 
 
@@ -41,7 +41,7 @@ class Conversation:
         whole: WholeSentences | None = None,
         text: Tensor | None = None,
         named: Tensor | None = None,
-        enough: Callable[[str], bool] = lambda said: False,
+        repetition_start: Callable[[str], int | None] = lambda said: None,
     ) -> Generator[AnswerPiece | Answer]:
         """Answer a question: pieces of text as they come, then one Answer.
 
@@ -55,13 +55,16 @@ class Conversation:
             named: int64 [N], tokens of the text, ascending, that are to be read again whatever is remembered of them,
                 also if they have not been read yet, or, where the method keeps everything, looked at alone; None: those
                 that the question looks at, if the method forgets.
-            enough: asked at every token whether the answer, or the reasoning before it, is to end with what there is
-                of it, as if no more had been asked for.
+            repetition_start: asked at every token how many characters of the answer, or of the reasoning before it,
+                are worth keeping because the rest only repeats them; None: all, and it goes on. The answer is cut
+                there and ends; the reasoning ends with what there is of it.
         """
         before = self.memory.snapshot()
         finished = False
         try:
-            told = yield from self._answer(question, sampling or Sampling(), on_pass, whole, text, named, enough)
+            told = yield from self._answer(
+                question, sampling or Sampling(), on_pass, whole, text, named, repetition_start
+            )
             self._note(told)
             finished = True
         finally:
@@ -104,7 +107,7 @@ class Conversation:
         whole: WholeSentences | None,
         text: Tensor | None,
         named: Tensor | None,
-        enough: Callable[[str], bool],
+        repetition_start: Callable[[str], int | None],
     ) -> Generator[AnswerPiece | Answer, None, list[int]]:
         """What `ask` gives, and in the end the tokens of the turn as it would be told."""
         started = time.perf_counter()
@@ -130,6 +133,8 @@ class Conversation:
         speech = Speech(self.model.tokenizer, chat.marks, reasoning and chat.opens_reasoning(first))
         thought = shown = 0
         reason, stopped, cut_short, reasoning_sec = "length", False, False, 0.0
+        kept: int | None = None
+        generated: list[int] = []
         while True:
             if token in self.model.stop_ids or (token == chat.end and speech.decided):
                 reason = "stop"
@@ -153,17 +158,22 @@ class Conversation:
             # The last token is remembered too, so that the next turn continues the whole answer.
             fed = [token]
             long = len(speech.reasoned) >= sampling.max_reasoning
-            if speech.thinking and (long or enough(speech.reasoning)):
+            if speech.thinking and (long or repetition_start(speech.reasoning) is not None):
                 cut_short = long and reasoning
                 for each in chat.closing():
                     speech.add(each)
                     fed.append(each)
             logits = self._predicted(self._feed(fed, repeated=True))
-            if speech.is_over(sampling.max_tokens, sampling.max_reasoning) or enough(said):
+            if (kept := repetition_start(said)) is not None:
+                reason = "repetition"
                 break
-            token = choose(logits, sampling, generator)
+            if speech.is_over(sampling.max_tokens, sampling.max_reasoning):
+                break
+            generated.append(token)
+            token = choose(penalize(logits, generated, sampling.repetition_penalty), sampling, generator)
         speech.end()
         said, _ = _cut(self.model.decode(speech.said).lstrip(), sampling.stop)
+        said = said[:kept]
         if len(said) > shown:
             yield AnswerPiece(said[shown:])
         decode_sec = time.perf_counter() - started - first_token_sec
@@ -173,11 +183,11 @@ class Conversation:
         if again.tokens:
             self._go_back(before)
             self._hear(prompt, told)
-        elif stopped:
+        elif stopped or kept is not None:
             self._say_anew(asked, told[cut:])
         elif chat.marks and (speech.reasoned or prompt[len(put) :] != chat.answered()):
             self._say_anew(asked, [*prompt[cut : len(put)], *chat.answered(), *speech.said])
-        generated = len(speech.reasoned) + len(speech.said)
+        tokens = len(speech.reasoned) + len(speech.said)
         yield Answer(
             text=said,
             finish_reason=reason,
@@ -187,7 +197,7 @@ class Conversation:
             answer_tokens=len(speech.said),
             time_to_first_token_sec=first_token_sec,
             decode_sec=decode_sec,
-            tokens_per_second=generated / decode_sec if generated and decode_sec else 0.0,
+            tokens_per_second=tokens / decode_sec if tokens and decode_sec else 0.0,
             usage=self.memory.usage(),
             reasoning=speech.reasoning,
             reasoning_tokens=len(speech.reasoned),

@@ -89,7 +89,7 @@ class Answer:
     """
 
     text: str
-    finish_reason: str  # "stop" | "length"
+    finish_reason: str  # "stop" | "length" | "repetition"
     passages: list[Passage]
     sentences: list[Sentence]
     prompt_tokens: int

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import GenerationConfig
 
-from engine.errors import NO_NUMBERS, ModelError
+from engine.errors import NO_NUMBERS, ModelError, SettingsError
 from engine.method import require
 
 LIKELY = 1024  # tokens among which the nucleus mostly is; to sort a vocabulary of 150K takes as long as many a pass
@@ -19,6 +22,8 @@ class Sampling:
 
     temperature 0 is greedy; top_p: nucleus; max_tokens: of one answer; stop: texts that end it; seed: of chance;
     max_reasoning: tokens that a model may think before it is made to answer; 0: it answers at once.
+    top_k: at most so many of the likeliest tokens, 0 for all; min_p: only tokens at least so likely as this share of
+    the likeliest; repetition_penalty: divides what speaks for a token that the answer has already, 1 for none.
     """
 
     temperature: float = 0.0
@@ -27,14 +32,53 @@ class Sampling:
     stop: tuple[str, ...] = ()
     seed: int = 0
     max_reasoning: int = 4096
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
         """Reject what cannot be."""
         require(self.temperature >= 0.0, f"temperature cannot be negative ({self.temperature}).")
         require(0.0 < self.top_p <= 1.0, f"top_p must be above 0 and at most 1, not {self.top_p}.")
+        require(self.top_k >= 0, f"top_k cannot be negative ({self.top_k}).")
+        require(0.0 <= self.min_p <= 1.0, f"min_p must be between 0 and 1, not {self.min_p}.")
+        require(self.repetition_penalty > 0.0, f"repetition_penalty must be above 0, not {self.repetition_penalty}.")
         require(self.max_tokens >= 1, f"max_tokens is at least 1, not {self.max_tokens}.")
         require(self.max_reasoning >= 0, f"max_reasoning is at least 0, not {self.max_reasoning}.")
         require(all(self.stop), "A stop text cannot be empty.")
+
+
+def own_sampling(published: GenerationConfig | None) -> Sampling:
+    """Return how a model is to be sampled where a person does not say: as its generation config has it.
+
+    A config that says nothing of it, or is of no use, means greedy.
+    """
+    found: dict[str, Any] = {}
+    for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty"):
+        value = getattr(published, name, None)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[name] = value
+    samples = getattr(published, "do_sample", None)
+    if samples is False or (samples is None and "temperature" not in found):
+        found["temperature"] = 0.0
+    found.setdefault("temperature", 1.0)  # what transformers takes for a model that is to be sampled
+    found["top_k"] = max(0, int(found.get("top_k", 0)))  # some write -1 for none
+    try:
+        return Sampling(**found)
+    except SettingsError:
+        return Sampling()
+
+
+def penalize(logits: Tensor, said: Sequence[int], penalty: float) -> Tensor:
+    """Return logits [vocabulary] that make tokens less likely which were said, as in CTRL (arXiv:1909.05858).
+
+    Only the answer counts as said. In the text above it are the very words that an answer has to be made of.
+    """
+    if penalty == 1.0 or not said:
+        return logits
+    ids = torch.tensor(sorted(set(said)), device=logits.device)
+    spoken = logits[ids]
+    return logits.index_copy(0, ids, torch.where(spoken > 0, spoken / penalty, spoken * penalty))
 
 
 def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
@@ -49,11 +93,19 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> in
         return int(logits.argmax())
     behind = logits.double() - logits.amax()  # at most 0, so that no temperature makes them infinite
     probabilities = (behind / sampling.temperature).softmax(dim=-1).float()
-    if sampling.top_p == 1.0:
-        return int(torch.multinomial(probabilities.cpu(), 1, generator=generator))
-    ordered, ids = probabilities.topk(min(LIKELY, len(probabilities)))
-    if ordered.sum() < sampling.top_p:
-        ordered, ids = probabilities.sort(descending=True)
-    before = ordered.cumsum(dim=-1) - ordered
-    ordered = ordered.masked_fill(before >= sampling.top_p, 0.0)
-    return int(ids[int(torch.multinomial(ordered.cpu(), 1, generator=generator))])
+    kept = probabilities
+    ids: Tensor | None = None
+    if sampling.top_k:
+        kept, ids = probabilities.topk(min(sampling.top_k, len(probabilities)))
+        kept = kept / kept.sum()
+    elif sampling.top_p < 1.0:
+        kept, ids = probabilities.topk(min(LIKELY, len(probabilities)))
+        if kept.sum() < sampling.top_p:
+            kept, ids = probabilities.sort(descending=True)
+    if sampling.top_p < 1.0:
+        before = kept.cumsum(dim=-1) - kept
+        kept = kept.masked_fill(before >= sampling.top_p, 0.0)
+    if sampling.min_p:
+        kept = kept.masked_fill(kept < sampling.min_p * kept.amax(), 0.0)
+    drawn = int(torch.multinomial(kept.cpu(), 1, generator=generator))
+    return drawn if ids is None else int(ids[drawn])

@@ -67,12 +67,17 @@ class Sentences:
             self._counted = self._mass.total.clone()
 
     def ended(self, text: str) -> list[Sentence]:
-        """All of its sentences; text: the whole answer."""
+        """Return all of its sentences; text: the whole answer, which may have been cut."""
         self._add(text, len(text.rstrip()))
         total = float(self._mass.total.sum())
         return [
-            replace(each, passages=[replace(one, weight=one.weight * mass / total) for one in each.passages])
+            replace(
+                each,
+                end=min(each.end, len(text)),
+                passages=[replace(one, weight=one.weight * mass / total) for one in each.passages],
+            )
             for each, mass in self._found
+            if each.start < len(text)
         ]
 
     @property

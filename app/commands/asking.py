@@ -95,14 +95,35 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         type=float,
         default=AnswerOptions.temperature,
-        help="0 takes the likeliest token (default: %(default)g)",
+        help="0 takes the likeliest token (default: the model's own, from its generation_config.json, or else 0)",
     )
     parser.add_argument(
         "--top-p",
         metavar="X",
         type=float,
         default=AnswerOptions.top_p,
-        help="share of probability to sample from (default: %(default)g)",
+        help="share of probability to sample from (default: the model's own, or else 1)",
+    )
+    parser.add_argument(
+        "--top-k",
+        metavar="N",
+        type=int,
+        default=AnswerOptions.top_k,
+        help="likeliest tokens to sample from, 0 for all (default: the model's own, or else 0)",
+    )
+    parser.add_argument(
+        "--min-p",
+        metavar="X",
+        type=float,
+        default=AnswerOptions.min_p,
+        help="leave out tokens less likely than this share of the likeliest (default: the model's own, or else 0)",
+    )
+    parser.add_argument(
+        "--repetition-penalty",
+        metavar="X",
+        type=float,
+        default=AnswerOptions.repetition_penalty,
+        help="above 1: tokens that the answer has already become less likely (default: the model's own, or else 1)",
     )
     parser.add_argument(
         "--max-tokens",
@@ -146,6 +167,9 @@ def _options_of(arguments: Arguments) -> AnswerOptions:
         arguments.max_reasoning,
         stop=arguments.stop,
         read_again=arguments.read_again,
+        top_k=arguments.top_k,
+        min_p=arguments.min_p,
+        repetition_penalty=arguments.repetition_penalty,
     )
 
 
@@ -323,6 +347,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         "read_again_tokens": measured.get("read_again_tokens", 0),
         "kv_entries": measured.get("kv_entries"),
         "kv_bytes": measured.get("kv_bytes"),
+        "sampling": measured.get("sampling", {}),
         **({"seed": measured["seed"]} if "seed" in measured else {}),
         "warnings": measured.get("warnings", []),
     }

@@ -262,8 +262,8 @@ class Actions:
         self,
         chosen: Chosen,
         question: str | None,
-        temperature: float,
-        top_p: float,
+        temperature: float | None,
+        top_p: float | None,
         max_tokens: float,
         read_again: bool = AnswerOptions.read_again,
         reason: bool = True,
@@ -274,7 +274,7 @@ class Actions:
         The fields are the page's own business: they keep what is typed until it has arrived.
         """
         reasoning = AnswerOptions.max_reasoning if reason else 0
-        options = AnswerOptions(float(temperature), float(top_p), int(max_tokens), reasoning, read_again=read_again)
+        options = AnswerOptions(temperature, top_p, int(max_tokens), reasoning, read_again=read_again)
         if not question or not question.strip():
             return chosen
         turn = self.worker.ask(lambda: self._to_ask_in(chosen), question, options, pages or "")

@@ -113,14 +113,18 @@ class NewBranch(Given):
 class NewTurn(Given):
     """A question, how to answer it, and the pages to be turned to before.
 
+    temperature, top_p, top_k, min_p, repetition_penalty: null for the model's own.
     max_reasoning: tokens that a model which reasons first may take for it; 0: it answers at once.
     pages: such as "12-14, iii, 15 of the file", the first as they are printed; `stockpot ask --help` says more.
     """
 
     question: str
     max_tokens: int = AnswerOptions.max_tokens
-    temperature: float = AnswerOptions.temperature
-    top_p: float = AnswerOptions.top_p
+    temperature: float | None = AnswerOptions.temperature
+    top_p: float | None = AnswerOptions.top_p
+    top_k: int | None = AnswerOptions.top_k
+    min_p: float | None = AnswerOptions.min_p
+    repetition_penalty: float | None = AnswerOptions.repetition_penalty
     max_reasoning: int = AnswerOptions.max_reasoning
     seed: int | None = AnswerOptions.seed
     stop: list[str] = []

@@ -48,6 +48,7 @@ class ChatRequest(Given):
 
     reasoning_effort: none, minimal, low, medium, high or xhigh, of a model that reasons first: tokens that it may take
     for it, 0, 256, 1,024, 4,096, 16,384 or 65,536; without it 4,096, or as many as the answer may have if that is less.
+    temperature, top_p, top_k, min_p, repetition_penalty: without them the model's own.
     store: whether the turn is kept once it is answered, or the client has gone away.
     """
 
@@ -57,6 +58,9 @@ class ChatRequest(Given):
     stream_options: StreamOptions = StreamOptions()
     temperature: float | None = None
     top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     seed: int | None = None
@@ -76,7 +80,7 @@ class ChatRequest(Given):
         return ["The tools were left out: no answer calls one."] if unused else []
 
     def options(self) -> AnswerOptions:
-        """How to answer. A number of tokens below 1, and a seed below 0, mean none: so other servers take -1.
+        """How to answer. A number of tokens below 1, and a seed or top_k below 0, mean none: so other servers take -1.
 
         Raises:
             UsageError: as cannot be, or as Stockpot cannot.
@@ -91,18 +95,20 @@ class ChatRequest(Given):
         }
         if wrong := next((name for name, asked in refused.items() if asked), None):
             raise UsageError(f"Stockpot does not support {wrong}: leave it out.")
-        usual = AnswerOptions()
-        most, reasoning = MOST_TOKENS, usual.max_reasoning
+        most, reasoning = MOST_TOKENS, AnswerOptions.max_reasoning
         if (given := self.max_completion_tokens or self.max_tokens or 0) > 0:
             most = min(given, LONGEST)
             reasoning = min(reasoning, most)
         return AnswerOptions(
-            usual.temperature if self.temperature is None else self.temperature,
-            usual.top_p if self.top_p is None else self.top_p,
+            self.temperature,
+            self.top_p,
             most,
             EFFORTS[effort] if effort else reasoning,
             seed=None if self.seed is None or self.seed < 0 else self.seed,
             stop=[self.stop] if isinstance(self.stop, str) else self.stop,
+            top_k=None if self.top_k is None else max(0, self.top_k),
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
         )
 
 
@@ -195,7 +201,7 @@ async def _pieces(turns: AsyncGenerator[TurnRow], head: dict[str, Any], include_
                 if now.reasoning != thought:
                     yield event({"reasoning_content": now.reasoning[len(thought) :]})
                     thought = now.reasoning
-                if now.answer != told:
+                if len(now.answer) > len(told):  # one that came to repeat itself has been cut
                     yield event({"content": now.answer[len(told) :]})
                     told = now.answer
     except StoreError as error:  # too late for a status
@@ -216,7 +222,7 @@ def _line(body: dict[str, Any]) -> str:
 
 def _reason(turn: TurnRow) -> str:
     """Why an answer ended, in that API's words, which know nobody who stopped it."""
-    cut = turn.status == "cancelled" or turn.measurements.get("finish_reason") == "length"
+    cut = turn.status == "cancelled" or turn.measurements.get("finish_reason") in ("length", "repetition")
     return "length" if cut else "stop"
 
 

@@ -67,8 +67,8 @@ class ResponseRequest(Given):
         usual, given = AnswerOptions(), self.max_output_tokens or 0
         most = min(given, LONGEST) if given > 0 else MOST_TOKENS
         return AnswerOptions(
-            usual.temperature if self.temperature is None else self.temperature,
-            usual.top_p if self.top_p is None else self.top_p,
+            self.temperature,
+            self.top_p,
             most,
             min(usual.max_reasoning, most),
         )

@@ -34,8 +34,8 @@ class Talk:
     pages: gr.Textbox
     ask: gr.Button
     stop: gr.Button
-    temperature: gr.Slider
-    top_p: gr.Slider
+    temperature: gr.Number
+    top_p: gr.Number
     max_tokens: gr.Slider
     read_again: gr.Checkbox
     reason: gr.Checkbox
@@ -99,14 +99,14 @@ def build_talk() -> Talk:
     return Talk(area, head, unroll, earlier, past, live, *edit, question, pages, ask, stop, *options, manage)
 
 
-def _build_options() -> tuple[gr.Slider, gr.Slider, gr.Slider, gr.Checkbox, gr.Checkbox]:
+def _build_options() -> tuple[gr.Number, gr.Number, gr.Slider, gr.Checkbox, gr.Checkbox]:
     """Temperature, top-p, the longest answer, and whether passages are read again and models reason first."""
     with gr.Accordion("How to answer", open=False, elem_id="sampling"):
         with gr.Row():
-            sliders = (
-                _slider("temperature", 0.0, 2.0, 0.05, "Temperature", "0 takes the likeliest word."),
-                _slider("top_p", 0.05, 1.0, 0.05, "Top-p", "Share of probability to choose from."),
-                _slider("max_tokens", 8, 4000, 8, "Longest answer", "Tokens."),
+            temperature = _own("temperature", 0.0, 2.0, "Temperature", "0 takes the likeliest word.")
+            top_p = _own("top-p", 0.05, 1.0, "Top-p", "Share of probability to choose from.")
+            most = gr.Slider(
+                8, 4000, AnswerOptions.max_tokens, step=8, label="Longest answer", info="Tokens.", elem_id="max-tokens"
             )
         with gr.Row():
             read_again = gr.Checkbox(
@@ -121,13 +121,21 @@ def _build_options() -> tuple[gr.Slider, gr.Slider, gr.Slider, gr.Checkbox, gr.C
                 info="Where the model does so; off, it answers at once.",
                 elem_id="reason",
             )
-    return *sliders, read_again, reason
+    return temperature, top_p, most, read_again, reason
 
 
-def _slider(option: str, least: float, most: float, step: float, label: str, info: str) -> gr.Slider:
-    """Of an answer's option, which it begins at."""
-    usual, named = getattr(AnswerOptions, option), option.replace("_", "-")
-    return gr.Slider(least, most, usual, step=step, label=label, info=info, elem_id=named)
+def _own(name: str, least: float, most: float, label: str, info: str) -> gr.Number:
+    """A number that is the model's own where it is left empty."""
+    return gr.Number(
+        None,
+        label=label,
+        info=f"{info} Empty: the model's own.",
+        placeholder="the model's own",
+        minimum=least,
+        maximum=most,
+        step=0.05,
+        elem_id=name,
+    )
 
 
 def _build_manage() -> Manage:

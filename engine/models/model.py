@@ -33,6 +33,7 @@ from engine.models.gguf.reading import tokenizer_of
 from engine.models.loading import device_named, dtype_on, fast_in_bfloat16, load_network, read_config
 from engine.models.refusing import refuse_pointers, refusing
 from engine.models.skeleton import layers_of
+from engine.sampling import own_sampling
 from engine.seam import LayerSpec, ModelSpec, attach, run, sampled
 from kernels.choice import implementation
 
@@ -74,6 +75,7 @@ class Model:
         _check_windows(network.config.model_type, planned, self.spec.layers)
         self.recorder = Recorder(network)
         self.stop_ids = _stop_ids(network, tokenizer)
+        self.sampling = own_sampling(network.generation_config)
 
     @property
     def device(self) -> torch.device:

@@ -72,8 +72,10 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
         "read_again_tokens",
         "kv_entries",
         "kv_bytes",
+        "sampling",
         "warnings",
     }
+    assert first["sampling"]["temperature"] == 0.0  # the pocket model's own settings
     assert first["sources"]
     assert all(
         set(source) == {"document", "page", "place", "quote", "weight", "start", "end"} for source in first["sources"]

@@ -11,7 +11,6 @@ from app.web.views.live import Live, panel
 from app.web.views.markup import sparkline, thin
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, live_turn
-from app.words import repeats_itself
 from ingest import Page, PageQuality, TocEntry
 from sessions import ContextRow, DocumentRow, JobRow, TurnRow
 
@@ -275,13 +274,6 @@ def test_lines_of_coverage_are_all_there_or_folded() -> None:
     folded = context_head(context(), [DOCUMENT] * 7, [f"line {number}" for number in range(7)])
     assert "7 documents: what of each has text" in folded
     assert "<li>7. line 6</li>" in folded  # by which its pages are named
-
-
-def test_what_goes_round_in_circles_is_known() -> None:
-    for text in ("0200" + "0" * 60, "He said. " * 9, "a list: " + "one, two, " * 8 + "one, tw"):
-        assert repeats_itself(text), text
-    for text in ("", "Ha ha ha ha!", "-" * 5, "The lamp is lit, and the lamp is out, and the lamp is lent."):
-        assert not repeats_itself(text), text
 
 
 def test_the_head_of_a_context_counts_the_formats_of_its_documents() -> None:

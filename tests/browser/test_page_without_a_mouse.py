@@ -151,7 +151,13 @@ def test_what_has_the_focus_is_marked(tab: Page, server: Server, reading: dict[s
     tab.get_by_role("button", name="How to answer").click()
     marks = """each => { const { outlineStyle, outlineWidth, boxShadow } = getComputedStyle(each);
         return `${outlineStyle} ${outlineWidth} ${boxShadow}`; }"""
-    for name in ("#question textarea", "#pages input, #pages textarea", "#temperature input[type=range]", "#ask"):
+    for name in (
+        "#question textarea",
+        "#pages input, #pages textarea",
+        "#temperature input",
+        "#max-tokens input[type=range]",
+        "#ask",
+    ):
         control = tab.locator(name).first
         before = control.evaluate(marks)
         tab.keyboard.press("Tab")  # so that the browser knows of the keyboard

@@ -8,7 +8,7 @@ import psutil
 import pytest
 import torch
 from torch import Tensor
-from transformers import LlamaForCausalLM
+from transformers import GenerationConfig, LlamaForCausalLM
 
 from engine import Answer, AnswerPiece, Conversation, Method, Model, Reader, Sampling, SettingsError, make_method
 from engine.conversation import _cut, _steady
@@ -16,7 +16,7 @@ from engine.errors import ContextMismatch, ModelError, ModelNotFound, OutOfMemor
 from engine.memories.memory import AttentionMass
 from engine.models.chat import INSTRUCTION, Chat
 from engine.models.model import load_model
-from engine.sampling import LIKELY, choose
+from engine.sampling import LIKELY, choose, own_sampling, penalize
 from engine.sources import Sentences, passages
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.reading import answer, read
@@ -257,6 +257,65 @@ def test_sampling() -> None:
     for wrong in ({"temperature": -1.0}, {"top_p": 0.0}, {"max_tokens": 0}, {"stop": ("",)}):
         with pytest.raises(SettingsError):
             Sampling(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_sampled_from_can_be_narrowed() -> None:
+    logits = torch.tensor([0.0, 3.0, 2.0, -5.0, 2.5])
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(**settings: float) -> set[int]:
+        sampling = Sampling(temperature=2.0, **settings)  # type: ignore[arg-type]
+        return {choose(logits, sampling, generator) for _ in range(200)}
+
+    assert drawn() >= {0, 1, 2, 4}
+    assert drawn(top_k=3) == {1, 2, 4}
+    assert drawn(top_k=99) >= {0, 1, 2, 4}
+    assert drawn(min_p=0.7) == {1, 4}
+    assert drawn(top_k=3, top_p=0.6) == {1, 4}
+    assert drawn(top_p=0.99, min_p=0.9) == {1}
+    for wrong in ({"top_k": -1}, {"min_p": 1.5}, {"repetition_penalty": 0.0}):
+        with pytest.raises(SettingsError):
+            Sampling(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_was_said_becomes_less_likely() -> None:
+    logits = torch.tensor([0.0, 3.0, 2.0, -5.0])
+    assert penalize(logits, [1, 3, 1], 2.0).tolist() == [0.0, 1.5, 2.0, -10.0]
+    assert penalize(logits, [], 2.0) is penalize(logits, [1], 1.0) is logits
+
+
+def test_a_penalty_changes_the_greedy_answer(model: Model, ids: Tensor) -> None:
+    context = read(model, FULL, ids)
+
+    def tokens(penalty: float) -> list[int]:
+        conversation = Conversation(context)
+        *_, last = conversation.ask("Who?", Sampling(max_tokens=30, repetition_penalty=penalty))
+        assert isinstance(last, Answer)
+        return conversation.said[0][-last.answer_tokens :]
+
+    assert len(set(tokens(50.0))) > len(set(tokens(1.0)))
+
+
+@pytest.mark.parametrize(
+    ("published", "own"),
+    [
+        (None, Sampling()),
+        ({}, Sampling()),
+        ({"top_p": 0.9}, Sampling(top_p=0.9)),  # nothing says that it is to be sampled
+        ({"temperature": 0.6, "top_p": 0.9}, Sampling(temperature=0.6, top_p=0.9)),
+        ({"do_sample": True}, Sampling(temperature=1.0)),
+        ({"do_sample": False, "temperature": 0.6}, Sampling()),
+        (
+            {"do_sample": True, "temperature": 0.7, "top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1},
+            Sampling(temperature=0.7, top_k=20, min_p=0.05, repetition_penalty=1.1),
+        ),
+        ({"do_sample": True, "temperature": 0.7, "top_k": -1}, Sampling(temperature=0.7)),
+        ({"do_sample": True, "temperature": -3.0}, Sampling()),
+    ],
+)
+def test_a_model_is_sampled_as_its_generation_config_says(published: dict[str, Any] | None, own: Sampling) -> None:
+    config = None if published is None else GenerationConfig(**published)  # type: ignore[no-untyped-call]
+    assert own_sampling(config) == own
 
 
 def test_the_same_seed_gives_the_same_answer(model: Model, ids: Tensor) -> None:

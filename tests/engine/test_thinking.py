@@ -298,16 +298,17 @@ def test_a_model_that_reasons_all_the_same_is_ended(
     assert last.text == "Yes."
 
 
-def test_whoever_asked_may_have_enough_of_reasoning_and_of_the_answer(thinking: Model, ids: Tensor) -> None:
-    """Then each ends as if it were as long as it may be, and the conversation goes on."""
+def test_reasoning_and_answer_end_where_they_repeat_themselves(thinking: Model, ids: Tensor) -> None:
+    """The answer is cut there, what was said of it is remembered, and the conversation goes on."""
     conversation = Conversation(read(thinking, TIGHT["full"], ids))
     usual = Sampling(max_tokens=40, max_reasoning=40)
-    *_, last = conversation.ask("Who?", usual, enough=lambda said: len(said) >= 9)
+    *_, last = conversation.ask("Who?", usual, repetition_start=lambda said: 9 if len(said) >= 9 else None)
     assert isinstance(last, Answer)
     assert 9 <= len(last.reasoning) < 40
     assert last.reasoning_tokens < 40
-    assert len(last.text) >= 9
-    assert (last.answer_tokens < 40, last.finish_reason) == (True, "length")
+    assert len(last.text) == 9
+    assert (last.answer_tokens < 40, last.finish_reason) == (True, "repetition")
+    assert thinking.decode(conversation.said[0]).endswith(last.text)
     assert asked(conversation, "And?", Sampling(max_tokens=3))[1].answer_tokens <= 3
 
 
