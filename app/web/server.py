@@ -117,6 +117,7 @@ def _keep_private(home: Path) -> None:
     from app.uploads import cache
 
     os.environ["GRADIO_TEMP_DIR"] = str(cache(home))
+    os.environ["GRADIO_EXAMPLES_CACHE"] = str(cache(home))  # served too; else a folder of wherever it was started
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 

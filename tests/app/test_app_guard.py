@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.errors import AppError, UsageError
-from app.uploads import copy_in, move_in, safe_name
+from app.uploads import cache, copy_in, move_in, safe_name
 from app.web.guard import MOST_WRONG, MOST_WRONG_OF_ALL, WITHIN, Guard, credentials, is_loopback
 from app.web.server import _announce
 
@@ -218,7 +218,7 @@ def test_no_path_is_made_from_a_file_name(name: str, kept: str) -> None:
 
 def test_files_of_which_one_is_gone_all_stay_where_they_are(tmp_path: Path) -> None:
     """Those before it had been moved already, to where nobody looks for them."""
-    cached = [tmp_path / "incoming" / name / f"{name}.txt" for name in ("one", "two")]
+    cached = [cache(tmp_path) / name / f"{name}.txt" for name in ("one", "two")]
     for each in cached:
         each.parent.mkdir(parents=True)
         each.write_text("words")
@@ -226,7 +226,7 @@ def test_files_of_which_one_is_gone_all_stay_where_they_are(tmp_path: Path) -> N
     with pytest.raises(AppError, match="another tab, or dropped in too long ago: drop them in again"):
         move_in(tmp_path, map(str, cached))
     assert cached[0].exists()
-    assert not (tmp_path / "uploads").exists()
+    assert list((tmp_path / "uploads").iterdir()) == [cache(tmp_path)]
     cached[1].write_text("words")
     assert [each.read_text() for each in move_in(tmp_path, map(str, cached))] == ["words", "words"]
     assert not any(each.parent.exists() for each in cached)
@@ -234,7 +234,7 @@ def test_files_of_which_one_is_gone_all_stay_where_they_are(tmp_path: Path) -> N
 
 def test_a_file_that_was_dropped_in_twice_is_taken_once(tmp_path: Path) -> None:
     """It was gone when it came the second time, and the others were lost with it."""
-    twice, other = (tmp_path / "incoming" / name / f"{name}.txt" for name in ("twice", "other"))
+    twice, other = (cache(tmp_path) / name / f"{name}.txt" for name in ("twice", "other"))
     for each in (twice, other):
         each.parent.mkdir(parents=True)
         each.write_text(each.stem)
@@ -245,7 +245,7 @@ def test_files_of_which_one_cannot_be_moved_all_stay_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those before it were lost, in a folder that nobody looks into."""
-    cached = [tmp_path / "incoming" / name / f"{name}.txt" for name in ("one", "two")]
+    cached = [cache(tmp_path) / name / f"{name}.txt" for name in ("one", "two")]
     for each in cached:
         each.parent.mkdir(parents=True)
         each.write_text("words")
@@ -260,7 +260,7 @@ def test_files_of_which_one_cannot_be_moved_all_stay_where_they_are(
     with pytest.raises(OSError, match="not now"):
         move_in(tmp_path, map(str, cached))
     assert [each.read_text() for each in cached] == ["words", "words"]
-    assert list((tmp_path / "uploads").iterdir()) == []
+    assert list((tmp_path / "uploads").iterdir()) == [cache(tmp_path)]
 
 
 def test_uploads_of_the_same_name_do_not_overwrite_each_other(tmp_path: Path) -> None:
