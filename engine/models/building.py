@@ -92,7 +92,7 @@ def _settle() -> None:
     torch.linspace stays as it is: only models that bring code of their own need another, and none is run here.
     """
     modeling_utils.local_torch_dtype = dtype_of_this_thread
-    initialization.meta_device_safe_creation_ops = nullcontext
+    initialization.meta_device_safe_creation_ops = nullcontext  # type: ignore[assignment]
     _kept.enter_context(initialization.guard_torch_init_functions())
 
 
