@@ -3,7 +3,7 @@
 from typing import Any
 
 import gradio as gr
-from gradio_client.utils import is_file_obj, traverse
+from gradio.processing_utils import client_utils
 
 from app.service import Service
 from app.uploads import check_dropped
@@ -23,7 +23,7 @@ TABS = 64
 """Of so many Gradio remembers what they show, also once they are closed; one that it forgot is sent everything anew."""
 
 
-class OwnFiles(gr.Blocks):
+class OwnFiles(gr.Blocks):  # type: ignore[misc]  # of which nothing is known
     """Gradio's page that takes no file from a browser but one that was dropped in.
 
     Gradio itself would read a path as it comes, and fetch what an address names, for every field of the page.
@@ -37,7 +37,9 @@ class OwnFiles(gr.Blocks):
         Raises:
             AppError: see `check_dropped`.
         """
-        traverse(inputs, lambda file: check_dropped(self.service.home, file["path"]), is_file_obj)
+        client_utils.traverse(
+            inputs, lambda file: check_dropped(self.service.home, file["path"]), client_utils.is_file_obj
+        )
         taken: list[Any] = await super().preprocess_data(block_fn, inputs, *args, **kwargs)
         return taken
 

@@ -10,6 +10,7 @@ import pytest
 
 from app.errors import AppError
 from app.uploads import cache, check_dropped, move_in
+from app.web.api import MOST_BODY
 from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
 
 SECRET = "The combination is nineteen, four, thirty-one."
@@ -156,6 +157,47 @@ def test_no_route_gives_a_file_out(http: httpx.Client, server: Server, secret: P
     answer = http.get(f"/gradio_api/{route.format(**names)}")
     assert answer.status_code >= 400, answer.text
     assert SECRET not in answer.text
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "GET deep_link?session_hash=door",
+        "GET proxy=http://127.0.0.1/",
+        "GET file=http://127.0.0.1/",
+        "GET dev/reload",
+        "GET custom_component/a/client/b/c",
+        "GET openapi.json",
+        "POST component_server",
+        "POST process_recording",
+        "POST api/predict",
+        "POST call/predict",
+        "POST call/v2/predict",
+        "POST vibe-code",
+        "POST run-history/connect",
+        "PUT upload",
+    ],
+)
+def test_what_the_page_does_not_use_is_not_there(http: httpx.Client, server: Server, asked: str) -> None:
+    """A GET wrote what a tab shows into the home, and another fetched what an address names."""
+    events = Events(http)
+    events.send(next(events.with_fields()), "words")  # so that the server knows the tab
+    method, _, route = asked.partition(" ")
+    answer = http.request(method, f"/gradio_api/{route}", json={} if method == "POST" else None)
+    assert (answer.status_code, "There is no" in answer.json()["error"]) == (404, True)
+    assert not list(server.home.rglob("deep_links"))
+
+
+@pytest.mark.parametrize("route", ["queue/join", "run/predict", "cancel", "reset"])
+@pytest.mark.parametrize("said", [True, False])
+def test_a_body_of_gradios_is_bounded(http: httpx.Client, route: str, said: bool) -> None:
+    """It took 200 MB, and eight times as much memory."""
+    body = b'{"data": ["' + b"x" * MOST_BODY + b'"]}'
+    pieces = (body[at : at + 65536] for at in range(0, len(body), 65536))
+    sent = http.post(
+        f"/gradio_api/{route}", content=body if said else pieces, headers={"Content-Type": "application/json"}
+    )
+    assert sent.status_code == 413
 
 
 @pytest.mark.parametrize("name", ["secret.txt", "../private/secret.txt", "/etc/passwd"])
