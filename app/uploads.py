@@ -85,16 +85,33 @@ def _target(folder: Path, name: str) -> Path:
     return folder / f"{len(list(folder.iterdir()))} {target.name}" if target.exists() else target
 
 
+def check_dropped(home: Path, path: str | Path) -> None:
+    """Refuse a path that a browser sent unless it lies in Gradio's cache, by itself and not through a link.
+
+    Raises:
+        AppError: it lies elsewhere, whether or not there is a file; or it is an address.
+    """
+    given, folder = Path(path), cache(home)
+    try:
+        inside = given != folder and given.relative_to(folder) == given.resolve().relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # elsewhere, too long, with a zero in it, or links in a circle
+        inside = False
+    if not inside:
+        raise AppError("Only files that were dropped in are taken: drop the file in, and let the upload finish.")
+
+
 def move_in(home: Path, cached: Iterable[str]) -> list[Path]:
     """Move files from Gradio's cache to a folder of their own, one that was dropped in twice once.
 
     The cache keeps nothing: a copy there would outlive the document.
 
     Raises:
-        AppError: the cache has let go of one of them, or another tab took it, for which Gradio keeps the same file.
-            As after any other error, none is moved.
+        AppError: one of them is not in the cache; or the cache has let go of it, or another tab took it, for which
+            Gradio keeps the same file. As after any other error, none is moved.
     """
     sources = [Path(each) for each in dict.fromkeys(cached)]
+    for source in sources:
+        check_dropped(home, source)
     if not all(source.is_file() for source in sources):
         raise AppError("The files were read from another tab, or dropped in too long ago: drop them in again.")
     folder, moved = _folder(home), []

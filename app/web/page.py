@@ -1,8 +1,12 @@
 """The page: its areas side by side. Building only; `wiring.py` connects them."""
 
+from typing import Any
+
 import gradio as gr
+from gradio.processing_utils import client_utils
 
 from app.service import Service
+from app.uploads import check_dropped
 from app.web.new_reading import build_new_reading
 from app.web.reading import build_reading
 from app.web.shelf import build_shelf
@@ -19,9 +23,30 @@ TABS = 64
 """Of so many Gradio remembers what they show, also once they are closed; one that it forgot is sent everything anew."""
 
 
+class OwnFiles(gr.Blocks):  # type: ignore[misc]  # of which nothing is known
+    """Gradio's page that takes no file from a browser but one that was dropped in.
+
+    Gradio itself would read a path as it comes, and fetch what an address names, for every field of the page.
+    """
+
+    service: Service
+
+    async def preprocess_data(self, block_fn: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Look at every file among the values of an event before Gradio does.
+
+        Raises:
+            AppError: see `check_dropped`.
+        """
+        client_utils.traverse(
+            inputs, lambda file: check_dropped(self.service.home, file["path"]), client_utils.is_file_obj
+        )
+        taken: list[Any] = await super().preprocess_data(block_fn, inputs, *args, **kwargs)
+        return taken
+
+
 def build_page(service: Service, worker: Worker) -> gr.Blocks:
     """The whole page over one home and its worker."""
-    with gr.Blocks(
+    with OwnFiles(
         title="Stockpot", fill_width=True, analytics_enabled=False, delete_cache=(SWEEP_SEC, CACHE_SEC)
     ) as blocks:
         with gr.Row(elem_id="frame"):
@@ -51,5 +76,7 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
             gr.Timer(STREAM_SEC, active=False),
         )
         Wiring(page, service, worker).connect(blocks)
+    blocks.service = service
+    blocks.has_launched = True  # else Gradio does not check paths; only `launch` sets it, which is not called
     blocks.state_session_capacity = TABS
     return blocks

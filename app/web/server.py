@@ -71,13 +71,15 @@ def serve(arguments: Namespace) -> int:
 
 
 def _announce(host: str, address: str, home: Path) -> None:
-    """Say where it is, and what others can see of it."""
+    """Say where it is, and what others can see and change of it."""
     said = [f"Stockpot opens at {address} and keeps everything in {home}. Ctrl-C stops it."]
     if not is_loopback(host):
         said.append(
             "Others can reach it, and what they send and see, the password too, is not encrypted: use it in networks "
             "that you trust, or behind a proxy that speaks HTTPS."
         )
+    if home.is_dir() and home.stat().st_mode & 0o022:
+        said.append(f"Other accounts of this machine can write in {home}, and change what it keeps: chmod go-w {home}")
     print("\n".join(said), file=sys.stderr, flush=True)
 
 
@@ -117,6 +119,7 @@ def _keep_private(home: Path) -> None:
     from app.uploads import cache
 
     os.environ["GRADIO_TEMP_DIR"] = str(cache(home))
+    os.environ["GRADIO_EXAMPLES_CACHE"] = str(cache(home))  # served too; else a folder of wherever it was started
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
@@ -150,6 +153,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from app.pages import page_of
     from app.web import openai_api
     from app.web.api import MOST_BODY, UNKEPT, add_error_handlers, router, status_of
+    from app.web.doors import Doors
     from app.web.incoming import Incoming
     from app.web.page import build_page
     from app.web.theme import make_head, make_theme
@@ -206,5 +210,6 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     (gradios,) = (each for each in mounts if isinstance(each, FastAPI))  # which takes whatever nobody else does
     gradios.add_exception_handler(404, _nowhere)
     app.add_middleware(Incoming, folder=cache(service.home))
+    app.add_middleware(Doors, most_body=MOST_BODY)
     app.add_middleware(Guard, login=login)
     return app

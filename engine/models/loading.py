@@ -41,6 +41,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
 from engine.measure import free_bytes
 from engine.models import architectures
+from engine.models.building import LOADING
 from engine.models.checkpoint import check_files, check_loaded, named_files
 from engine.models.experts import MXFP4, PACKINGS, PackedExperts, pack_experts
 from engine.models.fp8 import FP8
@@ -216,7 +217,7 @@ def load_network(
     origin: str | Path | None = source
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error is the program's own
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # what it would report is refused below
-    with refusing(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
+    with LOADING, refusing(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
         if fp8 is not None or gguf:
             # Weights are handed over, for which transformers wants the class itself and no place where they could lie.
             kind, origin = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], None

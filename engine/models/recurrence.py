@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from engine.carry import Carry
 from engine.models.architectures import RECURRENT
+from engine.models.building import outline
 from engine.seam import spare_kernels
 
 ROWS = 512  # tokens of the pass that is sent: whole chunks of all of them, which are of 64 to 256 tokens
@@ -90,8 +91,7 @@ def recurrence_of(network: PreTrainedModel, dtype: torch.dtype) -> Recurrence | 
     if network.config.model_type not in RECURRENT:
         return None
     if network.device.type != "meta":
-        with torch.device("meta"):
-            network = AutoModelForCausalLM.from_config(network.config)  # type: ignore[no-untyped-call]
+        network = outline(network.config)
     spare_kernels(type(network).__module__)
     layers = [each for each in network.base_model.modules() if _is_recurrent(each)]
     if not layers:  # some of a family attend in all layers

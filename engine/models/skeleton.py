@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from engine.errors import UnsupportedModel
 from engine.method import require
 from engine.models import architectures
+from engine.models.building import outline
 from engine.models.experts import MXFP4, PACKINGS, PackedExperts, Packing, has_experts, shapes_of, together_on
 from engine.models.quantised import Published, eight_bit_bytes, four_bit_bytes
 from engine.models.recurrence import Recurrence, recurrence_of
@@ -203,8 +204,7 @@ def skeleton(
     """
     architectures.check(config)
     with refusing(UnsupportedModel, f"The config.json of '{config.name_or_path}' {NO_MODEL}"):
-        with torch.device("meta"):
-            network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+        network = outline(config)
         spec = ModelSpec(
             layers_of(network),
             dtype,

@@ -1,12 +1,16 @@
 """Who may come in."""
 
+import asyncio
 import base64
 import shutil
 import stat
 import time
+from collections import Counter
+from http.cookiejar import DefaultCookiePolicy
 from io import BytesIO
 from pathlib import Path
 
+import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse
@@ -15,8 +19,9 @@ from starlette.testclient import TestClient
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.errors import AppError, UsageError
-from app.uploads import copy_in, move_in, safe_name
-from app.web.guard import MOST_WRONG, MOST_WRONG_OF_ALL, WITHIN, Guard, credentials, is_loopback
+from app.uploads import cache, copy_in, move_in, safe_name
+from app.web import guard
+from app.web.guard import MOST_WAITING, MOST_WRONG, MOST_WRONG_OF_ALL, WITHIN, Guard, credentials, is_loopback
 from app.web.server import _announce
 
 
@@ -71,7 +76,19 @@ def client(login: tuple[str, str] | None) -> TestClient:
     routes = [Route(path, home, methods=["GET", "POST"]) for path in ("/", "/healthz")]
     app = Starlette(routes=[*routes, Route("/page", page)])
     app.add_middleware(Guard, login=login)
-    return TestClient(app, base_url="http://127.0.0.1:7860")
+    return forgetful(TestClient(app, base_url="http://127.0.0.1:7860"))
+
+
+def forgetful(http: TestClient) -> TestClient:
+    """A client that keeps no cookies, as programs do."""
+    http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    return http
+
+
+@pytest.fixture
+def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever would have to wait is sent away."""
+    monkeypatch.setattr(guard, "MOST_WAITING", 0)
 
 
 def basic(text: str) -> dict[str, str]:
@@ -92,7 +109,7 @@ def test_the_password_is_asked_for_everywhere_but_at_healthz() -> None:
         assert http.get("/healthz").text == "in"
 
 
-def test_passwords_cannot_be_guessed_at_leisure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passwords_cannot_be_guessed_at_leisure(monkeypatch: pytest.MonkeyPatch, nobody_waits: None) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     right = basic("me:secret")
@@ -124,7 +141,7 @@ def test_passwords_cannot_be_guessed_at_leisure(monkeypatch: pytest.MonkeyPatch)
         ("a:b", "a:c", False),  # what is no address, as a proxy may send it
     ],
 )
-def test_who_guesses_is_known_by_address(one: str, other: str, same: bool) -> None:
+def test_who_guesses_is_known_by_address(nobody_waits: None, one: str, other: str, same: bool) -> None:
     app = client(("me", "secret")).app
     first, second = (TestClient(app, base_url="http://127.0.0.1:7860", client=(each, 50000)) for each in (one, other))
     for number in range(MOST_WRONG):
@@ -133,12 +150,12 @@ def test_who_guesses_is_known_by_address(one: str, other: str, same: bool) -> No
     assert second.get("/", headers=basic("me:secret")).status_code == (429 if same else 200)
 
 
-def test_passwords_cannot_be_guessed_under_many_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passwords_cannot_be_guessed_under_many_addresses(monkeypatch: pytest.MonkeyPatch, nobody_waits: None) -> None:
     """Whoever has an account on this machine could name another address with each guess."""
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     proxied = ProxyHeadersMiddleware(client(("me", "secret")).app, "127.0.0.1")  # as uvicorn does
-    http = TestClient(proxied, base_url="http://127.0.0.1:7860", client=("127.0.0.1", 50000))
+    http = forgetful(TestClient(proxied, base_url="http://127.0.0.1:7860", client=("127.0.0.1", 50000)))
 
     def status(password: str, address: str) -> int:
         return http.get("/", headers={**basic(f"me:{password}"), "X-Forwarded-For": address}).status_code
@@ -154,6 +171,86 @@ def test_passwords_cannot_be_guessed_under_many_addresses(monkeypatch: pytest.Mo
     assert status("secret", "192.0.2.7") == 429
     now[0] += WITHIN + 1
     assert status("secret", "198.51.100.1") == 200
+
+
+def test_nobody_is_locked_out_by_what_others_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten wrong passwords kept out everybody at the same address, the owner too, who had the right one."""
+    monkeypatch.setattr(guard, "PAUSE_SEC", 0.01)
+    app, right = client(("me", "secret")).app, basic("me:secret")
+
+    async def trial() -> None:
+        def browser() -> httpx.AsyncClient:
+            return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:7860")
+
+        async with browser() as owner, browser() as other, browser() as stranger:
+            assert (await owner.get("/", headers=right)).status_code == 200  # and has a cookie from now on
+            for number in range(MOST_WRONG):
+                assert (await other.get("/", headers=basic(f"me:{number}"))).status_code == 401
+            assert (await stranger.get("/", headers=right)).status_code == 200  # when its turn comes
+            monkeypatch.setattr(guard, "PAUSE_SEC", 0.2)
+            guesses = [other.get("/", headers=basic(f"me:more {number}")) for number in range(2 * MOST_WAITING)]
+            line = asyncio.gather(*guesses)
+            await asyncio.sleep(0.1)
+            assert (await owner.get("/", headers=right)).status_code == 200
+            assert (await stranger.get("/", headers=right)).status_code == 200  # known since its turn came
+            assert (await other.get("/", headers=right)).status_code == 429
+            assert (await other.get("/", headers=basic("me:0"))).status_code == 401  # known to be wrong
+            assert not line.done()
+            monkeypatch.setattr(guard, "PAUSE_SEC", 0)
+            statuses = Counter(answer.status_code for answer in await line)
+            assert statuses == {401: MOST_WAITING, 429: MOST_WAITING}
+
+    asyncio.run(trial())
+
+
+def test_a_cookie_opens_nothing_and_cannot_be_made_up(nobody_waits: None) -> None:
+    with client(("me", "secret")) as http:
+        cookie = http.get("/", headers=basic("me:secret")).headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        known = {"Cookie": cookie.partition(";")[0]}
+        assert http.get("/", headers=known).status_code == 401
+        for number in range(MOST_WRONG):
+            assert http.get("/", headers=basic(f"me:{number}")).status_code == 401
+        right = basic("me:secret")
+        for forged in ({}, {"Cookie": "stockpot-known=a.b"}, {"Cookie": "stockpot-known=é"}, {"Cookie": "=;;"}):
+            assert http.get("/", headers={**right, **{k: v.encode() for k, v in forged.items()}}).status_code == 429
+        assert http.get("/", headers={**right, **known}).status_code == 200
+        for number in range(MOST_WRONG):
+            assert http.get("/", headers={**basic(f"me:with it {number}"), **known}).status_code == 401
+        assert http.get("/", headers={**right, **known}).status_code == 429  # and no more may be guessed with it
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "dest", "status"),
+    [
+        ("cross-site", "no-cors", "image", 403),
+        ("same-site", "no-cors", "script", 403),  # another port of this machine
+        ("cross-site", "navigate", "iframe", 403),
+        ("cross-site", "navigate", "document", 200),  # a link
+        ("same-origin", "cors", "empty", 200),
+        ("none", "navigate", "document", 200),
+    ],
+)
+def test_other_sites_load_nothing(site: str, mode: str, dest: str, status: int) -> None:
+    """The icon was loaded by any site, which so knew that Stockpot runs here."""
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
+    with client(None) as http:
+        answer = http.get("/", headers=headers)
+        assert (answer.status_code, answer.headers["cross-origin-resource-policy"]) == (status, "same-origin")
+
+
+@pytest.mark.parametrize("login", [None, ("me", "secret")])
+def test_a_host_with_a_name_before_it_is_refused(login: tuple[str, str] | None) -> None:
+    headers = {"Host": "evil.example@127.0.0.1", **basic("me:secret")}
+    assert client(login).get("/", headers=headers).status_code == 400
+
+
+def test_a_home_that_others_may_write_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for mode, told in ((0o777, True), (0o770, True), (0o755, False), (0o700, False)):
+        tmp_path.chmod(mode)
+        _announce("127.0.0.1", "http://127.0.0.1:7860", tmp_path)
+        assert (f"chmod go-w {tmp_path}" in capsys.readouterr().err) is told
 
 
 def test_other_sites_cannot_use_the_page_of_a_person_at_this_machine() -> None:
@@ -218,7 +315,7 @@ def test_no_path_is_made_from_a_file_name(name: str, kept: str) -> None:
 
 def test_files_of_which_one_is_gone_all_stay_where_they_are(tmp_path: Path) -> None:
     """Those before it had been moved already, to where nobody looks for them."""
-    cached = [tmp_path / "incoming" / name / f"{name}.txt" for name in ("one", "two")]
+    cached = [cache(tmp_path) / name / f"{name}.txt" for name in ("one", "two")]
     for each in cached:
         each.parent.mkdir(parents=True)
         each.write_text("words")
@@ -226,7 +323,7 @@ def test_files_of_which_one_is_gone_all_stay_where_they_are(tmp_path: Path) -> N
     with pytest.raises(AppError, match="another tab, or dropped in too long ago: drop them in again"):
         move_in(tmp_path, map(str, cached))
     assert cached[0].exists()
-    assert not (tmp_path / "uploads").exists()
+    assert list((tmp_path / "uploads").iterdir()) == [cache(tmp_path)]
     cached[1].write_text("words")
     assert [each.read_text() for each in move_in(tmp_path, map(str, cached))] == ["words", "words"]
     assert not any(each.parent.exists() for each in cached)
@@ -234,7 +331,7 @@ def test_files_of_which_one_is_gone_all_stay_where_they_are(tmp_path: Path) -> N
 
 def test_a_file_that_was_dropped_in_twice_is_taken_once(tmp_path: Path) -> None:
     """It was gone when it came the second time, and the others were lost with it."""
-    twice, other = (tmp_path / "incoming" / name / f"{name}.txt" for name in ("twice", "other"))
+    twice, other = (cache(tmp_path) / name / f"{name}.txt" for name in ("twice", "other"))
     for each in (twice, other):
         each.parent.mkdir(parents=True)
         each.write_text(each.stem)
@@ -245,7 +342,7 @@ def test_files_of_which_one_cannot_be_moved_all_stay_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those before it were lost, in a folder that nobody looks into."""
-    cached = [tmp_path / "incoming" / name / f"{name}.txt" for name in ("one", "two")]
+    cached = [cache(tmp_path) / name / f"{name}.txt" for name in ("one", "two")]
     for each in cached:
         each.parent.mkdir(parents=True)
         each.write_text("words")
@@ -260,7 +357,7 @@ def test_files_of_which_one_cannot_be_moved_all_stay_where_they_are(
     with pytest.raises(OSError, match="not now"):
         move_in(tmp_path, map(str, cached))
     assert [each.read_text() for each in cached] == ["words", "words"]
-    assert list((tmp_path / "uploads").iterdir()) == []
+    assert list((tmp_path / "uploads").iterdir()) == [cache(tmp_path)]
 
 
 def test_uploads_of_the_same_name_do_not_overwrite_each_other(tmp_path: Path) -> None:
