@@ -190,7 +190,8 @@ def write_gguf(
 ) -> Path:
     """Write a network and `merging_tokenizer` to a file, or to several.
 
-    kind: of weights with two dimensions or more, where llama.cpp takes it. parts: tensors in each file; 0 for all in one. extra: further facts; None leaves one out.
+    kind: of weights with two dimensions or more, where llama.cpp takes it.
+    parts: tensors in each file; 0 for all in one. extra: further facts; None leaves one out.
     """
     writer = GGUFWriter(path, architecture, split_max_tensors=parts)
     facts = facts_of(network.config, architecture) | tokenizer_facts()
