@@ -52,6 +52,7 @@ YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max
 DEFAULT = {"rope_type": "default", "rope_theta": 10000.0}
 GEMMA3 = {"sliding_attention": DEFAULT, "full_attention": DEFAULT | {"rope_theta": 1000000.0}}
 LINEAR = {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0}
+TURNS = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"] * 3}
 
 # By a name of each: llama.cpp's architecture, `model_type`, and what its configuration has of its own.
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -101,16 +102,8 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "phi3-longrope": ("phi3", "phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}),
     "granite": ("granite", "granite", SCALED),
     "granitemoe": ("granitemoe", "granitemoe", {**SCALED, **LOCAL}),
-    "gpt-oss": (
-        "gpt-oss",
-        "gpt_oss",
-        {
-            **LOCAL,
-            "sliding_window": 16,
-            "layer_types": ["sliding_attention", "full_attention"] * 3,
-            "rope_parameters": {**YARN, "truncate": False},
-        },
-    ),
+    "gpt-oss": ("gpt-oss", "gpt_oss", {**LOCAL, **TURNS, "rope_parameters": DEFAULT}),
+    "gpt-oss-yarn": ("gpt-oss", "gpt_oss", {**LOCAL, **TURNS, "rope_parameters": {**YARN, "truncate": False}}),
     "starcoder2": ("starcoder2", "starcoder2", {"sliding_window": 4096, "use_bias": True}),
     "olmo": ("olmo", "olmo", {"clip_qkv": 0.3}),
     "olmo2": ("olmo2", "olmo2", {}),
