@@ -22,7 +22,7 @@ from torch import Tensor
 
 from app.home import sample_book
 from benchmarks import options as shared
-from benchmarks.report import publish
+from benchmarks.report import named, publish
 from engine import Model, load_model
 from engine.memories.memory import no_source
 from engine.memories.slots import SlotMemory
@@ -84,9 +84,8 @@ def compared(own: Tensor, theirs: Tensor) -> tuple[int, float, float]:
     return agreed, total, largest
 
 
-def measure(file: Path, python: Path, tokens: int, text: str) -> dict[str, Any]:
+def measure(model: Model, file: Path, python: Path, tokens: int, text: str) -> dict[str, Any]:
     """One row: a model's file and how far both readers of it are from each other."""
-    model = load_model(file, "cpu")
     ids = model.encode(text).ids[:tokens].tolist()
     windows = [ids[begin : begin + WINDOW] for begin in range(0, len(ids), WINDOW)]
     agreed, total, largest = 0, 0.0, 0.0
@@ -112,8 +111,10 @@ def main(argv: list[str] | None = None) -> int:
         torch.set_num_threads(chosen.threads)
     book = sample_book()
     assert book is not None
-    rows = [measure(Path(chosen.model), chosen.llama_cpp_python, chosen.tokens, ingest(book).text)]
-    publish("gguf", rows, chosen.out, chosen.json, window=WINDOW, text=book.name)
+    file = Path(chosen.model)
+    model = load_model(file, "cpu")
+    rows = [measure(model, file, chosen.llama_cpp_python, chosen.tokens, ingest(book).text)]
+    publish("gguf", rows, chosen.out, chosen.json, window=WINDOW, text=book.name, **named(model))
     return 0
 
 
