@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import phrase
-from app.home import ASSETS, POCKET, model_source
+from app.home import ASSETS, POCKET, SMOLLM2, model_source, smollm2_file
 
 MODELS = "models"
 
@@ -43,9 +43,9 @@ def local_models(home: Path, named: str = "") -> list[LocalModel]:
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder of a model that is on this machine; None if it is not, or would have to be fetched."""
+    """The folder or file of a model that is on this machine; None if it is not, or would have to be fetched."""
     source = model_source(name)
-    if Path(source).is_dir():
+    if Path(source).exists():
         return Path(source)
     from huggingface_hub import constants, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
@@ -58,7 +58,10 @@ def local_folder(name: str) -> Path | None:
 
 
 def _find(home: Path) -> Iterator[tuple[str, str, Path]]:
-    """Name, place and folder of each."""
+    """Name, place and folder or file of each."""
+    file = smollm2_file()
+    if file is not None:
+        yield SMOLLM2, "shipped", file
     if (ASSETS / POCKET / "config.json").exists():
         yield POCKET, "shipped", ASSETS / POCKET
     for path in sorted((home / MODELS).glob("*/config.json")):

@@ -6,8 +6,8 @@ NOT_FOUND = "That is not in the text."
 """What the pocket model was trained to say where it finds nothing."""
 
 OF_SMOLLM2 = (
-    "SmolLM2 is a small model: it answers simple questions and is often wrong, so check the marked passage. For more, "
-    "choose a larger one; `stockpot models` lists some."
+    "SmolLM2 is a small model: it answers simple questions and is often wrong, so check the marked passage. For real "
+    "use choose a larger one."
 )
 OF_POCKET = (
     "The pocket model is a demo: ask it for a name, a number, a place or a date that the text states. It often misses "
