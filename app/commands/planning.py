@@ -211,5 +211,8 @@ def run_models(arguments: Arguments) -> int:
     if rows:
         print(printable(table(rows, MODEL_COLUMNS)))
     else:
-        note("There are no models here: put one into the home's folder `models`, or name a hub id with --model.")
+        note(
+            "There are no models here: put one, a folder or a .gguf file, into the home's folder `models`, or name a "
+            "hub id with --model."
+        )
     return 0

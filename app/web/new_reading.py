@@ -110,7 +110,7 @@ def build_new_reading(default_model: str) -> NewReading:
                     allow_custom_value=True,
                     label="Model",
                     elem_id="model",
-                    info="One on this machine, a folder, or a hub id. Add :8bit or :nf4 for weights of 8 or 4 bits.",
+                    info="One on this machine, a folder, .gguf file or hub id. Add :8bit or :nf4 for 8 or 4 bits.",
                 )
                 unusable = gr.HTML(apply_default_css=False, elem_id="unusable")
             with gr.Row():

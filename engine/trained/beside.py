@@ -164,7 +164,7 @@ def _locate(kind: Kind[Any], spec: ModelSpec, given: str) -> Path:
     path = Path(given).expanduser() if given else spec.folder and spec.folder / kind.file
     if path is None or not _files(path):
         if path is None:
-            found = "a model of the hub has none beside it"
+            found = "a model of the hub, or in a single file, has none beside it"
         else:
             found = f"no safetensors file lies in {path}" if path.is_dir() else f"there is no file {path}"
         if bar := kind.bars(spec):

@@ -1,7 +1,7 @@
 """The architectures that are read from GGUF files: what their headers say of them, in transformers' words.
 
-llama.cpp leaves out of a file whatever its own code knows of an architecture. Where that is so it is said here, and a
-test compares each with transformers' network of the same weights.
+llama.cpp leaves out of a file whatever its own code knows of an architecture. That is said here. A test writes a file
+of each as llama.cpp's own conversion does and compares; `benchmarks/gguf.py` has llama.cpp itself read such files.
 """
 
 from __future__ import annotations
@@ -10,24 +10,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from engine.errors import ModelNotFound, UnsupportedModel
 from engine.models.gguf.header import Header
+from engine.models.gguf.rope import rope_of, short
 
 Facts = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Known:
-    """kind: its `model_type`; own: what only this architecture has. permuted: whether the rows of queries and keys are
-    in another order; offset: what is added to weights of norms in the file.
+    """kind: its `model_type`; own: what only this architecture has.
+
+    permuted: whether in files RoPE turns neighbouring rows of queries and keys; offset: what files add to weights of
+    norms. interleaved: whether transformers has the two halves of an expert in turns, and transposed.
     """
 
     kind: str
-    own: Callable[[Header], Facts]
+    own: Callable[[Header], Facts] = lambda header: {}
     permuted: bool = False
     offset: float = 0.0
+    interleaved: bool = False
 
 
 def config_facts(header: Header) -> Facts:
@@ -38,26 +40,31 @@ def config_facts(header: Header) -> Facts:
         ModelNotFound: a header that lacks a size.
     """
     known = known_of(header)
-    need = _needed(header)
-    hidden, heads = need("embedding_length"), need("attention.head_count")
+    hidden, heads = _size(header, "embedding_length"), _size(header, "attention.head_count")
     embedding = header.tensors.get("token_embd.weight")
     if embedding is None:
         raise ModelNotFound(f"{header.path} has no token embeddings (token_embd.weight): fetch it anew.")
+    kv_heads = "attention.head_count_kv"
+    head = header.get("attention.key_length") or hidden // heads
     facts: Facts = {
         "model_type": known.kind,
         "vocab_size": embedding.shape[0],
         "hidden_size": hidden,
-        "num_hidden_layers": need("block_count"),
+        "num_hidden_layers": _size(header, "block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": header.get("attention.head_count_kv", heads),
-        "max_position_embeddings": need("context_length"),
-        "intermediate_size": need("feed_forward_length"),
+        "num_key_value_heads": _size(header, kv_heads) if header.get(kv_heads) is not None else heads,
+        "head_dim": head,
+        "max_position_embeddings": _size(header, "context_length"),
+        "intermediate_size": _size(header, "feed_forward_length"),
         "tie_word_embeddings": "output.weight" not in header.tensors,
-        "rope_parameters": _rope(header),
+        "rope_parameters": rope_of(header, head),
         "bos_token_id": header.facts.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": header.facts.get("tokenizer.ggml.eos_token_id"),
         "pad_token_id": header.facts.get("tokenizer.ggml.padding_token_id"),
     }
+    for to, key in (("rms_norm_eps", "layer_norm_rms_epsilon"), ("layer_norm_eps", "layer_norm_epsilon")):
+        if (eps := header.get(f"attention.{key}")) is not None:
+            facts[to] = short(eps)
     return facts | known.own(header)
 
 
@@ -67,61 +74,178 @@ def known_of(header: Header) -> Known:
     Raises:
         UnsupportedModel: it is not read from GGUF files.
     """
-    if header.architecture not in KNOWN:
+    name = header.architecture
+    if name == "llama" and header.get("expert_count"):
+        return MIXTRAL
+    if name not in KNOWN:
         raise UnsupportedModel(
-            f"The architecture '{header.architecture}' is not read from GGUF files: choose one of "
-            f"{', '.join(sorted(KNOWN))}, or a folder or hub id with safetensors."
+            f"The architecture '{name}' is not read from GGUF files: docs/models.md lists those that are. Choose one "
+            f"of them, or a folder or hub id with safetensors."
         )
-    return KNOWN[header.architecture]
+    return KNOWN[name]
 
 
-def _needed(header: Header) -> Callable[[str], int]:
-    """Reads sizes that a header must have."""
-
-    def need(key: str) -> int:
-        value = header.get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ModelNotFound(
-                f"{header.path} says {header.architecture}.{key}: {value}, and it must be a number above 0: "
-                f"fetch it anew."
-            )
-        return value
-
-    return need
+def _size(header: Header, key: str) -> int:
+    """A size that a header must have."""
+    value = header.get(key)
+    if isinstance(value, list) and len(set(value)) == 1:  # the same for each layer
+        value = value[0]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        name = f"{header.architecture}.{key}"
+        raise ModelNotFound(f"{header.path} says {name}: {value}, and it must be a number above 0: fetch it anew.")
+    return value
 
 
-def short(number: float) -> float:
-    """A float32 as it was most likely written down: 1e-05, and not 9.999999747378752e-06."""
-    return float(str(np.float32(number)))
+def _number(header: Header, key: str) -> float:
+    """A number that a header must have."""
+    value = header.get(key)
+    if not isinstance(value, float):
+        name = f"{header.architecture}.{key}"
+        raise ModelNotFound(f"{header.path} says {name}: {value}, and it must be a number: fetch it anew.")
+    return short(value)
 
 
-def _rope(header: Header) -> Facts:
-    scaling = header.get("rope.scaling.type", "none")
-    rope: Facts = {"rope_type": "default", "rope_theta": short(header.get("rope.freq_base", 10000.0))}
-    if scaling == "linear" and header.get("rope.scaling.factor", 0.0):
-        rope |= {"rope_type": "linear", "factor": short(header.get("rope.scaling.factor"))}
-    elif scaling not in ("none", "linear"):
+def _without_windows(header: Header) -> Facts:
+    """Nothing; windows that the architecture is not known to have in files are refused."""
+    if header.get("attention.sliding_window"):
         raise UnsupportedModel(
-            f"{header.path} scales RoPE by '{scaling}', which is not read from GGUF files of '{header.architecture}': "
-            f"choose a folder or hub id with safetensors."
+            f"A '{header.architecture}' with sliding windows is not read from GGUF files: choose a folder or hub id "
+            f"with safetensors."
         )
-    return rope
-
-
-def _rms(header: Header) -> Facts:
-    return {"rms_norm_eps": short(header.get("attention.layer_norm_rms_epsilon", 1e-6))}
-
-
-def _head(header: Header) -> Facts:
-    size = header.get("attention.key_length") or header.get("rope.dimension_count")
-    return {"head_dim": size} if size else {}
+    return {}
 
 
 def _llama(header: Header) -> Facts:
-    return _rms(header) | _head(header) | {"attention_bias": "blk.0.attn_q.bias" in header.tensors}
+    return _without_windows(header) | {"attention_bias": "blk.0.attn_q.bias" in header.tensors}
 
 
+def _mixtral(header: Header) -> Facts:
+    return {
+        "sliding_window": None,
+        "num_local_experts": _size(header, "expert_count"),
+        "num_experts_per_tok": _size(header, "expert_used_count"),
+    }
+
+
+def _experts(header: Header) -> Facts:
+    return {
+        "num_experts": _size(header, "expert_count"),
+        "num_experts_per_tok": _size(header, "expert_used_count"),
+    }
+
+
+def _qwen2_moe(header: Header) -> Facts:
+    return _experts(header) | {
+        "moe_intermediate_size": _size(header, "expert_feed_forward_length"),
+        "shared_expert_intermediate_size": _size(header, "expert_shared_feed_forward_length"),
+        "norm_topk_prob": False,
+    }
+
+
+def _qwen3_moe(header: Header) -> Facts:
+    width = _size(header, "expert_feed_forward_length")
+    return _experts(header) | {"moe_intermediate_size": width, "norm_topk_prob": True}
+
+
+def _scale(header: Header, layers_of_27b: int) -> Facts:
+    """Gemma scales queries by the size of a head, and that of 27B by hidden size over heads."""
+    heads, hidden = _size(header, "attention.head_count"), _size(header, "embedding_length")
+    own = hidden // heads if header.get("block_count") == layers_of_27b else _size(header, "attention.key_length")
+    return {"query_pre_attn_scalar": own, "sliding_window": _size(header, "attention.sliding_window")}
+
+
+def _gemma2(header: Header) -> Facts:
+    return _scale(header, 46) | {
+        "attn_logit_softcapping": _number(header, "attn_logit_softcapping"),
+        "final_logit_softcapping": _number(header, "final_logit_softcapping"),
+    }
+
+
+def _gemma3(header: Header) -> Facts:
+    full = rope_of(header, _size(header, "attention.key_length"))
+    local = {"rope_type": "default", "rope_theta": short(header.get("rope.freq_base_swa", 10000.0))}
+    kinds = ["sliding_attention" if (layer + 1) % 6 else "full_attention" for layer in range(header.get("block_count"))]
+    ropes = {"sliding_attention": local, "full_attention": full}
+    return _scale(header, 62) | {"layer_types": kinds, "rope_parameters": ropes}
+
+
+def _granite(header: Header) -> Facts:
+    return {
+        "attention_bias": False,
+        "logits_scaling": _number(header, "logit_scale"),
+        "attention_multiplier": _number(header, "attention.scale"),
+        "embedding_multiplier": _number(header, "embedding_scale"),
+        "residual_multiplier": _number(header, "residual_scale"),
+    }
+
+
+def _gpt_oss(header: Header) -> Facts:
+    rope = rope_of(header, _size(header, "attention.key_length"))
+    kinds = ["full_attention" if layer % 2 else "sliding_attention" for layer in range(header.get("block_count"))]
+    return {
+        "num_local_experts": _size(header, "expert_count"),
+        "num_experts_per_tok": _size(header, "expert_used_count"),
+        "intermediate_size": _size(header, "expert_feed_forward_length"),
+        "sliding_window": _size(header, "attention.sliding_window"),
+        "layer_types": kinds,
+        "rope_parameters": rope | {"truncate": False},
+        "attention_bias": True,
+    }
+
+
+def _starcoder2(header: Header) -> Facts:
+    """All that were published have a window of 4,096, of which their files say nothing."""
+    return {
+        "norm_epsilon": _number(header, "attention.layer_norm_epsilon"),
+        "sliding_window": 4096,
+        "use_bias": True,
+    }
+
+
+def _phi3(header: Header) -> Facts:
+    return {"sliding_window": header.get("attention.sliding_window") or None}
+
+
+def _cohere2(header: Header) -> Facts:
+    kinds = ["sliding_attention" if (layer + 1) % 4 else "full_attention" for layer in range(header.get("block_count"))]
+    return {
+        "logit_scale": _number(header, "logit_scale"),
+        "sliding_window": _size(header, "attention.sliding_window"),
+        "layer_types": kinds,
+    }
+
+
+def _cohere(header: Header) -> Facts:
+    return {"logit_scale": _number(header, "logit_scale"), "use_qk_norm": "blk.0.attn_q_norm.weight" in header.tensors}
+
+
+def _olmo(header: Header) -> Facts:
+    return {"clip_qkv": short(header.get("attention.clamp_kqv", 0.0)) or None}
+
+
+MIXTRAL = Known("mixtral", _mixtral, permuted=True)
 KNOWN: dict[str, Known] = {
     "llama": Known("llama", _llama, permuted=True),
-    "qwen2": Known("qwen2", lambda header: {**_rms(header), "use_sliding_window": False}),
+    "qwen2": Known("qwen2", _without_windows),
+    "qwen2moe": Known("qwen2_moe", _qwen2_moe),
+    "qwen3": Known("qwen3", _without_windows),
+    "qwen3moe": Known("qwen3_moe", _qwen3_moe),
+    "gemma": Known("gemma", offset=1.0),
+    "gemma2": Known("gemma2", _gemma2, offset=1.0),
+    "gemma3": Known("gemma3_text", _gemma3, offset=1.0),
+    "phi2": Known("phi"),
+    "phi3": Known("phi3", _phi3),
+    "granite": Known("granite", _granite, permuted=True),
+    "granitemoe": Known("granitemoe", lambda header: _granite(header) | _mixtral(header), permuted=True),
+    "gpt-oss": Known("gpt_oss", _gpt_oss, interleaved=True),
+    "starcoder2": Known("starcoder2", _starcoder2),
+    "olmo": Known("olmo", _olmo, permuted=True),
+    "olmo2": Known("olmo2", _without_windows),
+    "olmoe": Known("olmoe", lambda header: _experts(header) | {"norm_topk_prob": False}),
+    "smollm3": Known("smollm3", permuted=True),
+    "command-r": Known("cohere", _cohere),
+    "cohere2": Known("cohere2", _cohere2),
+    "seed_oss": Known("seed_oss", lambda header: {"attention_bias": "blk.0.attn_q.bias" in header.tensors}),
+    "ernie4_5": Known("ernie4_5"),
+    "arcee": Known("arcee", permuted=True),
 }

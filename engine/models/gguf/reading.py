@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     GenerationConfig,
     PretrainedConfig,
     PreTrainedTokenizerBase,
@@ -18,10 +16,11 @@ from transformers import (
 from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer
 
 from engine.errors import ModelNotFound, UnsupportedModel
-from engine.models.gguf.architectures import config_facts, known_of
-from engine.models.gguf.header import Header, read_header
-from engine.models.gguf.weights import Place, Weight
-from engine.models.refusing import ANEW, refusing
+from engine.models.gguf.architectures import config_facts
+from engine.models.gguf.header import read_header
+from engine.models.gguf.names import places_of
+from engine.models.gguf.weights import Weight
+from engine.models.refusing import refusing
 
 SAMPLING = {  # general.sampling.*, and what transformers calls it
     "temp": "temperature",
@@ -30,7 +29,6 @@ SAMPLING = {  # general.sampling.*, and what transformers calls it
     "min_p": "min_p",
     "penalty_repeat": "repetition_penalty",
 }
-NOT_WEIGHTS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")  # of which a config tells
 TOKENIZER = "tokenizer.ggml."
 SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
@@ -53,7 +51,7 @@ def config_of(source: str | Path) -> PretrainedConfig:
 def weights_of(source: str | Path, config: PretrainedConfig, dtype: torch.dtype) -> dict[str, Any]:
     """The weights by their names in the network, each read when it is indexed, in dtype."""
     header = read_header(source)
-    return {name: Weight(place, header.tensors, dtype) for name, place in _places(header, config).items()}
+    return {name: Weight(place, header.tensors, dtype) for name, place in places_of(header, config).items()}
 
 
 def check_weights(source: str | Path, config: PretrainedConfig) -> None:
@@ -62,47 +60,7 @@ def check_weights(source: str | Path, config: PretrainedConfig) -> None:
     Raises:
         ModelNotFound: naming the first.
     """
-    _places(read_header(source), config)
-
-
-def _places(header: Header, config: PretrainedConfig) -> dict[str, Place]:
-    """How each weight of the network is made of the file's tensors."""
-    known = known_of(header)
-    with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-    arch = next(number for number, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
-    names = get_tensor_name_map(arch, config.num_hidden_layers)
-    tied = getattr(network, "_tied_weights_keys", None) or {}
-    places: dict[str, Place] = {}
-    for name, weight in network.state_dict().items():
-        if config.tie_word_embeddings and name in tied:
-            continue
-        path, _, end = name.rpartition(".")
-        stored = f"{names.get_name(path)}.{end}"
-        shape = tuple(weight.shape)
-        heads = 0
-        if known.permuted and path.endswith(("q_proj", "k_proj")):
-            heads = config.num_attention_heads if path.endswith("q_proj") else config.num_key_value_heads
-        places[name] = Place((stored,), shape, heads, known.offset if path.endswith("norm") else 0.0)
-    _check(header, config, places)
-    return places
-
-
-def _check(header: Header, config: PretrainedConfig, places: dict[str, Place]) -> None:
-    wanted = {source for place in places.values() for source in place.sources}
-    if missing := sorted(wanted - header.tensors.keys()):
-        raise ModelNotFound(f"{header.path} lacks {missing[0]}: {ANEW}.")
-    if strange := sorted(header.tensors.keys() - wanted - set(NOT_WEIGHTS)):
-        raise ModelNotFound(
-            f"{header.path} holds {strange[0]}, for which a {config.model_type} has no place: choose another file."
-        )
-    for name, place in places.items():
-        shapes = [header.tensors[source].shape for source in place.sources]
-        if len(shapes) == 1 and shapes[0] != place.shape:
-            raise ModelNotFound(
-                f"{place.sources[0]} in {header.path} has the shape {list(shapes[0])}, and {name} of this "
-                f"{config.model_type} has {list(place.shape)}: fetch it anew."
-            )
+    places_of(read_header(source), config)
 
 
 def generation_of(source: str | Path) -> GenerationConfig:
