@@ -124,4 +124,5 @@ def best_here(device: str) -> tuple[Recommended, str] | None:
 def recommended_json(device: str) -> list[dict[str, Any]]:
     """Return the list for programs. fits: "none", "nf4" or "", as `Recommended.way` says of this machine."""
     room, gpu = room_for_weights(device)
-    return [{**asdict(each), "place": "hub", "fits": each.way(room, gpu)} for each in RECOMMENDED]
+    ways = {each: each.way(room, gpu) for each in RECOMMENDED}
+    return [{**asdict(each), "place": "hub", "fits": way, "usable": bool(way)} for each, way in ways.items()]
