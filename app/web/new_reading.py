@@ -177,6 +177,14 @@ def model_choices(found: list[LocalModel]) -> list[tuple[str, str]]:
     ]
 
 
+def hub_choices(recommended: list[dict[str, Any]], found: list[LocalModel]) -> list[tuple[str, str]]:
+    """Return the recommended models that fit as they are published, and are not here yet."""
+    here = {each.name for each in found}
+    chosen = [each for each in recommended if each["fits"] == "none" and each["name"] not in here]
+    sizes = [f"{byte_size(each['memory'])} · {byte_size(each['download'])} to fetch" for each in chosen]
+    return [(f"{Path(each['name']).name} · {size}", each["name"]) for each, size in zip(chosen, sizes, strict=True)]
+
+
 def unusable_models(found: list[LocalModel]) -> str:
     """Those that are here and cannot be used, each with the reason, as HTML; empty if there are none."""
     reasons = [f"<li><b>{esc(Path(each.name).name)}</b>: {esc(each.reason)}</li>" for each in found if each.reason]

@@ -20,8 +20,8 @@ from app.errors import AppError, UsageError
 from app.home import canonical_model, model_source, named_model, split_model
 from app.local_models import local_models
 from app.planning import bytes_of, estimate, in_words, measured_rates, rates_of, require_memory, tokens_of
-from app.recommended import RECOMMENDED
 from app.readings import read
+from app.recommended import RECOMMENDED
 from app.service import Service
 from app.web.actions import Actions
 from app.web.screen import Screen

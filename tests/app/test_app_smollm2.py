@@ -9,9 +9,10 @@ import pytest
 import app.home
 from app.errors import AppError
 from app.home import canonical_model, default_model, model_source, named_model, smollm2_file
-from app.local_models import local_models
+from app.local_models import LocalModel, local_models
 from app.methods import method_for, methods_table
 from app.recommended import NOT_FOUND, RECOMMENDED, Recommended, best_here, demo_note, good_for
+from app.web.new_reading import hub_choices
 from engine import load_model
 from training.pocket.documents import ABSENT
 
@@ -97,6 +98,12 @@ def test_what_fits_follows_from_the_memory() -> None:
     sizes = [each.download for each in RECOMMENDED]
     assert all(each.nf4 < each.memory <= each.download for each in RECOMMENDED)
     assert len(set(sizes)) == len(RECOMMENDED)
+
+
+def test_page_offers_what_fits_and_is_not_here() -> None:
+    one, other, large = ({"name": name, "memory": 10**9, "download": 2 * 10**9} for name in ("o/one", "o/two", "o/big"))
+    models = [one | {"fits": "none"}, other | {"fits": "none"}, large | {"fits": ""}]
+    assert hub_choices(models, [LocalModel("o/two", "cache")]) == [("one · 1.0 GB · 2.0 GB to fetch", "o/one")]
 
 
 @pytest.mark.parametrize(("room", "name"), [(10**9, None), (8 * 10**9, "Qwen/Qwen3-1.7B")])
