@@ -29,7 +29,8 @@ from engine.models import architectures
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import named_files
 from engine.models.gguf.header import is_gguf, parts_of
-from engine.models.gguf.reading import tokenizer_of
+from engine.models.gguf.reading import description_of
+from engine.models.gguf.tokens import tokenizer_of
 from engine.models.loading import device_named, dtype_on, fast_in_bfloat16, load_network, read_config
 from engine.models.refusing import refuse_pointers, refusing
 from engine.models.skeleton import layers_of
@@ -272,13 +273,18 @@ def _ids_of_text(tokenizer: PreTrainedTokenizerBase) -> set[int]:
 
 
 def _digest(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> str:
-    """A hash that changes when weights, configuration or tokenizer change. Of each tensor a sample is taken."""
+    """A hash that changes when weights, configuration or tokenizer change. Of each tensor a sample is taken.
+
+    folder: or a GGUF file.
+    """
     digest = hashlib.sha256()
     digest.update(json.dumps(network.config.to_diff_dict(), sort_keys=True, default=str).encode())
     digest.update(str(network.dtype).encode())
     for name in FINGERPRINTED_FILES:
         if (folder / name).is_file():
             digest.update((folder / name).read_bytes())
+    if is_gguf(folder):
+        digest.update(description_of(folder))
     digest.update(str(tokenizer.chat_template).encode())
     for name, tensor in network.state_dict().items():
         sample = sampled(tensor).float().cpu().contiguous()

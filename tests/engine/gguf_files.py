@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, get_tensor_name_map, quants
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-from tests.engine.conftest import byte_tokenizer
+from tests.engine.conftest import TEMPLATE
 
 SMALL = {
-    "vocab_size": 260,
+    "vocab_size": 300,
     "hidden_size": 128,
     "intermediate_size": 256,
     "num_hidden_layers": 6,
@@ -50,6 +52,7 @@ YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max
 DEFAULT = {"rope_type": "default", "rope_theta": 10000.0}
 GEMMA3 = {"sliding_attention": DEFAULT, "full_attention": DEFAULT | {"rope_theta": 1000000.0}}
 LINEAR = {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0}
+TURNS = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"] * 3}
 
 # By a name of each: llama.cpp's architecture, `model_type`, and what its configuration has of its own.
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -99,20 +102,12 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "phi3-longrope": ("phi3", "phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}),
     "granite": ("granite", "granite", SCALED),
     "granitemoe": ("granitemoe", "granitemoe", {**SCALED, **LOCAL}),
-    "gpt-oss": (
-        "gpt-oss",
-        "gpt_oss",
-        {
-            **LOCAL,
-            "sliding_window": 16,
-            "layer_types": ["sliding_attention", "full_attention"] * 3,
-            "rope_parameters": {**YARN, "truncate": False},
-        },
-    ),
+    "gpt-oss": ("gpt-oss", "gpt_oss", {**LOCAL, **TURNS, "rope_parameters": DEFAULT}),
+    "gpt-oss-yarn": ("gpt-oss", "gpt_oss", {**LOCAL, **TURNS, "rope_parameters": {**YARN, "truncate": False}}),
     "starcoder2": ("starcoder2", "starcoder2", {"sliding_window": 4096, "use_bias": True}),
     "olmo": ("olmo", "olmo", {"clip_qkv": 0.3}),
     "olmo2": ("olmo2", "olmo2", {}),
-    "olmoe": ("olmoe", "olmoe", EXPERTS),
+    "olmoe": ("olmoe", "olmoe", {**EXPERTS, "num_key_value_heads": 4}),
     "smollm3": ("smollm3", "smollm3", {}),
     "command-r": ("command-r", "cohere", {"logit_scale": 0.25, "tie_word_embeddings": True}),
     "cohere2": (
@@ -152,6 +147,20 @@ OTHERS = {  # where there are several names for it
 NO_WINDOW = frozenset({"llama", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "starcoder2", "olmo2", "smollm3"})
 
 
+def merging_tokenizer() -> PreTrainedTokenizerFast:
+    """Four special tokens, all bytes, and some 40 merges."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<|bos|>", "<|user|>", "<|assistant|>", "<|end|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=SMALL["vocab_size"], special_tokens=special, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(["the men and the other men of 1984 it seems so indeed"] * 4, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<|bos|>", eos_token="<|end|>", chat_template=TEMPLATE
+    )
+
+
 def tiny_network(name: str, seed: int = 0) -> PreTrainedModel:
     """A network of `MODELS`, whose norms and biases are no ones and zeros."""
     _, kind, own = MODELS[name]
@@ -172,8 +181,9 @@ def write_gguf(
     parts: int = 0,
     **extra: Any,
 ) -> Path:
-    """Write a network and `byte_tokenizer` to a file, or to several. kind: of all weights with two dimensions or more.
+    """Write a network and `merging_tokenizer` to a file, or to several.
 
+    kind: of weights with two dimensions or more, where llama.cpp takes it.
     parts: tensors in each file; 0 for all in one. extra: further facts; None leaves one out.
     """
     writer = GGUFWriter(path, architecture, split_max_tensors=parts)
@@ -183,10 +193,7 @@ def write_gguf(
             add(writer, key, value)
     for name, numbers in tensors_of(network, architecture).items():
         own = kind if numbers.ndim > 1 and "norm" not in name and "_inp" not in name else GGMLQuantizationType.F32
-        if own is GGMLQuantizationType.BF16:
-            writer.add_tensor(name, quants.quantize(numbers, own), raw_dtype=own)
-        else:
-            writer.add_tensor(name, quants.quantize(numbers, own), raw_dtype=own)
+        writer.add_tensor(name, quants.quantize(numbers, own), raw_dtype=own)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -240,15 +247,16 @@ def facts_of(config: PretrainedConfig, architecture: str) -> dict[str, Any]:
 
 
 def tokenizer_facts() -> dict[str, Any]:
-    """What llama.cpp's conversion says of `byte_tokenizer`."""
-    own = byte_tokenizer()
+    """What llama.cpp's conversion says of `merging_tokenizer`."""
+    own = merging_tokenizer()
+    merges = json.loads(own.backend_tokenizer.to_str())["model"]["merges"]
     tokens = sorted(own.get_vocab(), key=own.get_vocab().get)  # type: ignore[arg-type]
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": [3 if token.startswith("<|") else 1 for token in tokens],
-        "tokenizer.ggml.merges": [f"{tokens[4]} {tokens[5]}"],  # which gives no token, as a list must not be empty
+        "tokenizer.ggml.merges": [" ".join(pair) for pair in merges],
         "tokenizer.ggml.bos_token_id": own.bos_token_id,
         "tokenizer.ggml.eos_token_id": own.eos_token_id,
         "tokenizer.ggml.add_bos_token": False,
@@ -281,7 +289,9 @@ def tensors_of(network: PreTrainedModel, architecture: str) -> dict[str, np.ndar
                 weight = turned.reshape(weight.shape)
             if architecture.startswith("gemma") and path.endswith("norm"):
                 weight = weight + 1
-            found[f"{names.get_name(path) or 'output'}.{end}"] = weight.squeeze() if "gate_inp_shexp" in name else weight
+            found[f"{names.get_name(path) or 'output'}.{end}"] = (
+                weight.squeeze() if "gate_inp_shexp" in name else weight
+            )
     rope: Any = config.rope_parameters
     if rope.get("rope_type") == "longrope":
         for which in ("long", "short"):

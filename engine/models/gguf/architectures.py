@@ -188,7 +188,7 @@ def _gpt_oss(header: Header) -> Facts:
         "intermediate_size": _size(header, "expert_feed_forward_length"),
         "sliding_window": _size(header, "attention.sliding_window"),
         "layer_types": kinds,
-        "rope_parameters": rope | {"truncate": False},
+        "rope_parameters": rope | ({"truncate": False} if rope["rope_type"] == "yarn" else {}),
         "attention_bias": True,
     }
 

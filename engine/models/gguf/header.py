@@ -64,11 +64,9 @@ class Stored:
         return math.prod(self.shape[:-1]) * self.row_bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Header:
-    """facts: the metadata by their keys, lists for arrays; tensors: by their names, those of all parts; head: hash of
-    the bytes before the tensors of the first part.
-    """
+    """facts: the metadata by their keys, lists for arrays; tensors: by their names, those of all parts."""
 
     path: Path
     facts: dict[str, Any]

@@ -1,7 +1,8 @@
-"""A GGUF file as the engine reads a checkpoint: configuration, weights, tokenizer and how to generate."""
+"""A GGUF file as the engine reads a checkpoint: configuration, weights and how to generate."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,9 @@ from transformers import (
     AutoConfig,
     GenerationConfig,
     PretrainedConfig,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
 )
-from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer
 
-from engine.errors import ModelNotFound, UnsupportedModel
+from engine.errors import UnsupportedModel
 from engine.models.gguf.architectures import config_facts
 from engine.models.gguf.header import read_header
 from engine.models.gguf.names import places_of
@@ -30,7 +28,6 @@ SAMPLING = {  # general.sampling.*, and what transformers calls it
     "penalty_repeat": "repetition_penalty",
 }
 TOKENIZER = "tokenizer.ggml."
-SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
 
 def config_of(source: str | Path) -> PretrainedConfig:
@@ -74,32 +71,6 @@ def generation_of(source: str | Path) -> GenerationConfig:
     return GenerationConfig(eos_token_id=list(dict.fromkeys(ends)) or None, **said)  # type: ignore[no-untyped-call]
 
 
-def tokenizer_of(source: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of the model in a file, with its chat template.
-
-    Raises:
-        ModelNotFound: there is none.
-        UnsupportedModel: one of a kind that is not known.
-    """
-    header = read_header(source)
-    own = {key.removeprefix(TOKENIZER): value for key, value in header.facts.items() if key.startswith(TOKENIZER)}
-    if not own.get("tokens"):
-        raise ModelNotFound(f"{header.path} has no tokenizer: choose another file.")
-    names = {"model": "tokenizer_type", "pre": "pre_tokenizer_type"}
-    backend, _ = convert_gguf_tokenizer(header.architecture, {names.get(key, key): own[key] for key in own})
-    tokens = own["tokens"]
-    special = {
-        f"{name}_token": tokens[own[f"{theirs}_token_id"]]
-        for name, theirs in SPECIAL.items()
-        if f"{theirs}_token_id" in own
-    }
-    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=backend,
-        name_or_path=str(source),
-        add_bos_token=bool(own.get("add_bos_token", own.get("model") == "llama")),
-        chat_template=header.facts.get("tokenizer.chat_template"),
-        clean_up_tokenization_spaces=False,
-        **special,
-    )
-    assert isinstance(tokenizer, PreTrainedTokenizerBase)
-    return tokenizer
+def description_of(source: str | Path) -> bytes:
+    """All that a file says beside its weights, for a hash."""
+    return json.dumps(read_header(source).facts, sort_keys=True).encode()

@@ -1,0 +1,121 @@
+"""A model in a GGUF file, read by Stockpot and by llama.cpp: how often their first choices agree, and how far they are.
+
+    python -m benchmarks.gguf --model FILE.gguf --llama-cpp-python PATH_TO_PYTHON
+
+Both get the same tokens of the sample book, in windows of 500. PATH_TO_PYTHON is an interpreter with the package
+llama-cpp-python, which need not be in Stockpot's own environment. llama.cpp rounds activations to eight bits where it
+multiplies them with quantised weights, and keeps keys and values in float16; Stockpot computes in float32 on the CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from app.home import sample_book
+from benchmarks import options as shared
+from benchmarks.report import publish
+from engine import Model, load_model
+from engine.memories.memory import no_source
+from engine.memories.slots import SlotMemory
+from ingest import ingest
+
+WINDOW = 500
+AT_A_TIME = 50  # rows of logits that are compared together, in float64
+ASKED = """
+import json, sys
+import numpy as np
+from llama_cpp import Llama
+asked = json.load(sys.stdin)
+model = Llama(asked["model"], n_ctx=asked["window"], n_batch=asked["window"], n_threads=asked["threads"],
+              logits_all=True, verbose=False)
+for number, ids in enumerate(asked["windows"]):
+    model.reset()
+    model.eval(ids)
+    np.save(f"{asked['out']}/{number}.npy", model.scores[: len(ids)])
+"""
+
+
+def llama_logits(python: Path, model: Path, windows: list[list[int]]) -> Iterator[Tensor]:
+    """Logits [T, vocabulary] of llama.cpp for each of some windows of tokens, each read by itself.
+
+    python: an interpreter with llama-cpp-python.
+
+    Raises:
+        RuntimeError: it cannot read the file; what it said of it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {
+            "model": str(model),
+            "windows": windows,
+            "window": max(map(len, windows)),
+            "threads": torch.get_num_threads(),
+            "out": folder,
+        }
+        run = subprocess.run([python, "-c", ASKED], input=json.dumps(asked), text=True, capture_output=True)
+        if run.returncode:
+            raise RuntimeError(f"{python} cannot read {model}: {run.stderr.strip()[-500:]}")
+        for number in range(len(windows)):
+            yield torch.from_numpy(np.load(f"{folder}/{number}.npy"))
+
+
+def own_logits(model: Model, ids: list[int]) -> Tensor:
+    """The engine's logits [T, vocabulary], nothing left out."""
+    memory = SlotMemory(model.spec)
+    return model.logits(model.forward(torch.tensor(ids), memory, no_source(len(ids))))
+
+
+def compared(own: Tensor, theirs: Tensor) -> tuple[int, float, float]:
+    """How many first choices agree; the sum and the largest of KL divergences, llama.cpp's from the engine's."""
+    agreed, total, largest = 0, 0.0, 0.0
+    for one, other in zip(own.split(AT_A_TIME), theirs.split(AT_A_TIME), strict=True):  # type: ignore[no-untyped-call]
+        agreed += int((one.argmax(-1) == other.argmax(-1)).sum())
+        ours, rest = one.double().log_softmax(-1), other.double().log_softmax(-1)
+        divergence = (ours.exp() * (ours - rest)).sum(-1)
+        total, largest = total + float(divergence.sum()), max(largest, float(divergence.max()))
+    return agreed, total, largest
+
+
+def measure(file: Path, python: Path, tokens: int, text: str) -> dict[str, Any]:
+    """One row: a model's file and how far both readers of it are from each other."""
+    model = load_model(file, "cpu")
+    ids = model.encode(text).ids[:tokens].tolist()
+    windows = [ids[begin : begin + WINDOW] for begin in range(0, len(ids), WINDOW)]
+    agreed, total, largest = 0, 0.0, 0.0
+    for window, theirs in zip(windows, llama_logits(python, file, windows), strict=True):
+        same, divergence, most = compared(own_logits(model, window), theirs)
+        agreed, total, largest = agreed + same, total + divergence, max(largest, most)
+    return {
+        "file": file.name,
+        "tokens": len(ids),
+        "top_1_agreement": agreed / len(ids),
+        "mean_kl": total / len(ids),
+        "largest_kl": largest,
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; see the module's docstring."""
+    parser = shared.parser("A GGUF file as Stockpot and as llama.cpp read it.")
+    parser.add_argument("--llama-cpp-python", type=Path, required=True, help="an interpreter that has this package")
+    parser.add_argument("--tokens", type=shared.size, default=2000, help="of the sample book (default: 2000)")
+    chosen = parser.parse_args(argv)
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    book = sample_book()
+    assert book is not None
+    rows = [measure(Path(chosen.model), chosen.llama_cpp_python, chosen.tokens, ingest(book).text)]
+    publish("gguf", rows, chosen.out, chosen.json, window=WINDOW, text=book.name)
+    return 0
+
+
+if __name__ == "__main__":
+    shared.run(main)
