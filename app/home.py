@@ -7,7 +7,7 @@ from app.errors import AppError
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 POCKET = "pocket"
-QUANTIZED = ("8bit", "nf4")
+QUANTIZED = ("8bit", "nf4", "int8", "int4")
 SAMPLE_SUFFIXES = (".epub", ".pdf", ".txt", ".html")
 
 
