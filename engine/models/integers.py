@@ -64,8 +64,8 @@ class IntegerLinear(nn.Module):
             found = torch.ops.aten._weight_int8pack_mm(rows.contiguous(), self.codes, self.scales)
         else:
             found = F.linear(rows, self.codes.to(x.dtype)).mul_(self.scales)
-        found = found.view(*x.shape[:-1], self.out_features)
-        return found if self.bias is None else found.add_(self.bias)
+        product: Tensor = found.view(*x.shape[:-1], self.out_features)
+        return product if self.bias is None else product.add_(self.bias)
 
 
 def _in_eight_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
