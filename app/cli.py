@@ -72,7 +72,10 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
         "--quantize",
         choices=("none", *QUANTIZED),
         default=default(None),
-        help=described("keep the weights of --model in 8 or 4 bits (needs bitsandbytes; default: none)"),
+        help=described(
+            "keep the weights of --model in 8 or 4 bits: int8 or int4 on a CPU, where they make answers faster; "
+            "8bit or nf4 on any device (these need bitsandbytes; default: none)"
+        ),
     )
     group.add_argument(
         "--seed",

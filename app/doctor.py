@@ -38,6 +38,7 @@ def examine(home: str | None, model: str | None = None, device: str = "auto") ->
         "disk": lambda: _disk(root),
         "home": lambda: _home(root),
         "model": lambda: _model(model or default_model(), device),
+        "better model": lambda: _better(device),
         "attention": _attention,
         "kernels": _kernels,
         "ocr": _ocr,
@@ -139,6 +140,20 @@ def _model(name: str, device: str) -> Iterator[Check]:
         return
     yield Check("model", True, True, f"{name}, with a window of {model.spec.window:,} tokens.")
     yield Check("device", True, False, f"the model runs on {model.device}.")
+
+
+def _better(device: str) -> Check:
+    from app.recommended import best_here
+
+    best = best_here(device)
+    if best is None:
+        return Check("better model", True, False, "none of the recommended ones fits; `stockpot models` lists them.")
+    model, way = best
+    quantize = "" if way == "none" else f" --quantize {way}"
+    detail = (
+        f"{model.name} fits here: `stockpot --model {model.name}{quantize} serve` fetches {byte_size(model.download)}."
+    )
+    return Check("better model", True, False, detail)
 
 
 def _attention() -> Check:

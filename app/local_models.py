@@ -8,7 +8,7 @@ from typing import Any
 
 from app.errors import phrase
 from app.found_models import found_models
-from app.home import ASSETS, GGUF, POCKET, model_source
+from app.home import ASSETS, GGUF, POCKET, SMOLLM2, model_source, smollm2_file
 
 MODELS = "models"
 LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # of a model in several files, of which the first is named
@@ -62,6 +62,9 @@ def local_folder(name: str) -> Path | None:
 
 def _find(home: Path) -> Iterator[tuple[str, str, Path]]:
     """Name, place and folder or file of each."""
+    file = smollm2_file()
+    if file is not None:
+        yield SMOLLM2, "shipped", file
     if (ASSETS / POCKET / "config.json").exists():
         yield POCKET, "shipped", ASSETS / POCKET
     for path in sorted((home / MODELS).glob("*/config.json")):

@@ -14,8 +14,8 @@ class Models:
     """Loads models by name and keeps the one used last."""
 
     def __init__(self, default: str | None, device: str, on_leave: Callable[[], None]) -> None:
-        """default: the model for new readings ("smollm2", "pocket", a path or a hub id, each also with ":8bit" or
-            ":nf4"); None for `default_model`.
+        """default: the model for new readings ("smollm2", "pocket", a path or a hub id, each also with ":8bit"
+            and so on); None for `default_model`.
 
         device: auto, cpu or cuda.
         on_leave: called before another model takes the place of the one that is held, to let go of what leans on it.

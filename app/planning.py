@@ -299,7 +299,9 @@ def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
     import engine
 
     kinds = planner.model.quantizations
-    kinds = kinds[kinds.index(plan.quantize) :]  # what somebody has asked for is not to be lossless again
+    kinds = (
+        kinds[kinds.index(plan.quantize) :] if plan.quantize in kinds else (plan.quantize,)
+    )  # what somebody has asked for is not to be lossless again
     if planner.machine.shared and not weights:
         kinds = kinds[:1]  # weights that are mapped from their files free nothing when they go
     best = (planner if weights else planner.unloaded(plan.quantize)).best(plan.tokens, kinds)

@@ -1,13 +1,16 @@
 """What models are good for: a sentence for those that come with Stockpot, and a short list of larger ones to fetch."""
 
+from dataclasses import asdict, dataclass
+from typing import Any
+
 from app.home import GET_SMOLLM2, POCKET, SMOLLM2, smollm2_file, split_model
 
 NOT_FOUND = "That is not in the text."
 """What the pocket model was trained to say where it finds nothing."""
 
 OF_SMOLLM2 = (
-    "SmolLM2 is a small model: it answers simple questions and is often wrong, so check the marked passage. For more, "
-    "choose a larger one; `stockpot models` lists some."
+    "SmolLM2 is a small model: it answers simple questions and is often wrong, so check the marked passage. For real "
+    "use choose a larger one."
 )
 OF_POCKET = (
     "The pocket model is a demo: ask it for a name, a number, a place or a date that the text states. It often misses "
@@ -33,3 +36,93 @@ def demo_note(model: str, answer: str) -> str:
     if answer.strip() == NOT_FOUND:
         return "The demo model did not find that. It may be in the text all the same."
     return "This is an answer of the demo model, which is often wrong: check the marked passage."
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """One model of the hub. download: bytes to fetch; memory: of its weights as published, in bytes; nf4: of the same
+    in 4 bits, 0 where it is published in as few; gated: its licence is to be accepted on the hub's page first;
+    without_gpu: small enough to read and answer on a processor.
+    """
+
+    name: str
+    download: int
+    memory: int
+    nf4: int
+    window: int
+    licence: str
+    suits: str
+    gated: bool = False
+    without_gpu: bool = False
+
+    def way(self, room: int, gpu: bool) -> str:
+        """Return how it fits so many bytes of memory: "none" (as published), "nf4", or "" if it does not.
+
+        gpu: whether that is a GPU's memory.
+        """
+        if not (gpu or self.without_gpu):
+            return ""
+        ways = {"none": self.memory, **({"nf4": self.nf4} if self.nf4 else {})}
+        return next((way for way, needed in ways.items() if needed + BESIDE <= room), "")
+
+
+BESIDE = 2 * 10**9
+"""Bytes that a reading and the program need beside the weights, at least."""
+
+# From the smallest to the largest. Sizes follow from the published configurations; none has been tried here.
+RECOMMENDED = (
+    Recommended(
+        "Qwen/Qwen3-0.6B", 1_500_000_000, 1_190_000_000, 540_000_000, 40_960, "Apache-2.0",
+        "simple questions, with reasoning, on a laptop", without_gpu=True,
+    ),
+    Recommended(
+        "Qwen/Qwen3-1.7B", 4_060_000_000, 3_440_000_000, 1_350_000_000, 40_960, "Apache-2.0",
+        "questions and short summaries, with reasoning", without_gpu=True,
+    ),
+    Recommended(
+        "Qwen/Qwen3-4B-Instruct-2507", 8_040_000_000, 8_040_000_000, 2_670_000_000, 262_144, "Apache-2.0",
+        "questions and summaries of long texts, without reasoning",
+    ),
+    Recommended(
+        "meta-llama/Llama-3.1-8B-Instruct", 16_070_000_000, 16_060_000_000, 5_730_000_000, 131_072, "Llama 3.1",
+        "general questions and summaries", gated=True,
+    ),
+    Recommended(
+        "Qwen/Qwen3-8B", 16_400_000_000, 16_380_000_000, 6_100_000_000, 40_960, "Apache-2.0",
+        "harder questions, with reasoning",
+    ),
+    Recommended(
+        "openai/gpt-oss-20b", 13_800_000_000, 13_800_000_000, 0, 131_072, "Apache-2.0",
+        "harder questions, with reasoning; published in 4 bits",
+    ),
+    Recommended(
+        "Qwen/Qwen3-30B-A3B-Instruct-2507", 61_100_000_000, 61_100_000_000, 16_700_000_000, 262_144, "Apache-2.0",
+        "the best of these for long texts, without reasoning",
+    ),
+)  # fmt: skip
+
+
+def room_for_weights(device: str) -> tuple[int, bool]:
+    """Return the bytes that are free where models would run, and whether that is a GPU.
+
+    Raises:
+        engine.SettingsError: this machine does not have the device.
+    """
+    import engine
+
+    place = engine.device_named(device)
+    return engine.free_bytes(place), place.type == "cuda"
+
+
+def best_here(device: str) -> tuple[Recommended, str] | None:
+    """Return the largest recommended model that fits here, and how (see `Recommended.way`); None if none does."""
+    room, gpu = room_for_weights(device)
+    fitting = [(each, each.way(room, gpu)) for each in RECOMMENDED]
+    return next(((each, way) for each, way in reversed(fitting) if way), None)
+
+
+def recommended_json(device: str) -> list[dict[str, Any]]:
+    """Return the list for programs. fits: "none", "nf4" or "", as `Recommended.way` says of this machine."""
+    room, gpu = room_for_weights(device)
+    ways = {each: each.way(room, gpu) for each in RECOMMENDED}
+    return [{**asdict(each), "place": "hub", "fits": way, "usable": bool(way)} for each, way in ways.items()]

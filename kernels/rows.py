@@ -20,6 +20,7 @@ from kernels.scoring.reference import STEP
 
 PAGE = 64  # rows of a head that share a scale
 BANKS = ("keys", "values")  # of a layer, as they are named on disk
+FEW = 16  # queries of a KV head for which a CPU multiplies keys in bfloat16 with queries, and not the other way round
 PINNED = "known_to_be_pinned"  # a tensor's attribute
 FLATTEST = 0.25  # of the mean spread, what a channel's counts for at least: it may vary more later than at first
 
@@ -160,6 +161,8 @@ def score(bank: Bank, q: Tensor, out: Tensor) -> None:
         for at in range(0, out.shape[2], STEP):
             part = out[..., at : at + STEP]
             part.copy_(q @ bank[:, at : at + part.shape[2]].float().transpose(1, 2))
+    elif bank.dtype == torch.bfloat16 and q.shape[1] <= FEW and q.device.type == "cpu":  # three times as fast so
+        out.copy_((bank[:, : out.shape[2]] @ q.to(bank.dtype).transpose(1, 2)).transpose(1, 2))
     else:
         out.copy_(q.to(bank.dtype) @ bank[:, : out.shape[2]].transpose(1, 2))
 
@@ -235,9 +238,13 @@ def take(slabs: Slabs, index: Tensor) -> Tensor:
     Raises:
         ValueError: some slabs are in codes, and some are not.
     """
-    first = slabs[0][0]
     if len({isinstance(slab, Pages) for slab, _ in slabs}) > 1:
         raise ValueError("Rows are taken by head from slabs that are all in codes, or none: take them bank by bank.")
+    if len(slabs) > 1 and index.numel() and index.device.type == "cpu":  # elsewhere one would wait to know
+        low, high = index.aminmax()
+        slabs, before = among(slabs, int(low), int(high) + 1)
+        index = index - before
+    first = slabs[0][0]
     heads, _, size = first.shape
     if len(slabs) == 1:
         rows = _rows(first, _flat_index(first, index))

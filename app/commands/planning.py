@@ -36,6 +36,19 @@ MODEL_COLUMNS = {
 }
 
 
+HUB_COLUMNS = {
+    "name": "TO FETCH",
+    "download": "DOWNLOAD",
+    "memory": "MEMORY",
+    "nf4": "NF4",
+    "window": "WINDOW",
+    "licence": "LICENCE",
+    "fits": "FITS HERE",
+    "suits": "FOR",
+}
+FITS = {"none": "yes", "nf4": "with --quantize nf4", "": "no"}
+
+
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the commands."""
     parser = commands.add_parser(
@@ -77,9 +90,10 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "models",
         parents=[shared],
         help="list the models on this machine and their needs",
-        description="List the models on this machine and the one that --model names: the pocket model, folders and "
-        "files under `models` in the home, models of Ollama, LM Studio, Jan and llama.cpp, and the hub's cache. Each "
-        "comes with the bytes of its weights in each form, and those of a token's keys and values.",
+        description="List the models on this machine and the one that --model names (those that ship, folders and "
+        "files under `models` in the home, those of Ollama, LM Studio, Jan, llama.cpp and the hub's cache), the bytes of "
+        "their weights in each form, and those of a token's keys and values; then some that are recommended, and whether they fit here. One of these is fetched when --model "
+        "names it first.",
     )
     add_json_flag(parser)
     parser.set_defaults(run=run_models)
@@ -228,10 +242,12 @@ def run_models(arguments: Arguments) -> int:
     """List the models."""
     from app.home import home_folder
     from app.local_models import local_models
+    from app.recommended import recommended_json
 
     found = local_models(home_folder(arguments.home), arguments.model or "")
+    others = recommended_json(arguments.device)
     if arguments.json:
-        print_json([each.to_json() for each in found])
+        print_json([*(each.to_json() for each in found), *others])
         return 0
     rows = [
         {
@@ -252,4 +268,21 @@ def run_models(arguments: Arguments) -> int:
             "There are no models here: put one, a folder or a .gguf file, into the home's folder `models`, or name a "
             "hub id with --model."
         )
+    print(printable(f"\n{table([_hub_row(each) for each in others], HUB_COLUMNS)}"))
+    note("Sizes of models to fetch are by their publishers' configurations; none of them has been tried here.")
     return 0
+
+
+def _hub_row(model: dict[str, Any]) -> dict[str, Any]:
+    """One recommended model as its row of the table."""
+    gated = ", to be accepted on huggingface.co" if model["gated"] else ""
+    return {
+        "name": model["name"],
+        "download": byte_size(model["download"]),
+        "memory": byte_size(model["memory"]),
+        "nf4": byte_size(model["nf4"]) if model["nf4"] else None,
+        "window": f"{model['window']:,}",
+        "licence": model["licence"] + gated,
+        "fits": FITS[model["fits"]],
+        "suits": model["suits"],
+    }

@@ -22,11 +22,11 @@ from app.local_models import local_models
 from app.methods import method_for
 from app.planning import estimate
 from app.preparing import base_for
-from app.recommended import good_for
+from app.recommended import good_for, recommended_json
 from app.service import Service
 from app.turns import branch, new_session
 from app.uploads import copy_in, discard, move_in, unread
-from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
+from app.web.new_reading import OCR, hub_choices, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import ADDRESSED, Chosen, Screen, first_shown, number_before
 from app.web.views.markup import esc
 from app.words import byte_size
@@ -88,9 +88,10 @@ class Actions:
         return asked if known else self.screen.first_choice()
 
     def find_models(self) -> list[Any]:
-        """A tab opens: the models that are on this machine by now, and those that cannot be used, as HTML."""
+        """A tab opens: the models that are here by now or recommended, and those that cannot be used, as HTML."""
         found = local_models(self.service.home)
-        return [gr.update(choices=model_choices(found)), unusable_models(found)]
+        others = hub_choices(recommended_json(self.service.models.device), found)
+        return [gr.update(choices=[*model_choices(found), *others]), unusable_models(found)]
 
     def choose_context(self, chosen: Chosen, context: str | None) -> Chosen:
         """A context was chosen from the list."""

@@ -19,7 +19,7 @@ OCR = {"Where it is needed and installed": None, "Always": True, "Never": False}
 
 OF_ITS_OWN = "Nothing: a reading of its own"
 
-IN_WORDS = {"none": "", "8bit": " in 8 bits", "nf4": " in NF4"}
+IN_WORDS = {"none": "", "8bit": " in 8 bits", "nf4": " in NF4", "int8": " in int8", "int4": " in int4"}
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ def build_new_reading(default_model: str) -> NewReading:
                     allow_custom_value=True,
                     label="Model",
                     elem_id="model",
-                    info="One on this machine, a folder, .gguf file or hub id. Add :8bit or :nf4 for 8 or 4 bits.",
+                    info="One on this machine, a folder, .gguf file or hub id. Add :8bit or :nf4 for 8 or 4 bits, on a "
+                    "CPU :int8 or :int4.",
                 )
                 unusable = gr.HTML(apply_default_css=False, elem_id="unusable")
             with gr.Row():
@@ -175,6 +176,14 @@ def model_choices(found: list[LocalModel]) -> list[tuple[str, str]]:
         for way, size in each.weight_bytes.items()
         if able or way == "none"
     ]
+
+
+def hub_choices(recommended: list[dict[str, Any]], found: list[LocalModel]) -> list[tuple[str, str]]:
+    """Return the recommended models that fit as they are published, and are not here yet."""
+    here = {each.name for each in found}
+    chosen = [each for each in recommended if each["fits"] == "none" and each["name"] not in here]
+    sizes = [f"{byte_size(each['memory'])} · {byte_size(each['download'])} to fetch" for each in chosen]
+    return [(f"{Path(each['name']).name} · {size}", each["name"]) for each, size in zip(chosen, sizes, strict=True)]
 
 
 def unusable_models(found: list[LocalModel]) -> str:

@@ -156,6 +156,12 @@ class RetrievingMemory(TieredMemory, WindowMemory):
                 return each.arrive(layer, q, k, v)
         return super().arrive(layer, q, k, v)
 
+    def reserve(self, tokens: int) -> None:
+        """For longer windows too."""
+        super().reserve(tokens)
+        for each in self.wide:
+            each.reserve(tokens)
+
     @property
     def far(self) -> int:
         """Entries of the host tier that the next token's window does not show."""

@@ -77,10 +77,22 @@ def window_slack(window: int) -> int:
     return min(max(window, LEAST_SLACK), MOST_SLACK)
 
 
-def window_bytes(spec: ModelSpec, sinks: int, window: int, chunk: int) -> int:
-    """Bytes of sinks and buffers of all layers while passes of up to `chunk` tokens go through."""
-    room = sinks + window + max(window_slack(window), chunk)
-    return room * (spec.entry_bytes + spec.key_bytes + 4)
+def window_room(window: int, held: int, arriving: int, expected: int = 0) -> int:
+    """Return the entries to allocate for a window that holds `held` and gets `arriving` more in a pass.
+
+    As long as all that is to come fits the window, there is room for no more than that. expected: entries that a text
+    will have brought in all, 0 if that is not known.
+    """
+    room = max(expected, held + max(arriving, LEAST_SLACK))
+    return room if room <= window else max(window + window_slack(window), held + arriving)
+
+
+def window_bytes(spec: ModelSpec, sinks: int, window: int, chunk: int, total: int) -> int:
+    """Bytes of sinks and buffers of all layers while `total` tokens go through in passes of up to `chunk`."""
+    coming = max(0, total - sinks)
+    held = 0 if max(coming, LEAST_SLACK) <= window else window
+    room = window_room(window, held, chunk, coming) if coming else 0
+    return (sinks + room) * (spec.entry_bytes + spec.key_bytes + 4)
 
 
 def parted(spec: ModelSpec, window: int) -> tuple[ModelSpec, ModelSpec, int]:
@@ -105,11 +117,14 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int, whole: boo
     whole: layers whose own sliding window is longer keep all of that, beside it; else they see no more than `window`.
     """
     others, with_wide, longest = parted(spec, window) if whole else (spec, spec, 0)
-    size = window_bytes(others, sinks, window, min(task.chunk, task.total))
+    talk = task.total + LEAST_SLACK  # with what a conversation begins with
+    size = window_bytes(others, sinks, window, min(task.chunk, task.total), task.total)
+    forked = window_bytes(others, sinks, window, min(task.chunk, task.total), talk)
     held = min(task.total, sinks + window)
     saved = held * others.entry_bytes + 4 * (sinks + window)
     if longest:
-        size += window_bytes(with_wide, 0, longest, min(task.chunk, task.total))
+        size += window_bytes(with_wide, 0, longest, min(task.chunk, task.total), task.total)
+        forked += window_bytes(with_wide, 0, longest, min(task.chunk, task.total), talk)
         saved += min(task.total, longest) * with_wide.entry_bytes + 4 * longest
 
     def most(layer: LayerSpec) -> int:
@@ -119,7 +134,7 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int, whole: boo
     return Footprint(
         usage=Usage({DEVICE: held}, {DEVICE: size}),
         spare_bytes=size,
-        tail_bytes=3 * size,
+        tail_bytes=3 * forked,
         saved_bytes=saved,
         passed=task.total,
         attended=spec.averaged(lambda layer: mean_attended(task.total, most(layer))),
@@ -167,13 +182,22 @@ class WindowMemory(Memory):
         self.sinks = sinks
         self.window = window
         self.query_block = query_block
-        self.slack = window_slack(window)
+        self.expected = 0  # entries that will have come into the buffer once the text is read, if that is known
         self.length = 0  # entries in the buffer, those that have left the window included
-        self.layers = [LayerWindow(layer, spec, sinks, window + self.slack) for layer in spec.layers]
-        self.source = torch.full((sinks + window + self.slack,), NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)
+        self._allocate(0)
         self.watching = False  # whether `_attended` is to be told
         self._to_sinks = 0  # tokens of the incoming pass that become sinks
         self._views: dict[int | None, _View] = {}
+
+    def _allocate(self, capacity: int) -> None:
+        """Begin with empty sinks, and empty buffers for so many entries."""
+        self.layers = [LayerWindow(layer, self.spec, self.sinks, capacity) for layer in self.spec.layers]
+        self.source = torch.full((self.sinks + capacity,), NOT_IN_SOURCE, dtype=torch.int32, device=self.spec.device)
+
+    def reserve(self, tokens: int) -> None:
+        """Let the buffer be allocated for the whole text at once, where that fits the window."""
+        super().reserve(tokens)
+        self.expected = max(0, tokens - self.sinks)
 
     def places(self, tokens: int) -> Tensor:
         """At the end of the cache, once it is full."""
@@ -189,9 +213,9 @@ class WindowMemory(Memory):
         self._views = {}
 
     def _pack(self, arriving: int) -> None:
-        """Drop what has left the window. Snapshots keep the old buffers."""
+        """Drop what has left the window, and make room. Snapshots keep the old buffers."""
         start = max(0, self.length - self.window)
-        capacity = max(self.window + self.slack, self.length - start + arriving)
+        capacity = window_room(self.window, self.length - start, arriving, self.expected)
         layers = [layer.packed(start, self.length, capacity, self.sinks) for layer in self.layers]
         source = self.source.new_full((self.sinks + capacity,), NOT_IN_SOURCE)
         source[: self.sinks] = self.source[: self.sinks]
@@ -313,7 +337,7 @@ class WindowMemory(Memory):
     def fork(self) -> Self:
         """Copies the window, which is small; the sinks are shared once they are all there."""
         child = self.snapshot()
-        child.base_states = self.states
+        child.base_states, child.expected = self.states, 0
         if self.seen < self.sinks:
             for held in child.layers:
                 for name in ("sink_keys", "sink_rotated", "sink_values"):
@@ -360,8 +384,7 @@ class WindowMemory(Memory):
         super().restore(parts, meta)
         tensors, length = parts["window"], int(meta["length"])
         self.seen, self.length = int(meta["seen"]), length
-        self.layers = [LayerWindow(h.layer, self.spec, self.sinks, self.window + self.slack) for h in self.layers]
-        self.source = torch.full_like(self.source, NOT_IN_SOURCE)
+        self._allocate(window_room(self.window, length, 0, self.expected))
         self.source[: self.sinks + length] = tensors["source"].to(self.source.device)
         known = min(self.sinks, self.seen)
         for layer, held in enumerate(self.layers):

@@ -48,6 +48,7 @@ from engine.models.fp8 import FP8
 from engine.models.gguf.header import is_gguf
 from engine.models.gguf.reading import config_of, generation_of, weights_of
 from engine.models.hub import fetched, hub_is_silent
+from engine.models.integers import INTEGERS, in_integers
 from engine.models.quantised import OWN, Published
 from engine.models.refusing import cause_of, refusing
 from engine.models.skeleton import CPU, NO_MODEL, Skeleton, skeleton
@@ -186,17 +187,18 @@ def load_network(
     """The network with its weights, on its device.
 
     Raises:
-        SettingsError: quantising without bitsandbytes, or what is quantised already.
+        SettingsError: quantising without bitsandbytes, what is quantised already, or where it cannot be.
         OutOfMemory: the weights do not fit the memory that is free.
         ModelNotFound: weights that are missing, damaged or another model's.
         UnsupportedModel: weights in codes without a word on what they stand for, or published quantised in a way whose
             packages are not installed.
     """
-    published, fp8, sizes = Published.of(config), FP8.of(config), skeleton(config, dtype)
+    published, fp8, sizes = Published.of(config), FP8.of(config), skeleton(config, dtype, place)
     sizes.check(quantize)
     if published is not None:
         published.require_packages()
-    if quantize != "none" and importlib.util.find_spec("bitsandbytes") is None:
+    bits_and_bytes = quantize not in ("none", *INTEGERS)
+    if bits_and_bytes and importlib.util.find_spec("bitsandbytes") is None:
         raise SettingsError(
             f"--quantize {quantize} needs the package bitsandbytes: .venv/bin/pip install -e '.[quantized]', in "
             "Stockpot's folder, installs it."
@@ -209,7 +211,7 @@ def load_network(
         options = {"config": _as_plain(config), "quantization_config": _MXFP4(place)}
     elif published is not None:
         options["device_map"] = {"": place}  # its codes are unpacked for the device that they are loaded to
-    elif quantize != "none":
+    elif bits_and_bytes:
         options["quantization_config"] = _quantization(quantize, place, dtype)
     if Path(source).is_dir() or gguf:
         check_files(Path(source), config)
@@ -241,8 +243,11 @@ def load_network(
     network.config.name_or_path = str(source)
     if published is not None and published.experts:
         network.config.quantization_config = config.quantization_config
-    if quantize == "none" and published is None:
+    if not bits_and_bytes and published is None:
         network.to(place)  # type: ignore[arg-type]  # its decorator hides what it takes
+    if quantize in INTEGERS:
+        kept = architectures.KEPT.get(config.model_type, ())
+        in_integers(network, quantize, network.get_output_embeddings(), kept)  # type: ignore[no-untyped-call]
     unpack_as_computed(network)
     return network
 

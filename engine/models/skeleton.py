@@ -23,12 +23,13 @@ from engine.method import require
 from engine.models import architectures
 from engine.models.building import outline
 from engine.models.experts import MXFP4, PACKINGS, PackedExperts, Packing, has_experts, shapes_of, together_on
+from engine.models.integers import INTEGERS, layer_bytes
 from engine.models.quantised import Published, eight_bit_bytes, four_bit_bytes
 from engine.models.recurrence import Recurrence, recurrence_of
 from engine.models.refusing import refusing
 from engine.seam import LayerSpec, ModelSpec, projections_of, rope_of, rotary_of, window_of
 
-QUANTIZATIONS = ("none", "8bit", "nf4")
+QUANTIZATIONS = ("none", "8bit", "nf4")  # that a plan may choose; INTEGERS must be asked for
 NO_MODEL = "describes no model that can be built, correct it or fetch it anew"
 CPU = torch.device("cpu")
 
@@ -70,12 +71,18 @@ class Skeleton:
         """Refuse a quantisation that cannot be.
 
         Raises:
-            SettingsError: there is none of that name, or the weights are quantised already.
+            SettingsError: there is none of that name, the weights are quantised already, or it is for other models or
+                devices.
         """
-        known = ", ".join(QUANTIZATIONS)
-        require(quantize in QUANTIZATIONS, f"There is no quantisation '{quantize}': choose one of {known}.")
+        known = (*QUANTIZATIONS, *INTEGERS)
+        require(quantize in known, f"There is no quantisation '{quantize}': choose one of {', '.join(known)}.")
         require(
-            quantize in self.quantizations, "The weights of this model are quantised already: leave --quantize out."
+            quantize == "none" or self.published is None,
+            "The weights of this model are quantised already: leave --quantize out.",
+        )
+        require(
+            quantize not in INTEGERS or (self.spec.device.type == "cpu" and not self.experts),
+            f"--quantize {quantize} is for models without experts on a CPU: choose 8bit or nf4.",
         )
 
     @property
@@ -127,6 +134,9 @@ class Skeleton:
             return sum(count * self.published.layer_bytes(*sizes) for sizes, count in self.alike.items())
         if quantize == "none":
             return self.linear_weights * self.spec.dtype.itemsize
+        if quantize in INTEGERS:
+            size = self.spec.dtype.itemsize
+            return sum(count * layer_bytes(quantize, *sizes, size) for sizes, count in self.alike.items())
         if quantize == "8bit":
             return sum(count * eight_bit_bytes(*sizes) for sizes, count in self.alike.items())
         return sum(count * four_bit_bytes(rows * columns) for (rows, columns), count in self.alike.items())
@@ -144,21 +154,23 @@ class Skeleton:
 
     def loading_bytes(self, quantize: str) -> int:
         """Bytes that loading takes where the weights are to be: theirs, and of experts that are packed one layer's
-        larger stack, which transformers has twice as it puts it together.
+        larger stack, which transformers has twice as it puts it together. What becomes integers is there whole before.
         """
+        if quantize in INTEGERS:
+            return self.weight_bytes("none")
         stacks = (count * rows * columns for count, rows, columns in self.experts if quantize != "none")
         return self.weight_bytes(quantize) + 2 * max(stacks, default=0) * self.spec.dtype.itemsize
 
     def packed(self, quantize: str) -> bool:
-        """Whether weights are unpacked before they are multiplied with."""
-        return quantize != "none" or self.published is not None
+        """Whether weights are unpacked before they are multiplied with; of integers see `integers.py`."""
+        return quantize not in ("none", *INTEGERS) or self.published is not None
 
     def unpacked_bytes(self, quantize: str) -> int:
         """Bytes of the most that is unpacked at once to be multiplied with; 0 where nothing is packed.
 
         It is a linear layer or an expert, on a GPU as a rule all that a token chooses; their codes are there again.
         """
-        if not self.packed(quantize):
+        if not self.packed(quantize) and quantize != "int8":
             return 0
         size = self.spec.dtype.itemsize
         largest = max((rows * columns * size for rows, columns in self.alike), default=0)

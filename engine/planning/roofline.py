@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from engine.footprint import Footprint
 from engine.models.experts import together_on
+from engine.models.integers import DIRECT
 from engine.models.skeleton import Skeleton
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
@@ -22,6 +23,7 @@ LOGIT_BYTES = 24  # moved per logit where they are built: written, masked, expon
 MOVED_PER_SCORE = 12  # bytes, of a search: written, and read again to find the best
 UNPACKING = 10  # operations that unpack and multiply with one of an expert's two stacks
 AROUND = 60  # operations of norms and an MLP around a layer that does not attend
+SLOWER_INT4 = 2.5  # times as long take products with weights of 4 bits in long passes
 CODED_MOVES = 8  # times that an entry in codes is read or written on its way to a number
 
 
@@ -67,7 +69,8 @@ class Roofline:
         hit = model.hit(rows)
         weights: float = model.linear_bytes(self.quantize) + hit * model.expert_bytes(self.quantize)
         weights += (model.multiplied + head) * size
-        if model.packed(self.quantize) and (rows > 1 or self.shared):
+        unpacked = rows > DIRECT if self.quantize == "int8" else model.packed(self.quantize)
+        if unpacked and (rows > 1 or self.shared):
             weights += 2 * model.linear_weights * size
         packing, at_once = model.packing(self.quantize), rows == 1 and together_on(model.spec.device)
         if packing and not (at_once and packing.direct):
@@ -77,11 +80,14 @@ class Roofline:
         share = footprint.inserted / (footprint.passed + footprint.inserted) if footprint.inserted else 1.0
         beside = 2 * rows * share * footprint.weight_bytes / size
         weights += footprint.weight_bytes
-        products = max((work.linear + work.head + work.recurrence + beside) / rates.flops, weights / rates.memory)
+        slower = SLOWER_INT4 if self.quantize == "int4" and rows > DIRECT else 1.0
+        products = max(
+            (slower * work.linear + work.head + work.recurrence + beside) / rates.flops, weights / rates.memory
+        )
         logits = LOGIT_BYTES * model.spec.query_heads * rows * attended if explicit else 0
         attention = work.attention / rates.flops
-        unpacked = footprint.coded and (self.shared or rows > footprint.codes_read_by)
-        entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if unpacked else 0))
+        decoded = footprint.coded and (self.shared or rows > footprint.codes_read_by)
+        entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if decoded else 0))
         moved = (entries + logits + self._recurring_bytes(rows)) / rates.memory
         small = footprint.operations * len(model.spec.layers) + self._recurring_operations(rows)
         if packing:

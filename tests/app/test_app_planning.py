@@ -21,6 +21,7 @@ from app.home import canonical_model, model_source, named_model, split_model
 from app.local_models import local_models
 from app.planning import estimate, in_words, measured_rates, require_memory
 from app.readings import read
+from app.recommended import RECOMMENDED
 from app.service import Service
 from app.web.actions import Actions
 from app.web.screen import Screen
@@ -520,3 +521,5 @@ def test_models_that_are_here_are_listed_with_their_needs(
     assert [line for line in named.splitlines() if str(tiny) in line and "named" in line]
     listed = json.loads(run(capsys, "models", "--home", home, "--json")[1])
     assert {each["name"]: each["usable"] for each in listed}["some/one"]
+    assert {each["name"] for each in listed if each["place"] == "hub"} == {each.name for each in RECOMMENDED}
+    assert all(each.name in text for each in RECOMMENDED)

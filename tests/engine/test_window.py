@@ -11,7 +11,8 @@ from torch import Tensor
 
 from engine import Model
 from engine.focus import AROUND
-from engine.memories.window import WindowMemory
+from engine.memories.memory import no_source
+from engine.memories.window import WindowMemory, window_bytes
 from engine.methods.exact import Exact, ExactMemory
 from engine.rope import Rope
 from engine.seam import ModelSpec, Scoring
@@ -157,4 +158,26 @@ def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatc
 
 @pytest.mark.parametrize(("window", "slack"), [(24, 512), (1024, 1024), (16384, 2048)])
 def test_a_large_window_does_not_take_its_memory_twice(model: Model, window: int, slack: int) -> None:
-    assert WindowMemory(model.spec, SINKS, window).layers[0].keys.shape[1] == window + slack
+    memory = WindowMemory(model.spec, SINKS, window)
+    memory.reserve(1 << 20)
+    memory.begin(no_source(100))
+    assert memory.layers[0].keys.shape[1] == window + slack
+
+
+def test_a_short_text_takes_no_more_of_a_window_than_it_needs(model: Model) -> None:
+    """A paper of two pages took as much as a book."""
+    ids, hidden, held = torch.arange(700) % 90 + 3, [], []
+    for expected in (700, 0, 1 << 20):  # it is known, not known, or a text that fills the window
+        memory = WindowMemory(model.spec, SINKS, 2048)
+        memory.reserve(expected)
+        for at in range(0, 700, 100):
+            last = model.forward(ids[at : at + 100], memory, no_source(100))
+            memory.commit()
+        hidden.append(last)
+        held.append(memory.usage().bytes["device"])
+    assert held[0] == window_bytes(model.spec, SINKS, 2048, 100, 700) < held[1] < held[2] / 2
+    assert held[2] == window_bytes(model.spec, SINKS, 2048, 100, 1 << 20)
+    assert torch.equal(hidden[0], hidden[2])
+    assert torch.equal(hidden[1], hidden[2])
+    forked = memory.fork()
+    assert forked.usage().bytes["device"] < held[2] / 2
