@@ -79,12 +79,9 @@ def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int)
         more, place = _joined(
             _best_of(_scored(here, q[:, each], limits[each] - at, count, best.dtype), min(top, count)) for each in steps
         )
-        if at == 0:
-            best, index = more, place
-        else:
-            best, index = torch.cat([best, more], dim=2), torch.cat([index, place + at], dim=2)
-            best, chosen = best.topk(min(top, best.shape[2]), dim=2)
-            index = index.gather(2, chosen)
+        best, index = torch.cat([best, more], dim=2), torch.cat([index, place + at], dim=2)
+        best, chosen = best.topk(min(top, best.shape[2]), dim=2)
+        index = index.gather(2, chosen)
         at += count
     held = best > float("-inf")
     return Found(index.masked_fill_(~held, 0), held)
