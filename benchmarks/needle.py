@@ -5,8 +5,8 @@
 Answers come from what is remembered alone, unless --read-again lets passages be read again, or --page names with each
 question the page on which the answer stands, so that this is read again. With --parts a text is read in so many
 readings, each added to the one before, as documents are. Answers are generated, and right when they contain what is
-asked for (of two pass keys: both numbers, in order, and no other). Of right answers it is also counted whether the first source
-that is shown holds the fact.
+asked for (of two pass keys: both numbers, in order, and no other). Of right answers it is also counted whether the
+first source that is shown holds the fact.
 
 With --out every cell is written as it is done: what was interrupted goes on there, and of a file with fewer trials only
 the missing ones are taken, if it was taken with the same weights and settings.

@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from benchmarks import options as shared
 from benchmarks.haystack import held_out_prose
@@ -17,7 +17,7 @@ from benchmarks.suite.cells import OutOfTime, measure
 from benchmarks.suite.store import Cell, append, load, signature
 from benchmarks.suite.tables import FEW, rows_of, shown
 from benchmarks.suite.texts import Texts
-from engine import EngineError, Method, Model, SettingsError
+from engine import METHODS, EngineError, Method, Model, SettingsError
 
 READINGS = 5
 LENGTH = 4096
@@ -27,7 +27,8 @@ def main(argv: list[str] | None = None) -> int:
     """Measure what is not in the file yet; print a table of all that was asked for, and one line of JSON."""
     parser = shared.parser(
         "Questions of many kinds about one long text: needles of several kinds, hops, lists, questions over stories "
-        "and papers, and perplexity. An answer is right when it contains what is asked for.",
+        "and papers, and perplexity. An answer is right when it contains what is asked for. With --out every finished "
+        "reading becomes a line of that file, and the same command goes on behind them.",
         "stockpot bench suite",
     )
     parser.add_argument("--methods", type=shared.words, default=["full"], help=f"{shared.SEPARATED} (default: full)")
@@ -48,28 +49,24 @@ def main(argv: list[str] | None = None) -> int:
     for source in texts.missing():
         file = chosen.data / "qa" / source.file
         note(f"left out: {source.family}. {file} is not there: point --data at the folder of qa/.")
-    wanted = Wanted(chosen.methods, chosen.budgets, chosen.tokens, range(chosen.seed, chosen.seed + chosen.readings))
     run = Run(model, texts, chosen.out, deadline(chosen.minutes))
-    if not run.all(wanted):
+    cells = wanted(chosen.methods, chosen.budgets, chosen.tokens)
+    if not run.all(cells, range(chosen.seed, chosen.seed + chosen.readings)):
         note("the time is over: the same command goes on from here.")
     publish(run.cells, run.left_out, chosen.json)
     return 0
 
 
-class Wanted:
-    """Cells in the order in which they are measured: by length, then by method, then by seed."""
+Wanted: TypeAlias = tuple[str, str, int]
+"""A method with settings, see `options.variant`; a budget, if those do not say one; a length."""
 
-    def __init__(self, methods: list[str], budgets: list[str], tokens: list[int], seeds: range) -> None:
-        """methods: with settings, see `options.variant`; budgets: for those that do not say theirs."""
-        self.methods, self.budgets, self.tokens, self.seeds = methods, budgets, tokens, seeds
 
-    def __iter__(self) -> Iterator[tuple[str, str, int, range]]:
-        """Method, budget, length and seeds."""
-        for tokens in self.tokens:
-            for method in self.methods:
-                own = method == "full" or ":budget=" in method or ":preset=" in method
-                for budget in self.budgets[:1] if own else self.budgets:
-                    yield method, budget, tokens, self.seeds
+def wanted(methods: list[str], budgets: list[str], tokens: list[int]) -> Iterator[Wanted]:
+    """Return what is to be measured, in this order: by length, then by method, then by budget."""
+    for length in tokens:
+        for method in methods:
+            for budget in budgets[:1] if method == "full" or own_budget(method) else budgets:
+                yield method, budget, length
 
 
 class Run:
@@ -85,9 +82,9 @@ class Run:
         self.cells: list[Cell] = []
         self.left_out: list[dict[str, Any]] = []
 
-    def all(self, wanted: Wanted) -> bool:
-        """Measure everything in turn. Returns False if the time was over before."""
-        for name, budget, tokens, seeds in wanted:
+    def all(self, cells: Iterable[Wanted], seeds: range) -> bool:
+        """Measure everything in turn, with texts of these seeds. Returns False if the time was over before."""
+        for name, budget, tokens in cells:
             try:
                 method = made(name, budget, tokens)
                 for seed in seeds:
@@ -129,12 +126,22 @@ class Run:
 
 
 def made(name: str, budget: str, tokens: int) -> Method:
-    """Return a method whose budget may be a share of the text.
+    """Return a method whose budget is its own, else this one, which may be a share of the text.
 
     Raises:
         SettingsError: it cannot be made with this budget.
     """
-    return shared.variant(name, entries(budget, tokens))
+    return shared.variant(name, own_budget(name) or entries(budget, tokens))
+
+
+def own_budget(name: str) -> int | None:
+    """Return the budget that a method's settings say, or a preset that they name; None if neither does."""
+    method, *given = shared.parts(name)
+    settings = dict(each.split("=", 1) for each in given)
+    if "budget" in settings:
+        return shared.size(settings["budget"])
+    preset = METHODS[method].presets.get(settings.get("preset", ""), {}) if method in METHODS else {}
+    return preset.get("budget")
 
 
 def entries(budget: str, tokens: int) -> int:

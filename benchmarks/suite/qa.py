@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.scoring import contains
 from benchmarks.suite.tasks import LIST, Asked, Needles
 from training.pocket.prose import split_sentences
 
 TALES, PAPERS, RECORDS = "fairytaleqa_dev.jsonl.xz", "covidqa_dev.json.xz", "kv_retrieval_dev.jsonl.xz"
 TALE_QUESTIONS, TALE_WORDS, ANSWER_WORDS = 2, 200, 8
-PAPER_CHARACTERS, PAPER_ANSWER = 900, 60
+PAPER_CHARACTERS, PAPER_ANSWER, PAPER_TITLE = 900, 60, 200
 TOKENS_PER_RECORD, FEWEST_RECORDS = 512, 6
 
 
@@ -49,17 +50,28 @@ def _tales(file: Path) -> list[tuple[str, str, list[dict[str, Any]]]]:
     for tale in filter(lambda tale: is_measured(tale["id"]), _lines(file)):
         sections: dict[str, list[dict[str, Any]]] = {}
         for question in tale["questions"]:
-            if question["explicit"] == "explicit" and _is_short(question["answers"]):
+            text = _about_tale(_title(tale), question["question"])
+            if question["explicit"] == "explicit" and _is_fair(text, question["answers"]):
                 sections.setdefault(question["section"], []).append(question)
         for section, questions in sections.items():
             passage = tale["sections"][int(section) - 1] if section.isdigit() else ""
             if 0 < len(passage.split()) <= TALE_WORDS and len(questions) >= TALE_QUESTIONS:
-                found.append((tale["id"].replace("-", " "), " ".join(passage.split()), questions))
+                found.append((_title(tale), " ".join(passage.split()), questions))
     return found
 
 
-def _is_short(answers: list[str]) -> bool:
-    return all(0 < len(answer.split()) <= ANSWER_WORDS for answer in answers)
+def _title(tale: dict[str, Any]) -> str:
+    return str(tale["id"]).replace("-", " ")
+
+
+def _about_tale(title: str, question: str) -> str:
+    return f"About the tale “{title}”: {question}"
+
+
+def _is_fair(question: str, answers: list[str]) -> bool:
+    """Whether answers are short, and none is in the question."""
+    short = all(0 < len(answer.split()) <= ANSWER_WORDS for answer in answers)
+    return short and not any(contains(question, answer) for answer in answers)
 
 
 def tale(rng: random.Random, file: Path, tokens: int) -> Needles:
@@ -69,7 +81,7 @@ def tale(rng: random.Random, file: Path, tokens: int) -> Needles:
     asked = [
         Asked(
             "tales",
-            f"About the tale “{title}”: {question['question']}",
+            _about_tale(title, question["question"]),
             tuple(dict.fromkeys(question["answers"])),
             (statement,),
             any_of=True,
@@ -81,20 +93,21 @@ def tale(rng: random.Random, file: Path, tokens: int) -> Needles:
 
 @functools.cache
 def _papers(file: Path) -> list[tuple[str, str, str, str]]:
-    """(title, passage, question, answer) of short answers; a passage is the sentences around its answer."""
+    """(title, passage, question in full, answer) of short answers; a passage is the sentences around its answer."""
     with lzma.open(file, "rt", encoding="utf-8") as text:
         data = json.load(text)["data"]
     found = []
     for paragraph in (paragraph for paper in data for paragraph in paper["paragraphs"]):
         title = paragraph["context"].split("\n")[0].strip()
-        if not is_measured(title):
+        if not is_measured(title) or len(title) > PAPER_TITLE:
             continue
         for question in paragraph["qas"]:
             answer = question["answers"][0]
             said = " ".join(answer["text"].split()).strip(" .,;")
             passage = _around(paragraph["context"], answer["answer_start"], len(answer["text"]))
-            if 3 <= len(said) <= PAPER_ANSWER and said in passage and said.lower() not in question["question"].lower():
-                found.append((title, passage, question["question"].strip(), said))
+            text = f"From the paper “{title}”: {question['question'].strip()}"
+            if 3 <= len(said) <= PAPER_ANSWER and said in passage and not contains(text, said):
+                found.append((title, passage, text, said))
     return found
 
 
@@ -110,9 +123,7 @@ def paper(rng: random.Random, file: Path, tokens: int) -> Needles:
     """A passage of a medical paper."""
     title, passage, question, answer = rng.choice(_papers(file))
     statement = f"\n\nFrom the paper “{title}”: {passage}\n\n"
-    return Needles(
-        [statement], [Asked("papers", f"From the paper “{title}”: {question}", (answer,), (statement,), True)]
-    )
+    return Needles([statement], [Asked("papers", question, (answer,), (statement,), True)])
 
 
 @functools.cache
