@@ -7,8 +7,8 @@ text, then an eighth. Beside settings that are recommended here stand those of t
 representatives for each of 16 units, whose length is scaled with the budget from the paper's 128 (and unscaled, where a
 text is long enough), InfiniteHiP with three stages scaled likewise and its own presets, InfiniPot with a pot of 4,096
 without pooling. `locret` and `recall` need retaining heads of the model's own: `stockpot train locret`. What cannot be
-measured is left out with the reason; beyond a model's window all but `full` are,
-as they never show the model more than their budget.
+measured is left out with the reason. Beyond a model's window `full` is left out: the others never show it more than
+their budget.
 """
 
 from __future__ import annotations

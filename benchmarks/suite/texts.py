@@ -19,6 +19,9 @@ from engine import Model
 ROOM = 256
 """Tokens of a length that are left for a question and its answer, or for the continuation of the text."""
 
+MOST_NEEDLES = 0.75
+"""Share of a text; prose is the rest."""
+
 
 @dataclass(frozen=True)
 class Text:
@@ -60,17 +63,18 @@ class Texts:
 
         Raises:
             NoProse: there are no books in the data folder.
-            NoRoom: needles would be more than half of it.
+            NoRoom: needles would be most of it.
         """
         rng = random.Random(f"suite {tokens} {seed}")
         needles = self._needles(rng, tokens)
         statements = interleaved(rng, [each.statements for each in needles])
         length = tokens - ROOM - len(self.model.chat.prefix)
         taken = sum(len(self.model.encode(statement).ids) for statement in statements)
-        if 2 * taken > length:
+        if taken > MOST_NEEDLES * length:
+            least = int(taken / MOST_NEEDLES) + ROOM + len(self.model.chat.prefix) + 1
             raise NoRoom(
-                f"The suite's needles are {taken:,} tokens for this model, more than half of a text of {tokens:,}: "
-                f"give --tokens {2 * taken + ROOM + len(self.model.chat.prefix):,} or more."
+                f"The suite's needles are {taken:,} tokens for this model, too many for a text of {tokens:,}: "
+                f"give --tokens {least:,} or more."
             )
         prose = self.haystack.stretch(length + ROOM, rng.randrange(1 << 30))
         ids, spans = self.haystack.scattered(rng, prose[:length], statements)
