@@ -21,7 +21,8 @@ from training.pocket.prose import split_sentences
 
 TALES, PAPERS, RECORDS = "fairytaleqa_dev.jsonl.xz", "covidqa_dev.json.xz", "kv_retrieval_dev.jsonl.xz"
 TALE_QUESTIONS, TALE_WORDS, ANSWER_WORDS = 2, 200, 8
-PAPER_CHARACTERS, FEWEST, PAPER_ANSWER, PAPER_TITLE = 900, 6, 60, 200
+PAPER_CHARACTERS, PAPER_TITLE = 900, 200
+SHORTEST, LONGEST = 6, 60  # characters of answers over papers
 TOKENS_PER_RECORD, FEWEST_RECORDS = 640, 6
 
 
@@ -106,7 +107,7 @@ def _papers(file: Path) -> list[tuple[str, str, str, str]]:
             said = " ".join(answer["text"].split()).strip(" .,;[(")
             passage = _around(paragraph["context"], answer["answer_start"], len(answer["text"]))
             text = f"From the paper “{title}”: {question['question'].strip()}"
-            if FEWEST <= len(said) <= PAPER_ANSWER and said in passage and not contains(text, said):
+            if SHORTEST <= len(said) <= LONGEST and said in passage and not contains(text, said):
                 found.append((title, passage, text, said))
     return found
 
