@@ -33,7 +33,6 @@ from benchmarks.report import named, publish, write
 from engine import Context, Conversation, LoadedParts, Method, Model, Reader, extended
 from engine.records import Parts
 
-SCORED = "contained"  # earlier rows do not say it: they counted answers that were equal to the letter
 CELL = ("method", "budget", "tokens", "depth", "kind", "read_again", "page", "parts")
 
 
@@ -113,15 +112,7 @@ def measure(haystack: Haystack, cell: Row, seed: int, trials: int, before: Row |
         before: the row of its first trials, which are not taken again.
     """
     method = shared.variant(cell["method"], cell["budget"])
-    row = before or {
-        **cell,
-        "settings": method.settings(),
-        "scored": SCORED,
-        "trials": 0,
-        "asked": 0,
-        "correct": 0,
-        "sourced": 0,
-    }
+    row = before or {**cell, "settings": method.settings(), "trials": 0, "asked": 0, "correct": 0, "sourced": 0}
     readings = Readings(haystack.model, method, cell["parts"])
     started, seconds = time.perf_counter(), row.get("seconds", 0.0)
     for number in range(row["trials"], trials):
@@ -148,8 +139,10 @@ def taken(out: Path, now: dict[str, Any]) -> dict[tuple[Any, ...], Row]:
             result = json.loads(path.read_text())
             if (result["benchmark"], result["model"], result.get("seed", 0)) != ("needle", now["model"], now["seed"]):
                 continue
+            if result.get("scored") != now["scored"]:
+                continue
             for row in result["rows"]:
-                if "settings" in row and row.get("scored") == SCORED and not is_earlier(result, row, now):
+                if "settings" in row and not is_earlier(result, row, now):
                     row = {"read_again": False, "page": None, "parts": None, "trials": result["trials"], **row}
                     rows[tuple(row[key] for key in CELL)] = row
     return rows
