@@ -15,8 +15,8 @@ from benchmarks.suite.links import LINKS
 from benchmarks.suite.tasks import LIST, Asked, Needles
 from training.pocket.words import ADJECTIVES, THINGS, is_reserved, phrases, syllables
 
-SINGLES = 2
-KEYS, KEYS_ASKED, VALUES = 4, 2, 4
+SINGLES = 4
+KEYS, KEYS_ASKED, VALUES = 4, 3, 4
 CHAIN = 4  # variables that hold one value
 ORDER = 5  # nearly identical sentences, one after the other
 HELD = 3  # owners whose things, villages and rivers make the worlds of hops
@@ -102,8 +102,8 @@ def keys(names: Names) -> Needles:
 def values(names: Names) -> Needles:
     """Several values of one key; all are asked for."""
     person, numbers = names.name(), tuple(names.number() for _ in range(VALUES))
-    needles = [f" One of the lucky numbers of {person} is {number}." for number in numbers]
-    question = f"What are the {VALUES} lucky numbers of {person}? Name all of them."
+    needles = [f" One of the ticket numbers of {person} is {number}." for number in numbers]
+    question = f"What are the {VALUES} ticket numbers of {person} in the text?"
     return Needles(needles, [Asked("values", question, numbers, tuple(needles), most=LIST)])
 
 

@@ -200,10 +200,10 @@ def test_the_model_that_ships_finds_single_needles(tmp_path: Path, capsys: pytes
     table, line = capsys.readouterr().out.rstrip().rsplit("\n", 1)
     rows = {row["family"]: row for row in json.loads(line)["rows"]}
     assert rows["single"]["contained"] >= 0.5
-    assert rows["all"]["n"] == 15
+    assert rows["all"]["n"] == 18
     assert 10 < rows["perplexity"]["perplexity"] < 1000
     assert {"tales", "papers", "records"} <= set(rows)
-    assert "15 (few)" in table
+    assert "18 (few)" in table
 
 
 @pytest.fixture
