@@ -19,7 +19,8 @@ Row = dict[str, Any]
 
 
 def load(folder: Path) -> dict[str, dict[str, Any]]:
-    """All results of a folder by name; each row says whether it is of `earlier` weights, wordings or settings.
+    """All results of a folder by name; each row says whether it is of `earlier` weights, wordings or settings, and how
+    its answers were `scored`.
 
     Checks of a GPU, whose weights are noise, are left out: they are tables of their own.
     """
@@ -28,7 +29,7 @@ def load(folder: Path) -> dict[str, dict[str, Any]]:
     now = named(load_model(POCKET, "cpu"))
     for result in results.values():
         for row in result["rows"]:
-            row["earlier"] = is_earlier(result, row, now)
+            row |= {"earlier": is_earlier(result, row, now), "scored": result.get("scored")}
     return results
 
 

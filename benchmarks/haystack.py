@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.scoring import contains
 from engine import EngineError, Model
 from training.pocket import facts
 from training.pocket.prose import HELD_OUT_BOOKS, read_books
@@ -43,7 +44,7 @@ class NoProse(EngineError):
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its answer word for word, and the tokens that state it (end exclusive).
+    """A question, its answer, and the tokens that state it (end exclusive).
 
     numbers: whether only the numbers of an answer count, in their order. start, end: of the first needle of several.
     """
@@ -58,7 +59,7 @@ class Question:
         """Whether an answer is this question's."""
         if self.numbers:
             return re.findall(r"\d+", answer) == re.findall(r"\d+", self.answer)
-        return is_right(answer, self.answer)
+        return contains(answer, self.answer)
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Haystack:
     def _facts(self, rng: random.Random, tokens: int, kind: str) -> Trial:
         hay = self._stretch(rng, tokens)
         chosen = list(distinct_facts(rng, FACTS, facts.FactMaker([], kind == "relations", kind == "wordings")))
-        ids, spans = self._scattered(rng, hay, [" " + fact.statement for fact in chosen])
+        ids, spans = self.scattered(rng, hay, [" " + fact.statement for fact in chosen])
         questions = [
             Question(facts.question(rng, fact.relation, fact.subject), fact.value, *span)
             for fact, span in zip(chosen, spans, strict=True)
@@ -121,7 +122,7 @@ class Haystack:
         hay = self._stretch(rng, tokens)
         first, second = (str(key) for key in rng.sample(range(10000, 100000), 2))
         statements = [f" The first pass key is {first}.", f" The second pass key is {second}."]
-        ids, spans = self._scattered(rng, hay, statements)
+        ids, spans = self.scattered(rng, hay, statements)
         text = "What are the first and the second pass key?"
         return Trial("two", ids, [Question(text, f"{first} and {second}", *spans[0], numbers=True)], None)
 
@@ -141,9 +142,7 @@ class Haystack:
         rest = self._filler(tokens - ends[-1])
         return Trial("pairs", torch.cat([*lines[: len(ends)], rest]), questions, None)
 
-    def _scattered(
-        self, rng: random.Random, hay: Tensor, statements: list[str]
-    ) -> tuple[Tensor, list[tuple[int, int]]]:
+    def scattered(self, rng: random.Random, hay: Tensor, statements: list[str]) -> tuple[Tensor, list[tuple[int, int]]]:
         """As many tokens as the hay has, with these statements at random places, in this order; and where they lie."""
         needles = [self._ids(statement) for statement in statements]
         room = len(hay) - sum(map(len, needles))
@@ -216,12 +215,3 @@ def wording() -> str:
         for fact in distinct_facts(rng, 200, facts.FactMaker([], kind == "relations", kind == "wordings")):
             digest.update(f"{fact.statement}\n{facts.question(rng, fact.relation, fact.subject)}\n".encode())
     return digest.hexdigest()[:12]
-
-
-def is_right(answer: str, expected: str) -> bool:
-    """Exact but for case, surrounding space, quotation marks and a final full stop."""
-    return _plain(answer) == _plain(expected)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().strip().strip("\"'“”").rstrip(".").split())

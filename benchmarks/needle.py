@@ -4,9 +4,9 @@
 
 Answers come from what is remembered alone, unless --read-again lets passages be read again, or --page names with each
 question the page on which the answer stands, so that this is read again. With --parts a text is read in so many
-readings, each added to the one before, as documents are. Answers are generated, and right only when exact
-(of two pass keys: both numbers, in order, and no other). Of right answers it is also counted whether the first source
-that is shown holds the fact.
+readings, each added to the one before, as documents are. Answers are generated, and right when they contain what is
+asked for (of two pass keys: both numbers, in order, and no other). Of right answers it is also counted whether the
+first source that is shown holds the fact.
 
 With --out every cell is written as it is done: what was interrupted goes on there, and of a file with fewer trials only
 the missing ones are taken, if it was taken with the same weights and settings.
@@ -132,12 +132,14 @@ def unfinished(out: Path) -> Path:
 
 
 def taken(out: Path, now: dict[str, Any]) -> dict[tuple[Any, ...], Row]:
-    """Rows by cell that stand in a file, or were left beside it, and that the same weights and settings would give."""
+    """Rows by cell, of a file and what was left beside it, that the same weights, settings and scores would give."""
     rows: dict[tuple[Any, ...], Row] = {}
     for path in (out, unfinished(out)):
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # not there, or no result: written anew
             result = json.loads(path.read_text())
             if (result["benchmark"], result["model"], result.get("seed", 0)) != ("needle", now["model"], now["seed"]):
+                continue
+            if result.get("scored") != now["scored"]:
                 continue
             for row in result["rows"]:
                 if "settings" in row and not is_earlier(result, row, now):

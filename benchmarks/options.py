@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +37,7 @@ def parser(description: str, prog: str | None = None) -> argparse.ArgumentParser
     options.add_argument("--seed", type=int, default=0, help="fixes texts and whatever is drawn (default: 0)")
     options.add_argument("--threads", type=count, help="CPU threads (default: all)")
     options.add_argument("--data", type=Path, default=DATA, help="folder with books/ for prose (default: %(default)s)")
-    options.add_argument("--out", type=file, help="also write the result to this JSON file")
+    options.add_argument("--out", type=file, help="also write the result to this file, as JSON")
     options.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     return options
 
@@ -122,12 +123,19 @@ VARIANTS = {
 }
 
 
+def parts(name: str) -> list[str]:
+    """Return the name of a method and its settings, each as name=value."""
+    return re.split(r":(?=\w+=)", VARIANTS.get(name, name))
+
+
 def variant(name: str, budget: int | None) -> Method:
     """A method by name, with settings after colons, as in locret:pooling=1:share=heads; a budget there goes first.
 
+    Colons within a value stay: infinitehip:stages=32:16:1024:8 32:4:256:4.
+
     infinipot-cap and infinipot-nuc are InfiniPot with one of its two scores alone.
     """
-    method, *given = VARIANTS.get(name, name).split(":")
+    method, *given = parts(name)
     usual: dict[str, Any] = {"budget": None if method == "full" else budget}
     return make_method(method, **usual | {key: value for key, _, value in (one.partition("=") for one in given)})
 

@@ -15,6 +15,7 @@ import torch
 from benchmarks.haystack import wording
 from engine import METHODS, Model, WeightsError, make_method
 
+SCORED = "contained"  # earlier results do not say it: only answers equal to the letter were right
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -56,14 +57,15 @@ def named(model: Model) -> dict[str, Any]:
 
     Returns:
         `model` and `weights`: its name and digest; `beside`: by method, that of the weights beside it; `facts`: that of
-        the wording of facts.
+        the wording of facts; `scored`: which answers count as right.
     """
     beside = {}
     for name in METHODS:
         with contextlib.suppress(WeightsError):
             beside[name] = make_method(name).weights_digest(model.spec)[:12]
     held = {name: digest for name, digest in beside.items() if digest}
-    return {"model": model.name, "weights": model.fingerprint[:12], "beside": held, "facts": wording()}
+    weights = {"model": model.name, "weights": model.fingerprint[:12], "beside": held}
+    return {**weights, "facts": wording(), "scored": SCORED}
 
 
 def publish(name: str, rows: list[dict[str, Any]], out: Path | None, as_json: bool, **facts: Any) -> None:

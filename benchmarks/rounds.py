@@ -24,8 +24,9 @@ from typing import Any
 
 from benchmarks import options as shared
 from benchmarks.asking import ANSWER, answer_to, read
-from benchmarks.haystack import distinct_facts, is_right
+from benchmarks.haystack import distinct_facts
 from benchmarks.report import named, publish
+from benchmarks.scoring import contains
 from engine import Conversation, Model
 from engine.records import DEVICE
 from training.pocket import facts
@@ -95,7 +96,7 @@ def play(
         seconds.append(time.perf_counter() - started)
         if each.lag:
             counts[f"asked_{each.lag}"] += 1
-            counts[f"correct_{each.lag}"] += is_right(answer.text, each.answer)
+            counts[f"correct_{each.lag}"] += contains(answer.text, each.answer)
         else:
             counts[outcome(answer.text, each.move)] += 1
         if turn % block == 0 or turn == turns:

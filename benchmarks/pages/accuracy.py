@@ -9,7 +9,7 @@ from matplotlib import pyplot
 
 from benchmarks.freshness import Row
 from benchmarks.needle import CELL
-from benchmarks.pages.markup import label, length, markdown, marked, percent, save
+from benchmarks.pages.markup import label, length, markdown, marked, percent, right_answers, save
 
 TITLES = {
     "passkey": "One pass key in repeated filler",
@@ -40,7 +40,7 @@ def accuracy(title: str, rows: list[Row]) -> list[str]:
     asked = sorted({row["asked"] for row in rows})
     depth_note = f", depths {'/'.join(str(d) for d in depths)}" if depths else ""
     number = f"{asked[0]} to {asked[-1]}" if asked[0] < asked[-1] else f"{asked[0]}"
-    note = f"Exact answers in %{depth_note}; {number} questions a cell."
+    note = f"{right_answers(rows).capitalize()} in %{depth_note}; {number} questions a cell."
     return [f"### {title}", note, markdown(["", *map(length, lengths)], lines)]
 
 
@@ -57,7 +57,7 @@ def heat_map(kind: str, rows: list[Row]) -> str:
     axes.set_yticks(range(len(names)), names, fontsize=8)
     ticks = [length(tokens) + (f"\n{depth:g}" if depth >= 0 else "") for tokens, depth in columns]
     axes.set_xticks(range(len(columns)), ticks, fontsize=8)
-    figure.colorbar(image, label="exact answers, %")
+    figure.colorbar(image, label=f"{right_answers(rows)}, %")
     return save(figure, f"needle-{kind}")
 
 
@@ -71,8 +71,8 @@ def kept_stores(rows: list[Row]) -> list[str]:
         share = f"{100 * held / plain:.0f} %" if plain else ""
         lines.append([marked(method, [row]), store, length(row["tokens"]), percent([row]), f"{held / 1e6:.2f}", share])
     note = (
-        f"Facts as above, budget {rows[0]['budget']}, {rows[0]['asked']} questions a cell, exact answers in %. KV "
-        "is all that is allocated for the finished reading. `model` is the type that the model computes in: on a "
+        f"Facts as above, budget {rows[0]['budget']}, {rows[0]['asked']} questions a cell, {right_answers(rows)} in %. "
+        "KV is all that is allocated for the finished reading. `model` is the type that the model computes in: on a "
         "CPU, float32."
     )
     header = ["", "store", "tokens", "right", "KV MB", "of `model`"]

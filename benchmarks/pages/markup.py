@@ -30,6 +30,14 @@ def marked(name: str, rows: list[Row]) -> str:
     return name + " †" if any(row.get("earlier") for row in rows) else name
 
 
+def right_answers(rows: list[Row]) -> str:
+    """Return which answers a table counts: of earlier results only those equal to the letter."""
+    scored = {row.get("scored") for row in rows}
+    if scored == {None}:
+        return "exact answers"
+    return "right answers, some counted only when exact" if None in scored else "right answers"
+
+
 def label(row: Row) -> str:
     """Method and budget, what was read again, and in how many parts all was read, marked."""
     name = row["method"] if row["budget"] is None else f"{row['method']} {row['budget']}"

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib import pyplot
 
 from benchmarks.freshness import Row
-from benchmarks.pages.markup import label, length, markdown, marked, percent, save
+from benchmarks.pages.markup import label, length, markdown, marked, percent, right_answers, save
 from benchmarks.rounds import LAGS, OUTCOMES
 
 
@@ -17,7 +17,7 @@ def random_heads(rows: list[Row]) -> list[str]:
         [marked(row["heads"], [row]), str(row["budget"]), length(row["tokens"]), percent([row])]
         for row in sorted(rows, key=lambda row: row["heads"], reverse=True)
     ]
-    note = f"Facts as above, {rows[0]['asked']} questions a cell, exact answers in %: Locret's Table 6."
+    note = f"Facts as above, {rows[0]['asked']} questions a cell, {right_answers(rows)} in %: Locret's Table 6."
     return ["## Retaining heads", note, markdown(["heads", "budget", "tokens", "right"], lines)]
 
 
@@ -60,8 +60,8 @@ def neighbours(rows: list[Row]) -> list[str]:
         for row in rows
     ]
     note = (
-        "Eight facts in real prose, each question asked of the text alone; exact answers in %. A press chooses "
-        "entries once it has seen the whole text, our methods choose while they read."
+        f"Eight facts in real prose, each question asked of the text alone; {right_answers(rows)} in %. A press "
+        "chooses entries once it has seen the whole text, our methods choose while they read."
     )
     header = ["", "tokens", "entries allowed", "held", "right", "reading, s"]
     return ["## Beside kvpress", note, markdown(header, lines)]
@@ -98,7 +98,7 @@ def turns(rows: list[Row]) -> list[str]:
         own = [row for row in rows if label(row) == name and row["tokens"] == tokens]
         cells = [f"{percent([row])} / {row['seconds']:.2f}" for row in sorted(own, key=lambda row: row["turn"])]
         lines.append([name, length(tokens), *cells])
-    note = "Exact answers in % / seconds a turn; the first turn includes reading the text."
+    note = f"{right_answers(rows).capitalize()} in % / seconds a turn; the first turn includes reading the text."
     header = ["", "tokens", "turn 1", "turn 2", "turn 3"]
     return ["## One question a turn", note, markdown(header, lines)]
 
@@ -142,8 +142,9 @@ def ablation(rows: list[Row]) -> list[str]:
         for rule in dict.fromkeys(row["pruning"] for row in rows)
     ]
     note = (
-        f"Exact answers in % about facts in {length(rows[0]['tokens'])} tokens, {rows[0]['asked']} questions a "
-        "cell. Rows are rules while pruning, columns rules of the attention. Only the row `true` uses true distances."
+        f"{right_answers(rows).capitalize()} in % about facts in {length(rows[0]['tokens'])} tokens, "
+        f"{rows[0]['asked']} questions a cell. Rows are rules while pruning, columns rules of the attention. Only the "
+        "row `true` uses true distances."
     )
     return ["## Position rules of infinitehip", note, markdown(["", *columns], lines)]
 

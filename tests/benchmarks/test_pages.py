@@ -56,6 +56,18 @@ def page_of(
     return rows
 
 
+@pytest.mark.parametrize(
+    ("scored", "said"),
+    [
+        ([None, None], "exact answers"),
+        (["contained"], "right answers"),
+        ([None, "contained"], "right answers, some counted only when exact"),
+    ],
+)
+def test_tables_say_which_answers_they_count(scored: list[str | None], said: str) -> None:
+    assert markup.right_answers([{"scored": each} for each in scored]) == said
+
+
 def test_what_was_asked_at_depths_and_what_was_not_stand_in_tables_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
