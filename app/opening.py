@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from app.errors import AppError
 from app.opened import OpenContext, OpenConversation
 from app.stream import PART, Stream
-from sessions import ContextRow, NotFound, Part, StoreCorrupt, TensorFolder
+from sessions import ContextRow, NotFound, Part, StoreCorrupt, StoreError, TensorFolder
 
 if TYPE_CHECKING:
     import engine
@@ -138,9 +138,10 @@ def open_conversation(
 ) -> OpenConversation:
     """The session's conversation, with everything said so far in it.
 
-    A branch has turns, but no tail on disk before its first answer, nor has a session whose tail ended in a turn that
-    was lost, nor one over a reading that is or was not finished: what they begin with is read here, from its text. That
-    counts in the time to the first token of that answer, which then saves the tail, if the reading is finished.
+    A branch that keeps fewer turns than its session had has no tail on disk before its first answer, nor has a session
+    whose tail ended in a turn that was lost, nor one over a reading that is or was not finished: what they begin with
+    is read here, from its text. That counts in the time to the first token of that answer, which then saves the tail,
+    if the reading is finished.
 
     Args:
         on_pass: called after every pass of that reading. What it raises ends it; nothing of it is kept.
@@ -222,6 +223,24 @@ def save_conversation(service: "Service", session_id: str, open_one: OpenConvers
     folder = service.store.session_state(session_id)
     folder.save(to_keep(parts), {"conversation": meta, "turn": turn}, open_one.opened.row.fingerprint)
     open_one.stamps = folder.stamps()
+
+
+def fork_conversation(service: "Service", session_id: str, turns: int, branch_id: str) -> None:
+    """Begin a branch with the tail of the session that it comes from, if that ends in the last of the turns it keeps.
+
+    The branch then goes on from the same numbers as the session. Else, and where the tail is damaged or cannot be kept
+    twice, its turns are read from their text.
+    """
+    store = service.store
+    kept = [turn.id for turn in store.turns(session_id)[:turns] if turn.status == "done"]
+    tail, branch = store.session_state(session_id), store.session_state(branch_id)
+    try:
+        _, meta = tail.load(store.context(store.session(session_id).context_id).fingerprint)
+        if kept and meta["turn"]["id"] == kept[-1]:
+            last = store.turns(branch_id)[-1]
+            branch.begin_like(tail, {**meta, "turn": {**meta["turn"], "id": last.id}})
+    except StoreError as error:
+        log.info("branch %s reads its turns from their text: %s", branch_id, error)
 
 
 def to_keep(parts: "Mapping[str, engine.Part]") -> dict[str, Part]:

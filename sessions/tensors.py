@@ -58,9 +58,10 @@ class TensorFolder:
         self.path = path
         self._guard = guard
 
-    def begin_like(self, other: TensorFolder) -> None:
+    def begin_like(self, other: TensorFolder, meta: dict[str, Any] | None = None) -> None:
         """Keep here what is kept in another folder, to be gone on with by `save`, with `beside`.
 
+        meta: what is kept in place of its own; None for the same.
         No file is ever changed, so both keep the same ones; where the file system has no such links they are copied.
         What is written here later under the name of a part is the same, or of another shape: so all of them are sealed.
 
@@ -74,7 +75,8 @@ class TensorFolder:
                 link_or_copy(other._check(entry), self.path / entry["file"])
             flush_directory(self.path)
             parts = {name: {**entry, "sealed": True} for name, entry in state["parts"].items()}
-            self._write_manifest({**state, "parts": parts})
+            self._guard()
+            self._write_manifest({**state, "parts": parts, **({} if meta is None else {"meta": meta})})
         except OSError as error:
             if is_disk_full(error):
                 needed = sum(entry["bytes"] for entry in state["parts"].values())

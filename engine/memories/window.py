@@ -353,21 +353,37 @@ class WindowMemory(Memory):
             tensors[f"{layer}.sink_values"] = held.sink_values[:, :known]
             tensors[f"{layer}.keys"] = held.keys[:, start : self.length]
             tensors[f"{layer}.values"] = held.values[:, start : self.length]
-        return {**parts, "window": Part(tensors)}, {"length": self.length - start, "seen": self.seen}
+        facts = {"length": self.length - start, "seen": self.seen, "start": start, "room": self.layers[0].keys.shape[1]}
+        return {**parts, "window": Part(tensors)}, facts
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """Rotates what was saved before RoPE."""
+        """Rotates what was saved before RoPE, at the same places in buffers of the same size.
+
+        A key that is rotated to another place, and a query with it, give a score that differs in its last bits. States
+        of earlier versions do not say where the window began: theirs begins at the beginning.
+
+        Raises:
+            RuntimeError: places that no reading of so many tokens has.
+        """
         super().restore(parts, meta)
         tensors, length = parts["window"], int(meta["length"])
-        self.seen, self.length = int(meta["seen"]), length
-        self.layers = [LayerWindow(h.layer, self.spec, self.sinks, self.window + self.slack) for h in self.layers]
-        self.source = torch.full_like(self.source, NOT_IN_SOURCE)
-        self.source[: self.sinks + length] = tensors["source"].to(self.source.device)
-        known = min(self.sinks, self.seen)
+        least = self.window + self.slack
+        start, room, self.seen = int(meta.get("start", 0)), int(meta.get("room", least)), int(meta["seen"])
+        if not (0 <= start <= start + length <= room and least <= room <= max(least, self.window + self.seen)):
+            raise RuntimeError(f"a window of {length} entries from {start} on, in room for {room}")
+        self.length = start + length
+        self.layers = [LayerWindow(h.layer, self.spec, self.sinks, room) for h in self.layers]
+        self.source = self.source.new_full((self.sinks + room,), NOT_IN_SOURCE)
+        self.source[: self.sinks] = tensors["source"][: self.sinks].to(self.source.device)
+        self.source[self.sinks + start : self.sinks + self.length] = tensors["source"][self.sinks :].to(
+            self.source.device
+        )
+        known, here = min(self.sinks, self.seen), slice(start, self.length)
         for layer, held in enumerate(self.layers):
             held.sink_keys[:, :known] = tensors[f"{layer}.sink_keys"][:, :known].to(held.keys)
             held.sink_values[:, :known] = tensors[f"{layer}.sink_values"][:, :known].to(held.keys)
             held.sink_rotated[:, :known] = held.layer.rope.rotate(held.sink_keys[:, :known], 0)
-            held.keys[:, :length] = tensors[f"{layer}.keys"].to(held.keys)
-            held.values[:, :length] = tensors[f"{layer}.values"].to(held.keys)
-            held.rotated[:, :length] = held.layer.rope.rotate(held.keys[:, :length], self.sinks)
+            held.rotated[:, :start], held.values[:, :start] = 0.0, 0.0  # have left the window: masked, but numbers
+            held.keys[:, here] = tensors[f"{layer}.keys"].to(held.keys)
+            held.values[:, here] = tensors[f"{layer}.values"].to(held.keys)
+            held.rotated[:, here] = held.layer.rope.rotate(held.keys[:, here], self.sinks + start)
