@@ -204,8 +204,7 @@ def _mend_last_turn(service: "Service", turn: dict[str, Any]) -> None:
     """Finish a turn that a crash left unfinished after its tail had been saved: the tail knows the whole answer.
 
     Raises:
-        sessions.NotFound: there is no such turn. Tails wait until they are on the disk and rows do not, so where the
-            power fails, the last of them may be lost.
+        sessions.NotFound: there is no such turn, as where an older database was put in the place of a newer one.
     """
     if service.store.turn(turn["id"]).status != "done":
         service.store.finish_turn(

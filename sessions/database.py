@@ -104,7 +104,6 @@ class Base:
                 if error.sqlite_errorname != "SQLITE_IOERR_SHMSIZE":
                     raise
                 db, self.alone = self._opened("EXCLUSIVE"), True
-            db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA foreign_keys = ON")
             db.execute("PRAGMA secure_delete = ON")  # a deleted book does not linger in free pages
         with self._lock:
@@ -148,13 +147,19 @@ class Base:
             db.close()
 
     @contextmanager
-    def _write(self) -> Iterator[Database]:
-        """A transaction that holds the write lock from its first line; inside another one, a part of that."""
+    def _write(self, passing: bool = False) -> Iterator[Database]:
+        """A transaction that holds the write lock from its first line; inside another one, a part of that.
+
+        It is on the disk when this is over, and survives a loss of power.
+
+        passing: it need not be: something newer takes its place in a moment, many times a second.
+        """
         db = self._db
         with sqlite_errors(self.path):
             if db.conn.in_transaction:
                 yield db
                 return
+            db.conn.execute(f"PRAGMA synchronous = {'NORMAL' if passing else 'FULL'}")
             db.conn.execute("BEGIN IMMEDIATE")
             try:
                 yield db

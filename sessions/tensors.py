@@ -12,7 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,6 +180,13 @@ class TensorFolder:
             flush_directory(self.path)
             self._remove_unlisted(set())
 
+    def sweep(self) -> None:
+        """Remove what a save that was killed has left; nothing while somebody saves here."""
+        if not any(file.name.startswith(".tmp") or file.suffix == ".tmp" for file in self.path.iterdir()):
+            return
+        with suppress(BlockingIOError, StoreError), _only_saver(self.path, wait=False):
+            self._remove_unlisted({entry["file"] for entry in self._manifest()["parts"].values()})
+
     def stamps(self) -> dict[str, tuple[int, int, int]]:
         """Number, size and time of change of every file here: what differs if somebody touched one since."""
         try:
@@ -267,7 +274,9 @@ class TensorFolder:
 
     def _remove_unlisted(self, listed: set[str]) -> None:
         for file in self.path.iterdir():
-            if file.suffix in (".safetensors", ".tmp") and file.name not in listed:
+            # safetensors writes to a file called `.tmpAbCdEf`, which it then renames.
+            ours = file.suffix in (".safetensors", ".tmp") or file.name.startswith(".tmp")
+            if ours and file.name not in listed:
                 try:
                     file.unlink()
                 except OSError as error:  # still mapped by somebody, on Windows; the next save tries again
@@ -275,14 +284,18 @@ class TensorFolder:
 
 
 @contextmanager
-def _only_saver(folder: Path) -> Iterator[None]:
-    """Keep other savers of this folder waiting; the lock goes with the process, however that ends."""
+def _only_saver(folder: Path, wait: bool = True) -> Iterator[None]:
+    """Keep other savers of this folder waiting; the lock goes with the process, however that ends.
+
+    Raises:
+        BlockingIOError: there is another one, and it is not to be waited for.
+    """
     if fcntl is None:
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(descriptor)
