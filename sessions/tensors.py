@@ -195,6 +195,14 @@ class TensorFolder:
             return {}
         return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found}
 
+    def fingerprint(self) -> str:
+        """The fingerprint that was saved here.
+
+        Raises:
+            NotFound, StoreCorrupt: as of `load`.
+        """
+        return str(self._manifest()["fingerprint"])
+
     def exists(self) -> bool:
         """Whether a state is saved here."""
         return (self.path / _MANIFEST).exists()
