@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.errors import AppError
 from app.opened import OpenContext, OpenConversation
+from app.saved import check_context, check_conversation
 from app.stream import PART, Stream
 from sessions import ContextRow, NotFound, Part, StoreCorrupt, StoreError, TensorFolder
 
@@ -120,6 +121,7 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     folder = service.store.context_state(context_id)
     stamps = folder.stamps()
     parts, meta = folder.load(row.fingerprint)
+    check_context(row, parts, meta)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     model = model_of(row, found, method, stream, meta)
     unfinished = meta["context"] is None
@@ -191,6 +193,13 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
     if not folder.exists():
         return OpenConversation(opened, engine.Conversation(opened.context), stamps)
     parts, meta = folder.load(opened.row.fingerprint)
+    try:
+        check_conversation(meta)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreCorrupt(
+            f"What is saved of session {session_id} contradicts itself ({error}): branch {session_id} and go on in the "
+            "branch, which reads the turns that it keeps from their text."
+        ) from error
     try:
         _mend_last_turn(service, meta["turn"])
     except NotFound:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
+from sessions import manifest
 from sessions.database import ID, kind_of
 from sessions.errors import (
     DiskFull,
@@ -41,7 +42,6 @@ except ImportError:  # Windows: two savers of one folder are not kept apart ther
     fcntl = None  # type: ignore[assignment]
 
 _MANIFEST = "manifest.json"
-LAYOUT = 2  # of the manifest
 _SPARE_BYTES = 1 << 20  # for headers and the manifest
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class TensorFolder:
             ValueError: a part's name is not made of a-z, 0-9, dot, dash and underscore.
         """
         for name in parts:
-            if not re.fullmatch(r"[a-z0-9_-][a-z0-9._-]{0,99}", name):
+            if not manifest.PART.fullmatch(name):
                 raise ValueError(f"{name!r} cannot name a part: use a-z, 0-9, '_', '-' and '.' (not first).")
         self._guard()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ class TensorFolder:
                 flush_directory(self.path)
                 self._guard()
                 body = {
-                    "version": LAYOUT,
+                    "version": manifest.LAYOUT,
                     "generation": generation,
                     "fingerprint": fingerprint,
                     "meta": meta,
@@ -209,21 +209,16 @@ class TensorFolder:
 
     def _manifest(self) -> dict[str, Any]:
         try:
-            whole = json.loads((self.path / _MANIFEST).read_bytes())
-            if hashlib.sha256(whole["state"].encode()).hexdigest() != whole["sha256"]:
-                raise ValueError("its checksum differs")
-            state: dict[str, Any] = json.loads(whole["state"])
-            if any(Path(entry["file"]).name != entry["file"] for entry in state["parts"].values()):
-                raise ValueError("it names files outside its folder")
+            state = manifest.parsed((self.path / _MANIFEST).read_bytes())
         except FileNotFoundError:
             raise NotFound(
                 f"No state is saved in {self.path}: read the documents, or ask in the session, first."
             ) from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             raise StoreCorrupt(f"{self.path / _MANIFEST} is damaged ({error}): {self._again()}") from error
-        if state["version"] != LAYOUT:
+        if (version := state["version"]) != manifest.LAYOUT:
             raise StoreError(
-                f"{self.path} has layout {state['version']}, this version reads {LAYOUT}: update, or {self._again()}"
+                f"{self.path} has layout {version}, this version reads {manifest.LAYOUT}: update, or {self._again()}"
             )
         return state
 
@@ -248,8 +243,10 @@ class TensorFolder:
             raise StoreCorrupt(f"The contents of {file} are not what was written: {self._again()}")
         try:
             tensors: dict[str, torch.Tensor] = load_file(file)
-        except SafetensorError as error:
+        except (SafetensorError, KeyError, ValueError, TypeError) as error:
             raise StoreCorrupt(f"{file} is damaged ({error}): {self._again()}") from error
+        if summary(Part(tensors)) != entry["tensors"]:
+            raise StoreCorrupt(f"The tensors in {file} are not those of its manifest: {self._again()}")
         return tensors
 
     def _check(self, entry: dict[str, Any]) -> Path:
@@ -259,7 +256,7 @@ class TensorFolder:
             raise StoreCorrupt(f"{file} is missing: {self._again()}")
         if (size := file.stat().st_size) != entry["bytes"]:
             raise StoreCorrupt(f"{file} has {size:,} bytes, {entry['bytes']:,} were written: {self._again()}")
-        if header_crc32(file) != entry["header_crc32"]:
+        if not file.is_file() or header_crc32(file) != entry["header_crc32"]:
             raise StoreCorrupt(f"The header of {file} is not what was written: {self._again()}")
         return file
 

@@ -369,6 +369,10 @@ class WindowMemory(Memory):
         tensors, length = parts["window"], int(meta["length"])
         least = self.window + self.slack
         start, room, self.seen = int(meta.get("start", 0)), int(meta.get("room", least)), int(meta["seen"])
+        if len(tensors["source"]) != self.sinks + length:
+            raise RuntimeError(
+                f"{len(tensors['source'])} places of {self.sinks} sinks and a window of {length} entries"
+            )
         if not (0 <= start <= start + length <= room and least <= room <= max(least, self.window + self.seen)):
             raise RuntimeError(f"a window of {length} entries from {start} on, in room for {room}")
         self.length = start + length
