@@ -93,6 +93,8 @@ def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into this room's; mistakes in our own SQL pass unchanged."""
     try:
         yield
+    except UnicodeDecodeError as error:  # names in the schema, or what SQLite says of them, are damaged
+        raise StoreCorrupt(f"{path} is damaged ({error}); restore it from a backup or start a new home.") from error
     except sqlite3.DatabaseError as error:
         text = str(error)
         free = disk_free(path)
