@@ -35,7 +35,7 @@ def save(
     """Save the stream, with the parts and facts of a reader under way or of the finished context, if there is one.
 
     The ids that the model's chat template puts before a text are kept to be compared: see `model_of`; so is what tells
-    the model by its files: see `readings.known`.
+    the model by its files: see `readings.known`; and what the database says of it, for `repair.take_back`.
 
     Args:
         beside: what is saved already stays, but for these parts.
@@ -43,7 +43,8 @@ def save(
     kept = {**parts, PART: Part(stream.tensors(), sealed=True)}
     before = {"prefix": model.chat.prefix, "day": model.chat.day.isoformat()}
     by = {"stamp": model.stamp, "fingerprint": model.fingerprint}
-    meta = {"stretches": stream.meta(), **before, "model": by, "reader": reader, "context": context}
+    fixed = {name: getattr(row, name) for name in ("model", "method", "settings", "budget", "tokens", "created_at")}
+    meta = {"stretches": stream.meta(), **before, "model": by, "row": fixed, "reader": reader, "context": context}
     service.store.context_state(row.id).save(kept, meta, row.fingerprint, beside)
 
 

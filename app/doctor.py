@@ -28,15 +28,24 @@ class Check:
     advice: str = ""
 
 
-def examine(home: str | None, model: str | None = None, device: str = "auto") -> list[Check]:
-    """Look at everything; never raises."""
+def examine(
+    home: str | None, model: str | None = None, device: str = "auto", read_data: bool = False, repair: bool = False
+) -> list[Check]:
+    """Look at everything; never raises.
+
+    Args:
+        read_data: read all that the home holds, and compare it with what was written.
+        repair: take whole readings that the database does not know back in, and index what is searched anew.
+    """
     root = home_folder(home)
     looks: dict[str, Callable[[], Check | Iterator[Check]]] = {
         "python": _python,
         "packages": _packages,
         "memory": _memory,
         "disk": lambda: _disk(root),
+        **({"repair": lambda: _repair(root)} if repair else {}),
         "home": lambda: _home(root),
+        **({"data": lambda: _data(root)} if read_data else {}),
         "model": lambda: _model(model or default_model(), device),
         "better model": lambda: _better(device),
         "attention": _attention,
@@ -120,8 +129,45 @@ def _home(root: Path) -> Iterator[Check]:
             False,
             False,
             f"it does not know {', '.join(map(str, strays))}, as if an older one had been put in its place.",
-            "Originals in such folders of documents can be ingested again; then delete these folders by hand.",
+            "`stockpot doctor --repair` takes whole readings back in. Originals in such folders of documents can be "
+            "ingested again; then delete what is left of these folders by hand.",
         )
+
+
+def _data(root: Path) -> Iterator[Check]:
+    """A check for each thing that is not what was written, or one that says that there is none."""
+    from sessions import Store
+
+    if not _is_made(root):
+        return
+    with Store(root) as store:
+        found = False
+        for sentence in store.damage():
+            found = True
+            yield Check("data", False, True, sentence)
+        if not found:
+            yield Check("data", True, True, "every row, text and saved state is what was written.")
+
+
+def _repair(root: Path) -> Iterator[Check]:
+    from app.repair import take_back
+    from sessions import Store
+
+    if not _is_made(root):
+        return
+    with Store(root) as store:
+        store.mend_search()
+        yield Check("repair", True, False, "what is searched has been indexed anew.")
+        for folder in store.strays():
+            sentence = take_back(store, folder)
+            yield Check("repair", not sentence, False, sentence or f"{folder} has been taken back in.")
+
+
+def _is_made(root: Path) -> bool:
+    from sessions import DATABASE, check_whole
+
+    check_whole(root)
+    return (root / DATABASE).exists()
 
 
 def _model(name: str, device: str) -> Iterator[Check]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.errors import AppError
 from app.opened import OpenContext, OpenConversation
+from app.saved import check_context, check_conversation
 from app.stream import PART, Stream
-from sessions import ContextRow, NotFound, Part, StoreCorrupt, TensorFolder
+from sessions import ContextRow, NotFound, Part, StoreCorrupt, StoreError, TensorFolder
 
 if TYPE_CHECKING:
     import engine
@@ -120,6 +121,7 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     folder = service.store.context_state(context_id)
     stamps = folder.stamps()
     parts, meta = folder.load(row.fingerprint)
+    check_context(row, parts, meta)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     model = model_of(row, found, method, stream, meta)
     unfinished = meta["context"] is None
@@ -138,9 +140,10 @@ def open_conversation(
 ) -> OpenConversation:
     """The session's conversation, with everything said so far in it.
 
-    A branch has turns, but no tail on disk before its first answer, nor has a session whose tail ended in a turn that
-    was lost, nor one over a reading that is or was not finished: what they begin with is read here, from its text. That
-    counts in the time to the first token of that answer, which then saves the tail, if the reading is finished.
+    A branch that keeps fewer turns than its session had has no tail on disk before its first answer, nor has a session
+    whose tail ended in a turn that was lost, nor one over a reading that is or was not finished: what they begin with
+    is read here, from its text. That counts in the time to the first token of that answer, which then saves the tail,
+    if the reading is finished.
 
     Args:
         on_pass: called after every pass of that reading. What it raises ends it; nothing of it is kept.
@@ -191,6 +194,13 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
         return OpenConversation(opened, engine.Conversation(opened.context), stamps)
     parts, meta = folder.load(opened.row.fingerprint)
     try:
+        check_conversation(meta)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreCorrupt(
+            f"What is saved of session {session_id} contradicts itself ({error}): branch {session_id} and go on in the "
+            "branch, which reads the turns that it keeps from their text."
+        ) from error
+    try:
         _mend_last_turn(service, meta["turn"])
     except NotFound:
         log.warning("session %s remembers a turn that is not kept: it is read anew from those that are", session_id)
@@ -203,8 +213,7 @@ def _mend_last_turn(service: "Service", turn: dict[str, Any]) -> None:
     """Finish a turn that a crash left unfinished after its tail had been saved: the tail knows the whole answer.
 
     Raises:
-        sessions.NotFound: there is no such turn. Tails wait until they are on the disk and rows do not, so where the
-            power fails, the last of them may be lost.
+        sessions.NotFound: there is no such turn, as where an older database was put in the place of a newer one.
     """
     if service.store.turn(turn["id"]).status != "done":
         service.store.finish_turn(
@@ -222,6 +231,24 @@ def save_conversation(service: "Service", session_id: str, open_one: OpenConvers
     folder = service.store.session_state(session_id)
     folder.save(to_keep(parts), {"conversation": meta, "turn": turn}, open_one.opened.row.fingerprint)
     open_one.stamps = folder.stamps()
+
+
+def fork_conversation(service: "Service", session_id: str, turns: int, branch_id: str) -> None:
+    """Begin a branch with the tail of the session that it comes from, if that ends in the last of the turns it keeps.
+
+    The branch then goes on from the same numbers as the session. Else, and where the tail is damaged or cannot be kept
+    twice, its turns are read from their text.
+    """
+    store = service.store
+    kept = [turn.id for turn in store.turns(session_id)[:turns] if turn.status == "done"]
+    tail, branch = store.session_state(session_id), store.session_state(branch_id)
+    try:
+        _, meta = tail.load(store.context(store.session(session_id).context_id).fingerprint)
+        if kept and meta["turn"]["id"] == kept[-1]:
+            last = store.turns(branch_id)[-1]
+            branch.begin_like(tail, {**meta, "turn": {**meta["turn"], "id": last.id}})
+    except StoreError as error:
+        log.info("branch %s reads its turns from their text: %s", branch_id, error)
 
 
 def to_keep(parts: "Mapping[str, engine.Part]") -> dict[str, Part]:

@@ -16,6 +16,7 @@ from app.opening import check_finished, model_of, to_keep
 from app.planning import course, plan_reading, require_disk, require_memory
 from app.preparing import OnReport, Prepared
 from app.progress import Report, usage_json
+from app.saved import check_context
 from app.service import Service
 from app.stream import PART, Stream
 from sessions import ContextRow, InUse, StoreError
@@ -265,6 +266,7 @@ def _read(
     found = service.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
     parts, meta = service.store.context_state(row.id).load(row.fingerprint)
+    check_context(row, parts, meta)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     model = model_of(row, found, method, stream, meta)
     if meta["context"]:  # whoever read it to its end may have died before its row said so

@@ -11,7 +11,7 @@ from app.answer_options import SAMPLED, AnswerOptions
 from app.errors import UsageError, phrase
 from app.named_pages import is_one, named_pages, require_few, spans_of, tokens_of, written
 from app.opened import OpenContext, OpenConversation
-from app.opening import check_begun, open_context, open_conversation, save_conversation
+from app.opening import check_begun, fork_conversation, open_context, open_conversation, save_conversation
 from app.progress import usage_json
 from app.quotes import whole_sentences
 from app.readings import Stopped
@@ -68,7 +68,10 @@ def branch(service: Service, session_id: str, turns: int, context_id: str | None
             return pages
         return written(named_pages(pages, before.document_ids, service.library), context.document_ids, service.library)
 
-    return store.branch_session(session_id, turns, context.id, renamed)
+    begun = store.branch_session(session_id, turns, context.id, renamed)
+    if context.id == before.id:
+        fork_conversation(service, session_id, turns, begun.id)
+    return begun
 
 
 def said_in(turns: Sequence[TurnRow]) -> list[tuple[str, str]]:

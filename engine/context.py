@@ -98,5 +98,5 @@ def restore(memory: Memory, parts: LoadedParts, meta: dict[str, Any]) -> None:
     try:
         with said_if_out(memory.spec.device, "while what was saved was opened"):
             memory.restore(parts, meta)
-    except (KeyError, RuntimeError) as error:
+    except (KeyError, IndexError, RuntimeError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ContextMismatch(f"The saved state does not fit this model and method ({error}): read again.") from error

@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from sessions.database import kind_of
 from sessions.documents import Documents
-from sessions.errors import AlreadyRead
+from sessions.errors import AlreadyRead, NotFound
 from sessions.files import remove_tree
 from sessions.processes import stamp
 from sessions.rows import READING_STATUSES, ContextRow, DocumentRow, make_row, one_line, to_json
@@ -97,6 +98,26 @@ class Contexts(Documents):
             for each in (staging, folder):
                 remove_tree(each)
             raise
+        return self.context(id)
+
+    def take_back(self, id: str, document_ids: list[str], **fields: Any) -> ContextRow:
+        """Know a reading again of which the folder is there and the row is lost. fields: its other columns.
+
+        Raises:
+            NotFound: one of its documents is not there.
+        """
+        if kind_of(id) != "context":
+            raise NotFound(f"{id} is no context.")
+        now = time.time()
+        fields = {**fields, "settings": to_json(fields["settings"])}
+        empty = {"seconds": 0.0, "usage": "{}", "warnings": "[]", "updated_at": now, "created_at": now}
+        with self._write() as db:
+            self._check_documents(document_ids)
+            db.table("contexts").insert({"id": id, **empty, **fields})
+            db.table("context_documents").insert_all(
+                {"context_id": id, "document_id": document_id, "position": position}
+                for position, document_id in enumerate(document_ids)
+            )
         return self.context(id)
 
     def context(self, id: str) -> ContextRow:

@@ -165,7 +165,7 @@ class Conversations(Contexts):
         Raises:
             NotFound: the turn was deleted. StoreError: it is not being answered (any more). In both cases: stop.
         """
-        with self._write() as db:
+        with self._write(passing=True) as db:
             turn = self._one("SELECT key, status FROM turns WHERE id = ?", turn_id, "turn")
             if turn["status"] != "answering":
                 raise StoreError(

@@ -13,10 +13,12 @@ from typing import Any
 
 from sqlite_utils import Database
 
+from sessions.checksums import know_checksums
 from sessions.errors import NotFound, StoreCorrupt, StoreFailing, sqlite_errors
 from sessions.migrations import migrate
 
 DATABASE = "stockpot.db"
+_HEADER_BYTES = 100  # of any SQLite file; SQLite takes a shorter one for a new database
 BUSY_SEC = 30.0
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
 NOUNS = {"d": "document", "c": "context", "s": "session", "t": "turn", "j": "job"}
@@ -43,17 +45,26 @@ def check_whole(home: Path) -> None:
         StoreCorrupt: naming what lies there, and what can be done.
     """
     path = home / DATABASE
-    if path.exists() and path.stat().st_size:
+    if path.exists() and path.stat().st_size >= _HEADER_BYTES:
         return
+    cut = path.exists() and path.stat().st_size > 0
     folders = ((kind, home / name) for kind, name in TABLES.items() if (home / name).is_dir())
     counts = {kind: sum(bool(ID.fullmatch(each.name)) for each in folder.iterdir()) for kind, folder in folders}
     left = ", ".join(f"{count:,} {kind}{'s' * (count != 1)}" for kind, count in counts.items() if count)
+    if cut and not left:
+        raise StoreCorrupt(f"{path} is no database, or was cut short: restore it from a backup, or remove that file.")
     if left:
         raise StoreCorrupt(
-            f"The database {path} is missing or empty, and nothing else says what lies beside it ({left}). Restore it "
+            f"The database {path} is {'cut short' if cut else 'missing or empty'}, and nothing else says what lies "
+            f"beside it ({left}). Restore it "
             f"from a backup (`stockpot doctor` then names what that does not know); or rename {home} and begin anew: "
             "the files that were read are in its folder documents, to be ingested again."
         )
+
+
+def _text(data: bytes) -> str:
+    """A damaged letter is shown as such: it is no reason not to show, or delete, the rest."""
+    return data.decode(errors="replace")
 
 
 class Base:
@@ -104,7 +115,6 @@ class Base:
                 if error.sqlite_errorname != "SQLITE_IOERR_SHMSIZE":
                     raise
                 db, self.alone = self._opened("EXCLUSIVE"), True
-            db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA foreign_keys = ON")
             db.execute("PRAGMA secure_delete = ON")  # a deleted book does not linger in free pages
         with self._lock:
@@ -118,6 +128,8 @@ class Base:
         # check_same_thread is off only so that connections of finished threads can be closed from another one.
         connection = sqlite3.connect(self.path, timeout=BUSY_SEC, check_same_thread=False)
         try:
+            know_checksums(connection)
+            connection.text_factory = _text
             connection.execute(f"PRAGMA locking_mode = {locking}")
             db = Database(connection)
             self._set_wal(db)
@@ -148,13 +160,19 @@ class Base:
             db.close()
 
     @contextmanager
-    def _write(self) -> Iterator[Database]:
-        """A transaction that holds the write lock from its first line; inside another one, a part of that."""
+    def _write(self, passing: bool = False) -> Iterator[Database]:
+        """A transaction that holds the write lock from its first line; inside another one, a part of that.
+
+        It is on the disk when this is over, and survives a loss of power.
+
+        passing: it need not be: something newer takes its place in a moment, many times a second.
+        """
         db = self._db
         with sqlite_errors(self.path):
             if db.conn.in_transaction:
                 yield db
                 return
+            db.conn.execute(f"PRAGMA synchronous = {'NORMAL' if passing else 'FULL'}")
             db.conn.execute("BEGIN IMMEDIATE")
             try:
                 yield db

@@ -10,6 +10,7 @@ from sessions.database import ID, TABLES, kind_of
 from sessions.errors import DiskFull, InUse, NotFound, StoreError
 from sessions.files import remove_tree, tree_bytes
 from sessions.jobs import Jobs
+from sessions.tensors import TensorFolder
 
 _FOLDERS = {"document": "documents", "context": "contexts", "session": "sessions"}
 _INCOMING_SEC = 600.0  # far longer than copying a file takes, or beginning a reading
@@ -145,6 +146,8 @@ class Deletion(Jobs):
     def sweep(self) -> list[Path]:
         """Remove folders that a crash left of what was deleted, or was not yet made; returns them. Done at opening.
 
+        So are files of saves that were killed, in folders that stay.
+
         Only what the database notes goes: beside one of last week, back from a backup, lies what was read since
         (`strays`).
         """
@@ -156,6 +159,10 @@ class Deletion(Jobs):
         self._remove_folders(left)
         for folder in incoming:
             remove_tree(folder)
+        for name in ("contexts", "sessions"):
+            for folder in (each for each in (self.home / name).iterdir() if ID.fullmatch(each.name)):
+                with suppress(OSError):  # deleted meanwhile, or somebody else's: they stay until it can be done
+                    TensorFolder(folder).sweep()
         self._forget_gone([row["id"] for row in noted if time.time() - row["noted_at"] > _INCOMING_SEC])
         return [*map(self._folder, left), *incoming]
 

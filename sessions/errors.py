@@ -20,6 +20,8 @@ from sessions.files import disk_free
 
 _NOTHING = 1 << 20  # bytes free of a disk on which SQLite may not even be able to make its index of the log
 
+_DAMAGED = ("malformed", "not a database", "Could not decode", "unsupported file format")  # words of SQLite's
+
 
 class StoreError(Exception):
     """Base of everything this room raises on purpose."""
@@ -91,6 +93,8 @@ def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into this room's; mistakes in our own SQL pass unchanged."""
     try:
         yield
+    except UnicodeDecodeError as error:  # names in the schema, or what SQLite says of them, are damaged
+        raise StoreCorrupt(f"{path} is damaged ({error}); restore it from a backup or start a new home.") from error
     except sqlite3.DatabaseError as error:
         text = str(error)
         free = disk_free(path)
@@ -98,7 +102,9 @@ def sqlite_errors(path: Path) -> Iterator[None]:
             raise DiskFull(path, None, free) from error
         if "locked" in text or "busy" in text:
             raise InUse(f"Another process keeps {path} locked ({text}); wait for it to finish or stop it.") from error
-        if "malformed" in text or "not a database" in text:
+        if any(
+            words in text for words in ("malformed", "not a database", "Could not decode", "unsupported file format")
+        ):
             raise StoreCorrupt(f"{path} is damaged ({text}); restore it from a backup or start a new home.") from error
         if "disk I/O error" in text:
             raise StoreFailing(

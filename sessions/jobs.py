@@ -186,7 +186,7 @@ class Jobs(Measurements):
             changes["progress"] = to_json(progress)
         if status in ENDED:
             changes["finished_at"] = now
-        with self._write():
+        with self._write(passing=status is None):
             before = self.job(id)
             if before.status in ENDED and status not in (None, before.status):
                 raise StoreError(f"Job {id} is {before.status} and cannot become {status}; add a new job.")
@@ -240,7 +240,7 @@ class Jobs(Measurements):
 
     def heartbeat(self, worker: str) -> None:
         """Say that a worker of this process is there, also to who cannot look at the process; forget who went."""
-        with self._write() as db:
+        with self._write(passing=True) as db:
             db.table("workers").upsert({"name": worker, "owner": stamp(), "heartbeat_at": time.time()}, pk="name")
             for dead in [each for each in self.workers() if not each.alive]:
                 db.execute("DELETE FROM workers WHERE name = ?", [dead.name])

@@ -9,6 +9,7 @@ import json
 
 from sqlite_utils import Database, Migrations
 
+from sessions.checksums import keep_checksums
 from sessions.errors import StoreError
 
 migrations = Migrations("stockpot.sessions")
@@ -162,6 +163,11 @@ def m013_tokens_read_before(db: Database) -> None:
     db.execute("ALTER TABLE contexts ADD COLUMN read_before INTEGER NOT NULL DEFAULT 0")
 
 
+def m014_checksums_of_rows(db: Database) -> None:
+    """A letter that changed in a title, a question or an answer was noticed by nobody."""
+    keep_checksums(db)
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -176,6 +182,7 @@ for step in (
     m011_documents_of_turns,
     m012_pages_as_the_file_counts_them,
     m013_tokens_read_before,
+    m014_checksums_of_rows,
 ):
     migrations()(step)
 

@@ -1,18 +1,18 @@
 """The store: every noun of this room over one home folder.
 
-`Base` (database.py) is the ground; documents, contexts, conversations, measurements, jobs, deletion and export each
-add their methods on top of the one before, in the order in which they need each other.
+`Base` (database.py) is the ground; documents, contexts, conversations, measurements, jobs, deletion, export and
+checking each add their methods on top of the one before, in the order in which they need each other.
 """
 
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sessions.checking import Checking
 from sessions.errors import DiskFull
-from sessions.export import Export
 
 
-class Store(Export):
+class Store(Checking):
     """Documents, contexts, sessions, turns, measurements and jobs in a home folder.
 
     Opening one makes the folder (readable by its owner only), brings the database up to date, and puts right what a

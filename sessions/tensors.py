@@ -12,12 +12,13 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
+from sessions import manifest
 from sessions.database import ID, kind_of
 from sessions.errors import (
     DiskFull,
@@ -41,7 +42,6 @@ except ImportError:  # Windows: two savers of one folder are not kept apart ther
     fcntl = None  # type: ignore[assignment]
 
 _MANIFEST = "manifest.json"
-LAYOUT = 2  # of the manifest
 _SPARE_BYTES = 1 << 20  # for headers and the manifest
 log = logging.getLogger(__name__)
 
@@ -58,9 +58,10 @@ class TensorFolder:
         self.path = path
         self._guard = guard
 
-    def begin_like(self, other: TensorFolder) -> None:
+    def begin_like(self, other: TensorFolder, meta: dict[str, Any] | None = None) -> None:
         """Keep here what is kept in another folder, to be gone on with by `save`, with `beside`.
 
+        meta: what is kept in place of its own; None for the same.
         No file is ever changed, so both keep the same ones; where the file system has no such links they are copied.
         What is written here later under the name of a part is the same, or of another shape: so all of them are sealed.
 
@@ -74,7 +75,8 @@ class TensorFolder:
                 link_or_copy(other._check(entry), self.path / entry["file"])
             flush_directory(self.path)
             parts = {name: {**entry, "sealed": True} for name, entry in state["parts"].items()}
-            self._write_manifest({**state, "parts": parts})
+            self._guard()
+            self._write_manifest({**state, "parts": parts, **({} if meta is None else {"meta": meta})})
         except OSError as error:
             if is_disk_full(error):
                 needed = sum(entry["bytes"] for entry in state["parts"].values())
@@ -95,7 +97,7 @@ class TensorFolder:
             ValueError: a part's name is not made of a-z, 0-9, dot, dash and underscore.
         """
         for name in parts:
-            if not re.fullmatch(r"[a-z0-9_-][a-z0-9._-]{0,99}", name):
+            if not manifest.PART.fullmatch(name):
                 raise ValueError(f"{name!r} cannot name a part: use a-z, 0-9, '_', '-' and '.' (not first).")
         self._guard()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -122,7 +124,7 @@ class TensorFolder:
                 flush_directory(self.path)
                 self._guard()
                 body = {
-                    "version": LAYOUT,
+                    "version": manifest.LAYOUT,
                     "generation": generation,
                     "fingerprint": fingerprint,
                     "meta": meta,
@@ -178,6 +180,13 @@ class TensorFolder:
             flush_directory(self.path)
             self._remove_unlisted(set())
 
+    def sweep(self) -> None:
+        """Remove what a save that was killed has left; nothing while somebody saves here."""
+        if not any(file.name.startswith(".tmp") or file.suffix == ".tmp" for file in self.path.iterdir()):
+            return
+        with suppress(BlockingIOError, StoreError), _only_saver(self.path, wait=False):
+            self._remove_unlisted({entry["file"] for entry in self._manifest()["parts"].values()})
+
     def stamps(self) -> dict[str, tuple[int, int, int]]:
         """Number, size and time of change of every file here: what differs if somebody touched one since."""
         try:
@@ -186,27 +195,30 @@ class TensorFolder:
             return {}
         return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found}
 
+    def fingerprint(self) -> str:
+        """The fingerprint that was saved here.
+
+        Raises:
+            NotFound, StoreCorrupt: as of `load`.
+        """
+        return str(self._manifest()["fingerprint"])
+
     def exists(self) -> bool:
         """Whether a state is saved here."""
         return (self.path / _MANIFEST).exists()
 
     def _manifest(self) -> dict[str, Any]:
         try:
-            whole = json.loads((self.path / _MANIFEST).read_bytes())
-            if hashlib.sha256(whole["state"].encode()).hexdigest() != whole["sha256"]:
-                raise ValueError("its checksum differs")
-            state: dict[str, Any] = json.loads(whole["state"])
-            if any(Path(entry["file"]).name != entry["file"] for entry in state["parts"].values()):
-                raise ValueError("it names files outside its folder")
+            state = manifest.parsed((self.path / _MANIFEST).read_bytes())
         except FileNotFoundError:
             raise NotFound(
                 f"No state is saved in {self.path}: read the documents, or ask in the session, first."
             ) from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             raise StoreCorrupt(f"{self.path / _MANIFEST} is damaged ({error}): {self._again()}") from error
-        if state["version"] != LAYOUT:
+        if (version := state["version"]) != manifest.LAYOUT:
             raise StoreError(
-                f"{self.path} has layout {state['version']}, this version reads {LAYOUT}: update, or {self._again()}"
+                f"{self.path} has layout {version}, this version reads {manifest.LAYOUT}: update, or {self._again()}"
             )
         return state
 
@@ -231,8 +243,10 @@ class TensorFolder:
             raise StoreCorrupt(f"The contents of {file} are not what was written: {self._again()}")
         try:
             tensors: dict[str, torch.Tensor] = load_file(file)
-        except SafetensorError as error:
+        except (SafetensorError, KeyError, ValueError, TypeError) as error:
             raise StoreCorrupt(f"{file} is damaged ({error}): {self._again()}") from error
+        if summary(Part(tensors)) != entry["tensors"]:
+            raise StoreCorrupt(f"The tensors in {file} are not those of its manifest: {self._again()}")
         return tensors
 
     def _check(self, entry: dict[str, Any]) -> Path:
@@ -242,7 +256,7 @@ class TensorFolder:
             raise StoreCorrupt(f"{file} is missing: {self._again()}")
         if (size := file.stat().st_size) != entry["bytes"]:
             raise StoreCorrupt(f"{file} has {size:,} bytes, {entry['bytes']:,} were written: {self._again()}")
-        if header_crc32(file) != entry["header_crc32"]:
+        if not file.is_file() or header_crc32(file) != entry["header_crc32"]:
             raise StoreCorrupt(f"The header of {file} is not what was written: {self._again()}")
         return file
 
@@ -265,7 +279,9 @@ class TensorFolder:
 
     def _remove_unlisted(self, listed: set[str]) -> None:
         for file in self.path.iterdir():
-            if file.suffix in (".safetensors", ".tmp") and file.name not in listed:
+            # safetensors writes to a file called `.tmpAbCdEf`, which it then renames.
+            ours = file.suffix in (".safetensors", ".tmp") or file.name.startswith(".tmp")
+            if ours and file.name not in listed:
                 try:
                     file.unlink()
                 except OSError as error:  # still mapped by somebody, on Windows; the next save tries again
@@ -273,14 +289,18 @@ class TensorFolder:
 
 
 @contextmanager
-def _only_saver(folder: Path) -> Iterator[None]:
-    """Keep other savers of this folder waiting; the lock goes with the process, however that ends."""
+def _only_saver(folder: Path, wait: bool = True) -> Iterator[None]:
+    """Keep other savers of this folder waiting; the lock goes with the process, however that ends.
+
+    Raises:
+        BlockingIOError: there is another one, and it is not to be waited for.
+    """
     if fcntl is None:
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(descriptor)

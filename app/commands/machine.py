@@ -22,6 +22,16 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="check this machine and installation",
         description="Check this machine and installation; the exit status is 1 if something that is needed is missing.",
     )
+    parser.add_argument(
+        "--read-data",
+        action="store_true",
+        help="also read every row, text and saved state in the home, and compare it with what was written",
+    )
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="take whole readings that the database does not know back in, and index what is searched anew",
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run_doctor)
 
@@ -55,7 +65,8 @@ def run_doctor(arguments: Arguments) -> int:
     from app.doctor import examine
     from app.home import named_model
 
-    checks = examine(arguments.home, named_model(arguments.model, arguments.quantize), arguments.device)
+    model = named_model(arguments.model, arguments.quantize)
+    checks = examine(arguments.home, model, arguments.device, arguments.read_data, arguments.repair)
     fit = all(check.ok or not check.needed for check in checks)
     if arguments.json:
         print_json({"ok": fit, "checks": [vars(check) for check in checks]})

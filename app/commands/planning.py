@@ -90,10 +90,10 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "models",
         parents=[shared],
         help="list the models on this machine and their needs",
-        description="List the models on this machine and the one that --model names (those that ship, folders and "
-        "files under `models` in the home, those of Ollama, LM Studio, Jan, llama.cpp and the hub's cache), the bytes of "
-        "their weights in each form, and those of a token's keys and values; then some that are recommended, and whether they fit here. One of these is fetched when --model "
-        "names it first.",
+        description="List the models on this machine and the one that --model names: those that ship, folders and "
+        "files under `models` in the home, those of Ollama, LM Studio, Jan, llama.cpp and the hub's cache. Each comes with "
+        "the bytes of its weights in each form, and of a token's keys and values. Then come some that are recommended, "
+        "and whether they fit here; naming one with --model fetches it.",
     )
     add_json_flag(parser)
     parser.set_defaults(run=run_models)

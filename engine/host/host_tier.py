@@ -380,10 +380,11 @@ class HostTier:
         return tensors
 
     def restore(self, parts: LoadedParts, stay: bool = False) -> None:
-        """Slabs from disk are used where they are mapped, as full ones: what comes next goes into new slabs.
+        """Full slabs from disk are used where they are mapped.
 
-        For a GPU they are copied into pinned memory, unless they are to stay on disk. Where more is expected, a small
-        last one is copied too, and goes on: many small readings, one added to the other, fill as many slabs as one.
+        For a GPU they are copied into pinned memory, unless they are to stay on disk. Where more may come, a last one
+        that was not full is copied too, and goes on: slabs begin and end where they would without the stop, and so
+        scores are worked out together with the same others, on which their last bits depend.
 
         Raises:
             OutOfMemory: the copies would not fit.
@@ -415,9 +416,10 @@ class HostTier:
                 tensors = {key: tensor.pin_memory() for key, tensor in tensors.items()}
             self.slabs.append(self._loaded(tensors))
             self.length += self.slabs[-1].length
-        if names and self.expected > self.length and self.slabs[-1].length < tier_plan.SLAB // tier_plan.SMALL:
+        if names and (self.forked or self.expected > self.length):
             last = self.slabs.pop()
-            self.slabs.append(last.moved(self._new_slab(self.stored - last.length)))
+            room = self._new_slab(self.stored - last.length)
+            self.slabs.append(last.moved(room) if last.length < room.capacity else last)
         self._sketch_rest()
 
     def _loaded(self, tensors: dict[str, Tensor]) -> Slab:

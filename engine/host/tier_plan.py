@@ -11,7 +11,6 @@ from engine.seam import ModelSpec
 from kernels import quantise
 
 SLAB = 32768  # entries
-SMALL = 8  # a slab that is less than a part in so many full goes on where more is read behind it
 FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; the ones behind it double what there is
 
 
@@ -48,10 +47,10 @@ def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
 
 
 def mapped_entries(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
-    """Of so many entries that were saved, those that whoever goes on from them uses where they are mapped: none for a
-    GPU, for which slabs are copied into pinned memory.
+    """Of so many entries that were saved, those that whoever goes on from them uses where they are mapped: full slabs;
+    none for a GPU, for which slabs are copied into pinned memory.
     """
-    return 0 if spec.device.type == "cuda" else entries // page_of(dtype) * page_of(dtype)
+    return 0 if spec.device.type == "cuda" else entries // page_of(dtype) * page_of(dtype) // SLAB * SLAB
 
 
 def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int, mapped: int, leaving: bool) -> Usage:

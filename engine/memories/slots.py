@@ -398,6 +398,9 @@ class SlotMemory(Memory):
                 f"{self.base_length}. Start a new session."
             )
         length, fresh, on_base = int(meta["length"]), not self.base, meta["base_length"] > 0
+        for number, extra in enumerate(meta["surplus"]):  # before room is made for so many
+            if (there := tensors[f"{number}.source"].shape[1]) != length + extra:
+                raise RuntimeError(f"{there} entries, where there are {length + extra}")
         if not on_base:
             self.base, self.base_length = [], 0
         for number, (slots, extra) in enumerate(zip(self.own, meta["surplus"], strict=True)):

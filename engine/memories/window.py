@@ -377,20 +377,40 @@ class WindowMemory(Memory):
             tensors[f"{layer}.sink_values"] = held.sink_values[:, :known]
             tensors[f"{layer}.keys"] = held.keys[:, start : self.length]
             tensors[f"{layer}.values"] = held.values[:, start : self.length]
-        return {**parts, "window": Part(tensors)}, {"length": self.length - start, "seen": self.seen}
+        facts = {"length": self.length - start, "seen": self.seen, "start": start, "room": self.layers[0].keys.shape[1]}
+        return {**parts, "window": Part(tensors)}, facts
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """Rotates what was saved before RoPE."""
+        """Rotates what was saved before RoPE, at the same places in buffers of the same size.
+
+        A key that is rotated to another place, and a query with it, give a score that differs in its last bits. States
+        of earlier versions do not say where the window began: theirs begins at the beginning.
+
+        Raises:
+            RuntimeError: places that no reading of so many tokens has.
+        """
         super().restore(parts, meta)
         tensors, length = parts["window"], int(meta["length"])
-        self.seen, self.length = int(meta["seen"]), length
-        self._allocate(window_room(self.window, length, 0, self.expected))
-        self.source[: self.sinks + length] = tensors["source"].to(self.source.device)
-        known = min(self.sinks, self.seen)
+        start, self.seen = int(meta.get("start", 0)), int(meta["seen"])
+        usual = window_room(self.window, length, 0, self.expected)
+        room, most = int(meta.get("room", usual)), self.window + max(self.seen, window_slack(self.window))
+        if len(tensors["source"]) != self.sinks + length:
+            raise RuntimeError(
+                f"{len(tensors['source'])} places of {self.sinks} sinks and a window of {length} entries"
+            )
+        if not 0 <= start <= start + length <= room <= most:
+            raise RuntimeError(f"a window of {length} entries from {start} on, in room for {room}")
+        self.length = start + length
+        self._allocate(room)
+        sinks, window = tensors["source"].to(self.source.device).split([self.sinks, length])
+        self.source[: self.sinks] = sinks
+        self.source[self.sinks + start : self.sinks + self.length] = window
+        known, here = min(self.sinks, self.seen), slice(start, self.length)
         for layer, held in enumerate(self.layers):
             held.sink_keys[:, :known] = tensors[f"{layer}.sink_keys"][:, :known].to(held.keys)
             held.sink_values[:, :known] = tensors[f"{layer}.sink_values"][:, :known].to(held.keys)
             held.sink_rotated[:, :known] = held.layer.rope.rotate(held.sink_keys[:, :known], 0)
-            held.keys[:, :length] = tensors[f"{layer}.keys"].to(held.keys)
-            held.values[:, :length] = tensors[f"{layer}.values"].to(held.keys)
-            held.rotated[:, :length] = held.layer.rope.rotate(held.keys[:, :length], self.sinks)
+            held.rotated[:, :start], held.values[:, :start] = 0.0, 0.0  # have left the window: masked, but numbers
+            held.keys[:, here] = tensors[f"{layer}.keys"].to(held.keys)
+            held.values[:, here] = tensors[f"{layer}.values"].to(held.keys)
+            held.rotated[:, here] = held.layer.rope.rotate(held.keys[:, here], self.sinks + start)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import engine
 from app.answer_options import AnswerOptions
@@ -13,7 +14,7 @@ from app.errors import AppError, UsageError
 from app.opening import open_conversation
 from app.readings import read
 from app.service import Service
-from app.turns import answer, keep_question
+from app.turns import answer, branch, keep_question
 from app.web.actions import Actions
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
@@ -58,6 +59,59 @@ def test_a_branch_goes_on_as_the_session_itself(
     assert got.usage().entries["device"] <= 320 + got.method.passing(got.model.spec)
     assert service.store.session_state(branch).exists()
     service.close()
+
+
+@pytest.mark.parametrize("method", ["exact", "infllm", "infinitehip", "recall", "infinipot"])
+def test_a_branch_that_keeps_all_turns_gives_the_same_logits(service: Service, book: Path, method: str) -> None:
+    """Fed as text, they gave others."""
+    settings = {"gist": "infinipot"} if method == "recall" else {}
+    row = begin(service, add(service, book), method, engine.make_method(method, **settings).settings())
+    session = service.store.add_session(read(service, row.id, lambda report: None).id).id
+    for question in FIRST:
+        ask(service, session, question)
+    begun = branch(service, session, 2).id
+    logits = [next_logits(service, each) for each in (session, begun)]
+    assert torch.equal(*logits)
+    again = [ask(service, each, THEN) for each in (session, begun)]
+    assert again[0].answer == again[1].answer
+    logits = [next_logits(service, each) for each in (session, begun)]
+    assert torch.equal(*logits)
+    assert open_conversation(service, begun).conversation.turns == 3
+
+
+def next_logits(service: Service, session: str) -> torch.Tensor:
+    """Of a conversation, as it is opened from disk."""
+    service.forget_open()
+    conversation = open_conversation(service, session).conversation
+    logits = conversation.model.logits(conversation._feed([5, 6, 7]))
+    service.forget_open()  # it knows more now than was said
+    return logits
+
+
+def test_a_branch_takes_over_no_damaged_tail(service: Service, book: Path) -> None:
+    """It is what to do about one."""
+    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    ask(service, session, FIRST[0])
+    folder = service.store.session_state(session).path
+    largest = max(folder.glob("*.safetensors"), key=lambda file: file.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[-1] ^= 1
+    largest.write_bytes(data)
+    begun = branch(service, session, 1).id
+    assert not service.store.session_state(begun).exists()
+    ask(service, begun, THEN)
+
+
+def test_a_branch_of_fewer_turns_or_behind_a_failed_one_reads_what_it_must(service: Service, book: Path) -> None:
+    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    for question in FIRST:
+        ask(service, session, question)
+    failed = keep_question(service, session, THEN)
+    service.store.finish_turn(failed.id, status="failed", error="It was too much.")
+    begun = {turns: branch(service, session, turns).id for turns in (1, 2, 3)}
+    assert [service.store.session_state(id).exists() for id in begun.values()] == [False, True, True]
+    for turns, id in begun.items():
+        assert open_conversation(service, id).conversation.turns == min(turns, 2)
 
 
 def test_turns_of_a_branch_are_read_once(service: Service, book: Path) -> None:

@@ -253,7 +253,8 @@ def test_a_reading_that_was_saved_whole_is_not_read_again(
 def test_the_rest_of_a_reading_needs_no_room_for_what_was_saved(
     tmp_path: Path, tiny: Path, book: Path, monkeypatch: pytest.MonkeyPatch, resume: str
 ) -> None:
-    """A program that was started again beside others was refused the last tenth of a text."""
+    """In full slabs: a program that was started again beside others was refused the last tenth of a text."""
+    monkeypatch.setattr("engine.host.tier_plan.SLAB", 1024)
     book.write_text(book_text(160), encoding="utf-8")
     first, second = Service(tmp_path / "home", str(tiny), "cpu"), Service(tmp_path / "home", str(tiny), "cpu")
     row, steps = begin(first, add(first, book), "exact", BUDGET), list[Report]()

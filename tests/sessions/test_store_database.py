@@ -15,7 +15,7 @@ from sqlite_utils import Database, Migrations
 from sessions import DiskFull, NotFound, Store, StoreCorrupt, StoreError, StoreFailing, stamp
 from sessions.errors import sqlite_errors
 from sessions.migrations import m012_pages_as_the_file_counts_them, migrate
-from tests.sessions.conftest import PATIENCE_SEC
+from tests.sessions.conftest import PATIENCE_SEC, Filled
 
 
 def test_a_new_home_is_private_and_set_up(store: Store) -> None:
@@ -307,3 +307,36 @@ def test_a_forked_process_gets_a_connection_of_its_own(filled: Any) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert filled.store._db is mine
     assert [turn.question for turn in filled.store.turns(session.id)] == ["from the child"]
+
+
+def test_what_was_done_is_on_the_disk_and_pieces_of_an_answer_need_not_be(filled: Filled) -> None:
+    """Where the power fails, SQLite keeps what was committed with FULL, and with NORMAL what the system wrote since.
+
+    A finished turn was lost, though its tensors were kept.
+    """
+    store, session, statements = filled.store, filled.session(), list[str]()
+
+    def level(work: Callable[[], object]) -> set[str]:
+        statements.clear()
+        store._db.conn.set_trace_callback(statements.append)
+        work()
+        store._db.conn.set_trace_callback(None)
+        levels = [each.rpartition(" ")[2] for each in statements if each.startswith("PRAGMA synchronous = ")]
+        assert len(levels) == statements.count("BEGIN IMMEDIATE") == statements.count("COMMIT") > 0
+        return set(levels)
+
+    turn = store.add_turn(session.id, "Who?")
+    job = store.add_job("answer", turn.id)
+    assert level(lambda: store.append_answer(turn.id, "It was")) == {"NORMAL"}
+    assert level(lambda: store.update_job(job.id, done=1)) == {"NORMAL"}
+    assert level(lambda: store.finish_turn(turn.id, answer="It was he.")) == {"FULL"}
+    assert level(lambda: store.update_context(session.context_id, tokens_read=1000, status="ready")) == {"FULL"}
+    assert level(lambda: store.end_job(job.id, "done")) == {"FULL"}
+    assert level(lambda: store.rename_session(session.id, "Other")) == {"FULL"}
+    assert level(lambda: store.delete_session(session.id)) == {"FULL"}
+
+    def both() -> None:
+        with store.together():
+            store.add_measurement("answer", turn.id, {})
+
+    assert level(both) == {"FULL"}

@@ -15,9 +15,10 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from sessions import DiskFull, FingerprintMismatch, NotFound, Part, StoreCorrupt, StoreError, TensorFolder
+from sessions import DiskFull, FingerprintMismatch, NotFound, Part, Store, StoreCorrupt, StoreError, TensorFolder
 from sessions import tensors as tensors_module
 from sessions.files import tree_bytes
+from tests.sessions.conftest import Filled
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ def test_a_manifest_cannot_point_outside(folder: TensorFolder, tmp_path: Path) -
     text = json.dumps(state)
     whole = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "state": text}
     (folder.path / "manifest.json").write_text(json.dumps(whole))
-    with pytest.raises(StoreCorrupt, match="outside"):
+    with pytest.raises(StoreCorrupt, match="part a has no file that can be"):
         folder.load()
 
 
@@ -464,3 +465,21 @@ def test_only_files_without_another_name_are_free_afterwards(folder: TensorFolde
     assert tree_bytes(longer.path, freed=True) == own + manifests[1]
     assert tree_bytes(folder.path, longer.path, freed=True) == shared + own + sum(manifests)
     assert tree_bytes(tmp_path / "nowhere", freed=True) == 0
+
+
+def test_what_a_killed_save_left_goes_when_the_home_is_opened(filled: Filled) -> None:
+    """safetensors writes to `.tmpAbCdEf`, which no save looked for: gigabytes stayed until the context was deleted."""
+    context = filled.context(status="reading")
+    folder = filled.store.context_state(context.id)
+    folder.save({"window": part(1)}, {}, "print")
+    kept = sorted(folder.path.iterdir())
+    for name in (".tmpAbCdEf", "window.000002.safetensors", "manifest.json.tmp"):
+        (folder.path / name).write_bytes(b"half")
+    with tensors_module._only_saver(folder.path), Store(filled.store.home):
+        assert len([*folder.path.iterdir()]) == len(kept) + 3, "somebody saves"
+    with Store(filled.store.home):
+        assert sorted(folder.path.iterdir()) == kept
+    (folder.path / ".tmpAbCdEf").write_bytes(b"half")
+    folder.save({"window": part(2)}, {}, "print")
+    assert not (folder.path / ".tmpAbCdEf").exists()
+    assert values(folder) == {"window": 2}

@@ -1,0 +1,93 @@
+"""Operations in a process of their own, which ends as by `kill -9` at a chosen step that touches the disk.
+
+Steps are the calls that make, flush, rename, link or remove files, and commits of the database, before and after each.
+The process is forked from one that has imported everything, so that it begins in a moment.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from app.service import Service
+
+TOUCHING = ("fsync", "replace", "rename", "link", "mkdir", "unlink", "rmdir")
+Operation = Callable[[Service], object]
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["torch", "transformers", "app.cli", "engine", "ingest", "tests.app.killed"])
+
+
+def steps_of(operation: Operation, home: Path, model: str) -> list[str]:
+    """What an operation does to the disk, step by step, when it is not stopped."""
+    trace = home.parent / "steps"
+    trace.unlink(missing_ok=True)
+    assert _run(operation, home, model, None, trace) == 0
+    return trace.read_text().splitlines()
+
+
+def kill(operation: Operation, home: Path, model: str, at: int) -> None:
+    """Let the operation end at step number `at`, from 1 on."""
+    assert _run(operation, home, model, at, home.parent / "killed") == -signal.SIGKILL
+
+
+def _run(operation: Operation, home: Path, model: str, at: int | None, trace: Path) -> int | None:
+    process = _FORKS.Process(target=_child, args=(operation, home, model, at, trace))
+    process.start()
+    process.join()
+    code = process.exitcode
+    process.close()
+    return code
+
+
+def _child(operation: Operation, home: Path, model: str, at: int | None, trace: Path) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    _count_steps(at, trace)
+    with closing(Service(home, model, "cpu")) as service:
+        operation(service)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _count_steps(at: int | None, trace: Path) -> None:
+    """Kill this process at step `at`; where it is None, note the steps."""
+    import safetensors.torch
+
+    done = 0
+
+    def step(name: str) -> None:
+        nonlocal done
+        done += 1
+        if at is None:
+            with trace.open("a") as lines:
+                lines.write(f"{name}\n")
+        elif done == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watched(call: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def counted(*given: Any, **more: Any) -> Any:
+            step(f"before {name}")
+            result = call(*given, **more)
+            step(f"after {name}")
+            return result
+
+        return counted
+
+    for name in TOUCHING:
+        setattr(os, name, watched(getattr(os, name), name))
+    safetensors.torch.save_file = watched(safetensors.torch.save_file, "save_file")
+
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, *given: Any) -> Any:
+            return watched(super().execute, "COMMIT")(sql) if sql == "COMMIT" else super().execute(sql, *given)
+
+    connect = sqlite3.connect
+    sqlite3.connect = lambda *given, **more: connect(*given, **{"factory": Connection, **more})  # type: ignore[assignment]

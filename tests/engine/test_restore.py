@@ -1,0 +1,164 @@
+"""What is restored gives the same logits to the bit: readings that were stopped, and chats that were opened anew."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from engine import Context, Conversation, Method, Model, Part, Reader
+from engine.errors import ContextMismatch
+from engine.host import tier_plan
+from engine.records import DISK, LoadedParts
+from tests.engine.conftest import byte_tokenizer
+from tests.engine.reading import answer, finish, loaded, read
+from tests.engine.test_architectures import small_config
+from tests.engine.test_methods import TIGHT
+
+CHUNK = 32
+QUESTION = [1, 80, 81, 82, 2]
+QUESTIONS = ["Who?", "And a longer question, which fills more of the window, is it not?", "Then?"]
+ON_DISK = {
+    f"{name}-disk": dataclasses.replace(method, tier=DISK)  # type: ignore[call-arg]
+    for name, method in TIGHT.items()
+    if "tier" in method.settings()
+}
+CHATS = {**TIGHT, **{name: ON_DISK[name] for name in ("exact-disk", "infllm-int4-disk", "infinitehip-disk")}}
+RECURRENT = ["full", "streaming", "exact", "infllm", "infinitehip", "infinipot-both"]
+every_method = pytest.mark.parametrize("method", [*TIGHT.values(), *ON_DISK.values()], ids=[*TIGHT, *ON_DISK])
+
+
+@pytest.fixture(autouse=True)
+def many_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the host tier, so that a stop comes before, in and behind full ones."""
+    monkeypatch.setattr(tier_plan, "SLAB", 64)
+    monkeypatch.setattr(tier_plan, "FIRST_OF_CONVERSATION", 32)
+
+
+@pytest.fixture(scope="module")
+def recurrent() -> Model:
+    """With layers that carry states."""
+    torch.manual_seed(0)
+    config = small_config("qwen3_5_text")
+    config.initializer_range = 0.1
+    network = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    return Model(network, byte_tokenizer(), "recurrent", "-")
+
+
+def taken(state: tuple[dict[str, Part], dict[str, Any]], folder: Path) -> tuple[LoadedParts, dict[str, Any]]:
+    """A state as it comes back from files, which are mapped into memory."""
+    parts, meta = state
+    for name, part in parts.items():
+        save_file({key: x.contiguous().clone() for key, x in part.tensors.items()}, folder / name)
+    return {name: load_file(folder / name) for name in parts}, json.loads(json.dumps(meta))
+
+
+def stopped(model: Model, method: Method, ids: Tensor, steps: int, folder: Path) -> Reader:
+    """A reading that goes on from files, and from no other size of passes, behind so many."""
+    reader = Reader(model, method, ids, CHUNK)
+    for _ in zip(range(steps), reader.run(), strict=False):
+        pass
+    parts, meta = taken(reader.state(), folder)
+    again = Reader.resume(model, method, ids, parts, meta, 2 * CHUNK)
+    again.memory.adopt(parts)
+    return again
+
+
+def reopened(conversation: Conversation, folder: Path) -> Conversation:
+    """The conversation from files, over its context from files."""
+    context = conversation.context
+    parts, meta = taken(context.state(), folder)
+    again = Context.load(context.model, context.method, parts, meta)
+    again.memory.adopt(parts)
+    (folder / "tail").mkdir(exist_ok=True)
+    return Conversation.load(again, *taken(conversation.state(), folder / "tail"))
+
+
+def told(conversation: Conversation) -> Tensor:
+    """Logits behind some further tokens, which are forgotten again."""
+    before = conversation.memory.snapshot()
+    logits = conversation.model.logits(conversation._feed(QUESTION))
+    conversation._go_back(before)
+    return logits
+
+
+def check_readings(model: Model, method: Method, ids: Tensor, folder: Path) -> None:
+    """Stop three times, behind one pass, half of them and all but one."""
+    reader = Reader(model, method, ids, CHUNK)
+    steps = sum(1 for _ in reader.run())
+    expected = told(Conversation(reader.context()))
+    for step in (1, steps // 2, steps - 1):
+        context = finish(stopped(model, method, ids, step, folder))
+        assert torch.equal(told(Conversation(context)), expected), step
+
+
+def check_chat(model: Model, method: Method, ids: Tensor, folder: Path) -> None:
+    """Three questions to a chat that goes on, and to one that is opened anew before each."""
+    lasting = Conversation(finish(Reader(model, method, ids, CHUNK)))
+    anew = Conversation(lasting.context)
+    for question in QUESTIONS:
+        anew = reopened(anew, folder)
+        assert answer(anew, question, 4) == answer(lasting, question, 4)
+        assert torch.equal(told(anew), told(lasting)), question
+
+
+@every_method
+def test_a_reading_that_was_stopped(model: Model, ids: Tensor, method: Method, tmp_path: Path) -> None:
+    check_readings(model, method, ids, tmp_path)
+
+
+@pytest.mark.parametrize("method", CHATS.values(), ids=CHATS)
+def test_a_chat_that_was_opened_anew(model: Model, ids: Tensor, method: Method, tmp_path: Path) -> None:
+    check_chat(model, method, ids, tmp_path)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_both_with_layers_that_carry_states(recurrent: Model, ids: Tensor, name: str, tmp_path: Path) -> None:
+    check_readings(recurrent, TIGHT[name], ids, tmp_path)
+    check_chat(recurrent, TIGHT[name], ids, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["streaming", "exact"])
+def test_a_window_behind_a_pass_that_was_longer_than_its_buffer(
+    model: Model, ids: Tensor, name: str, tmp_path: Path
+) -> None:
+    """Which has made that larger for good, until it is packed again."""
+    text = ids.repeat(12)
+    reader = Reader(model, TIGHT[name], text, 1500)
+    steps = sum(1 for _ in reader.run())
+    assert steps > 3
+    for step in range(1, steps):
+        halfway = Reader(model, TIGHT[name], text, 1500)
+        for _ in zip(range(step), halfway.run(), strict=False):
+            pass
+        parts, meta = taken(halfway.state(), tmp_path)
+        context = finish(Reader.resume(model, TIGHT[name], text, parts, meta, 2000))
+        assert torch.equal(told(Conversation(context)), told(Conversation(reader.context()))), step
+
+
+def test_what_an_earlier_version_saved_of_a_window_is_opened(model: Model, ids: Tensor) -> None:
+    """It did not say where the window began."""
+    method = TIGHT["streaming"]
+    context = read(model, method, ids)
+    parts, meta = context.state()
+    for name in ("start", "room"):
+        del meta["memory"][name]
+    again = Context.load(model, method, loaded(parts), meta)
+    torch.testing.assert_close(told(Conversation(again)), told(Conversation(context)), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("facts", [{"start": -1}, {"room": 1 << 40}, {"start": 10**6}, {"room": 1}])
+def test_a_window_at_places_that_it_cannot_have_is_refused(model: Model, ids: Tensor, facts: dict[str, int]) -> None:
+    """Before a buffer of that size is asked for."""
+    context = read(model, TIGHT["streaming"], ids)
+    parts, meta = context.state()
+    meta["memory"] |= facts
+    with pytest.raises(ContextMismatch, match="a window of"):
+        Context.load(model, context.method, loaded(parts), meta)

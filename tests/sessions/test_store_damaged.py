@@ -1,0 +1,54 @@
+"""A database with bytes that changed is opened and read, refused in words, or `damage` says what changed."""
+
+import hashlib
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sessions import Store, StoreError
+from tests.sessions.conftest import Filled
+
+
+def contents(store: Store) -> str:
+    """All that people see of it."""
+    rows = [*map(repr, [*store.documents(), *store.contexts(), *store.sessions()])]
+    rows += [repr(turn) for session in store.sessions() for turn in store.turns(session.id)]
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes, str]:
+    """A home, its database and what is seen of it."""
+    home = tmp_path_factory.mktemp("damaged") / "home"
+    with Store(home) as store:
+        filled = Filled(store)
+        for number in range(3):
+            session = store.add_session(filled.context(filled.document(f"{number:064}", f"Book {number}")).id)
+            for _ in range(4):
+                filled.answered(session, f"Who was there, in book {number}?", "Nobody but the keeper was there. " * 8)
+        expected = contents(store)
+    return home, (home / "stockpot.db").read_bytes(), expected
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_some_bytes_of_it_are_others(written: tuple[Path, bytes, str], seed: int) -> None:
+    home, data, expected = written
+    chance, damaged = random.Random(seed), bytearray(data)
+    for _ in range(chance.choice([1, 1, 4, 32])):
+        damaged[chance.randrange(len(damaged))] ^= chance.randrange(1, 256)
+    for name in ("stockpot.db-wal", "stockpot.db-shm"):
+        (home / name).unlink(missing_ok=True)
+    (home / "stockpot.db").write_bytes(damaged)
+    with suppress(StoreError), Store(home) as store:  # refused in words: any other error fails
+        assert contents(store) == expected or [*store.damage()]
+
+
+@pytest.mark.parametrize("length", [1, 15, 99])
+def test_one_that_was_cut_short_is_not_taken_for_a_new_one(tmp_path: Path, length: int) -> None:
+    """A file of one byte opened as an empty home."""
+    (tmp_path / "stockpot.db").write_bytes(b"S" * length)
+    with pytest.raises(StoreError, match="cut short"):
+        Store(tmp_path)
+    assert (tmp_path / "stockpot.db").read_bytes() == b"S" * length
