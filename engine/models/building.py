@@ -71,16 +71,9 @@ def dtype_of_this_thread(dtype: torch.dtype, model_class_name: str | None = None
         yield
 
 
-@contextmanager
-def on_meta() -> Iterator[None]:
-    """Build on PyTorch's meta device, one thread at a time: entering it is noted for the whole process."""
-    with _BUILDING, torch.device("meta"):
-        yield
-
-
 def outline(config: PretrainedConfig) -> PreTrainedModel:
     """The network that a configuration describes, on the meta device: all of its modules, and no weights."""
-    with on_meta():
+    with _BUILDING, torch.device("meta"):
         network: PreTrainedModel = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     return network
 

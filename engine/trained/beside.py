@@ -26,7 +26,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from engine.errors import NoSuchWeights, WeightsError
-from engine.models.building import on_meta
 from engine.seam import ModelSpec
 
 Shapes = Mapping[str, tuple[int, ...]]  # by published names
@@ -117,7 +116,7 @@ def _fitting(kind: Kind[T], spec: ModelSpec, given: str) -> tuple[T, Path, _Stam
     stamp = _stamp(path)
     contents = _contents(kind, path, stamp)
     _check_model(kind, path, contents.facts, spec)
-    with on_meta():
+    with torch.device("meta"):
         trained = kind.build(spec, contents.shapes, contents.facts, str(path))
     trained.digest = contents.digest
     return trained, path, stamp
