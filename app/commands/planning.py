@@ -91,7 +91,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parents=[shared],
         help="list the models on this machine and their needs",
         description="List the models on this machine and the one that --model names: those that ship, folders and "
-        "files under `models` in the home, those of Ollama, LM Studio, Jan, llama.cpp and the hub's cache. Each comes with "
+        "files under `models` in the home, those of Ollama, LM Studio, Jan, llama.cpp and the hub. Each comes with "
         "the bytes of its weights in each form, and of a token's keys and values. Then come some that are recommended, "
         "and whether they fit here; naming one with --model fetches it.",
     )

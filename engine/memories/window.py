@@ -402,9 +402,9 @@ class WindowMemory(Memory):
             raise RuntimeError(f"a window of {length} entries from {start} on, in room for {room}")
         self.length = start + length
         self._allocate(room)
-        sinks, window = tensors["source"].to(self.source.device).split([self.sinks, length])
-        self.source[: self.sinks] = sinks
-        self.source[self.sinks + start : self.sinks + self.length] = window
+        source = tensors["source"].to(self.source.device)
+        self.source[: self.sinks] = source[: self.sinks]
+        self.source[self.sinks + start : self.sinks + self.length] = source[self.sinks :]
         known, here = min(self.sinks, self.seen), slice(start, self.length)
         for layer, held in enumerate(self.layers):
             held.sink_keys[:, :known] = tensors[f"{layer}.sink_keys"][:, :known].to(held.keys)

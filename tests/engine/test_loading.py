@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -155,8 +156,10 @@ def test_quantising_changes_the_weights_and_the_fingerprint(folder: Path) -> Non
     ],
 )
 def test_what_cannot_be_used_is_refused_before_weights_are_read(
-    folder: Path, tmp_path: Path, facts: dict[str, object], words: str
+    folder: Path, tmp_path: Path, facts: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    find = importlib.util.find_spec  # accelerate is here for tests alone; readers of books do not have it
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "accelerate" else find(name))
     place = changed(folder, tmp_path / "changed", **facts)
     (place / "model.safetensors").write_bytes(b"never read")
     with pytest.raises(UnsupportedModel, match=words):
