@@ -21,8 +21,9 @@ from ingest.bidi import RIGHT_TO_LEFT, Facing, Glyph, facing, in_order
 from ingest.clean import commented, doubts, mend_accents, one_line, raised, tidy, unreadable
 from ingest.document import OCR_FOUND_NOTHING, Page, PageQuality, Reading, TocEntry, count, listed, page_label
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
-from ingest.layout import Block, Line, Paragrapher, Sheet, laid_out
+from ingest.layout import Paragrapher, Sheet, laid_out
 from ingest.limits import Limits
+from ingest.lines import Block, Line
 from ingest.ocr import ocr_languages_used
 from ingest.running_heads import drop_running_heads
 
