@@ -11,6 +11,8 @@ from ingest.document import count
 from ingest.epub import CONTAINER
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
 from ingest.limits import Limits, check_archive, read_member
+from ingest.members import Members
+from ingest.package import Package
 from ingest.text import LINED
 
 SUPPORTED: dict[str, str] = {
@@ -64,9 +66,12 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"RIFF", "a RIFF recording or picture"),
     (b"fLaC", "a FLAC recording"),
 )
-_OFFICE_KINDS = {"word/document.xml": "docx", "ppt/presentation.xml": "pptx", "xl/workbook.xml": "xlsx"}
+_OFFICE_KINDS = ("docx", "pptx", "xlsx")
+_UNREAD_KINDS = {
+    "xlsb": "a binary Excel workbook (XLSB): save it as XLSX",
+    "visio": "a Visio drawing: save it as PDF",
+}
 _ZIP_KINDS = (
-    ("xl/workbook.bin", "a binary Excel workbook (XLSB): save it as XLSX"),
     ("content.opf", "an unfinished e-book archive without META-INF/container.xml"),
     ("classes.dex", "an Android package"),
     ("META-INF/MANIFEST.MF", "a Java archive"),
@@ -132,22 +137,27 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
-            names = archive.namelist()
+            members = Members(archive)
+            names = list(members.names)
             declared = ""
-            if "mimetype" in names and archive.getinfo("mimetype").file_size < 200:
-                declared = archive.read("mimetype").decode("ascii", errors="replace").strip()
-            manifest = "META-INF/manifest.xml"
-            locked = manifest in names and b"encryption-data" in read_member(archive, manifest, limits)
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
+            if (typed := members.find("mimetype")) and archive.getinfo(members.names[typed]).file_size < 200:
+                declared = archive.read(members.names[typed]).decode("ascii", errors="replace").strip()
+            manifest = members.find("META-INF/manifest.xml")
+            locked = manifest is not None and (
+                b"encryption-data" in read_member(archive, members.names[manifest], limits)
+            )
+            office = Package(archive, limits).kind
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError, NotImplementedError) as error:
         kind = SUPPORTED.get(named, "a ZIP archive")
         raise BrokenFile(
             f"{path.name} cannot be opened as {kind}: its archive is damaged or incomplete ({error}). Fetch it again."
         ) from error
-    if declared == "application/epub+zip" or CONTAINER in names:
+    if declared == "application/epub+zip" or members.find(CONTAINER):
         return "epub"
-    for member, kind in _OFFICE_KINDS.items():
-        if member in names:
-            return kind
+    if office in _OFFICE_KINDS:
+        return office
+    if office:
+        raise UnsupportedFormat(_refusal(path, _UNREAD_KINDS[office]))
     books = [name for name in names if name.casefold().endswith(".fb2")]
     if len(books) == 1:
         return "fb2"
@@ -163,7 +173,7 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
     for member, what in _ZIP_KINDS:
         if member in names:
             raise UnsupportedFormat(_refusal(path, what))
-    if named in _OFFICE_KINDS.values():
+    if named in _OFFICE_KINDS:
         raise BrokenFile(f"{path.name} is no {SUPPORTED[named]}, or the most of it is missing. Fetch it again.")
     raise UnsupportedFormat(
         _refusal(path, f"a ZIP archive of {count(len(names), 'file')}: unpack it and add the documents in it")
@@ -173,7 +183,7 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
 def _textual(path: Path, head: bytes, named: str) -> str:
     wide = bool(wide_encoding(head))
     if not wide and _looks_binary(head):
-        if named in ("pdf", "epub", "mobi", *_OFFICE_KINDS.values()):
+        if named in ("pdf", "epub", "mobi", *_OFFICE_KINDS):
             raise BrokenFile(f"{path.name} is no {SUPPORTED[named]}, or its beginning is damaged. Fetch it again.")
         raise UnsupportedFormat(_refusal(path, "a binary file of unknown kind"))
     plain = head.replace(b"\x00", b"") if wide else head
@@ -190,7 +200,7 @@ def _textual(path: Path, head: bytes, named: str) -> str:
         return "eml"
     if (by_name and _HTML.search(plain[:4096])) or re.match(rb"\W*<!doctype html|\W*<html", plain, re.I):
         return "html"
-    if named in ("pdf", "epub", "mobi", "fb2", *_OFFICE_KINDS.values()):
+    if named in ("pdf", "epub", "mobi", "fb2", *_OFFICE_KINDS):
         raise BrokenFile(
             f"{path.name} is no {SUPPORTED[named]}: it begins with {plain[:24].decode('utf-8', errors='replace')!r}. "
             "Fetch it again, or name it .txt to read it as plain text."
