@@ -50,6 +50,7 @@ _PRINTED_PAGE = re.compile(r"(?:\W*(?:p|pg|page)?\W*(?:\d+|[ivxlcdm]+)\W*)?", re
 _PAGE_MARK = re.compile(r"pagebreak|\bpage-?nu?m(?:ber)?\b|\bpageno\b", re.IGNORECASE)
 _COUNTED_AS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 DEEPEST = 100  # nested elements; text below keeps its paragraphs and headings, nothing else
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f]")
 _ENDS = re.compile(r"</(?:body|html)\b[^<>]*>", re.IGNORECASE)
 # Where libxml2 gives up, at 2048 nested elements, most were never closed: without them the text is all there.
 _NESTING = re.compile(
@@ -134,6 +135,7 @@ def extract(markup: str, name: str) -> tuple[list[Block], dict[str, int], str | 
 
 
 def _parse(markup: str, name: str) -> etree._Element:
+    markup = _CONTROLS.sub("", markup)
     markup = _ENDS.sub("", markup)  # libxml2 ends there, browsers do not: pages saved together, a script's output
     try:
         root = _document(markup)
