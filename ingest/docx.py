@@ -62,7 +62,7 @@ def read(path: Path, limits: Limits) -> Reading:
         raise
     except Exception as error:  # KeyError, BadZipFile, XMLSyntaxError, ValueError: by where the package is damaged
         raise damaged(path.name, "a Word document", error, "Word or LibreOffice") from error
-    warnings = missing(lost)
+    warnings = missing(lost) + walk.doubts
     if walk.embedded:
         within = f"{count(walk.embedded, 'document')} within the file, put in place only when Word opens it"
         warnings.append(f"Not read: {within}. Open the file in Word, save it again and add that.")
@@ -76,11 +76,12 @@ def read(path: Path, limits: Limits) -> Reading:
 
 class _Walk:
     def __init__(self, document: Any) -> None:
+        self.doubts: list[str] = []  # about the XML of parts
         self.body = document.element.body
         styles = {style.style_id: style.element for style in document.styles}
         self.levels = {style: _heading_level(styles, style) for style in styles}
-        self.numbering = Numbering(_part(document, "numbering"), styles)
-        self.notes = {kind: _notes(document, kind) for kind in _CITED.values()}
+        self.numbering = Numbering(_part(document, "numbering", self.doubts), styles)
+        self.notes = {kind: _notes(document, kind, self.doubts) for kind in _CITED.values()}
         self.parts = related(document.part.rels)
         self.cited: list[tuple[str, str]] = []
         self.listing = False  # the last paragraph was in a list
@@ -290,14 +291,14 @@ def _boxes(element: etree._Element) -> Iterator[etree._Element]:
             yield from _boxes(child)
 
 
-def _part(document: Any, name: str) -> etree._Element | None:
+def _part(document: Any, name: str, doubts: list[str]) -> etree._Element | None:
     """The root of another part of the package, such as "numbering"; None where there is none."""
     for relation in document.part.rels.values():
         if relation.reltype.endswith(f"/{name}") and not relation.is_external:
-            return parse_xml(relation.target_part.blob, name)
+            return parse_xml(relation.target_part.blob, name, doubts)
     return None
 
 
-def _notes(document: Any, kind: str) -> dict[str, etree._Element]:
-    root = _part(document, f"{kind}s")
+def _notes(document: Any, kind: str, doubts: list[str]) -> dict[str, etree._Element]:
+    root = _part(document, f"{kind}s", doubts)
     return {} if root is None else {note.get(f"{W}id") or "": note for note in root.iter(f"{W}{kind}")}

@@ -23,6 +23,7 @@ from ingest.limits import Limits
 from ingest.numbering import written
 from ingest.sections import Block, first_heading, paginate
 from ingest.table import TALLEST, Cell, lays_out, span, table_lines
+from ingest.xml import plain_markup
 
 _SKIPPED = frozenset(
     {
@@ -50,6 +51,8 @@ _PRINTED_PAGE = re.compile(r"(?:\W*(?:p|pg|page)?\W*(?:\d+|[ivxlcdm]+)\W*)?", re
 _PAGE_MARK = re.compile(r"pagebreak|\bpage-?nu?m(?:ber)?\b|\bpageno\b", re.IGNORECASE)
 _COUNTED_AS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 DEEPEST = 100  # nested elements; text below keeps its paragraphs and headings, nothing else
+_XHTML = re.compile(r"<html\b[^<>]*\bxmlns\s*=|<!DOCTYPE[^<>\[]*\[", re.IGNORECASE)
+_XHTML_WITHIN = 1 << 14  # characters
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f]")
 _ENDS = re.compile(r"</(?:body|html)\b[^<>]*>", re.IGNORECASE)
 # Where libxml2 gives up, at 2048 nested elements, most were never closed: without them the text is all there.
@@ -136,6 +139,8 @@ def extract(markup: str, name: str) -> tuple[list[Block], dict[str, int], str | 
 
 def _parse(markup: str, name: str) -> etree._Element:
     markup = _CONTROLS.sub("", markup)
+    if _XHTML.search(markup, 0, _XHTML_WITHIN):
+        markup = plain_markup(markup)
     markup = _ENDS.sub("", markup)  # libxml2 ends there, browsers do not: pages saved together, a script's output
     try:
         root = _document(markup)

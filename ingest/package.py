@@ -60,6 +60,7 @@ class Package:
     def __init__(self, archive: zipfile.ZipFile, limits: Limits) -> None:
         self._archive, self._limits = archive, limits
         self._members = Members(archive)
+        self.doubts: list[str] = []  # about the XML of its parts
 
     def xml(self, name: str) -> etree._Element | None:
         """The root of a part, under the usual names; None where there is no such part.
@@ -68,7 +69,7 @@ class Package:
             BrokenFile: it is no XML.
         """
         data = self.data(name)
-        return None if data is None else parse_xml(with_usual_names(data), name)
+        return None if data is None else parse_xml(with_usual_names(data), name, self.doubts)
 
     def data(self, name: str) -> bytes | None:
         """A part as it is; None where there is none."""

@@ -75,7 +75,8 @@ class _Walk:
 
     def warnings(self) -> list[str]:
         """What a person should know of the sheets that were read."""
-        said = misunderstood(self._drawings.broken) + missing(self.book.lost)
+        said = list(dict.fromkeys(self.book.package.doubts))
+        said += misunderstood(self._drawings.broken) + missing(self.book.lost)
         if self._hidden:
             said.append(f"Hidden in the workbook, but read: {listed(self._hidden, MOST_NAMED)}.")
         if self._embedding:
