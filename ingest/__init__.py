@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ingest import epub, fb2, html, mail, mbox, mobi, odt, text, titles, xlsx
-from ingest.clean import one_line
+from ingest.clean import one_line, unknown_signs
 from ingest.detect import SUPPORTED, detect
 from ingest.document import (
     PAGE_SEPARATOR,
@@ -26,6 +26,7 @@ from ingest.document import (
     Place,
     Reading,
     TocEntry,
+    count,
 )
 from ingest.errors import (
     BrokenFile,
@@ -130,9 +131,20 @@ def ingest(
         warnings=tuple(warnings + reading.warnings),
     )
     limits.check(path.name, "characters", len(document.text), limits.characters)
+    document = replace(document, warnings=(*document.warnings, *_unknown_signs(document)))
     if any(page.quality.source == "none" or page.quality.warnings for page in document.pages):
         document = replace(document, warnings=(*document.warnings, document.coverage()))
     return document
+
+
+def _unknown_signs(document: Document) -> list[str]:
+    """A warning of characters without a meaning on pages that have too few of them to be doubted as a whole."""
+    sure = [page for page in document.pages if not page.quality.warnings]
+    found = [(page, number) for page in sure if (number := unknown_signs(page.text))]
+    if not found:
+        return []
+    them = count(sum(number for _, number in found), "character")
+    return [f"{them} private to a font or damaged, without a known meaning: see {found[0][0].label} first."]
 
 
 def check_file(path: Path, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen, so shared safely

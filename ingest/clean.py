@@ -275,6 +275,11 @@ def doubts(text: str, in_print: bool = True) -> tuple[str, ...]:
     return tuple(found)
 
 
+def unknown_signs(text: str) -> int:
+    """How many characters are replaced (U+FFFD), or private to a font."""
+    return text.count("\ufffd") + len(_PRIVATE.findall(text))
+
+
 def unreadable(text: str) -> bool:
     """Whether at least half of the visible characters are unknown or private to a font."""
     visible, lost, private = _unknown(text)
