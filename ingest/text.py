@@ -24,6 +24,7 @@ from ingest.clean import seam, tidy, vocabulary, without_terminal_codes
 from ingest.document import Reading
 from ingest.errors import EmptyDocument
 from ingest.limits import Limits
+from ingest.notebook import notebook_blocks, unescaped
 from ingest.sections import Block, first_heading, paginate
 
 GUESSED = "The text is not clean UTF-8; it was read as {}. Check accented letters, or save it as UTF-8."
@@ -44,6 +45,7 @@ LINED = re.compile(  # tables, logs, settings, subtitles, programs
     r"|jsx|tsx?|java|kts?|scala|groovy|go|rs|[cfhmrs]|cc|cpp|cxx|hh|hpp|cs|mm|swift|rb|pl|pm|php|lua|jl|hs|ml|clj|exs?|erl"
     r"|dart|zig|f90|pas|vb|asm|sh|bash|zsh|fish|ps1|bat|cmd|sql|css|scss|less|proto|cmake|gradle|tf|vue|svelte)"
 )
+_JSON = (".json", ".jsonl", ".ndjson", ".ipynb")
 _TABBED, _MAYBE_TABBED = (".tsv", ".tab"), (".txt", ".csv", "")
 # What parts the cells of a line: in prose a blank follows these.
 _BORDER = re.compile(r"\t|[|]|[,;:](?=\S)")
@@ -76,6 +78,13 @@ def read_text(path: Path, limits: Limits) -> Reading:
     text, warnings = _decode(path, limits)
     kind = path.suffix.casefold()
     by_lines = bool(LINED.fullmatch(kind))
+    if kind == ".ipynb" and (notebook := notebook_blocks(text)):
+        blocks, left_out = notebook
+        pages, toc = paginate(blocks)
+        if pages:
+            return Reading(pages, toc, [first_heading(blocks)], [*warnings, *left_out])
+    if kind in _JSON:
+        text = unescaped(text)
     if kind in _TABBED or (kind in _MAYBE_TABBED and _has_columns(text)):
         text, by_lines = re.sub(r"\t+", lambda tabs: " |" * len(tabs[0]) + " ", text), True
     pages, toc = paginate(plain_blocks(text, by_lines))
