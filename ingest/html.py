@@ -57,6 +57,8 @@ _PRINTED_PAGE = re.compile(r"(?:\W*(?:p|pg|page)?\W*(?:\d+|[ivxlcdm]+)\W*)?", re
 _PAGE_MARK = re.compile(r"pagebreak|\bpage-?nu?m(?:ber)?\b|\bpageno\b", re.IGNORECASE)
 _COUNTED_AS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 DEEPEST = 100  # nested elements; text below keeps its paragraphs and headings, nothing else
+_LONG_TAG = re.compile(r"<([A-Za-z][\w:-]*)\s[^<>]{8000,}>")
+_ATTRIBUTE, _MOST_ATTRIBUTES = re.compile(r"\s[^\s=\"'<>/]+"), 4000
 _XHTML = re.compile(r"<html\b[^<>]*\bxmlns\s*=|<!DOCTYPE[^<>\[]*\[", re.IGNORECASE)
 _XHTML_WITHIN = 1 << 14  # characters
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f]")
@@ -146,7 +148,7 @@ def extract(markup: str, name: str) -> tuple[list[Block], dict[str, int], str | 
 
 
 def _parse(markup: str, name: str) -> etree._Element:
-    markup = _CONTROLS.sub("", markup)
+    markup = _LONG_TAG.sub(_fewer_attributes, _CONTROLS.sub("", markup))
     if _XHTML.search(markup, 0, _XHTML_WITHIN):
         markup = plain_markup(markup)
     markup = _ENDS.sub("", markup)  # libxml2 ends there, browsers do not: pages saved together, a script's output
@@ -161,6 +163,11 @@ def _parse(markup: str, name: str) -> etree._Element:
     if root is None:
         raise BrokenFile(f"{name} has elements within elements 2,048 deep: save it as plain text.")
     return root
+
+
+def _fewer_attributes(tag: re.Match[str]) -> str:
+    """A tag without its attributes where they are so many that no person wrote them: to compare them takes for ever."""
+    return f"<{tag[1]}>" if len(_ATTRIBUTE.findall(tag[0])) > _MOST_ATTRIBUTES else tag[0]
 
 
 def _document(markup: str) -> etree._Element | None:
