@@ -1,8 +1,9 @@
 """From a file to a Document: pages, text, table of contents, and the page of every character.
 
 This room knows nothing of tokens, models, screens or SQL. One file per format; `clean.py`, `sections.py` and `xml.py`
-hold what formats share, `office.py` and `drawings.py` what Office's do; `layout.py` and `running_heads.py` what pages
-of print need, `worksheet.py` and `grid.py` what sheets do. Untrusted input is its everyday work: whatever the file,
+hold what formats share, `office.py`, `package.py` and `drawings.py` what Office's do; `layout.py`, `margins.py` and
+`running_heads.py` what pages of print need, `worksheet.py` and `grid.py` what sheets do. Untrusted input is its
+everyday work: whatever the file,
 `ingest` either returns a Document, with warnings in it where something was doubtful, or raises an IngestError that says
 what to do. `apart.py` does the same in a process of its own, which the app uses.
 
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ingest import epub, fb2, html, mail, mbox, mobi, odt, text, titles, xlsx
+from ingest import epub, fb2, html, mail, mbox, mobi, odt, rtf, text, titles, xlsx
 from ingest.clean import one_line, unknown_signs
 from ingest.detect import SUPPORTED, detect
 from ingest.document import (
@@ -56,6 +57,7 @@ _READERS: dict[str, Callable[[Path, Limits], Reading]] = {
     "eml": mail.read,
     "mbox": mbox.read,
     "odt": odt.read,
+    "rtf": rtf.read,
     "xlsx": xlsx.read,
     "md": text.read_markdown,
     "txt": text.read_text,

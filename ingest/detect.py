@@ -28,6 +28,7 @@ SUPPORTED: dict[str, str] = {
     "mbox": "mailbox (mbox)",
     "docx": "Word document",
     "odt": "OpenDocument text",
+    "rtf": "RTF document",
     "pptx": "PowerPoint presentation",
     "xlsx": "Excel workbook",
 }
@@ -43,7 +44,6 @@ _FEW_CONTROLS = 2  # control characters that a short text may have
 
 # What is refused is refused by its name.
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
-    (b"{\\rtf", "an RTF document: save it as DOCX or PDF"),
     (b"%!PS", "a PostScript file: convert it to PDF"),
     (b"AT&TFORM", "a DjVu book: convert it to PDF"),
     (b"ITSF", "a compiled help file (CHM): convert it to EPUB or PDF"),
@@ -127,6 +127,8 @@ def _binary(path: Path, head: bytes, named: str, limits: Limits) -> str | None:
     # Up to 1024 bytes of something else may come first; but a text may also speak of it.
     if head.lstrip().startswith(b"%PDF-") or (b"%PDF-" in head[:1024] and (named == "pdf" or _holds_binary(head))):
         return "pdf"
+    if head.startswith(b"{\\rtf"):
+        return "rtf"
     if head[60:68] in (b"BOOKMOBI", b"TEXtREAd"):
         return "mobi"
     if head.startswith(b"\xd0\xcf\x11\xe0"):
