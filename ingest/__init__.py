@@ -1,8 +1,9 @@
 """From a file to a Document: pages, text, table of contents, and the page of every character.
 
 This room knows nothing of tokens, models, screens or SQL. One file per format; `clean.py`, `sections.py` and `xml.py`
-hold what formats share, `office.py` and `drawings.py` what Office's do; `layout.py` and `running_heads.py` what pages
-of print need, `worksheet.py` and `grid.py` what sheets do. Untrusted input is its everyday work: whatever the file,
+hold what formats share, `office.py`, `package.py` and `drawings.py` what Office's do; `layout.py`, `margins.py` and
+`running_heads.py` what pages of print need, `worksheet.py` and `grid.py` what sheets do. Untrusted input is its
+everyday work: whatever the file,
 `ingest` either returns a Document, with warnings in it where something was doubtful, or raises an IngestError that says
 what to do. `apart.py` does the same in a process of its own, which the app uses.
 
@@ -15,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ingest import epub, fb2, html, mail, mbox, mobi, odt, text, titles, xlsx
-from ingest.clean import one_line
+from ingest import epub, fb2, html, mail, mbox, mobi, odt, rtf, text, titles, xlsx
+from ingest.clean import one_line, unknown_signs
 from ingest.detect import SUPPORTED, detect
 from ingest.document import (
     PAGE_SEPARATOR,
@@ -26,6 +27,7 @@ from ingest.document import (
     Place,
     Reading,
     TocEntry,
+    count,
 )
 from ingest.errors import (
     BrokenFile,
@@ -55,6 +57,7 @@ _READERS: dict[str, Callable[[Path, Limits], Reading]] = {
     "eml": mail.read,
     "mbox": mbox.read,
     "odt": odt.read,
+    "rtf": rtf.read,
     "xlsx": xlsx.read,
     "md": text.read_markdown,
     "txt": text.read_text,
@@ -130,9 +133,20 @@ def ingest(
         warnings=tuple(warnings + reading.warnings),
     )
     limits.check(path.name, "characters", len(document.text), limits.characters)
+    document = replace(document, warnings=(*document.warnings, *_unknown_signs(document)))
     if any(page.quality.source == "none" or page.quality.warnings for page in document.pages):
         document = replace(document, warnings=(*document.warnings, document.coverage()))
     return document
+
+
+def _unknown_signs(document: Document) -> list[str]:
+    """A warning of characters without a meaning on pages that have too few of them to be doubted as a whole."""
+    sure = [page for page in document.pages if not page.quality.warnings]
+    found = [(page, number) for page in sure if (number := unknown_signs(page.text))]
+    if not found:
+        return []
+    them = count(sum(number for _, number in found), "character")
+    return [f"{them} private to a font or damaged, without a known meaning: see {found[0][0].label} first."]
 
 
 def check_file(path: Path, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen, so shared safely

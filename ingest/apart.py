@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +33,9 @@ from ingest.document import Document
 from ingest.errors import BrokenFile, IngestError, TooLarge
 
 PAGE_SEC = 1800
-"""Processor time for one page, or for all of a file that has none: long enough for the largest books."""
+"""Processor time for one page, or for all of a file that has none, at most: long enough for the largest books."""
+LEAST_SEC = 60
+"""The same of the smallest files, which must not hold up the others; see `seconds_for`."""
 PICTURE_SEC = 60
 """Processor time for the picture of a page, or to try a password: somebody waits for it."""
 MEMORY_SHARE = 0.5
@@ -63,7 +66,20 @@ def ingest_apart(
         IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
     """
     asked = {"title": title, "password": password, "ocr": ocr}
-    return Document.from_json(_apart("document", path, asked, PAGE_SEC, on_page))
+    return Document.from_json(_apart("document", path, asked, seconds_for(path), on_page))
+
+
+def seconds_for(path: Path) -> int:
+    """Processor time for one page of a file, or for all of one that has none, by its size when it is unpacked.
+
+    A scanned page, which takes a minute or two where its text is recognised, has some tens of KiB at least.
+    """
+    size = 0
+    with suppress(OSError):
+        size = path.stat().st_size
+    with suppress(Exception), zipfile.ZipFile(path) as archive:  # whatever a damaged archive makes it raise
+        size = max(size, sum(member.file_size for member in archive.infolist()))
+    return min(PAGE_SEC, LEAST_SEC + min(size >> 10, 240) + 30 * (size >> 20))
 
 
 def picture_apart(path: Path, number: int, text: str, start: int, end: int, password: str | None = None) -> bytes:

@@ -1,5 +1,6 @@
 """From bytes to text where it is not clean UTF-8: no byte outside the encoding ends the reading."""
 
+import codecs
 import re
 from unicodedata import category
 
@@ -11,6 +12,9 @@ from ingest.document import count
 _LARGER = {
     "gb2312": "gb18030",
     "gbk": "gb18030",
+    "cp936": "gb18030",
+    "cp950": "big5hkscs",
+    "hz-gb-2312": "hz",
     "big5": "big5hkscs",
     "shift_jis": "cp932",
     "sjis": "cp932",
@@ -30,6 +34,7 @@ _LARGER = {
     "windows-874": "cp874",
     "iso-8859-8-i": "iso8859_8",
 }
+_NOT_AS_ASCII = ("utf-7", "hz", "utf-16", "utf-16le", "utf-16be", "iso-2022-kr", "iso-2022-cn")  # true if said outside
 _UTF_32 = (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _DECLARED = re.compile(rb"<\?xml[^<>]*?encoding=[\"']([\w.:-]+)|<meta[^<>]+charset=[\"']?([\w.:-]+)", re.IGNORECASE)
@@ -53,12 +58,30 @@ def decode(data: bytes, declared: str | None = None) -> tuple[str, list[str]]:
     return _XML_DECLARATION.sub("", text), warnings
 
 
+def larger(declared: str) -> str:
+    """The encoding in which a text is really written that declares another, by Python's name."""
+    name = declared.casefold().removeprefix("x-")
+    return _LARGER.get(name, name)
+
+
+def known_as(name: str) -> str:
+    """The larger of an encoding, where Python knows it; else nothing."""
+    try:
+        return codecs.lookup(larger(name)).name
+    except LookupError:
+        return ""
+
+
 def _decode(data: bytes, declared: str | None) -> tuple[str, list[str]]:
+    outside = bool(declared)
     if not declared and (within := _DECLARED.search(data, 0, _DECLARED_WITHIN)):
         declared = (within[1] or within[2]).decode("ascii")
     if declared and not data.startswith((*_UTF_32, *_UTF_16, b"\xef\xbb\xbf")):
-        name = declared.casefold().removeprefix("x-")
-        name = _LARGER.get(name, name)
+        name = larger(declared)
+        if outside and name in _NOT_AS_ASCII and known_as(name):
+            text = data.decode(name, errors="replace")
+            if text.count("\ufffd") * 50 <= len(text):
+                return text, []
         # The declaration itself was read as ASCII, so an encoding in which ASCII is something else is not true.
         if name not in ("utf-8", "utf8") and _is_ascii_in(name) and not (_is_single(name) and _is_utf_8(data)):
             return data.decode(name, errors="replace"), []
@@ -75,6 +98,8 @@ def undeclared(data: bytes) -> tuple[str, str | None]:
     """Text of bytes that say nothing of their encoding but by a byte order mark; what they were read as, if guessed."""
     if wide := wide_encoding(data):
         return data.decode(wide, errors="replace"), None
+    if b"\x1b$)C" in data and data.isascii():
+        return data.decode("iso2022_kr", errors="replace"), None
     if b"\x1b$" in data and data.isascii():
         return data.decode("iso2022_jp_ext", errors="replace"), None
     try:

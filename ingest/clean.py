@@ -35,6 +35,9 @@ PLAIN = re.compile(rf"{_LETTERS}(?:(?: |\n\n?){_LETTERS})*+")
 # Thirty marks on a letter are more than any language has (UAX #15, stream-safe text); to put n in order takes n².
 _PILED = re.compile(r"[^\w\s!-~]{31,}")
 _MOST_MARKS = 30
+_ESCAPES = re.compile(  # with parameters; titles and links, to their end; sets of letters; others of one letter
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]+[0-~]|[0-Z\\^_`a-z{|}~])"
+)
 _BLANK = re.compile("[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _SPACES = re.compile(f"{_BLANK.pattern}+")
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
@@ -97,6 +100,19 @@ def tidy_code(text: str) -> str:
 def _tidy_cell(text: str) -> str:
     """`tidy`, but blanks alone stay."""
     return text if text.isspace() else tidy(text)
+
+
+def without_terminal_codes(text: str) -> str:
+    """Text without what tells a terminal colours, links and titles; of letters struck over each other the last."""
+    if "\b" in text:  # bold is a letter over itself, underlined one over a line
+        kept: list[str] = []
+        for sign in text:
+            if sign != "\b":
+                kept.append(sign)
+            elif kept and kept[-1] != "\n":
+                kept.pop()
+        text = "".join(kept)
+    return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
 def one_line(text: str) -> str:
@@ -257,6 +273,11 @@ def doubts(text: str, in_print: bool = True) -> tuple[str, ...]:
     if len(words) >= _ENOUGH_WORDS and drawn_out * 20 > len(words):
         found.append(f"{drawn_out} of {len(words)} words have a letter three times in a row, as if wrongly mapped")
     return tuple(found)
+
+
+def unknown_signs(text: str) -> int:
+    """How many characters are replaced (U+FFFD), or private to a font."""
+    return text.count("\ufffd") + len(_PRIVATE.findall(text))
 
 
 def unreadable(text: str) -> bool:

@@ -11,6 +11,8 @@ from ingest.document import count
 from ingest.epub import CONTAINER
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
 from ingest.limits import Limits, check_archive, read_member
+from ingest.members import Members
+from ingest.package import Package
 from ingest.text import LINED
 
 SUPPORTED: dict[str, str] = {
@@ -26,21 +28,22 @@ SUPPORTED: dict[str, str] = {
     "mbox": "mailbox (mbox)",
     "docx": "Word document",
     "odt": "OpenDocument text",
+    "rtf": "RTF document",
     "pptx": "PowerPoint presentation",
     "xlsx": "Excel workbook",
 }
 ALIASES = {
     **{"markdown": "md", "mdown": "md", "htm": "html", "xhtml": "html", "text": "txt", "azw": "mobi", "prc": "mobi"},
-    **{"mht": "mhtml", "mbx": "mbox", "ott": "odt", "odm": "odt", "fodt": "odt"},
+    **{"pdb": "mobi", "emlx": "eml", "mht": "mhtml", "mbx": "mbox", "ott": "odt", "odm": "odt", "fodt": "odt"},
     **dict.fromkeys(("docm", "dotx", "dotm"), "docx"),
     **dict.fromkeys(("pptm", "ppsx", "ppsm", "potx", "potm"), "pptx"),
     **dict.fromkeys(("xlsm", "xltx", "xltm"), "xlsx"),
 }
 _HEAD_BYTES = 1 << 16
+_FEW_CONTROLS = 2  # control characters that a short text may have
 
 # What is refused is refused by its name.
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
-    (b"{\\rtf", "an RTF document: save it as DOCX or PDF"),
     (b"%!PS", "a PostScript file: convert it to PDF"),
     (b"AT&TFORM", "a DjVu book: convert it to PDF"),
     (b"ITSF", "a compiled help file (CHM): convert it to EPUB or PDF"),
@@ -64,19 +67,34 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"RIFF", "a RIFF recording or picture"),
     (b"fLaC", "a FLAC recording"),
 )
-_OFFICE_KINDS = {"word/document.xml": "docx", "ppt/presentation.xml": "pptx", "xl/workbook.xml": "xlsx"}
+_OFFICE_KINDS = ("docx", "pptx", "xlsx")
+_UNREAD_KINDS = {
+    "xlsb": "a binary Excel workbook (XLSB): save it as XLSX",
+    "visio": "a Visio drawing: save it as PDF",
+}
 _ZIP_KINDS = (
-    ("xl/workbook.bin", "a binary Excel workbook (XLSB): save it as XLSX"),
     ("content.opf", "an unfinished e-book archive without META-INF/container.xml"),
     ("classes.dex", "an Android package"),
     ("META-INF/MANIFEST.MF", "a Java archive"),
 )
+_LOCKED = "an encrypted Office document: remove its password in Word, Excel or PowerPoint and save it again"
+_OLE_KINDS = (  # by what their streams are called
+    ("EncryptedPackage", _LOCKED),
+    ("__properties_version1.0", "a mail of Outlook (MSG): save it from there as EML or PDF"),
+    ("VisioDocument", "a Visio drawing: save it as PDF"),
+    ("WordDocument", "a Word document of before 2007 (DOC): save it as DOCX or PDF"),
+    ("PowerPoint Document", "a PowerPoint presentation of before 2007 (PPT): save it as PPTX or PDF"),
+    ("Workbook", "an Excel workbook of before 2007 (XLS): save it as XLSX"),
+    ("", "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX, XLSX, PPTX or PDF"),
+)
+_PICTURES = re.compile(r"\.(?:jpe?g|png|gif|webp|bmp|tiff?|avif)$|(?:^|/)(?:comicinfo\.xml|thumbs\.db)$", re.IGNORECASE)
+_TEXT_BEGINS = re.compile(rb"\s*(?:<!doctype\s+html|<html[\s>])", re.IGNORECASE)
 _HTML = re.compile(
     rb"<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>]|\A\s*(?:<!--.*?-->\s*)?<(?:div|p|h1|table|meta|title|article)[\s>]",
     re.IGNORECASE | re.DOTALL,
 )
 # The lines that an e-mail begins with: MIME-Version is among them where its text may be coded, but not always.
-_FIELDS = rb"(?:\xef\xbb\xbf)?(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?"
+_FIELDS = rb"(?:\xef\xbb\xbf|\d{1,9} *\r?\n)?(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?"
 _MAIL = re.compile(_FIELDS + rb"MIME-Version:", re.IGNORECASE)
 _NAMED_MAIL = re.compile(_FIELDS + rb"(?:MIME-Version|From|Content-Type):", re.IGNORECASE)
 
@@ -102,28 +120,28 @@ def detect(path: Path, limits: Limits) -> tuple[str, list[str]]:
 
 
 def _binary(path: Path, head: bytes, named: str, limits: Limits) -> str | None:
-    # Up to 1024 bytes of something else may come first; but a text may also speak of it.
-    if head.lstrip().startswith(b"%PDF-") or (b"%PDF-" in head[:1024] and (named == "pdf" or _looks_binary(head))):
-        return "pdf"
-    if head[60:68] == b"BOOKMOBI":
-        return "mobi"
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")):
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")):  # which may begin with a PDF, stored
         return _archive(path, named, limits)
+    if _begins_as_text(head):
+        return None
+    # Up to 1024 bytes of something else may come first; but a text may also speak of it.
+    if head.lstrip().startswith(b"%PDF-") or (b"%PDF-" in head[:1024] and (named == "pdf" or _holds_binary(head))):
+        return "pdf"
+    if head.startswith(b"{\\rtf"):
+        return "rtf"
+    if head[60:68] in (b"BOOKMOBI", b"TEXtREAd"):
+        return "mobi"
     if head.startswith(b"\xd0\xcf\x11\xe0"):
         with path.open("rb") as file:
-            locked = "EncryptedPackage".encode("utf-16-le") in file.read(1 << 24)
-        what = (
-            "an encrypted Office document: remove its password in Word, Excel or PowerPoint and save it again"
-            if locked
-            else "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX, XLSX, PPTX "
-            "or PDF"
+            inside = file.read(1 << 24)
+        raise UnsupportedFormat(
+            _refusal(path, next(what for stream, what in _OLE_KINDS if stream.encode("utf-16-le") in inside))
         )
-        raise UnsupportedFormat(_refusal(path, what))
     for signature, what in _SIGNATURES:
         # Letters and digits alone may well begin a text.
-        if head.startswith(signature) and (not signature.isalnum() or _looks_binary(head)):
+        if head.startswith(signature) and (not signature.isalnum() or _holds_binary(head)):
             raise UnsupportedFormat(_refusal(path, what))
-    if head[4:8] == b"ftyp" and _looks_binary(head):
+    if head[4:8] == b"ftyp" and _holds_binary(head):
         raise UnsupportedFormat(_refusal(path, "a video, recording or picture in an MP4 container"))
     return None
 
@@ -132,22 +150,27 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
-            names = archive.namelist()
+            members = Members(archive)
+            names = list(members.names)
             declared = ""
-            if "mimetype" in names and archive.getinfo("mimetype").file_size < 200:
-                declared = archive.read("mimetype").decode("ascii", errors="replace").strip()
-            manifest = "META-INF/manifest.xml"
-            locked = manifest in names and b"encryption-data" in read_member(archive, manifest, limits)
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
+            if (typed := members.find("mimetype")) and archive.getinfo(members.names[typed]).file_size < 200:
+                declared = archive.read(members.names[typed]).decode("ascii", errors="replace").strip()
+            manifest = members.find("META-INF/manifest.xml")
+            locked = manifest is not None and (
+                b"encryption-data" in read_member(archive, members.names[manifest], limits)
+            )
+            office = Package(archive, limits).kind
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError, NotImplementedError) as error:
         kind = SUPPORTED.get(named, "a ZIP archive")
         raise BrokenFile(
             f"{path.name} cannot be opened as {kind}: its archive is damaged or incomplete ({error}). Fetch it again."
         ) from error
-    if declared == "application/epub+zip" or CONTAINER in names:
+    if declared == "application/epub+zip" or members.find(CONTAINER):
         return "epub"
-    for member, kind in _OFFICE_KINDS.items():
-        if member in names:
-            return kind
+    if office in _OFFICE_KINDS:
+        return office
+    if office:
+        raise UnsupportedFormat(_refusal(path, _UNREAD_KINDS[office]))
     books = [name for name in names if name.casefold().endswith(".fb2")]
     if len(books) == 1:
         return "fb2"
@@ -163,8 +186,14 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
     for member, what in _ZIP_KINDS:
         if member in names:
             raise UnsupportedFormat(_refusal(path, what))
-    if named in _OFFICE_KINDS.values():
+    if named in _OFFICE_KINDS:
         raise BrokenFile(f"{path.name} is no {SUPPORTED[named]}, or the most of it is missing. Fetch it again.")
+    if any(name.casefold().endswith((".fdseq", ".fdoc")) for name in names):
+        raise UnsupportedFormat(_refusal(path, "an XPS document: print it to a PDF"))
+    if names and all(_PICTURES.search(name) for name in names):
+        pictures = count(len(names), "picture")
+        what = f"an archive of {pictures}, as comics are (CBZ): convert it to PDF, and read that with OCR"
+        raise UnsupportedFormat(_refusal(path, what))
     raise UnsupportedFormat(
         _refusal(path, f"a ZIP archive of {count(len(names), 'file')}: unpack it and add the documents in it")
     )
@@ -172,8 +201,8 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
 
 def _textual(path: Path, head: bytes, named: str) -> str:
     wide = bool(wide_encoding(head))
-    if not wide and _looks_binary(head):
-        if named in ("pdf", "epub", "mobi", *_OFFICE_KINDS.values()):
+    if not wide and not _begins_as_text(head) and _looks_binary(head):
+        if named in ("pdf", "epub", "mobi", *_OFFICE_KINDS):
             raise BrokenFile(f"{path.name} is no {SUPPORTED[named]}, or its beginning is damaged. Fetch it again.")
         raise UnsupportedFormat(_refusal(path, "a binary file of unknown kind"))
     plain = head.replace(b"\x00", b"") if wide else head
@@ -190,20 +219,33 @@ def _textual(path: Path, head: bytes, named: str) -> str:
         return "eml"
     if (by_name and _HTML.search(plain[:4096])) or re.match(rb"\W*<!doctype html|\W*<html", plain, re.I):
         return "html"
-    if named in ("pdf", "epub", "mobi", "fb2", *_OFFICE_KINDS.values()):
+    if named in ("pdf", "epub", "mobi", "fb2", *_OFFICE_KINDS):
         raise BrokenFile(
             f"{path.name} is no {SUPPORTED[named]}: it begins with {plain[:24].decode('utf-8', errors='replace')!r}. "
             "Fetch it again, or name it .txt to read it as plain text."
         )
-    if plain.lstrip(b"\xef\xbb\xbf \r\n").startswith(b"<?xml"):
+    if by_name and plain.lstrip(b"\xef\xbb\xbf \r\n").startswith(b"<?xml"):
         raise UnsupportedFormat(_refusal(path, "an XML file of unknown kind: convert it to HTML or plain text"))
     return named if named in ("md", "html") else "txt"
 
 
+def _begins_as_text(head: bytes) -> bool:
+    """Whether a file begins as mails, mailboxes and pages do, which may hold pictures as they are, or a stray NUL."""
+    return bool(_MAIL.match(head) or mbox.begins(head) or _TEXT_BEGINS.match(head))
+
+
 def _looks_binary(head: bytes) -> bool:
-    """NUL bytes, or more control characters than any text has."""
-    control = sum(byte < 32 and byte not in b"\t\n\v\f\r\x1a\x1b" for byte in head[:8192])
-    return b"\x00" in head or control * 50 > len(head[:8192])
+    """Whether there are more control characters than any text has. Texts may have a few NULs, or end in them.
+
+    Not counted are those that shift letters, or strike over them, as pages of manuals do.
+    """
+    text = head[:8192].rstrip(b"\x00") or head[:8192]
+    control = sum(byte < 32 and byte not in b"\a\b\t\n\v\f\r\x0e\x0f\x1a\x1b" for byte in text)
+    return control > max(_FEW_CONTROLS if len(text) > _FEW_CONTROLS * 5 else 0, len(text) / 50)
+
+
+def _holds_binary(head: bytes) -> bool:
+    return b"\x00" in head or _looks_binary(head)
 
 
 def _refusal(path: Path, what: str) -> str:

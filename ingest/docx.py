@@ -16,15 +16,18 @@ import docx as python_docx
 from lxml import etree
 
 from ingest.clean import joined, one_line, pictured, raised, tidy
-from ingest.document import Reading, count
+from ingest.document import Reading, count, listed
 from ingest.drawings import PLACES, Drawings
 from ingest.errors import IngestError
 from ingest.formulas import M, of_word
 from ingest.limits import Limits, check_archive
 from ingest.numbering import Numbering, W, is_on, value, with_bases
-from ingest.office import MC, beside, bounded, damaged, lean_copy, misunderstood, reading, related
+from ingest.office import MC, beside, bounded, damaged, missing, misunderstood, reading, related
+from ingest.package import Package
 from ingest.sections import SPLIT_DEPTH, Block, one_line_of, rows_of
+from ingest.sign_fonts import in_unicode, sign
 from ingest.table import Cell, lays_out, span, table_lines
+from ingest.word_fields import Fields
 from ingest.xml import parse_xml
 
 _WP = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
@@ -38,19 +41,6 @@ _SILENT = frozenset(
         *("bookmarkStart", "bookmarkEnd"),
     )
 )
-_SIGNS = {  # fonts whose letters are signs: what these are in Unicode, by their code
-    "symbol": {
-        start + index: sign
-        for start, signs in (
-            (0x20, " !∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_‾αβχδεφγηιϕκλμνοπθρστυϖωξψζ{|}∼"),
-            (0xA1, "ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…"),
-            (0xBF, "↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊〈®©™∑"),
-            (0xF1, "〉∫"),
-        )
-        for index, sign in enumerate(signs)
-    },
-    "wingdings": {0x6F: "☐", 0xA8: "☐", 0xFB: "✗", 0xFC: "✓", 0xFD: "☒", 0xFE: "☑"},
-}
 _HEADING = re.compile(r"^heading (\d)$", re.IGNORECASE)
 
 
@@ -63,7 +53,8 @@ def read(path: Path, limits: Limits) -> Reading:
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
-            document = python_docx.Document(lean_copy(archive, limits))
+            package, lost = Package(archive, limits).lean_copy()
+            document = python_docx.Document(package)
         walk = _Walk(document)
         blocks = bounded(walk.blocks(), path.name, limits)
         title = document.core_properties.title
@@ -71,25 +62,33 @@ def read(path: Path, limits: Limits) -> Reading:
         raise
     except Exception as error:  # KeyError, BadZipFile, XMLSyntaxError, ValueError: by where the package is damaged
         raise damaged(path.name, "a Word document", error, "Word or LibreOffice") from error
-    warnings = []
+    warnings = missing(lost) + walk.doubts
     if walk.embedded:
         within = f"{count(walk.embedded, 'document')} within the file, put in place only when Word opens it"
         warnings.append(f"Not read: {within}. Open the file in Word, save it again and add that.")
+    if walk.objects:
+        named = listed(list(dict.fromkeys(filter(None, walk.objects))), 5)
+        within = count(len(walk.objects), "object") + (f" of other programs ({named})" if named else "")
+        warnings.append(f"Not read: {within}. Save them from Word as files and add them, or add the document as PDF.")
     warnings += beside(walk.linked) + misunderstood(walk.drawings.broken)
     return reading(path.name, blocks, title, warnings)
 
 
 class _Walk:
     def __init__(self, document: Any) -> None:
+        self.doubts: list[str] = []  # about the XML of parts
         self.body = document.element.body
         styles = {style.style_id: style.element for style in document.styles}
         self.levels = {style: _heading_level(styles, style) for style in styles}
-        self.numbering = Numbering(_part(document, "numbering"), styles)
-        self.notes = {kind: _notes(document, kind) for kind in _CITED.values()}
+        self.numbering = Numbering(_part(document, "numbering", self.doubts), styles)
+        self.notes = {kind: _notes(document, kind, self.doubts) for kind in _CITED.values()}
         self.parts = related(document.part.rels)
         self.cited: list[tuple[str, str]] = []
         self.listing = False  # the last paragraph was in a list
         self.embedded = self.linked = 0  # documents that are not read, within the file and beside it
+        self.objects: list[str] = []  # of other programs, by these
+        self.fields = Fields(self.body, _DELETED)
+        self.begun: list[str] = []  # of a paragraph whose end is deleted: it goes on in the next one
         self.drawings = Drawings()
 
     def blocks(self) -> Iterator[Block]:
@@ -144,8 +143,15 @@ class _Walk:
         yield from rows_of(table_lines(cells))
 
     def _paragraph(self, paragraph: etree._Element) -> Iterator[Block]:
-        text = tidy(joined(self._runs(paragraph)))
+        runs = [*self.begun, *self._runs(paragraph)]
+        self.begun = []
         properties = paragraph.find(f"{W}pPr")
+        if _runs_on(paragraph, properties):
+            self.begun = runs
+            for box in _boxes(paragraph):
+                yield from self._container(box)
+            return
+        text = tidy(joined(runs))
         style = outline = None
         if properties is not None:
             style = value(properties.find(f"{W}pStyle"))
@@ -167,9 +173,13 @@ class _Walk:
             yield from self._container(box)
 
     def _runs(self, element: etree._Element) -> Iterator[str]:
-        heard = [
-            child for child in element if not (child.tag in _DELETED or child.tag in _SILENT or _is_vanished(child))
-        ]
+        heard = []
+        for child in element:
+            if _is_vanished(child):
+                for mark in child.iter(f"{W}fldChar"):
+                    self.fields.mark(mark)
+            elif not (child.tag in _DELETED or child.tag in _SILENT):
+                heard.append(child)
         for above, children in groupby(heard, key=_is_raised):  # Word parts a number as it was typed
             if above:
                 text = "".join(text for child in children for text in self._runs(child))
@@ -180,8 +190,12 @@ class _Walk:
     def _unraised(self, children: Iterable[etree._Element]) -> Iterator[str]:
         for child in children:
             tag = child.tag
-            if tag == f"{W}t":
-                yield child.text or ""
+            if tag == f"{W}fldChar":
+                yield self.fields.mark(child)
+            elif self.fields.in_code and not len(child):
+                continue
+            elif tag == f"{W}t":
+                yield in_unicode(_font(child.getparent()), child.text or "")
             elif tag in (f"{W}tab", f"{W}ptab"):
                 yield " "
             elif tag in (f"{W}br", f"{W}cr"):
@@ -202,6 +216,8 @@ class _Walk:
             elif tag == f"{W}subDoc":
                 self.linked += 1
             else:
+                if tag == f"{W}object":
+                    self.objects += [one_line(each.get("ProgID") or "") for each in child.iter("{*}OLEObject")]
                 yield from self._runs(child)
 
 
@@ -223,6 +239,16 @@ def _heading_level(styles: Mapping[str, etree._Element], style: str) -> int:
     return 0
 
 
+def _runs_on(paragraph: etree._Element, properties: etree._Element | None) -> bool:
+    """Whether the end of a paragraph is deleted, so that it and the next one are one."""
+    if properties is None or all(properties.find(f"{W}rPr/{W}{gone}") is None for gone in ("del", "moveFrom")):
+        return False
+    following = paragraph.getnext()
+    while following is not None and following.tag in (f"{W}bookmarkStart", f"{W}bookmarkEnd"):
+        following = following.getnext()
+    return following is not None and following.tag == f"{W}p"
+
+
 def _is_vanished(element: etree._Element) -> bool:
     """Whether a run is hidden text."""
     return element.tag == f"{W}r" and is_on(element.find(f"{W}rPr/{W}vanish"))
@@ -238,10 +264,13 @@ def _is_raised(element: etree._Element) -> bool:
 def _symbol(element: etree._Element) -> str:
     """A character of a font of signs; one that is not known here stays private to its font."""
     code = element.get(f"{W}char") or ""
-    if not re.fullmatch(r"[0-9A-Fa-f]{4}", code):
-        return ""
-    signs = _SIGNS.get((element.get(f"{W}font") or "").casefold(), {})
-    return signs.get(int(code, 16) & 0xFF, chr(int(code, 16)))
+    return sign(element.get(f"{W}font"), int(code, 16)) if re.fullmatch(r"[0-9A-Fa-f]{4}", code) else ""
+
+
+def _font(run: etree._Element) -> str | None:
+    """The font that a run says it is set in."""
+    fonts = run.find(f"{W}rPr/{W}rFonts")
+    return None if fonts is None else fonts.get(f"{W}ascii") or fonts.get(f"{W}hAnsi")
 
 
 def _own(element: etree._Element, tag: str) -> Iterator[etree._Element]:
@@ -262,14 +291,14 @@ def _boxes(element: etree._Element) -> Iterator[etree._Element]:
             yield from _boxes(child)
 
 
-def _part(document: Any, name: str) -> etree._Element | None:
+def _part(document: Any, name: str, doubts: list[str]) -> etree._Element | None:
     """The root of another part of the package, such as "numbering"; None where there is none."""
     for relation in document.part.rels.values():
         if relation.reltype.endswith(f"/{name}") and not relation.is_external:
-            return parse_xml(relation.target_part.blob, name)
+            return parse_xml(relation.target_part.blob, name, doubts)
     return None
 
 
-def _notes(document: Any, kind: str) -> dict[str, etree._Element]:
-    root = _part(document, f"{kind}s")
+def _notes(document: Any, kind: str, doubts: list[str]) -> dict[str, etree._Element]:
+    root = _part(document, f"{kind}s", doubts)
     return {} if root is None else {note.get(f"{W}id") or "": note for note in root.iter(f"{W}{kind}")}

@@ -7,7 +7,7 @@ through MuPDF, which lays the book out and thereby loses paragraphs.
 import posixpath
 import re
 import zipfile
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +21,17 @@ from ingest.clean import one_line
 from ingest.document import Reading, count, listed
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
 from ingest.limits import Limits, check_archive, read_member
+from ingest.members import Members
 from ingest.sections import LONGEST_LABEL, Block, first_heading, paginate
 from ingest.xml import parse_xml
 
 CONTAINER = "META-INF/container.xml"
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _MARKUP = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document")
+
+# Chapters are XML, whose elements all end.
+_OPENED, _CLOSED = re.compile(r"<(?:html|body)\b", re.IGNORECASE), re.compile(r"</(?:html|body)\s*>", re.IGNORECASE)
+_END = 4096  # characters
 
 Entries = dict[str, list[tuple[int, str]]]  # levels and titles that point into one file, by fragment
 
@@ -55,12 +60,12 @@ def read(path: Path, *, limits: Limits, on_page: Callable[[int, int], None]) -> 
 class _Book:
     def __init__(self, name: str, archive: zipfile.ZipFile, limits: Limits) -> None:
         self.name, self.archive, self.limits = name, archive, limits
-        self.members = {member.casefold(): member for member in archive.namelist()}
+        self.members = Members(archive)
         self.warnings: list[str] = []
 
     def read(self, on_page: Callable[[int, int], None]) -> Reading:
         package_path = self._package_path()
-        package = parse_xml(self._bytes(package_path), f"{self.name}: {package_path}")
+        package = parse_xml(self._bytes(package_path), f"{self.name}: {package_path}", self.warnings)
         self.folder = posixpath.dirname(package_path)
         self._refuse_drm()
         items = {item.get("id"): item for item in package.iterfind(".//{*}manifest/{*}item")}
@@ -73,10 +78,12 @@ class _Book:
             if item is None or not item.get("href"):
                 self.warnings.append(f"A chapter is missing: the spine names {identity!r}, but the manifest no file.")
                 continue
-            file, kind = _resolve(self.folder, item.get("href", ""))[0], item.get("media-type", _MARKUP[0])
-            if kind in _MARKUP or re.search(r"\.x?html?$", file, re.IGNORECASE):
+            page = _as_text(item, items)
+            file = self._file(self.folder, page.get("href", ""))[0]
+            if _is_text(page):
                 chapters.append(file)
             else:
+                kind = page.get("media-type")
                 self.warnings.append(f"The spine's {file} ({kind}) was not read: it is no page of text.")
         if not chapters:
             raise BrokenFile(f"{self.name} names no chapters in its spine ({package_path}). Fetch it again.")
@@ -98,25 +105,29 @@ class _Book:
         return Reading(pages, toc, [title, first_heading(blocks)], self.warnings)
 
     def _package_path(self) -> str:
-        container = parse_xml(self._bytes(CONTAINER), f"{self.name}: {CONTAINER}")
+        container, first = parse_xml(self._bytes(CONTAINER), f"{self.name}: {CONTAINER}"), ""
         for rootfile in container.iterfind(".//{*}rootfile"):
-            if rootfile.get("full-path"):
-                return unquote(rootfile.get("full-path", ""))
+            path = rootfile.get("full-path") or ""
+            if found := self.members.find(path):  # of several renditions of a book the first
+                return found
+            first = first or path
+        if first:
+            raise BrokenFile(f"{self.name} lacks {first}, so it is no complete EPUB. Fetch it again.")
         raise BrokenFile(f"{self.name}: {CONTAINER} names no package file. Fetch it again.")
 
     def _bytes(self, member: str) -> bytes:
-        name = self.members.get(member.casefold())
+        name = self.members.find(member)
         if name is None:
             raise BrokenFile(f"{self.name} lacks {member}, so it is no complete EPUB. Fetch it again.")
         try:
-            return read_member(self.archive, name, self.limits)
+            return read_member(self.archive, self.members.names[name], self.limits)
         except TooLarge:
             raise
         except Exception as error:  # zlib.error, RuntimeError (encrypted), BadZipFile: by damage and Python version
             raise BrokenFile(f"{self.name}: {member} cannot be unpacked ({one_line(str(error))[:120]}).") from error
 
     def _refuse_drm(self) -> None:
-        if "meta-inf/encryption.xml" not in self.members:
+        if not self.members.find("META-INF/encryption.xml"):
             return
         root = parse_xml(self._bytes("META-INF/encryption.xml"), f"{self.name}: META-INF/encryption.xml")
         methods = [method.get("Algorithm") or "" for method in root.iterfind(".//{*}EncryptedData/{*}EncryptionMethod")]
@@ -139,6 +150,9 @@ class _Book:
             try:
                 markup, warnings = decode(self._bytes(chapter))
                 found, anchors, _ = html.extract(markup, f"{self.name}: {chapter}")
+                if _OPENED.search(markup) and not _CLOSED.search(markup, max(0, len(markup) - _END)):
+                    where = f"{chapter} ends in the middle, behind {_last_words(found)}"
+                    self.warnings.append(f"{where}: what followed is missing. Fetch it again.")
             except BrokenFile as error:  # one bad chapter never stops the book
                 self.warnings.append(f"A chapter is missing: {error}")
                 continue
@@ -160,13 +174,18 @@ class _Book:
         """Warn of pages of text that the spine leaves out: of notes, it may be, that are only shown by their links."""
         pages = (item for item in items.values() if item.get("media-type") in _MARKUP)
         others = (page for page in pages if "nav" not in (page.get("properties") or "").split())
-        files = {_resolve(self.folder, page.get("href", ""))[0]: None for page in others}
+        files = {self._file(self.folder, page.get("href", ""))[0]: None for page in others}
         unread = []
         for file in files:
-            if file not in chapters and file.casefold() in self.members and self._has_words(file):
+            if file not in chapters and self.members.find(file) and self._has_words(file):
                 unread.append(posixpath.basename(file))
         if unread:
             self.warnings.append(f"Not among the chapters of the book, and not read: {listed(unread, 5)}.")
+
+    def _file(self, folder: str, href: str) -> tuple[str, str]:
+        """The member, as it is called, and the fragment that a link in a file of a folder leads to."""
+        target, fragment = _resolve(folder, href)
+        return self.members.find(target) or target, fragment
 
     def _has_words(self, file: str) -> bool:
         with suppress(BrokenFile, TooLarge):
@@ -182,9 +201,9 @@ class _Book:
         for item, reader in ((nav, _navigation), (ncx, _ncx)):
             if item is None:
                 continue
-            file = _resolve(self.folder, item.get("href", ""))[0]
+            file = self._file(self.folder, item.get("href", ""))[0]
             try:
-                entries = reader(parse_xml(self._bytes(file), f"{self.name}: {file}"))
+                entries = reader(parse_xml(self._bytes(file), f"{self.name}: {file}", self.warnings))
             except BrokenFile as error:
                 self.warnings.append(f"The table of contents cannot be read: {error}")
                 continue
@@ -193,7 +212,7 @@ class _Book:
             for level, title, link in entries:
                 above = [entry for entry in above if entry[0] < level]
                 if title and link:
-                    target, part = _resolve(posixpath.dirname(file), link)
+                    target, part = self._file(posixpath.dirname(file), link)
                     found.setdefault(target, {}).setdefault(part, []).extend([*above, (level, title)])
                     above = []
                 elif title:
@@ -201,6 +220,28 @@ class _Book:
             if found:
                 return found
         return {}
+
+
+def _is_text(item: etree._Element) -> bool:
+    named = re.search(r"\.x?html?$", _resolve("", item.get("href", ""))[0], re.IGNORECASE)
+    return item.get("media-type", _MARKUP[0]) in _MARKUP or bool(named)
+
+
+def _as_text(item: etree._Element, items: Mapping[str | None, etree._Element]) -> etree._Element:
+    """An item of the manifest, or that of its fallbacks which is a page of text."""
+    seen, each = [item], item
+    while not _is_text(each):
+        following = items.get(each.get("fallback"))
+        if following is None or following in seen:
+            return item
+        seen.append(following)
+        each = following
+    return each
+
+
+def _last_words(blocks: list[Block]) -> str:
+    words = blocks[-1].text[-60:].split() if blocks else []
+    return f"“{' '.join(words[-6:])}”" if words else "its beginning"
 
 
 def _mark(blocks: list[Block], anchors: dict[str, int], contents: Entries) -> list[Block]:

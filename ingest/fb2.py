@@ -26,7 +26,7 @@ def read(path: Path, limits: Limits) -> Reading:
         BrokenFile, TooLarge, EmptyDocument.
     """
     markup, warnings = decode(_bytes(path, limits))
-    root = parse_xml(markup, path.name)
+    root = parse_xml(markup, path.name, warnings)
     _set_down(root)
     blocks: list[Block] = []
     for about in root.iterfind("{*}description/{*}title-info/{*}annotation"):

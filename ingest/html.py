@@ -1,6 +1,6 @@
 """HTML to blocks of text, for web pages, EPUB chapters and rendered Markdown.
 
-Markup is data: scripts, styles, forms and everything hidden are left out, nothing is fetched, and the HTML parser
+Markup is data: scripts, styles, buttons and everything hidden are left out, nothing is fetched, and the HTML parser
 knows no entities of the document's own, so they cannot grow.
 """
 
@@ -23,11 +23,12 @@ from ingest.limits import Limits
 from ingest.numbering import written
 from ingest.sections import Block, first_heading, paginate
 from ingest.table import TALLEST, Cell, lays_out, span, table_lines
+from ingest.xml import plain_markup
 
 _SKIPPED = frozenset(
     {
         *("script", "style", "template", "noscript", "head", "title", "meta", "link", "iframe", "object"),
-        *("embed", "applet", "canvas", "audio", "video", "map", "button", "select", "option", "textarea", "input"),
+        *("embed", "applet", "canvas", "audio", "video", "map"),
         *("nav", "rp", "rt", "dialog", "annotation", "annotation-xml", "del"),
     }
 )
@@ -40,16 +41,27 @@ _BLOCKS = frozenset(
     }
 )
 _TABLE_PARTS = frozenset({"thead", "tbody", "tfoot", "tr"})
+_FORM = frozenset({"button", "input", "select", "textarea", "label"})
+_TYPED_IN = ("text", "search", "tel", "url", "email", "number", "date", "time", "datetime-local", "month", "week", "")
 _CELLS = frozenset({"td", "th", "caption", "col", "colgroup"})
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6", "summary", "dt"})  # a button in them folds what follows
 _ANCHOR = re.compile(r"\b(?:headerlink|hash-link|header-anchor|anchorjs-link)\b")  # beside, or around, a heading
 _NOTE = re.compile(r"\b(?:foot|end|rear)notes?\b")
+_SET_AS_BLOCK = re.compile(r"display\s*:\s*(?:block|flex|grid|list-item|table)\b", re.IGNORECASE)
+_FOLDING = re.compile(r"accordion|collapsible|faq|question", re.IGNORECASE)
+_FOLDED_TAGS = frozenset({"div", "section", "p", "dd"})
+_FOLDED = re.compile(r"\bpanel\b|accordion|collaps|answer", re.IGNORECASE)
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _EPUB_TYPE = "{http://www.idpf.org/2007/ops}type"
 _PRINTED_PAGE = re.compile(r"(?:\W*(?:p|pg|page)?\W*(?:\d+|[ivxlcdm]+)\W*)?", re.IGNORECASE)
 _PAGE_MARK = re.compile(r"pagebreak|\bpage-?nu?m(?:ber)?\b|\bpageno\b", re.IGNORECASE)
 _COUNTED_AS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 DEEPEST = 100  # nested elements; text below keeps its paragraphs and headings, nothing else
+_LONG_TAG = re.compile(r"<([A-Za-z][\w:-]*)\s[^<>]{8000,}>")
+_ATTRIBUTE, _MOST_ATTRIBUTES = re.compile(r"\s[^\s=\"'<>/]+"), 4000
+_XHTML = re.compile(r"<html\b[^<>]*\bxmlns\s*=|<!DOCTYPE[^<>\[]*\[", re.IGNORECASE)
+_XHTML_WITHIN = 1 << 14  # characters
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f]")
 _ENDS = re.compile(r"</(?:body|html)\b[^<>]*>", re.IGNORECASE)
 # Where libxml2 gives up, at 2048 nested elements, most were never closed: without them the text is all there.
 _NESTING = re.compile(
@@ -124,7 +136,9 @@ def extract(markup: str, name: str) -> tuple[list[Block], dict[str, int], str | 
     """
     root = _parse(markup, name)
     walk = _Walk()
-    title = root.findtext(".//title")
+    titles = (each for each in root.iter("title") if not any(_tag(above) == "svg" for above in each.iterancestors()))
+    named = next(titles, None)
+    title = None if named is None else "".join(map(str, named.itertext()))
     body = root.find(".//body")
     _visit(root if body is None else body, walk)
     walk.flush()
@@ -134,6 +148,9 @@ def extract(markup: str, name: str) -> tuple[list[Block], dict[str, int], str | 
 
 
 def _parse(markup: str, name: str) -> etree._Element:
+    markup = _LONG_TAG.sub(_fewer_attributes, _CONTROLS.sub("", markup))
+    if _XHTML.search(markup, 0, _XHTML_WITHIN):
+        markup = plain_markup(markup)
     markup = _ENDS.sub("", markup)  # libxml2 ends there, browsers do not: pages saved together, a script's output
     try:
         root = _document(markup)
@@ -146,6 +163,11 @@ def _parse(markup: str, name: str) -> etree._Element:
     if root is None:
         raise BrokenFile(f"{name} has elements within elements 2,048 deep: save it as plain text.")
     return root
+
+
+def _fewer_attributes(tag: re.Match[str]) -> str:
+    """A tag without its attributes where they are so many that no person wrote them: to compare them takes for ever."""
+    return f"<{tag[1]}>" if len(_ATTRIBUTE.findall(tag[0])) > _MOST_ATTRIBUTES else tag[0]
 
 
 def _document(markup: str) -> etree._Element | None:
@@ -175,7 +197,9 @@ def _visit(element: etree._Element, walk: _Walk) -> None:
         return
     walk.depth += 1
     try:
-        if tag in _BLOCKS:
+        if tag in _FORM:
+            _visit_form(element, tag, walk)
+        elif tag in _BLOCKS or _is_set_as_block(element):
             _visit_block(element, tag, walk)
         else:
             _visit_inline(element, tag, walk)
@@ -206,6 +230,32 @@ def _visit_block(element: etree._Element, tag: str, walk: _Walk) -> None:
     walk.flush(level)
     if level and len(walk.blocks) > before and not walk.blocks[-1].level:  # blocks within the heading
         walk.blocks[before:] = [replace(block, level=level) for block in walk.blocks[before:]]
+
+
+def _visit_form(element: etree._Element, tag: str, walk: _Walk) -> None:
+    """What a form says: its labels, and what was filled in, chosen or ticked; not what its buttons do."""
+    if tag == "label":
+        walk.inline.append(" ")
+        _children(element, walk)
+        walk.inline.append(" ")
+    elif tag == "button":
+        walk.flush()
+        _children(element, walk)
+        walk.flush()
+    elif said := _filled_in(element, tag):
+        walk.inline.append(f" {said} ")
+
+
+def _filled_in(element: etree._Element, tag: str) -> str:
+    kind = (element.get("type") or "").casefold()
+    if tag == "textarea":
+        return one_line("".join(map(str, element.itertext())))
+    if tag == "select":
+        chosen = [each for each in element.iter("option") if "selected" in each.attrib]
+        return ", ".join(filter(None, (one_line("".join(map(str, each.itertext()))) for each in chosen)))
+    if kind in ("checkbox", "radio"):
+        return "☒" if "checked" in element.attrib else "☐"
+    return one_line(element.get("value") or "") if kind in _TYPED_IN else ""
 
 
 def _list(element: etree._Element, tag: str, walk: _Walk) -> None:
@@ -418,14 +468,39 @@ def _kind(element: etree._Element) -> str:
     return " ".join(element.get(name) or "" for name in ("epub:type", _EPUB_TYPE, "role"))
 
 
+def _is_set_as_block(element: etree._Element) -> bool:
+    """Whether the style of an element says that it stands on lines of its own."""
+    return bool(_SET_AS_BLOCK.search(element.get("style") or ""))
+
+
 def _skipped(element: etree._Element, tag: str) -> bool:
-    if tag == "button" and any(_tag(ancestor) in _HEADINGS for ancestor in element.iterancestors()):
-        return _hidden(element)
+    if tag == "button":
+        return _hidden(element) or not _folds(element)
     if (tag == "dialog" and "open" in element.attrib) or (tag == "template" and "shadowrootmode" in element.attrib):
         return _hidden(element)
     kind = element.get("class") or ""
     offered = "mw-editsection" in kind or (_ANCHOR.search(kind) and not re.search(r"\w", "".join(element.itertext())))
-    return tag in _SKIPPED or _hidden(element) or bool(offered)
+    return tag in _SKIPPED or (_hidden(element) and not _unfolds(element)) or bool(offered)
+
+
+def _folds(button: etree._Element) -> bool:
+    """Whether a button is the heading of what it shows and hides, such as a question above its answer."""
+    if any(_tag(ancestor) in _HEADINGS for ancestor in button.iterancestors()):
+        return True
+    following = button.getnext()
+    if following is None or _tag(following) not in _FOLDED_TAGS:
+        return False
+    return (
+        "aria-expanded" in button.attrib
+        or bool(_FOLDING.search(button.get("class") or ""))
+        or bool(_FOLDED.search(following.get("class") or ""))
+    )
+
+
+def _unfolds(element: etree._Element) -> bool:
+    """Whether an element is shown when somebody clicks on the button before it."""
+    before = element.getprevious()
+    return before is not None and _tag(before) == "button" and not _hidden(before) and _folds(before)
 
 
 def _hidden(element: etree._Element) -> bool:

@@ -1,7 +1,7 @@
 """From the printed lines of pages to paragraphs: rows put together, lines joined.
 
-Knows geometry and nothing of PDF: `Line` is a line of print with its box, in points, y growing downwards. Blocks are
-taken in the order in which the file gives them; sorting them by place interleaves columns.
+Knows geometry and nothing of PDF. Blocks are taken in the order in which the file gives them; sorting them by place
+interleaves columns.
 """
 
 import re
@@ -12,11 +12,12 @@ from itertools import pairwise
 
 from ingest.clean import ends_sentence, join_lines, seam, vocabulary
 from ingest.document import PARAGRAPH_SEPARATOR
+from ingest.lines import EDGE, Block, Line, same_row
+from ingest.margins import numbers_in_place
 
 COLUMN_GAP = 3.0  # in font sizes: a wider gap within a row parts two cells
-EDGE = 6.0  # points within which blocks begin at the same left edge
+NUMBER_GAP = 2.0  # the same behind a number of a column of numbers
 NARROW = 0.5  # of its column's width: a block without a longer line was not broken to fill it
-LEAST_NUMBERED = 8  # lines of a page, whose numbers stand in its margin
 DROPPED = 2.0  # times the size of the lines beside it: a first letter set so large
 CELL = " | "
 
@@ -24,26 +25,6 @@ _FOOTNOTE = re.compile(r"(?:\d{1,3}|[*†‡§])\s?\w")
 _BROKEN = re.compile(r"[^\W\d_]{2,}[-‐]$")
 _LEADERS = re.compile(r"(?:\s?\.){5,}\s*")
 _BULLET = re.compile(r"^(?:[•‣◦▪▫■□●○∙·–—◆➢✓*]\s|\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)]\s|\[\d+\]\s)")
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of print, or a piece of one. `size` is its font size in points."""
-
-    text: str
-    x0: float
-    y0: float
-    x1: float
-    y1: float
-    size: float
-    mono: bool = False  # a typewriter font: line breaks mean something
-    level: bool = True  # runs along the page, not up or down it
-    spaced: bool = False  # had a space at its end
-    led: bool = False  # and at its beginning
-    cells: tuple[tuple[float, float], ...] = ()  # where those of a row begin and end
-
-
-Block = list[Line]
 
 
 @dataclass(frozen=True)
@@ -55,8 +36,8 @@ class Sheet:
 
 
 def laid_out(blocks: Iterable[Block]) -> list[Block]:
-    """The blocks of a page as they are meant: no numbers of lines, first letters in their words, rows of tables."""
-    return _with_empty_cells(map(_rows, _with_drop_caps(_without_line_numbers(blocks))))
+    """The blocks of a page as they are meant: no counts of lines, first letters in their words, rows of tables."""
+    return _with_empty_cells(map(_rows, _with_drop_caps(numbers_in_place(blocks))))
 
 
 def _rows(block: Block) -> Block:
@@ -64,12 +45,13 @@ def _rows(block: Block) -> Block:
     joined: Block = []
     piece: Line | None = None  # the last one put in, before it was joined
     for line in block:
-        if piece and piece.level and line.level and _same_row(joined[-1], line):
+        if piece and piece.level and line.level and same_row(joined[-1], line):
             last = joined[-1]
             size = max(piece.size, line.size)
             gap = max(line.x0 - piece.x1, piece.x0 - line.x1)
             close = abs(gap) < 0.1 * size and not (piece.spaced or line.led)
-            glue = CELL if gap > COLUMN_GAP * size else "" if close else " "
+            border = NUMBER_GAP if piece.numbered or line.numbered else COLUMN_GAP
+            glue = CELL if gap > border * size else "" if close else " "
             cells = last.cells or ((last.x0, last.x1),)
             if glue == CELL:
                 cells = (*cells, (line.x0, line.x1))
@@ -89,37 +71,6 @@ def _rows(block: Block) -> Block:
             joined.append(line)
         piece = line
     return [replace(line, text=_LEADERS.sub(" … ", line.text).strip()) for line in joined]
-
-
-def _same_row(first: Line, second: Line) -> bool:
-    overlap = min(first.y1, second.y1) - max(first.y0, second.y0)
-    return overlap > 0.6 * min(first.y1 - first.y0, second.y1 - second.y0)
-
-
-def _without_line_numbers(blocks: Iterable[Block]) -> list[Block]:
-    """Blocks without the numbers of lines in a margin, as manuscripts and transcripts have them.
-
-    They count evenly, one below the other, and nothing else stands so far out: not the heading of a column of numbers.
-    """
-    blocks = list(blocks)
-    lines = [line for block in blocks for line in block if line.level]
-    columns: dict[tuple[str, int], list[Line]] = defaultdict(list)
-    for line in lines:
-        if line.text.isascii() and line.text.isdecimal():
-            columns["from", round(line.x0 / EDGE)].append(line)
-            columns["to", round(line.x1 / EDGE)].append(line)
-    gone: set[int] = set()
-    for column in columns.values():
-        column.sort(key=lambda line: line.y0)
-        steps = {int(after.text) - int(line.text) for line, after in pairwise(column)}
-        ids = {id(line) for line in column}
-        others = [line for line in lines if id(line) not in ids]
-        left, right = min(line.x0 for line in column), max(line.x1 for line in column)
-        apart = all(line.x0 > right for line in others) or all(line.x1 < left for line in others)
-        if len(column) >= LEAST_NUMBERED and len(steps) == 1 and 1 <= steps.pop() <= 10 and others and apart:
-            gone |= ids
-    kept = ([line for line in block if id(line) not in gone] for block in blocks)
-    return [block for block in kept if block]
 
 
 def _with_empty_cells(blocks: Iterable[Block]) -> list[Block]:

@@ -9,18 +9,20 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from email import policy
 from email.message import EmailMessage, MIMEPart
+from email.policy import EmailPolicy
 from pathlib import Path
+from typing import Any, cast
 
 from ingest import html
-from ingest.charset import decode
-from ingest.clean import one_line
+from ingest.charset import decode, known_as
+from ingest.clean import one_line, without_terminal_codes
 from ingest.document import Reading, listed
 from ingest.errors import BrokenFile, EmptyDocument
 from ingest.limits import Limits
 from ingest.sections import Block, first_heading, paginate
 from ingest.text import plain_blocks
+from ingest.transfer import payload, without_uuencoded
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")  # said above the text
 _HTML = ("text/html", "application/xhtml+xml")
@@ -28,6 +30,10 @@ _LOOKS = re.compile(
     r"(?:image|audio|video|font)/.*|text/(?:css|(?:x-)?(?:java|ecma)script)"
 )  # of a page, and not words
 _FILLED = re.compile(r"text/(?:plain|markdown|enriched)|multipart/.*")  # their lines may be those of paragraphs
+_COUNTED = re.compile(rb"(\d{1,9}) *\r?\n")  # Apple Mail's: the bytes of the mail, behind which is what it knows of it
+_CHARSET = re.compile(rb"^content-type:[^\n]*(?:\n[ \t][^\n]*)*?charset=[\"']?([\w.:-]+)", re.IGNORECASE | re.MULTILINE)
+_HEAD_BYTES = 1 << 16
+_ENCODED_WORD = re.compile(r"=\?([\w.:-]+)((?:\*[\w-]*)?\?[bBqQ]\?)")
 _MAILS = ("message/rfc822", "message/global")
 
 
@@ -77,13 +83,39 @@ def parse(data: bytes, name: str) -> Mail:
         BrokenFile: the HTML parser found nothing.
     """
     data = data.removeprefix(b"\xef\xbb\xbf")  # behind which no line would be taken for a header
-    message = email.message_from_bytes(data, EmailMessage, policy=policy.default)
+    if counted := _COUNTED.match(data):
+        data = data[counted.end() : counted.end() + int(counted[1])]
+    message = cast(EmailMessage, email.message_from_bytes(data, policy=_Policy(_charset(data[:_HEAD_BYTES]))))
     texts = _texts(message, name)
     blocks = [block for text in texts for block in text.blocks]
     warnings = list(dict.fromkeys(warning for text in texts for warning in text.warnings))
     head = [f"{each}: {said}" for each in _HEADERS if (said := header(message, each))]
-    unread = list(dict.fromkeys(_unread(message, {id(text.part) for text in texts})))
+    files = [file for text in texts for file in text.files]
+    unread = list(dict.fromkeys([*files, *_unread(message, {id(text.part) for text in texts})]))
     return Mail(message, "\n".join(head) if header(message, "From") else "", blocks, warnings, unread)
+
+
+class _Policy(EmailPolicy):
+    """Reads headers in the larger sisters of the encodings that they name; without one, in that of the text."""
+
+    charset: str
+
+    def __init__(self, charset: str = "") -> None:
+        super().__init__(message_factory=EmailMessage)
+        object.__setattr__(self, "charset", charset)  # policies are else made anew for every change
+
+    def header_fetch_parse(self, name: str, value: Any) -> Any:
+        if isinstance(value, str) and not hasattr(value, "name"):
+            value = _ENCODED_WORD.sub(lambda word: f"=?{known_as(word[1]) or word[1]}{word[2]}", value)
+            if not value.isascii():
+                value = decode(value.encode("utf-8", "surrogateescape"), self.charset or None)[0]
+        return super().header_fetch_parse(name, value)
+
+
+def _charset(data: bytes) -> str:
+    """The encoding that a mail's text declares first; "" where none does."""
+    found = _CHARSET.search(data)
+    return found[1].decode() if found and known_as(found[1].decode()) else ""
 
 
 def header(message: MIMEPart, name: str) -> str:
@@ -104,6 +136,7 @@ class _Text:
     part: MIMEPart
     blocks: list[Block]
     warnings: list[str]
+    files: list[str]  # within its lines
 
 
 def _texts(part: MIMEPart, name: str) -> list[_Text]:
@@ -114,8 +147,8 @@ def _texts(part: MIMEPart, name: str) -> list[_Text]:
     if part.is_attachment():
         return []
     if _is_text(part):
-        blocks, warnings = _blocks(part, name)
-        return [_Text(part, blocks, warnings)] if blocks else []
+        text = _blocks(part, name)
+        return [text] if text.blocks else []
     parts = list(_parts(part))
     if kind == "multipart/alternative":
         parts.reverse()  # the last is the best (RFC 2046)
@@ -177,9 +210,8 @@ def _says_something(part: MIMEPart) -> bool:
     """Whether a part has a body, which a mail server's report has not; one of text, words in it."""
     if _is_text(part):
         with suppress(BrokenFile):
-            return bool(_blocks(part, "")[0])
-    payload = part.get_payload(decode=True)
-    return isinstance(payload, bytes) and bool(payload.strip())
+            return bool(_blocks(part, "").blocks)
+    return bool(payload(part).strip())
 
 
 def _file_name(part: MIMEPart) -> str:
@@ -190,10 +222,28 @@ def _file_name(part: MIMEPart) -> str:
     return one_line(name or (part.get_content_type() if part.is_attachment() else ""))
 
 
-def _blocks(part: MIMEPart, name: str) -> tuple[list[Block], list[str]]:
-    payload = part.get_payload(decode=True)
-    text, warnings = decode(payload if isinstance(payload, bytes) else b"", part.get_content_charset())
+def _blocks(part: MIMEPart, name: str) -> _Text:
+    text, warnings = decode(payload(part), part.get_content_charset())
     kind = part.get_content_type()
     if kind in _HTML:
-        return html.extract(text, name)[0], warnings
-    return plain_blocks(text, by_lines=not _FILLED.fullmatch(kind)), warnings
+        return _Text(part, html.extract(text, name)[0], warnings, [])
+    text, files = without_uuencoded(without_terminal_codes(re.sub(r"\r\n?", "\n", text)))
+    if part.get_param("format") == "flowed":
+        text = _unflowed(text, glue="" if str(part.get_param("delsp")).casefold() == "yes" else " ")
+    return _Text(part, plain_blocks(text, by_lines=not _FILLED.fullmatch(kind)), warnings, files)
+
+
+def _unflowed(text: str, glue: str) -> str:
+    """Lines that end in a blank with those they go on in, where these are quoted as often (RFC 3676)."""
+    lines: list[str] = []
+    before = None  # how often the last line is quoted, if it goes on
+    for line in text.split("\n"):
+        signs = re.match(r">*", line)
+        quoted = signs[0] if signs else ""
+        bare = line[len(quoted) :].removeprefix(" ")
+        if before == quoted and bare != "-- ":
+            lines[-1] = lines[-1].removesuffix(" ") + glue + bare
+        else:
+            lines.append(f"{quoted} {bare}" if quoted else bare)
+        before = quoted if bare.endswith(" ") and bare != "-- " else None
+    return "\n".join(lines)

@@ -22,6 +22,9 @@ from ingest.sections import Block, paginate
 _BORDER = re.compile(rb"From (?:\s*|(?=[^\n]*\d:\d\d)(?=[^\n]*\b(?:19|20)\d\d\b)[^\n]*)\n")
 _LONGEST_BORDER = 300  # bytes
 _HEADER = re.compile(rb"[!-9;-~]{1,100}:")
+_FIRST_HEADER = re.compile(
+    rb"(?:Return-Path|Received|Message-I[dD]|Delivered-To|X-[\w-]+|From|Date|MIME-Version|Status):"
+)
 _QUOTED = re.compile(rb">+From ")  # a line of the text that would else look like such a border
 _BOM = b"\xef\xbb\xbf"
 _LINE_BYTES = 1 << 20
@@ -78,7 +81,11 @@ def _mails(path: Path, limits: Limits) -> Iterator[bytes]:
         pieces = iter(partial(file.readline, _LINE_BYTES), b"")
         blank = True
         for line, following in pairwise(chain(pieces, [b""])):
-            border, blank = blank and _parts(line, following), not line.strip()
+            # Some programs put no blank line before it: then a header follows that only mails have.
+            border = _parts(line, following) and (
+                blank or bool(_FIRST_HEADER.match(following) and line.strip(b"From \r\n"))
+            )
+            blank = not line.strip()
             if border:
                 if lines:
                     yield b"".join(lines)

@@ -2,7 +2,8 @@
 
 A MOBI book is one long HTML page, cut into records and packed. MuPDF opens it too, but lays it out and thereby runs
 paragraphs together; unpacked here, its markup goes the way of any HTML. Only the records of the text are taken into
-memory: pictures, which come after them, may be many times as large. Not read: DRM, HUFF/CDIC compression.
+memory: pictures, which come after them, may be many times as large. Not read: DRM, HUFF/CDIC compression. A PalmDOC
+(PDB) is plain text in such records.
 Format: https://wiki.mobileread.com/wiki/MOBI
 """
 
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ingest import html
+from ingest.charset import known_as, undeclared
 from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
 from ingest.limits import Limits
 from ingest.sections import Block, first_heading, paginate
+from ingest.text import GUESSED, plain_blocks
 
 _STORED, _PALMDOC = 1, 2
 _PAGE_BREAK = re.compile(rb"<\s*mbp:pagebreak[^<>]*>", re.IGNORECASE)
@@ -28,7 +31,7 @@ class _Header:
     compression: int
     text_records: int
     encryption: int
-    codec: str
+    codec: str  # "" for a PalmDOC, which is plain text and does not say
     title: str | None
     trailing: int  # bit field of the entries that follow the text in each record
     flows: int | None = None  # MOBI 8: the record that parts the text from its style sheets and drawings
@@ -47,14 +50,14 @@ def read(path: Path, limits: Limits) -> Reading:
         except (struct.error, IndexError) as error:
             raise BrokenFile(f"{path.name} is cut off before its text begins. Fetch it again.") from error
         _check_readable(header, path.name)
-        text = _taken(file, spans[1 : header.text_records + 1], path.name, limits)
+        packed = _taken(file, spans[1 : header.text_records + 1], path.name, limits)
         flows = b""
         if header.flows is not None:
             flows = b"".join(_taken(file, spans[header.flows : header.flows + 1], path.name, limits))
     warnings = []
-    if len(text) < header.text_records:
-        warnings.append(f"The file is cut off: {len(text)} of {header.text_records} pieces of its text are there.")
-    bodies = [_without_trailing(record, header.trailing) for record in text]
+    if len(packed) < header.text_records:
+        warnings.append(f"The file is cut off: {len(packed)} of {header.text_records} pieces of its text are there.")
+    bodies = [_without_trailing(record, header.trailing) for record in packed]
     unpacked, size = [], 0
     for body in bodies:
         unpacked.append(_unpack(body) if header.compression == _PALMDOC else body)
@@ -63,7 +66,12 @@ def read(path: Path, limits: Limits) -> Reading:
     markup = b"".join(unpacked)
     if header.flows is not None:
         markup = markup[: _first_flow(flows, path.name)]
-    blocks = _blocks(markup, header.codec, path.name)
+    if header.codec:
+        blocks = _blocks(markup, header.codec, path.name)
+    else:
+        text, guessed = undeclared(markup)
+        warnings += [GUESSED.format(guessed)] if guessed else []
+        blocks = plain_blocks(re.sub(r"\r\n?", "\n", text), by_lines=False)
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
     if not pages:
@@ -112,9 +120,9 @@ def _taken(file: BinaryIO, spans: list[tuple[int, int]], name: str, limits: Limi
 def _header(record: bytes) -> _Header:
     compression, _, _, text_records, _, encryption = struct.unpack_from(">HHLHHH", record, 0)
     if record[16:20] != b"MOBI":
-        return _Header(compression, text_records, encryption, "cp1252", None, 0)
+        return _Header(compression, text_records, encryption, "", None, 0)
     length, _, encoding, _, version = struct.unpack_from(">LLLLL", record, 20)
-    codec = "utf-8" if encoding == 65001 else "cp1252"
+    codec = "utf-8" if encoding == 65001 else known_as(f"cp{encoding}") or "cp1252"
     offset, size = struct.unpack_from(">LL", record, 84)
     title = record[offset : offset + size].decode(codec, errors="replace") if size < 500 else None
     trailing = struct.unpack_from(">H", record, 242)[0] if length >= 228 and version >= 5 else 0

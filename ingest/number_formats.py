@@ -22,6 +22,8 @@ BUILT_IN = {  # by their numbers, which stand for them; some are written otherwi
 _EPOCH, _EPOCH_OF_MACS = datetime(1899, 12, 30), datetime(1904, 1, 1)
 _LEAP = 60  # there is no such day, 1900-02-29, but it is counted
 _MOST_DIGITS = 30  # behind the point
+_LONGEST_PLAIN = 20  # digits before the point, or noughts behind it: more are written as a power
+_MOST_DECIMALS, _LEAST_DECIMALS = 6, 2  # of a number that was calculated
 _LONGEST = 255  # characters of a code
 
 _PIECE = re.compile(
@@ -52,10 +54,26 @@ def shown(value: str, code: str, of_macs: bool = False) -> str:
 
 
 def plain(value: str) -> str:
-    """A number without the last digits of its binary form: 4.3 and not 4.2999999999999998; as it is if it is none."""
+    """A number without the last digits of its binary form: 4.3 and not 4.2999999999999998; as it is if it is none.
+
+    All digits of whole numbers stay, however they are spelled: 1.2345678901234E13 may be what something is called.
+    """
+    if re.fullmatch(r"-?\d+", value):
+        return value
     try:
-        return value if re.fullmatch(r"-?\d+", value) else f"{float(value):.10g}"
-    except ValueError:
+        number = Decimal(value)
+        if not number.is_finite():
+            return value
+        if abs(number.adjusted()) > _LONGEST_PLAIN:
+            return f"{float(value):.10g}"
+        if number != number.to_integral_value():
+            number = Decimal(f"{float(value):.15g}")
+            if -int(number.as_tuple().exponent) > _MOST_DECIMALS:
+                places = max(10, number.adjusted() + 1 + _LEAST_DECIMALS)
+                return f"{float(value):.{places}g}"
+        written = f"{number:f}"
+        return written.rstrip("0").rstrip(".") if "." in written else written
+    except (ValueError, ArithmeticError):
         return value
 
 

@@ -18,6 +18,7 @@ from ingest.document import Reading, count
 from ingest.errors import BrokenFile, IngestError
 from ingest.formulas import of_mathml
 from ingest.limits import Limits, check_archive, read_member
+from ingest.members import Members
 from ingest.numbering import written
 from ingest.office import beside, bounded, damaged, reading
 from ingest.sections import SPLIT_DEPTH, Block, one_line_of, rows_of
@@ -50,25 +51,29 @@ def read(path: Path, limits: Limits) -> Reading:
     Raises:
         BrokenFile, TooLarge, EmptyDocument.
     """
+    doubts: list[str] = []
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 check_archive(archive, path.name, limits)
-                return _read(path, limits, lambda name: _member(archive, name, limits))
+                return _read(path, limits, lambda name: _member(archive, name, limits, doubts), doubts)
         limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
-        flat = parse_xml(path.read_bytes(), path.name)
-        return _read(path, limits, lambda name: flat if name in ("content.xml", "styles.xml", "meta.xml") else None)
+        flat = parse_xml(path.read_bytes(), path.name, doubts)
+        parts = ("content.xml", "styles.xml", "meta.xml")
+        return _read(path, limits, lambda name: flat if name in parts else None, doubts)
     except IngestError:
         raise
     except Exception as error:  # KeyError, BadZipFile, zlib.error, ...: by where the archive is damaged
         raise damaged(path.name, "an OpenDocument text", error, "LibreOffice") from error
 
 
-def _member(archive: zipfile.ZipFile, name: str, limits: Limits) -> etree._Element | None:
-    return parse_xml(read_member(archive, name, limits), name) if name in archive.namelist() else None
+def _member(archive: zipfile.ZipFile, name: str, limits: Limits, doubts: list[str]) -> etree._Element | None:
+    members = Members(archive)
+    found = members.find(name)
+    return None if found is None else parse_xml(read_member(archive, members.names[found], limits), name, doubts)
 
 
-def _read(path: Path, limits: Limits, parts: Parts) -> Reading:
+def _read(path: Path, limits: Limits, parts: Parts, doubts: list[str]) -> Reading:
     walk = _Walk(parts)
     blocks, warnings = bounded(walk.blocks(), path.name, limits), []
     if walk.embedded:
@@ -76,7 +81,7 @@ def _read(path: Path, limits: Limits, parts: Parts) -> Reading:
         warnings.append(f"Not read: {within}. Save it as PDF and add that.")
     meta = parts("meta.xml")
     title = None if meta is None else meta.findtext(f".//{OFFICE}meta/{DC}title")
-    return reading(path.name, blocks, title, [*warnings, *beside(walk.linked)])
+    return reading(path.name, blocks, title, [*dict.fromkeys(doubts), *warnings, *beside(walk.linked)])
 
 
 class _Walk:

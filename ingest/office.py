@@ -1,35 +1,33 @@
 """What the readers of Office and OpenDocument files share."""
 
-import io
 import re
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from lxml import etree
 
 from ingest.clean import one_line
-from ingest.document import Reading, count
+from ingest.document import Reading, count, listed
 from ingest.errors import BrokenFile, EmptyDocument, out_of_memory
-from ingest.limits import Limits, read_member
+from ingest.limits import Limits
 from ingest.sections import Block, first_heading, paginate
 
 MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 RELATED = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 
 # What the libraries do not know, and the plain file that it is: Strict Open XML; files with macros, templates, shows.
-_OPEN = "application/vnd.openxmlformats-officedocument"
+OPEN = "application/vnd.openxmlformats-officedocument"
 _OTHER_NAMES = (
     (r"http://purl\.oclc\.org/ooxml/(\w+)/", r"http://schemas.openxmlformats.org/\1/2006/"),
     (
         r"application/vnd\.(?:ms-word\.(?:document\.macroEnabled|template\.macroEnabledTemplate)"
         r"|openxmlformats-officedocument\.wordprocessingml\.template)\.main\+xml",
-        f"{_OPEN}.wordprocessingml.document.main+xml",
+        f"{OPEN}.wordprocessingml.document.main+xml",
     ),
     (
         r"application/vnd\.(?:ms-powerpoint\.(?:template|slideshow)\.macroEnabled"
         r"|openxmlformats-officedocument\.presentationml\.(?:template|slideshow))\.main\+xml",
-        f"{_OPEN}.presentationml.presentation.main+xml",
+        f"{OPEN}.presentationml.presentation.main+xml",
     ),
 )
 _USUAL = tuple((re.compile(other.encode()), usual.encode()) for other, usual in _OTHER_NAMES)
@@ -40,20 +38,6 @@ def with_usual_names(data: bytes) -> bytes:
     for other, usual in _USUAL:
         data = other.sub(usual, data)
     return data
-
-
-def lean_copy(archive: zipfile.ZipFile, limits: Limits) -> io.BytesIO:
-    """A package that the libraries can open: its XML under the usual names; pictures, recordings and files are empty.
-
-    Raises:
-        TooLarge, or what `read_member` raises.
-    """
-    copy = io.BytesIO()
-    with zipfile.ZipFile(copy, "w") as lean:
-        for name in dict.fromkeys(archive.namelist()):
-            is_xml = name.endswith((".xml", ".rels"))
-            lean.writestr(name, with_usual_names(read_member(archive, name, limits)) if is_xml else b"")
-    return copy
 
 
 def says_yes(element: etree._Element, attribute: str) -> bool:
@@ -101,6 +85,13 @@ def bounded(blocks: Iterable[Block], name: str, limits: Limits) -> list[Block]:
 def beside(parts: int) -> list[str]:
     """The warning that so many parts of a document are in other files; none where all is in one."""
     return [f"Not read: {count(parts, 'part')} of the document kept in files beside it. Add them too."] if parts else []
+
+
+def missing(parts: list[str]) -> list[str]:
+    """The warning that parts are not in the file that it says are; none where all are there."""
+    if not parts:
+        return []
+    return [f"Not read: {listed(parts, 5)}, which the file names but lacks. Fetch it again."]
 
 
 def misunderstood(drawings: int) -> list[str]:

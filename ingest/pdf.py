@@ -8,7 +8,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -21,8 +21,11 @@ from ingest.bidi import RIGHT_TO_LEFT, Facing, Glyph, facing, in_order
 from ingest.clean import commented, doubts, mend_accents, one_line, raised, tidy, unreadable
 from ingest.document import OCR_FOUND_NOTHING, Page, PageQuality, Reading, TocEntry, count, listed, page_label
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
-from ingest.layout import Block, Line, Paragrapher, Sheet, laid_out
+from ingest.glyph_names import mend_fonts
+from ingest.layout import Paragrapher, Sheet, laid_out
+from ingest.letter_spacing import has_false_blanks, settle
 from ingest.limits import Limits
+from ingest.lines import Block, Line
 from ingest.ocr import ocr_languages_used
 from ingest.running_heads import drop_running_heads
 
@@ -46,6 +49,9 @@ _MARKING = (
     *(pymupdf.PDF_ANNOT_HIGHLIGHT, pymupdf.PDF_ANNOT_UNDERLINE, pymupdf.PDF_ANNOT_SQUIGGLY),
     pymupdf.PDF_ANNOT_STRIKE_OUT,
 )
+_HYPHEN = re.compile(
+    r"\u00ad(?=\s*$)|(?<=[^\W\d_]{2})[\u2212\uffff\u2011](?=\s*$)"
+)  # at the end of a line, however mapped
 _NOTE = re.compile(r"\[?\d{1,3}[)\]]|\(\d{1,3}\)")  # the mark of a note, in brackets or behind half of one
 
 # MuPDF is not thread-safe and keeps its messages in one place for the whole process.
@@ -146,7 +152,10 @@ def _read(
         limits.check(path.name, "pages", total, limits.pages)
         leaves = []
         characters = 0
+        fonts: set[int] = set()
         for index in range(total):
+            with suppress(Exception):  # a font that is damaged so that it cannot be mended is one that is read as it is
+                mend_fonts(document, index, fonts)
             leaf = _leaf(document, index, language)
             characters += _length(leaf.sheet.blocks)
             limits.check(path.name, "characters", characters, limits.characters)
@@ -156,7 +165,9 @@ def _read(
         if not any(page.text for page in pages):
             raise EmptyDocument(_no_text(path.name, pages, language))
         metadata_title = (document.metadata or {}).get("title")
-        return Reading(pages, _toc(document, total), [metadata_title, _heading(leaves)], _attached(document))
+        attached = [name for leaf in leaves for name in leaf.attached]
+        warnings = [*_attached(document, attached), *_rendered(document)]
+        return Reading(pages, _toc(document, total), [metadata_title, _heading(leaves)], warnings)
     finally:
         document.close()
 
@@ -169,6 +180,7 @@ class Leaf:
     source: str
     warnings: tuple[str, ...] = ()
     pictured: bool | None = None
+    attached: tuple[str, ...] = ()  # files that hang on it
 
 
 def _leaf(document: Any, index: int, language: str) -> Leaf:
@@ -178,7 +190,7 @@ def _leaf(document: Any, index: int, language: str) -> Leaf:
         height = float(page.rect.height)
         blocks = _blocks(page.get_text("dict", flags=_FLAGS), page.rotation_matrix)
         raw = "\n".join(line.text for block in blocks for line in block)
-        if RIGHT_TO_LEFT.search(raw):
+        if RIGHT_TO_LEFT.search(raw) or any(map(has_false_blanks, raw.split("\n"))):
             blocks = _blocks(page.get_text("rawdict", flags=_FLAGS), page.rotation_matrix)
         if document.is_form_pdf:
             blocks = _filled(page, blocks)
@@ -188,7 +200,7 @@ def _leaf(document: Any, index: int, language: str) -> Leaf:
             try:
                 recognised = _recognised(page, language)
                 if _length(recognised) > (0 if unreadable(raw) else 2 * len(raw)):  # not what was there already
-                    return Leaf(Sheet([*recognised, *comments], height), "ocr")
+                    return Leaf(Sheet([*recognised, *comments], height), "ocr", attached=_pinned(page))
                 warnings.append(OCR_FOUND_NOTHING)
             except Exception as error:  # Tesseract's trouble with one page must not lose the book
                 warnings.append(f"OCR failed: {one_line(str(error))[:120]}")
@@ -198,7 +210,7 @@ def _leaf(document: Any, index: int, language: str) -> Leaf:
         if pictured and beside and not language:
             warnings.append(f"a picture fills the page, with only {count(beside, 'character')} of text beside it")
         blocks += comments
-        return Leaf(Sheet(blocks, height), "text" if blocks else "none", tuple(warnings), pictured)
+        return Leaf(Sheet(blocks, height), "text" if blocks else "none", tuple(warnings), pictured, _pinned(page))
     except Exception as error:  # one bad page never stops the book
         return Leaf(Sheet([], 1.0), "none", (f"could not be read: {one_line(str(error))[:120]}",))
 
@@ -241,9 +253,12 @@ def _blocks(page: dict[str, Any], turn: pymupdf.Matrix = pymupdf.Identity) -> li
     for block in page["blocks"]:
         lines = []
         for line in block.get("lines", ()):
+            if "chars" in line["spans"][0]:
+                settle(line)
             main = max(line["spans"], key=lambda span: len(span.get("text") or span["chars"]))
             raw = _text(line, main, page_facing)
-            text = mend_accents(tidy(raw.replace("\u00ad", "-") if raw.rstrip().endswith("\u00ad") else raw))
+            raw = _HYPHEN.sub("-", raw).replace("\ufffe", "-")
+            text = mend_accents(tidy(raw))
             if not text:
                 continue
             x0, y0, x1, y1 = pymupdf.Rect(line["bbox"]) * turn
@@ -339,6 +354,33 @@ def _comments(page: Any) -> Iterator[str]:
         annotation = annotation.next
 
 
+def _pinned(page: Any) -> tuple[str, ...]:
+    """The files that are attached to places on the page, by name."""
+    found, annotation = [], page.first_annot
+    while annotation:
+        if annotation.type[0] == pymupdf.PDF_ANNOT_FILE_ATTACHMENT:
+            found.append(one_line(annotation.file_info.get("filename") or annotation.info["content"]) or "a file")
+        annotation = annotation.next
+    return tuple(found)
+
+
+def _rendered(document: Any) -> list[str]:
+    """A warning where the pages are made by a form's own program, and what stands in the file only asks to wait."""
+    try:
+        catalog = document.pdf_catalog()
+        form = document.xref_get_key(catalog, "AcroForm/XFA")[0] != "null"
+        fields = document.xref_get_key(catalog, "AcroForm/Fields")[1].strip("[ ]")
+        late = document.xref_get_key(catalog, "NeedsRendering")[1] == "true"
+    except Exception:  # damaged: it is no such form
+        return []
+    if not form or (fields not in ("", "null") and not late):
+        return []
+    return [
+        "The words of the form are kept as XFA, from which Adobe's programs make its pages: they were not read. "
+        "Open it in Adobe Reader, print it to a PDF and add that."
+    ]
+
+
 def _below(page: Any, texts: Iterable[str]) -> list[Block]:
     """Lines that stay lines, away from the margins, where running heads are looked for."""
     y = page.rect.y1 / 2
@@ -387,12 +429,12 @@ def _labels(document: Any, total: int) -> list[str]:
     return [page_label(number, name, alone=times[name] == 1) for number, name in enumerate(names, 1)]
 
 
-def _attached(document: Any) -> list[str]:
-    """A warning that names the files within the file, which are not read."""
-    try:
+def _attached(document: Any, pinned: list[str]) -> list[str]:
+    """A warning that names the files within the file, which are not read. pinned: those on its pages."""
+    names = []
+    with suppress(Exception):  # as above
         names = [one_line(name) for name in document.embfile_names()]
-    except Exception:  # as above
-        return []
+    names += pinned
     if not names:
         return []
     were = "was" if len(names) == 1 else "were"

@@ -20,7 +20,8 @@ from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, Reading, Toc
 from ingest.drawings import PLACES, A, Drawings, paragraph_text
 from ingest.errors import TooLarge
 from ingest.limits import Limits, check_archive
-from ingest.office import MC, damaged, lean_copy, misunderstood, related, says_yes, without_text
+from ingest.office import MC, RELATED, damaged, missing, misunderstood, related, says_yes, without_text
+from ingest.package import Package
 from ingest.reading_order import Box, in_reading_order
 from ingest.sections import LONGEST_LABEL, Block, paragraphs, rows_of
 from ingest.table import TALLEST, Cell, lays_out, span, table_lines
@@ -42,7 +43,9 @@ def read(path: Path, limits: Limits) -> Reading:
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
-            presentation = python_pptx.Presentation(lean_copy(archive, limits))
+            package, lost = Package(archive, limits).lean_copy()
+            presentation = python_pptx.Presentation(package)
+        _without_lost_slides(presentation)
         limits.check(path.name, "slides", len(presentation.slides), limits.pages)
         walk, characters = _Walk(presentation), 0
         for slide in presentation.slides:
@@ -54,7 +57,7 @@ def read(path: Path, limits: Limits) -> Reading:
         raise
     except Exception as error:  # BrokenFile, KeyError, BadZipFile, XMLSyntaxError, ...: by where the package is damaged
         raise damaged(path.name, "a PowerPoint presentation", error, "PowerPoint or LibreOffice") from error
-    warnings = walk.warnings()
+    warnings = missing(lost) + walk.warnings()
     if not any(page.text for page in walk.pages):
         lost = [f"{page.label} {doubt}." for page in walk.pages for doubt in page.quality.warnings]
         raise without_text(path.name, [*warnings, *lost[:1]])
@@ -157,6 +160,15 @@ class _Walk:
                     written = " ".join(map(paragraph_text, body.iterfind(f"{A}p")))
                 if text := one_line(written):
                     yield commented(self.authors.get(comment.get("authorId")), text)
+
+
+def _without_lost_slides(presentation: Any) -> None:
+    """Leave out the slides that the presentation lists but lacks."""
+    relations = presentation.part.rels
+    for slide in list(presentation.part._element.iter(f"{P}sldId")):
+        identity = slide.get(f"{RELATED}id") or ""
+        if identity not in relations or relations[identity].is_external:
+            slide.getparent().remove(slide)
 
 
 def _slides(numbers: list[int]) -> str:

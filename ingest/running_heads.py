@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ingest.clean import ends_sentence
-from ingest.layout import CELL, Line, Sheet
+from ingest.layout import CELL, Sheet
+from ingest.lines import Line
 
 MARGIN = 0.2  # share of the page's height, at the top and at the bottom, where running heads are looked for
 BAND = 4.0  # points within which two running heads stand "at the same place"

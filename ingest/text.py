@@ -8,7 +8,7 @@ headings, where there are such.
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import quantiles
 from unicodedata import category
@@ -20,12 +20,14 @@ from markdown_it.rules_inline import StateInline, html_inline
 
 from ingest import html
 from ingest.charset import undeclared
-from ingest.clean import seam, tidy, vocabulary
+from ingest.clean import seam, tidy, vocabulary, without_terminal_codes
 from ingest.document import Reading
 from ingest.errors import EmptyDocument
 from ingest.limits import Limits
+from ingest.notebook import notebook_blocks, unescaped
 from ingest.sections import Block, first_heading, paginate
 
+GUESSED = "The text is not clean UTF-8; it was read as {}. Check accented letters, or save it as UTF-8."
 _CHAPTER = re.compile(
     r"^(?:(?:chapter|book|part|volume|canto|act|scene|stave|letter|adventure|section|appendix|chapitre|kapitel|teil|buch"
     r"|cap[ií]tulo|capitolo|parte|livre|rozdzia[lł]|глава|часть|книга)\s+(?:the\s+)?[\w-]+\b"
@@ -35,6 +37,7 @@ _CHAPTER = re.compile(
 )
 _NUMERAL = re.compile(r"^[IVXLC]{1,8}(?:[.:)]?$|[.:]\s+[A-Z\d“\"].{0,80}$)")
 _SENTENCE_END = (".", "!", "?", ";", ",", "”", '"', "’", ":")
+_QUOTE = re.compile(r"(?:> ?)*")
 _PART = re.compile(r"^(?:part|book|volume|teil|buch|partie|livre|часть|книга)\b", re.IGNORECASE)
 _GUTENBERG_TITLE = re.compile(r"^Title:[ \t]*(\S.*)$", re.MULTILINE)
 LINED = re.compile(  # tables, logs, settings, subtitles, programs
@@ -42,6 +45,7 @@ LINED = re.compile(  # tables, logs, settings, subtitles, programs
     r"|jsx|tsx?|java|kts?|scala|groovy|go|rs|[cfhmrs]|cc|cpp|cxx|hh|hpp|cs|mm|swift|rb|pl|pm|php|lua|jl|hs|ml|clj|exs?|erl"
     r"|dart|zig|f90|pas|vb|asm|sh|bash|zsh|fish|ps1|bat|cmd|sql|css|scss|less|proto|cmake|gradle|tf|vue|svelte)"
 )
+_JSON = (".json", ".jsonl", ".ndjson", ".ipynb")
 _TABBED, _MAYBE_TABBED = (".tsv", ".tab"), (".txt", ".csv", "")
 # What parts the cells of a line: in prose a blank follows these.
 _BORDER = re.compile(r"\t|[|]|[,;:](?=\S)")
@@ -74,6 +78,13 @@ def read_text(path: Path, limits: Limits) -> Reading:
     text, warnings = _decode(path, limits)
     kind = path.suffix.casefold()
     by_lines = bool(LINED.fullmatch(kind))
+    if kind == ".ipynb" and (notebook := notebook_blocks(text)):
+        blocks, left_out = notebook
+        pages, toc = paginate(blocks)
+        if pages:
+            return Reading(pages, toc, [first_heading(blocks)], [*warnings, *left_out])
+    if kind in _JSON:
+        text = unescaped(text)
     if kind in _TABBED or (kind in _MAYBE_TABBED and _has_columns(text)):
         text, by_lines = re.sub(r"\t+", lambda tabs: " |" * len(tabs[0]) + " ", text), True
     pages, toc = paginate(plain_blocks(text, by_lines))
@@ -160,9 +171,8 @@ def _decode(path: Path, limits: Limits) -> tuple[str, list[str]]:
     text, guessed = undeclared(path.read_bytes())
     warnings = []
     if guessed is not None:
-        warnings.append(
-            f"The text is not clean UTF-8; it was read as {guessed}. Check accented letters, or save it as UTF-8."
-        )
+        warnings.append(GUESSED.format(guessed))
+    text = without_terminal_codes(text)
     text = re.sub(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]", "\n", text)
     limits.check(path.name, "characters", len(text), limits.characters)
     return text, warnings
@@ -202,14 +212,32 @@ def _paragraphs(text: str, keep_lines: bool) -> list[_Paragraph]:
             current.append(line)
             continue
         if current:
-            if wrapped and not _is_listing(current) and _runs_on(current, width):
-                whole = _joined(current, width, words)
-            else:
-                whole = "\n".join(current if keep_lines else _pushed_left(current))
+            whole = "\n".join(current if keep_lines else _pushed_left(current))
+            if wrapped:
+                whole = "\n".join(_quoted(quote, list(each), width, words) for quote, each in groupby(current, _quote))
             paragraphs.append(_Paragraph(whole, gap))
             current, gap = [], 0
         gap += 1
     return paragraphs
+
+
+def _quote(line: str) -> str:
+    """The signs before a line of a mail that is quoted, one for each time."""
+    return "".join(signs[0].split()) if (signs := _QUOTE.match(line)) else ""
+
+
+def _quoted(quote: str, lines: list[str], width: float, words: set[str]) -> str:
+    """Lines of a paragraph that are quoted alike, joined where their sentences run on, with the signs before each."""
+    bare = [_QUOTE.sub("", line) for line in lines] if quote else lines
+    if quote and not any(bare):
+        return quote
+    parts = [list(part) for filled, part in groupby(bare, bool) if filled]
+    joined = []
+    for part in parts:
+        runs_on = not _is_listing(part) and _runs_on(part, width - len(quote) - bool(quote))
+        whole = _joined(part, width - len(quote) - bool(quote), words) if runs_on else "\n".join(_pushed_left(part))
+        joined.append("\n".join(f"{quote} {line}" for line in whole.split("\n")) if quote else whole)
+    return f"\n{quote}\n".join(joined)
 
 
 def _is_full(line: str, following: str, width: float) -> bool:

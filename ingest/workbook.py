@@ -37,22 +37,24 @@ class Workbook:
     """
 
     def __init__(self, package: Package, name: str, limits: Limits) -> None:
-        main = next((each.target for each in package.relations("").values() if each.kind == "officeDocument"), "")
-        root = package.xml(main)
+        root = package.xml(package.main)
         if root is None:
             raise ValueError("no workbook in it")
         self.package = package
-        relations = {identity: each for identity, each in package.relations(main).items() if not each.is_external}
+        relations = {
+            identity: each for identity, each in package.relations(package.main).items() if not each.is_external
+        }
         parts = {each.kind: each.target for each in relations.values()}
         self.sheets = [
             Sheet(
                 one_line(each.get("name") or "")[:LONGEST_LABEL] or f"sheet {number}",
-                relation.target,
+                "" if relation is None else relation.target,
                 each.get("state") in ("hidden", "veryHidden"),
             )
             for number, each in enumerate(root.iterfind("{*}sheets/{*}sheet"), 1)
-            if (relation := relations.get(each.get(f"{RELATED}id") or ""))
+            for relation in [relations.get(each.get(f"{RELATED}id") or "")]
         ]
+        self.lost = [sheet.name for sheet in self.sheets if not package.has(sheet.part)]
         self.of_macs = any(says_yes(each, "date1904") for each in root.iterfind("{*}workbookPr"))
         # Written by a program that does not calculate: results of 0 are none.
         self.to_calculate = any(says_yes(each, "fullCalcOnLoad") for each in root.iterfind("{*}calcPr"))

@@ -25,6 +25,7 @@ class Worksheet:
 
     def __init__(self, book: Workbook, sheet: Sheet) -> None:
         self.uncalculated = 0  # formulas without a result
+        self.lost: list[str] = []  # cells whose text is not in the file
         self._book, self._part = book, sheet.part
         self._relations = book.package.relations(sheet.part)
         self._comments: dict[int, dict[int, str]] = {}  # by row and column, until they were read
@@ -94,12 +95,19 @@ class Worksheet:
                 code = self._book.codes.get(cell.get("s") or "0")
                 return (shown(raw, code, self._book.of_macs) if code else plain(raw)), True
             case "s":
-                return self._book.strings[int(raw)], False
+                return self._string(raw, cell.get("r") or "a cell"), False
             case "b":
                 return ("TRUE" if raw == "1" else "FALSE"), True
             case "d":
                 return raw.replace("T", " ").removesuffix(" 00:00:00"), True
         return one_line(unescaped(raw)), False
+
+    def _string(self, number: str, cell: str) -> str:
+        strings = self._book.strings
+        if re.fullmatch(r"\s*\d{1,9}\s*", number) and int(number) < len(strings):
+            return strings[int(number)]
+        self.lost.append(cell)
+        return ""
 
     def _commented(self) -> Iterator[tuple[str, str]]:
         """The cells that comments are on, and the comments."""

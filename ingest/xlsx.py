@@ -15,7 +15,7 @@ from ingest.drawings import Drawings
 from ingest.errors import TooLarge
 from ingest.grid import paragraphs
 from ingest.limits import Limits, check_archive
-from ingest.office import damaged, misunderstood, without_text
+from ingest.office import damaged, missing, misunderstood, without_text
 from ingest.package import Package
 from ingest.sections import UNTITLED, distinct
 from ingest.workbook import Sheet, Workbook
@@ -70,17 +70,21 @@ class _Walk:
         self._characters = self._uncalculated = 0
         self._hidden: list[str] = []  # sheets
         self._embedding: list[str] = []  # sheets with files in them
+        self._lost: list[str] = []  # cells
         self._drawings = Drawings()
 
     def warnings(self) -> list[str]:
         """What a person should know of the sheets that were read."""
-        said = misunderstood(self._drawings.broken)
+        said = list(dict.fromkeys(self.book.package.doubts))
+        said += misunderstood(self._drawings.broken) + missing(self.book.lost)
         if self._hidden:
             said.append(f"Hidden in the workbook, but read: {listed(self._hidden, MOST_NAMED)}.")
         if self._embedding:
             said.append(
                 f"Not read: files within {listed(self._embedding, MOST_NAMED)}. Save them from there and add them."
             )
+        if self._lost:
+            said.append(f"Not read: the text of {listed(self._lost, MOST_NAMED)}, which the workbook lacks.")
         if self._uncalculated:
             said.append(
                 f"{count(self._uncalculated, 'formula')} without a result, as a program wrote them that does not "
@@ -93,6 +97,7 @@ class _Walk:
         worksheet = Worksheet(self.book, sheet)
         pieces = self._pieces(worksheet)
         self._uncalculated += worksheet.uncalculated
+        self._lost += [f"{cell} of {sheet.name}" for cell in worksheet.lost]
         if worksheet.embeds:
             self._embedding.append(sheet.name)
         if not pieces:

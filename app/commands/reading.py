@@ -55,8 +55,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "sources",
         metavar="FILE|FOLDER|DOCUMENT",
         nargs="+",
-        help="PDF, EPUB, FB2, MOBI, DOCX, ODT, PPTX, XLSX, HTML, MHTML, e-mail, mbox, Markdown or text; a folder of "
-        "such files; or the id (or a prefix of it) of a document that is kept, as `stockpot list documents` shows it",
+        help="PDF, EPUB, FB2, MOBI, DOCX, ODT, RTF, PPTX, XLSX, HTML, MHTML, e-mail, mbox, Markdown, notebook or text; "
+        "a folder of such files; or the id (or a prefix of it) of a document that is kept, as `stockpot list documents` shows it",
     )
     parser.add_argument(
         "--title",

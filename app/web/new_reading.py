@@ -64,8 +64,8 @@ def build_new_reading(default_model: str) -> NewReading:
         gr.HTML(
             '<header class="hello"><h1>Read something long</h1><p>Drop in books or papers. They are read once, '
             "from the first word to the last; after that every question, in any session, reuses the reading. "
-            "PDF, EPUB, MOBI, FictionBook, Word, PowerPoint, Excel, OpenDocument text, HTML, e-mail and mailboxes, "
-            "Markdown and plain text of any kind.</p></header>",
+            "PDF, EPUB, MOBI, FictionBook, Word, PowerPoint, Excel, OpenDocument text, RTF, HTML, e-mail and "
+            "mailboxes, Markdown and plain text of any kind.</p></header>",
             apply_default_css=False,
             elem_id="hello",
         )

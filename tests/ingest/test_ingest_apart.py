@@ -10,7 +10,7 @@ import pymupdf
 import pytest
 
 from ingest import BrokenFile, PasswordNeeded, TooLarge, ingest
-from ingest.apart import ingest_apart
+from ingest.apart import ingest_apart, seconds_for
 from tests.ingest import makers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +115,35 @@ def test_a_page_without_end_ends_when_its_time_is_over(tmp_path: Path, monkeypat
     monkeypatch.setattr("ingest.apart.PAGE_SEC", 2)
     with pytest.raises(TooLarge, match=r"bomb\.pdf takes more than 2 s for a single page"):
         ingest_apart(makers.unfolding_pdf(tmp_path / "bomb.pdf"))
+
+
+def test_small_files_have_little_time_and_large_ones_much(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    for size, seconds in ((3_000, 62), (300_000, 300), (10 << 20, 600), (900 << 20, 1800)):
+        with path.open("wb") as file:
+            file.truncate(size)
+        assert seconds_for(path) == seconds
+    makers.archive(path, {"a.xml": bytes(10 << 20)})
+    assert path.stat().st_size < 1 << 20
+    assert seconds_for(path) == 600
+    assert seconds_for(tmp_path / "none") == 60
+
+
+def test_forms_within_forms_end_when_the_time_of_a_small_file_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.apart.LEAST_SEC", 1)
+    bomb = makers.unfolding_pdf(tmp_path / "bomb.pdf")
+    with pytest.raises(TooLarge, match=rf"bomb\.pdf takes more than {1 + (bomb.stat().st_size >> 10)} s"):
+        ingest_apart(bomb)
+
+
+def test_any_number_of_attributes_is_read_at_once(tmp_path: Path) -> None:
+    """To compare them took the square of their number: minutes for these."""
+    path = tmp_path / "a.html"
+    many = " ".join(f'a{number}="x"' for number in range(200_000))
+    path.write_text(f"<html><body><p {many}>Words of it.</p><p title='{'y ' * 3000}'>More.</p></body></html>")
+    assert ingest(path).text == "Words of it.\n\nMore."
 
 
 def test_a_file_that_takes_all_memory_ends_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

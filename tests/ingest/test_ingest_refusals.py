@@ -53,7 +53,6 @@ from tests.ingest import makers
         ("a.txt", b"\x89PNG\r\n\x1a\n" + bytes(50), UnsupportedFormat, "PNG picture"),
         ("a.pdf", b"\x7fELF" + bytes(50), UnsupportedFormat, "a program"),
         ("a.bin", bytes(range(256)) * 4, UnsupportedFormat, "binary file of unknown kind"),
-        ("a.rtf", b"{\\rtf1 text}", UnsupportedFormat, "RTF"),
         ("a.xml", b"<?xml version='1.0'?><data/>", UnsupportedFormat, "XML"),
         ("a.html", b"<html><body><script>x()</script></body></html>", EmptyDocument, "no text"),
         ("a.html", b"<html><frameset><frame src=b.html></frameset></html>", EmptyDocument, "save each frame"),

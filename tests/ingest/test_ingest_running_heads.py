@@ -2,7 +2,8 @@
 
 import pytest
 
-from ingest.layout import Line, Sheet
+from ingest.layout import Sheet
+from ingest.lines import Line
 from ingest.running_heads import drop_running_heads
 
 HEIGHT = 800.0

@@ -1,0 +1,148 @@
+"""Mails, texts and archives as programs really write them: stray signs, other encodings, pieces, footers."""
+
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from ingest import UnsupportedFormat, ingest
+from tests.ingest import makers
+
+HEAD = b"From: a@example.org\nSubject: The mill\nMIME-Version: 1.0\n"
+TEXT = "The sacks of the Müller came on Tuesday."
+
+
+def mail(path: Path, body: bytes, more: bytes = b"", head: bytes = HEAD) -> str:
+    return makers.read(path, head + more + b"\n" + body).text
+
+
+@pytest.mark.parametrize(
+    ("charset", "encoding", "words"),
+    [
+        *(
+            ("gb2312", "gbk", "致朱镕基先生的函"),
+            ("Shift_JIS", "cp932", "①会議の件㈱水車"),
+            ("euc-kr", "cp949", "똠방각하의 물레방아"),
+        ),
+        *(("iso-8859-1", "cp1252", "Müller’s “mill” – 900 €"), ("big5", "big5hkscs", "嘅水車")),
+    ],
+)
+def test_headers_are_read_in_the_encoding_that_they_are_in(
+    tmp_path: Path, charset: str, encoding: str, words: str
+) -> None:
+    raw = words.encode(encoding)
+    word = f"=?{charset}?B?".encode() + b64encode(raw) + b"?="
+    head = b"From: a@example.org\nSubject: %s\nContent-Type: text/plain; charset=" + charset.encode() + b"\n"
+    for number, subject in enumerate((word, raw)):
+        assert f"Subject: {words}" in mail(tmp_path / f"{number}.eml", raw * 4, head=head % subject)
+
+
+def test_what_stands_behind_the_padding_of_base64_is_read(tmp_path: Path) -> None:
+    coded = b"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: base64\n"
+    one, two = (b64encode(text.encode()) for text in ("First part..\n", "Second part.\n"))
+    assert mail(tmp_path / "a.eml", one + b"\n" + two + b"\n", coded).endswith("First part..\nSecond part.")
+    footer = b"_______\nThe list of the mill, for all who grind\n"
+    assert "The list of the mill" in mail(tmp_path / "b.eml", one + b"\n" + footer, coded)
+    long = b64encode((TEXT * 9).encode())
+    wrapped = b"\n".join(long[start : start + 76] for start in range(0, len(long), 76))
+    assert TEXT * 9 in mail(tmp_path / "c.eml", wrapped, coded)
+
+
+@pytest.mark.parametrize(
+    ("charset", "raw", "words"),
+    [
+        *(("utf-7", b"M+APw-hle", "Mühle"), ("hz-gb-2312", "水车".encode("hz"), "水车")),
+        ("iso-2022-kr", "물레방아".encode("iso2022_kr"), "물레방아"),
+    ],
+)
+def test_encodings_that_are_no_ascii_count_where_the_mail_names_them(
+    tmp_path: Path, charset: str, raw: bytes, words: str
+) -> None:
+    assert words in mail(tmp_path / "a.eml", raw, f"Content-Type: text/plain; charset={charset}\n".encode())
+
+
+def test_quoted_lines_are_joined_without_their_marks(tmp_path: Path) -> None:
+    flowed = b"Content-Type: text/plain; format=flowed\n"
+    body = b"> The warden asks whether the loft was \n> locked on Tuesday.\n>> By me.\nIt was \nnot.\n"
+    assert "> The warden asks whether the loft was locked on Tuesday." in mail(tmp_path / "a.eml", body, flowed)
+    lines = (
+        "The sacks came on Tuesday and were carried up to the loft by two of the men who live\nbeside the mill, and "
+    )
+    lines += "nobody counted them until Wednesday, when four of them were gone and\nthe key was lost."
+    quoted = "\n".join(f"> {line}" for line in (lines + "\n\n" + lines).split("\n"))
+    text = mail(tmp_path / "b.eml", f"{lines}\n\n{quoted}\n".encode())
+    assert text.count("men who live beside the mill") == 3
+    assert "gone and the key was lost.\n>\n> The sacks" in text
+
+
+def test_files_in_letters_are_left_out_and_named(tmp_path: Path) -> None:
+    body = b"Here it is.\n\nbegin 644 plan.png\nM" + b'(" P0' * 12 + b"\n`\nend\n\nYours, Joost\n"
+    document = makers.read(tmp_path / "a.eml", HEAD + b"\n" + body)
+    assert document.text.endswith("Here it is.\n\nYours, Joost")
+    assert document.warnings == ("Attached and not read: plan.png. Save what you need and add it.",)
+
+
+def test_mails_of_apple_are_read(tmp_path: Path) -> None:
+    whole = HEAD + b"\n" + TEXT.encode() + b"\n"
+    document = makers.read(tmp_path / "1.emlx", b"%d      \n" % len(whole) + whole + b"<?xml version='1.0'?><plist/>")
+    assert (document.format, document.warnings) == ("eml", ())
+    assert document.text.endswith(TEXT)
+
+
+def test_mails_of_a_mailbox_need_no_blank_line_between_them(tmp_path: Path) -> None:
+    border = b"From a@example.org Mon May  3 10:00:00 2021\n"
+    document = makers.read(tmp_path / "a.mbox", 2 * (border + HEAD + b"\nWords.\n"))
+    assert len(document.toc) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.txt", b"First.\n\nSec\x00ond.", "First.\n\nSecond."),
+        ("b.txt", b"Words before the power went out." + 300 * b"\x00", "Words before the power went out."),
+        ("a.mbox", b"From a@b.org Mon May  3 10:00:00 2021\n" + HEAD + b"\nSec\x00ond.\n", "Second."),
+        ("a.html", b"<!DOCTYPE html><html><body><p>One</p>\x00\x01\x02\x03<p>Two</p></body></html>", "One\n\nTwo"),
+        ("a.1", 9 * b"N\bNA\bAM\bME\bE _\bg_\bo\n", "NAME go"),
+        ("a.log", b"\x1b[32mINFO\x1b[0m n=\x1b[1m40\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x07\n", "INFO n=40 link"),
+        ("config.xml.txt", b"<?xml version='1.0'?><mill>De Hoop</mill>", "De Hoop"),
+    ],
+)
+def test_a_few_signs_that_are_no_text_do_not_refuse_one(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    assert words in makers.read(tmp_path / name, content).text
+
+
+def test_pictures_within_a_saved_page_do_not_refuse_it(tmp_path: Path) -> None:
+    parts = b'Content-Type: multipart/related; boundary="b"\n\n--b\nContent-Type: text/html\n\n'
+    parts += "<p>Vier Säcke</p>\n--b\n".encode()
+    picture = b"Content-Type: image/png\nContent-Transfer-Encoding: binary\n\n" + bytes(range(256)) * 99 + b"\n--b--\n"
+    assert "Vier Säcke" in makers.read(tmp_path / "a.mhtml", HEAD + parts + picture).text
+
+
+def test_archives_and_old_files_are_refused_by_what_they_are(tmp_path: Path) -> None:
+    pdf = makers.pdf(tmp_path / "a.pdf", [[(50, 50, "Words")]]).read_bytes()
+    ole = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)
+    made = (
+        (makers.archive(tmp_path / "a.zip", {"a.pdf": pdf, "b.pdf": pdf}, method=0), "a ZIP archive of 2 files"),
+        (makers.archive(tmp_path / "a.cbz", {"1.jpg": b"x", "2.jpg": b"y"}), "an archive of 2 pictures"),
+        (makers.archive(tmp_path / "a.vsdx", {"visio/document.xml": b"<x/>"}), "a Visio drawing"),
+    )
+    for path, what in made:
+        with pytest.raises(UnsupportedFormat, match=f"is {what}"):
+            ingest(path)
+    for stream, what in (("__properties_version1.0", "Outlook"), ("WordDocument", "Word"), ("Workbook", "Excel")):
+        (tmp_path / "a.bin").write_bytes(ole + stream.encode("utf-16-le") + bytes(500))
+        with pytest.raises(UnsupportedFormat, match=what):
+            ingest(tmp_path / "a.bin")
+
+
+def test_books_of_palms_are_read(tmp_path: Path) -> None:
+    whole = makers.mobi(tmp_path / "a.mobi", "<h1>第一章</h1><p>水车</p>").read_bytes()
+    coded = whole.replace((65001).to_bytes(4, "big"), (936).to_bytes(4, "big"))
+    coded = coded.replace("第一章".encode(), "第一章xyz".encode("gbk")).replace("水车".encode(), "水车xy".encode("gbk"))
+    (tmp_path / "b.mobi").write_bytes(coded)
+    assert ingest(tmp_path / "b.mobi").text == "第一章xyz\n\n水车xy"
+    text = makers.mobi(tmp_path / "c.pdb", "The mill was sold in 1931.\n\nIt was a good mill.").read_bytes()
+    (tmp_path / "c.pdb").write_bytes(text.replace(b"BOOKMOBI", b"TEXtREAd").replace(b"MOBI\0", b"\0\0\0\0\0"))
+    document = ingest(tmp_path / "c.pdb")
+    assert (document.format, document.warnings) == ("mobi", ())
+    assert document.text == "The mill was sold in 1931.\n\nIt was a good mill."
