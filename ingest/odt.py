@@ -28,6 +28,7 @@ from ingest.xml import parse_xml
 _ODF = "urn:oasis:names:tc:opendocument:xmlns:"
 DRAW, OFFICE, STYLE = f"{{{_ODF}drawing:1.0}}", f"{{{_ODF}office:1.0}}", f"{{{_ODF}style:1.0}}"
 SVG, TABLE, TEXT = f"{{{_ODF}svg-compatible:1.0}}", f"{{{_ODF}table:1.0}}", f"{{{_ODF}text:1.0}}"
+FORM = f"{{{_ODF}form:1.0}}"
 DC, XLINK = "{http://purl.org/dc/elements/1.1/}", "{http://www.w3.org/1999/xlink}"
 MATH = "{http://www.w3.org/1998/Math/MathML}math"
 XML_ID = "{http://www.w3.org/XML/1998/namespace}id"
@@ -93,6 +94,11 @@ class _Walk:
         self.body, self.parts = body, parts
         self.styles = _Styles([root for root in (styles, content) if root is not None])
         self.lists = _Lists(self.styles)
+        self.controls = {
+            each.get(f"{FORM}id") or each.get(XML_ID) or "": each
+            for forms in body.iter(f"{OFFICE}forms")
+            for each in forms.iter(f"{FORM}*")
+        }
         self.notes: list[str] = []
         self.formulas: dict[str, str] = {}  # of the objects within the file, by name; "" for others
         self.embedded = self.linked = 0  # what is not read, within the file and beside it
@@ -213,6 +219,8 @@ class _Walk:
             for thing in child.iterfind(f"{DRAW}object"):
                 yield self._formula(thing)
             self.embedded += len(child.findall(f"{DRAW}object-ole"))
+        elif tag == f"{DRAW}control":
+            yield _filled_in(self.controls.get(child.get(f"{DRAW}control") or ""))
         elif not tag.startswith(DRAW) or tag == f"{DRAW}a":  # shapes are boxes
             yield from self._runs(child)
 
@@ -352,6 +360,20 @@ class _Lists:
         if element.get(f"{TEXT}is-list-header") == "true":
             return ""
         return self._outline.next(level)
+
+
+def _filled_in(control: etree._Element | None) -> str:
+    """What was filled into a field of a form, chosen in it or ticked; its buttons say nothing."""
+    if control is None or control.tag in (f"{FORM}button", f"{FORM}hidden", f"{FORM}password", f"{FORM}image"):
+        return ""
+    if control.tag in (f"{FORM}checkbox", f"{FORM}radio"):
+        ticked = "checked" in (control.get(f"{FORM}current-state"), control.get(f"{FORM}state"))
+        ticked = ticked or control.get(f"{FORM}current-selected") == "true"
+        return f" {'☒' if ticked else '☐'} {one_line(control.get(f'{FORM}label') or '')} "
+    chosen = [each for each in control.iter(f"{FORM}option") if each.get(f"{FORM}current-selected") == "true"]
+    said = [each.get(f"{FORM}label") or each.get(f"{FORM}value") or "" for each in chosen]
+    said = said or [control.get(f"{FORM}current-value") or control.get(f"{FORM}value") or ""]
+    return f" {one_line(', '.join(said))} "
 
 
 def _rows(table: etree._Element) -> Iterator[etree._Element]:

@@ -272,3 +272,17 @@ def test_sections_within_sections_without_end_are_survived(tmp_path: Path) -> No
     deep = "<text:section>" * 3000 + p("Deep.") + "</text:section>" * 3000
     with pytest.raises(BrokenFile, match="cannot be opened as an OpenDocument text"):
         ingest(odt(tmp_path / "a.odt", deep))
+
+
+def test_what_is_filled_into_forms_is_read_where_it_stands(tmp_path: Path) -> None:
+    form = f'xmlns:form="{ODF}form:1.0"'
+    fields = (
+        '<form:text form:id="1" form:current-value="Joost van Dam"/>'
+        '<form:listbox form:id="2"><form:option form:label="red"/>'
+        '<form:option form:label="green" form:current-selected="true"/></form:listbox>'
+        '<form:checkbox form:id="3" form:label="agreed" form:current-state="checked"/>'
+        '<form:radio form:id="4" form:label="not"/><form:button form:id="5" form:label="Send"/>'
+    )
+    forms = f"<office:forms><form:form {form}>{fields}</form:form></office:forms>"
+    shown = "; ".join(f'{number}: <draw:control draw:control="{number}"/>' for number in range(1, 6))
+    assert text_of(tmp_path, forms + p(shown)) == "1: Joost van Dam ; 2: green ; 3: ☒ agreed ; 4: ☐ not ; 5:"
