@@ -56,7 +56,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         metavar="FILE|FOLDER|DOCUMENT",
         nargs="+",
         help="PDF, EPUB, FB2, MOBI, DOCX, ODT, RTF, PPTX, XLSX, HTML, MHTML, e-mail, mbox, Markdown, notebook or text; "
-        "a folder of such files; or the id (or a prefix of it) of a document that is kept, as `stockpot list documents` shows it",
+        "a folder of such files; or the id (or a prefix of it) of a document that is kept, as shown by "
+        "`stockpot list documents`",
     )
     parser.add_argument(
         "--title",
