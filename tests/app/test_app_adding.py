@@ -16,6 +16,7 @@ from app.progress import Report
 from app.readings import Stopped, read
 from app.service import Service
 from app.turns import answer, branch, keep_question
+from app.uploads import cache
 from app.web.actions import Actions
 from app.web.gauge import Gauge
 from app.web.screen import Chosen, Screen
@@ -381,9 +382,8 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     assert screen.props(Chosen())["how"] == {"visible": True}
 
     files = [str(path) for path in upload(service, tmp_path, "A letter.txt", LETTER.encode())]
-    cache = service.home / "uploads" / "cached"
-    cache.mkdir()
-    cached = cache / "A letter.txt"
+    cached = cache(service.home) / "hash" / "A letter.txt"
+    cached.parent.mkdir(parents=True)
     Path(files[0]).rename(cached)
     started, _ = actions.start_reading(
         chosen, [str(cached)], "streaming", None, None, "Where it is needed and installed", None
