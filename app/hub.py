@@ -1,6 +1,7 @@
 """Names of the hub's models, and its errors as sentences for people."""
 
 import difflib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -67,7 +68,7 @@ def in_words(name: str) -> Iterator[None]:
         raise AppError("The variable HF_HUB_OFFLINE forbids to ask the hub: unset it, and try again.") from None
     except HfHubHTTPError as error:
         raise AppError(f"The hub refused with status {error.response.status_code}: try again later.") from error
-    except (HTTPError, LocalEntryNotFoundError) as error:
+    except (HTTPError, LocalEntryNotFoundError, json.JSONDecodeError) as error:  # of a network's own page: no JSON
         raise AppError(
             f"The hub ({constants.ENDPOINT}) does not answer: see that this machine has a network, then {again}."
         ) from error

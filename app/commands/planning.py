@@ -97,7 +97,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "and whether they fit here. `stockpot models get NAME` fetches one, and so does naming one with --model.",
     )
     add_json_flag(parser)
-    getting.register(parser.add_subparsers(metavar="get", title="to fetch one"), shared)
+    getting.register(parser.add_subparsers(metavar="COMMAND", title="commands"), shared)
     parser.set_defaults(run=run_models)
 
 

@@ -14,6 +14,7 @@ class Hub:
     """Serves the files of a folder as one model's. Large files are those in safetensors.
 
     cut_at: each answer with a large file ends after so many bytes, for `cuts` answers.
+    page: answers whatever is asked, as networks do that want a login.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -22,6 +23,7 @@ class Hub:
         self.listed = {name: self._described(name, data) for name, data in self.files.items()}
         self.cut_at, self.cuts, self.gated = 0, 0, False
         self.ranged = True
+        self.page = b""
         self.asked: list[tuple[str, str | None]] = []
         hub = self
 
@@ -57,6 +59,9 @@ class Hub:
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         path = request.path.split("?")[0]
+        if self.page:
+            self._send(request, 200, self.page, {})
+            return
         if path == f"/api/models/{self.name}":
             listed = {"id": self.name, "sha": REVISION, "siblings": list(self.listed.values())}
             self._send(request, 200, json.dumps(listed).encode(), {})
@@ -81,18 +86,18 @@ class Hub:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
         if request.command == "GET":
             self.asked.append((name, request.headers.get("Range")))
-        cut = 0
+        cut = None
         if request.command == "GET" and "lfs" in described and self.cuts:
             self.cuts -= 1
             cut = self.cut_at
         self._send(request, 206 if asked else 200, data[start:], headers, cut)
 
     def _send(
-        self, request: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str], cut: int = 0
+        self, request: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str], cut: int | None = None
     ) -> None:
         request.send_response(status)
         for key, value in {**headers, "Content-Length": str(len(data))}.items():
             request.send_header(key, value)
         request.end_headers()
         if request.command == "GET":
-            request.wfile.write(data[:cut] if cut else data)
+            request.wfile.write(data[:cut])

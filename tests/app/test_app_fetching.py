@@ -79,7 +79,7 @@ def test_a_model_comes_whole_without_code_or_pickles(
 
 
 def test_what_is_here_is_not_fetched_again(hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = json.loads(get(tmp_path, capsys, NAME, "--json")[1])
+    first = json.loads(in_process(tmp_path, capsys, "models", "--json", "get", NAME)[1])
     assert first["bytes"] == first["fetched_bytes"] == sum(len(hub.files[name]) for name in hub.fetched)
     hub.asked.clear()
     again = json.loads(get(tmp_path, capsys, f"{NAME}:nf4", "--json")[1])
@@ -117,6 +117,17 @@ def test_a_connection_that_breaks_is_made_again_and_goes_on(
     asked = [ranged for name, ranged in hub.asked if name == WEIGHTS]
     assert asked == [None, "bytes=50000-", "bytes=100000-", "bytes=150000-"]
     assert json.loads(out)["fetched_bytes"] == json.loads(out)["bytes"]
+
+
+def test_a_connection_that_breaks_again_and_again_is_given_up(
+    hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.cut_at, hub.cuts = 0, 100
+    status, _, err = get(tmp_path, capsys)
+    assert status == 1
+    assert "does not answer" in err
+    assert "goes on from what has come" in err
+    assert hub.fetched.count(WEIGHTS) == fetching.TRIES + 1
 
 
 def test_after_ctrl_c_the_same_command_goes_on(
@@ -247,6 +258,9 @@ def test_without_a_network_that_is_said(
     assert status == 1
     assert "does not answer" in err
     assert "Traceback" not in err
+    point_to(f"{hub.url}/login", monkeypatch)  # a network's own page, for whatever was asked
+    hub.page = b"<html>"
+    assert "does not answer" in get(tmp_path, capsys)[2]
 
 
 def test_names_are_hub_ids_or_short_ones_of_recommended_models() -> None:
