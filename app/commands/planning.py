@@ -97,7 +97,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "and whether they fit here. `stockpot models get NAME` fetches one, and so does naming one with --model.",
     )
     add_json_flag(parser)
-    getting.register(parser.add_subparsers(metavar="COMMAND", title="commands"), shared)
+    actions = parser.add_subparsers(metavar="COMMAND", title="commands", help="without one, the models are listed")
+    getting.register(actions, shared)
     parser.set_defaults(run=run_models)
 
 
