@@ -62,7 +62,7 @@ class Fetched:
 
 
 def fetch_model(name: str, show: Callable[[str], None]) -> Fetched:
-    """Fetch a model of the hub, but for what is here already, and check all of it.
+    """Fetch what is missing here of a model of the hub, and check all of its files.
 
     Its configuration is looked at before its weights are fetched.
 

@@ -38,7 +38,7 @@ def hub_id(name: str) -> str:
 
 @contextmanager
 def in_words(name: str) -> Iterator[None]:
-    """While in it, an error of huggingface_hub's, and Ctrl-C, is raised anew as a sentence for people."""
+    """Raise errors of huggingface_hub, and Ctrl-C, anew as sentences for people. name: of the model asked for."""
     from huggingface_hub import constants
     from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is whoever's the client is
         GatedRepoError,
@@ -50,23 +50,29 @@ def in_words(name: str) -> Iterator[None]:
     )
 
     page = f"{constants.ENDPOINT}/{name}"
+    tokens = f"{constants.ENDPOINT}/settings/tokens"
     again = "run the same command again, which goes on from what has come"
     try:
         yield
     except GatedRepoError:
         raise AppError(
-            f"{name} is gated: accept its licence at {page}, make a token at {constants.ENDPOINT}/settings/tokens, "
-            "put it into the variable HF_TOKEN, and run the same command again."
+            f"{name} is gated: accept its licence at {page}, make a token at {tokens}, put it "
+            " into the variable HF_TOKEN, and run the same command again."
         ) from None
     except RepositoryNotFoundError:
-        near = difflib.get_close_matches(name, [each.name for each in RECOMMENDED], n=1)
+        near = difflib.get_close_matches(name, [each.name for each in RECOMMENDED if each.name != name], n=1)
         meant = f"Did you mean {near[0]}?" if near else "See how it is spelled there."
         raise NotFound(
             f"The hub has no model {name}, or a private one, which needs a token in the variable HF_TOKEN. {meant}"
         ) from None
     except OfflineModeIsEnabled:
-        raise AppError("The variable HF_HUB_OFFLINE forbids to ask the hub: unset it, and try again.") from None
+        raise AppError("The variable HF_HUB_OFFLINE forbids asking the hub: unset it, and try again.") from None
     except HfHubHTTPError as error:
+        if error.response.status_code in (401, 403):
+            raise AppError(
+                f"The hub does not let this token have {name}: make one that may read it at {tokens}, and put it into "
+                "the variable HF_TOKEN."
+            ) from error
         raise AppError(f"The hub refused with status {error.response.status_code}: try again later.") from error
     except (HTTPError, LocalEntryNotFoundError, json.JSONDecodeError) as error:  # of a network's own page: no JSON
         raise AppError(

@@ -11,9 +11,10 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub:
-    """Serves the files of a folder as one model's. Large files are those in safetensors.
+    """Serves the files of a folder as one model's. Large files are those in safetensors: they lie in a store elsewhere.
 
     cut_at: each answer with a large file ends after so many bytes, for `cuts` answers.
+    token: has to come with whatever is asked of the hub; told: what came to the store instead.
     page: answers whatever is asked, as networks do that want a login.
     """
 
@@ -24,6 +25,8 @@ class Hub:
         self.cut_at, self.cuts, self.gated = 0, 0, False
         self.ranged = True
         self.page = b""
+        self.token: str | None = None
+        self.told: list[str | None] = []
         self.asked: list[tuple[str, str | None]] = []
         hub = self
 
@@ -36,15 +39,17 @@ class Hub:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
+        self._servers = [ThreadingHTTPServer(("127.0.0.1", 0), Handler) for _ in range(2)]
+        self.url, self._store = (f"http://127.0.0.1:{each.server_port}" for each in self._servers)
+        self._threads = [threading.Thread(target=each.serve_forever, args=(0.05,)) for each in self._servers]
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        for server, thread in zip(self._servers, self._threads, strict=True):
+            server.shutdown()
+            thread.join()
+            server.server_close()
 
     @property
     def fetched(self) -> list[str]:
@@ -66,13 +71,24 @@ class Hub:
             listed = {"id": self.name, "sha": REVISION, "siblings": list(self.listed.values())}
             self._send(request, 200, json.dumps(listed).encode(), {})
             return
+        if path.startswith("/store/"):
+            self.told.append(request.headers.get("Authorization"))
+            self._file(request, path.removeprefix("/store/"))
+            return
         _, _, name = path.partition("/resolve/")
         name = name.partition("/")[2]
         if not path.startswith(f"/{self.name}/resolve/") or name not in self.files:
             code = "EntryNotFound" if f"/{self.name}/" in path else "RepoNotFound"
             self._send(request, 404, b"", {"X-Error-Code": code})
+        elif self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            self._send(request, 401, b"", {"X-Error-Message": "Invalid credentials in Authorization header"})
         elif self.gated:
             self._send(request, 401, b"", {"X-Error-Code": "GatedRepo"})
+        elif lfs := self.listed.get(name, {}).get("lfs"):
+            linked = {"X-Linked-Etag": f'"{lfs["sha256"]}"', "X-Linked-Size": str(lfs["size"])}
+            self._send(
+                request, 302, b"", {**linked, "X-Repo-Commit": REVISION, "Location": f"{self._store}/store/{name}"}
+            )
         else:
             self._file(request, name)
 

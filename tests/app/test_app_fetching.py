@@ -250,6 +250,19 @@ def test_what_the_hub_refuses_is_said_with_what_to_do(
     assert "HF_HUB_OFFLINE" in get(tmp_path, capsys)[2]
 
 
+def test_a_token_is_for_the_hub_alone(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.token = "hf_right"
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    status, _, err = get(tmp_path, capsys)
+    assert status == 1
+    assert "does not let this token have somebody/tiny" in err
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    assert get(tmp_path, capsys)[0] == 0
+    assert hub.told == [None]
+
+
 def test_without_a_network_that_is_said(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
