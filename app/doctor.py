@@ -197,7 +197,8 @@ def _better(device: str) -> Check:
     model, way = best
     quantize = "" if way == "none" else f" --quantize {way}"
     detail = (
-        f"{model.name} fits here: `stockpot --model {model.name}{quantize} serve` fetches {byte_size(model.download)}."
+        f"{model.name} fits here: `stockpot models get {model.name}` fetches {byte_size(model.download)}, and "
+        f"`stockpot --model {model.name}{quantize} serve` uses it."
     )
     return Check("better model", True, False, detail)
 

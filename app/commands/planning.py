@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from app.commands import getting
 from app.commands.common import Arguments, Commands, ProgressLine, add_json_flag, note, print_json, table
 from app.commands.inputs import check_file, files_of
 from app.commands.parser import examples
@@ -93,9 +94,11 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         description="List the models on this machine and the one that --model names: those that ship, folders and "
         "files under `models` in the home, those of Ollama, LM Studio, Jan, llama.cpp and the hub. Each comes with "
         "the bytes of its weights in each form, and of a token's keys and values. Then come some that are recommended, "
-        "and whether they fit here; naming one with --model fetches it.",
+        "and whether they fit here. `stockpot models get NAME` fetches one, and so does naming one with --model.",
     )
     add_json_flag(parser)
+    actions = parser.add_subparsers(metavar="COMMAND", title="commands", help="without one, the models are listed")
+    getting.register(actions, shared)
     parser.set_defaults(run=run_models)
 
 
@@ -269,7 +272,10 @@ def run_models(arguments: Arguments) -> int:
             "hub id with --model."
         )
     print(printable(f"\n{table([_hub_row(each) for each in others], HUB_COLUMNS)}"))
-    note("Sizes of models to fetch are by their publishers' configurations; none of them has been tried here.")
+    note(
+        "Sizes of models to fetch are by their publishers' configurations; none of them has been tried here. "
+        "`stockpot models get NAME` fetches one."
+    )
     return 0
 
 
