@@ -183,11 +183,17 @@ def _check_only_file(arguments: Arguments, word: str) -> None:
     Raises:
         AppError: with what to do.
     """
-    from ingest import IngestError, PasswordNeeded, WrongPassword
+    from ingest import IngestError, PasswordNeeded, WrongPassword, fingerprint
 
     try:
         check_file(word, password_of(arguments))
-    except (PasswordNeeded, WrongPassword) as error:
+    except PasswordNeeded as error:
+        with open_service(arguments) as service:
+            known = service.store.find_document(fingerprint(Path(word)))
+        if known is None:
+            raise AppError(f"{phrase(error)} {UNLOCK}") from error
+        note(f"{Path(word).name} was opened with its password before, which is not asked for again.")
+    except WrongPassword as error:
         raise AppError(f"{phrase(error)} {UNLOCK}") from error
     except IngestError as error:
         if Path(word).exists():
