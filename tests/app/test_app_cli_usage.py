@@ -27,6 +27,17 @@ def test_the_makefile_starts_what_there_is() -> None:
     assert build_parser().parse_args(recipe[1].split()).open
 
 
+def test_the_readme_says_how_to_start_it() -> None:
+    root = Path(__file__).parents[2]
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"^    make ([a-z-]+)", readme, re.MULTILINE))
+    assert {"run", "test"} <= named <= targets
+    serve = re.search(r"stockpot (--model \S+ serve .*)", readme)
+    assert serve is not None
+    assert build_parser().parse_args(serve[1].split()).open
+
+
 def test_serving_others_without_a_password_is_wrong_usage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,13 +143,14 @@ def test_the_help_of_every_command_says_what_it_does_and_what_its_arguments_are(
             assert named, (name, action.dest)
 
 
-def test_every_command_but_those_that_the_readme_names_has_an_object_for_programs() -> None:
+def test_every_command_but_those_that_the_docs_name_has_an_object_for_programs() -> None:
     actions = [each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)]
     commands = actions[0].choices
     without = {name for name, parser in commands.items() if "--json" not in parser._option_string_actions}
     assert without == {"serve", "chat", "train", "export"}
-    readme = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
-    assert "All but `serve`, `chat`, `train` and `export`" in readme
+    root = Path(__file__).parents[2]
+    readme, docs = (" ".join((root / path).read_text().split()) for path in ("README.md", "docs/command-line.md"))
+    assert "All but `serve`, `chat`, `train` and `export` take `--json`" in docs
     listed = re.search(r"lists all commands: `([a-z ]+)`", readme)
     assert listed is not None
     assert set(listed[1].split()) == set(commands)

@@ -55,8 +55,8 @@ def test_right_answers_with_a_right_source_are_as_many_as_were_counted(path: str
 
 
 def table(first: str) -> tuple[list[str], list[list[str]]]:
-    """The header and the rows of the README's table whose header begins with these cells."""
-    lines = (ROOT / "README.md").read_text().splitlines()
+    """The header and the rows of the table of what was measured whose header begins with these cells."""
+    lines = (ROOT / "docs" / "measured.md").read_text().splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith(first))
     end = next(number for number in range(at, len(lines)) if not lines[number].startswith("|"))
     header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[at:end]]
@@ -114,3 +114,14 @@ def test_the_table_of_pass_keys_is_what_was_counted() -> None:
             read_with = f"{method}:preset=pocket-far" if "pocket-far" in cell else method
             tokens = [LENGTHS[length] for length in lengths.split(" and ")]
             check(cell, asked_of(read_with, 1024, tokens, ["passkey", "prose"]))
+
+
+def test_the_facts_of_the_readme_are_what_was_counted() -> None:
+    read = r"^\| facts in prose, `(\w+)`( reading again)?, ([\d,]+) entries, (\w+) tokens"
+    told = read + r" \| (.*?) right \| .* \| (\d+) questions \|$"
+    found = re.findall(told, (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(found) == 4
+    for method, again, entries, length, cell, asked in found:
+        rows = asked_of(method, int(entries.replace(",", "")), [LENGTHS[length]], ["facts"], read_again=bool(again))
+        check(cell.removesuffix(" %"), rows)
+        assert sum(row["asked"] for row in rows) == int(asked)
