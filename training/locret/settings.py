@@ -1,4 +1,4 @@
-"""Everything that can be chosen about the training of retaining heads; the defaults are the paper's."""
+"""Settings of the training of retaining heads; the defaults are the paper's."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -111,7 +111,7 @@ KINDS = (*_NAMES, *_OTHERS)
 
 
 def draw(kind: str, rng: random.Random, reserved: bool) -> str:
-    """One value of `kind`; names in it come from the measuring share when `reserved`.
+    """Return a value of `kind`; names in it are reserved ones if `reserved` is set.
 
     Raises:
         KeyError: unknown kind.
