@@ -1,4 +1,4 @@
-"""Pure tensor functions behind the engine: of each a PyTorch reference and a Triton kernel with one signature.
+"""Tensor operations behind the engine, each as a PyTorch reference and a Triton kernel with one signature.
 
-Lives here: arithmetic on tensors. Not here: models, methods, memories, settings; nothing of ours is imported.
+Lives here: arithmetic on tensors. Not here: models, methods, memories, settings. Nothing else of Stockpot is imported.
 """

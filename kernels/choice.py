@@ -1,4 +1,4 @@
-"""Which implementation runs: chosen once, logged, and forced by STOCKPOT_KERNELS=reference or =triton."""
+"""The choice between PyTorch and Triton: made once and logged; STOCKPOT_KERNELS=reference or =triton forces it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ CHOICES = ("auto", "reference", "triton")
 
 @functools.cache
 def implementation() -> str:
-    """Either "triton" or "reference"; without a word from outside, Triton where there are a GPU and the package, and it
-    can launch kernels.
+    """Return "triton" or "reference".
+
+    By default it is Triton, if the package and a GPU are there and it can launch kernels.
 
     Raises:
-        ValueError: STOCKPOT_KERNELS is neither, or asks for Triton where it is not installed or cannot.
+        ValueError: STOCKPOT_KERNELS has another value, or asks for Triton where it is not installed or cannot run.
     """
     wanted = os.environ.get("STOCKPOT_KERNELS", "auto")
     if wanted not in CHOICES:
@@ -38,20 +39,20 @@ def implementation() -> str:
 
 
 def _why_not() -> str:
-    """Why Triton cannot launch kernels on the GPU, and what helps; empty where it can.
+    """Return why Triton cannot launch kernels on the GPU and how to mend it, or "" if it can.
 
-    It builds what launches them with the machine's own compiler, when it first talks to the GPU.
+    Triton builds its launcher with the machine's C compiler when it first talks to the GPU, so only a try can tell.
     """
     from triton.runtime import driver
 
     try:
         driver.active.get_current_device()
-    except Exception as error:  # it knows no errors of its own, and a compiler has many
+    except Exception as error:  # Triton has no error class of its own, and a compiler raises many
         said = str(error).partition("\n")[0]
         return f"Triton cannot use the GPU ({said}); install a C compiler and Python's headers (gcc, python3-dev)"
     return ""
 
 
 def by_triton(device: torch.device) -> bool:
-    """Whether Triton is the choice for tensors there: beside a GPU, those of the host are the reference's."""
+    """Return whether Triton runs operations on this device. If there is a GPU, CPU tensors always use the reference."""
     return implementation() == "triton" and (device.type != "cpu" or not torch.cuda.is_available())

@@ -1,4 +1,4 @@
-"""Rotary position embedding from tables: half-split layout, dimension i paired with i + R/2 (R <= D rotated)."""
+"""Rotary position embedding (RoPE) from tables, half-split: dimension i is paired with i + R/2 (R <= D rotated)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate x [..., D] by cosines and sines broadcastable to [..., R/2], in the dtype of x."""
+    """Rotate x [..., D] by cos and sin, broadcastable to [..., R/2], in the dtype of x."""
     half = cos.shape[-1]
     if half == 0:
         return x

@@ -1,7 +1,7 @@
-"""Rows of keys or values that lie in several slabs, one behind the other, as they are or in codes.
+"""Rows of keys or values stored in consecutive slabs, in the model's dtype or quantised.
 
-Row i of a bank is row i - n of the slab that begins at row n. Sizes: H KV heads, N rows asked for, D head size, W bytes
-of a row's codes.
+The slabs of a layer's keys (or values) form one bank: row i of the bank is row i - n of the slab that begins at row n.
+Sizes: H KV heads, N rows asked for, D head size, W bytes of a quantised row.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from torch import Tensor
 from kernels import quantise, scoring
 from kernels.scoring.reference import STEP
 
-PAGE = 64  # rows of a head that share a scale
-BANKS = ("keys", "values")  # of a layer, as they are named on disk
-FEW = 16  # queries of a KV head for which a CPU multiplies keys in bfloat16 with queries, and not the other way round
+PAGE = 64  # rows of a head in one quantisation group: they share a scale
+BANKS = ("keys", "values")  # the two banks of a layer, by their names on disk
+FEW = 16  # most queries of a KV head for which a CPU computes keys @ queries in bfloat16, not queries @ keys
 PINNED = "known_to_be_pinned"  # a tensor's attribute
-FLATTEST = 0.25  # of the mean spread, what a channel's counts for at least: it may vary more later than at first
+FLATTEST = 0.25  # least spread of a channel, as a share of the mean spread: later rows may vary more
 
 
 @dataclass(frozen=True)
 class Levels:
-    """What rows are shifted and divided by before they are coded, so that no channel drowns the others.
+    """Mean and range of each channel. Rows are normalised by them before quantisation, so that no channel dominates.
 
-    centre, spread: float32 [H, D].
+    Attributes:
+        centre: float32 [H, D], mean.
+        spread: float32 [H, D], largest deviation from the mean, but at least FLATTEST of the mean spread.
     """
 
     centre: Tensor
@@ -37,7 +39,7 @@ class Levels:
 
     @staticmethod
     def of(x: Tensor) -> Levels:
-        """From some rows [H, N, D]: the means of channels, and their largest deviations."""
+        """Return the levels of rows x [H, N, D]."""
         x = x.float()
         centre = x.mean(dim=1)
         spread = (x - centre[:, None]).abs().amax(dim=1)
@@ -45,7 +47,7 @@ class Levels:
         return Levels(centre, torch.maximum(spread, least).clamp_min(1e-12))
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Both where kernels need them; copied there once."""
+        """Return centre and spread on this device; they are copied there once."""
         if self.centre.device == device:
             return self.centre, self.spread
         if device not in self._copies:
@@ -57,25 +59,32 @@ class Levels:
         return {}
 
     def nbytes(self) -> int:
-        """Bytes of both."""
+        """Return the bytes of both tensors."""
         return self.centre.nbytes + self.spread.nbytes
 
     def saved(self, name: str) -> dict[str, Tensor]:
-        """Both for disk, as those of the rows that are saved under a name."""
+        """Return both tensors for disk, keyed by the name of the rows they belong to."""
         return {f"{name}.centre": self.centre, f"{name}.spread": self.spread}
 
     @classmethod
     def loaded(cls, tensors: Mapping[str, Tensor], name: str, heads: int, device: torch.device) -> Levels:
-        """A copy of what was saved so, of the first heads."""
+        """Return a copy of saved levels, of the first `heads` heads, on this device."""
         centre, spread = (tensors[f"{name}.{part}"][:heads].to(device, copy=True) for part in ("centre", "spread"))
         return cls(centre, spread)
 
 
 @dataclass(frozen=True)
 class Pages:
-    """A slab in codes: codes [H, capacity, W], scale float32 [H, capacity / page]; rows come out in `dtype`.
+    """A quantised slab; rows are dequantised to `dtype`.
 
-    Pages of PAGE rows take the least room; rows with a scale each (pages of one) can be moved about as they are.
+    Groups of PAGE rows take the least memory. With a group for each row, rows can be moved without requantising.
+
+    Attributes:
+        codes: [H, capacity, W].
+        scale: float32 [H, capacity / page].
+        levels: normalisation of the rows.
+        kind: quantised type, one of `quantise.KINDS`.
+        dtype: dtype of dequantised rows.
     """
 
     codes: Tensor
@@ -86,7 +95,7 @@ class Pages:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """H, capacity and D, as of a slab that is not in codes."""
+        """H, capacity and D, as the shape of an unquantised slab."""
         heads, capacity, _ = self.codes.shape
         return heads, capacity, self.levels.centre.shape[1]
 
@@ -97,15 +106,15 @@ class Pages:
 
     @property
     def device(self) -> torch.device:
-        """Where the codes are."""
+        """Device of the codes."""
         return self.codes.device
 
     def data_ptr(self) -> int:
-        """The address of the codes."""
+        """Return the address of the codes."""
         return self.codes.data_ptr()
 
     def write(self, at: int, x: Tensor) -> None:
-        """Code rows [H, N, D] from row `at` on; both whole pages."""
+        """Quantise rows x [H, N, D] and store them from row `at` on; `at` and N must be multiples of `page`."""
         heads, count, size = x.shape
         level = (x.to(self.device, torch.float32) - self.levels.centre[:, None]) / self.levels.spread[:, None]
         codes, scale = quantise.quantise(level.reshape(-1, self.page, size), self.kind)
@@ -114,50 +123,50 @@ class Pages:
         self.scale[:, at // self.page : (at + count) // self.page] = scale.view(heads, count // self.page)
 
     def rows(self, places: Tensor) -> Tensor:
-        """Rows [N, D] at places [N] of all heads' rows together, not levelled back yet."""
-        found = self.codes.view(torch.uint8).view(-1, 1, self.codes.shape[2])  # not every device gathers 8-bit floats
+        """Return rows [N, D], still normalised, by their indices [N] into the rows of all heads, head after head."""
+        found = self.codes.view(torch.uint8).view(-1, 1, self.codes.shape[2])  # some devices gather no 8-bit floats
         codes = found.index_select(0, places).view(self.codes.dtype)
         scale = self.scale.view(-1).index_select(0, places // self.page)
         return quantise.dequantise(codes, scale, self.kind, self.dtype)[:, 0]
 
     def numbers(self, count: int) -> Tensor:
-        """The first `count` rows [H, count, D], levelled back."""
+        """Return the first `count` rows [H, count, D], dequantised."""
         rows = quantise.unpack(self.codes[:, :count], self.kind, torch.float32)
         rows.mul_(self.scale.repeat_interleave(self.page, dim=1)[:, :count, None])
         return rows.mul_(self.levels.spread[:, None]).add_(self.levels.centre[:, None]).to(self.dtype)
 
     def score(self, q: Tensor, out: Tensor) -> None:
-        """See `score`: codes are multiplied as they are, and each product by the scale of its page."""
+        """Compute `score` on the codes; the scale of each group is applied to the products."""
         centre, spread = self.levels.on(q.device)
-        wide = torch.float32 if self.dtype == torch.float32 else torch.bfloat16  # none leaves its range
+        wide = torch.float32 if self.dtype == torch.float32 else torch.bfloat16  # every code fits it
         shift = (q @ centre[..., None])[..., 0]
         scoring.scores(q * spread[:, None], self.codes, self.scale, shift, self.kind, wide, out)
 
 
 Bank = Tensor | Pages
-Slabs = Sequence[tuple[Bank, int]]  # [H, capacity, D] contiguous, and how many rows of it count
+Slabs = Sequence[tuple[Bank, int]]  # contiguous [H, capacity, D], and the number of rows in use
 
 
 class Fixed(list[tuple[Bank, int]]):
-    """Slabs that stay where they are and as long as they are, so that what a kernel is told of them is told once."""
+    """Slabs whose addresses and lengths never change, so that the table for kernels is built once."""
 
     def __init__(self, slabs: Slabs) -> None:
-        """Nobody has been told yet."""
+        """Wrap these slabs; tables are built when a kernel first needs them."""
         super().__init__(slabs)
         self.tables: dict[torch.device, Any] = {}
 
 
 def scored_in(slabs: Slabs) -> torch.dtype:
-    """What `score` makes of banks: their products in bfloat16 are that, all others float32."""
+    """Return the dtype of the products of `score`: bfloat16 if all banks are bfloat16, else float32."""
     same = all(isinstance(bank, Tensor) and bank.dtype == torch.bfloat16 for bank, _ in slabs)
     return torch.bfloat16 if same else torch.float32
 
 
 def score(bank: Bank, q: Tensor, out: Tensor) -> None:
-    """Write dot products of q [H, R, D], float32, with the first N rows of a bank to `out` [H, R, N]."""
+    """Write the dot products of q [H, R, D], float32, with the first N rows of a bank to `out` [H, R, N]."""
     if isinstance(bank, Pages):
         bank.score(q, out)
-    elif bank.dtype == torch.float16:  # which dot products that nobody has scaled outgrow
+    elif bank.dtype == torch.float16:  # unscaled dot products overflow float16
         for at in range(0, out.shape[2], STEP):
             part = out[..., at : at + STEP]
             part.copy_(q @ bank[:, at : at + part.shape[2]].float().transpose(1, 2))
@@ -168,8 +177,11 @@ def score(bank: Bank, q: Tensor, out: Tensor) -> None:
 
 
 def room_for(bank: Bank, length: int, device: torch.device) -> tuple[Bank, list[tuple[Tensor, Tensor]]]:
-    """A bank like this one on a device, its rows not written yet, and what to copy to where so that `length` are: all
-    at once, or head by head, so that nothing is packed before it can be sent.
+    """Return an empty copy of a bank on a device, and the copies that fill its first `length` rows.
+
+    Returns:
+        The bank, and (target, source) pairs: whole tensors where possible, else head by head, so that each source is
+        contiguous.
     """
     there = [torch.empty_like(part, device=device) for part in tensors_of(bank)]
     pairs: list[tuple[Tensor, Tensor]] = []
@@ -183,10 +195,10 @@ def room_for(bank: Bank, length: int, device: torch.device) -> tuple[Bank, list[
 
 
 def plain(slabs: Slabs) -> list[tuple[Tensor, int]]:
-    """The same slabs, for what reads no codes.
+    """Return the slabs, after a check that none is quantised.
 
     Raises:
-        ValueError: one is in codes.
+        ValueError: a slab is quantised.
     """
     found = [(slab, length) for slab, length in slabs if isinstance(slab, Tensor)]
     if len(found) < len(slabs):
@@ -195,14 +207,15 @@ def plain(slabs: Slabs) -> list[tuple[Tensor, int]]:
 
 
 def reachable(slabs: Slabs, q: Tensor) -> bool:
-    """Whether a kernel that runs where q is can read the slabs: same device, or pinned host memory (no copy)."""
+    """Return whether a kernel on the device of q can read the slabs: same device, or pinned host memory."""
     parts = (part for slab, _ in slabs for part in tensors_of(slab))
     return all(part.device == q.device or (q.is_cuda and _pinned(part)) for part in parts)
 
 
 def _pinned(part: Tensor) -> bool:
-    """Asked once of each tensor, which remembers: it is wanted of every slab for every kernel of every layer of every
-    token, and the driver takes its time to answer.
+    """Return whether a tensor is pinned.
+
+    The answer is kept on the tensor: the driver is slow, and every kernel of every layer asks for every token.
     """
     known = vars(part)
     if PINNED not in known:
@@ -211,20 +224,23 @@ def _pinned(part: Tensor) -> bool:
 
 
 def tensors_of(bank: Bank) -> tuple[Tensor, ...]:
-    """What a slab's rows lie in: itself, or codes and their scales."""
+    """Return the tensors that hold a slab's rows: the slab, or its codes and scales."""
     return (bank.codes, bank.scale) if isinstance(bank, Pages) else (bank,)
 
 
 def used(part: Tensor, length: int, capacity: int) -> int:
-    """Of what a slab's rows lie in, [H, ...], how many rows of it, or pages, the first `length` of its rows take."""
+    """Return how many rows (or groups) of one of `tensors_of(slab)` the first `length` rows of the slab take."""
     return -(-length * part.shape[1] // capacity)
 
 
 class Share(NamedTuple):
-    """What slab `number` holds of an index [N].
+    """The part of an index [N] that one slab holds.
 
-    here: the places of the index that it fills, int64 [M] or bool [N]; None for all. rows: int64, the slab's own row
-    for each place: [M] where `here` lists places, otherwise [N], in which rows at places of other slabs are arbitrary.
+    Attributes:
+        number: the slab.
+        here: positions in the index that it holds, int64 [M] or bool [N]; None for all.
+        rows: the slab's row for each position, int64: [M] if `here` is int64, else [N] with arbitrary rows at the
+            other positions.
     """
 
     number: int
@@ -233,14 +249,14 @@ class Share(NamedTuple):
 
 
 def take(slabs: Slabs, index: Tensor) -> Tensor:
-    """Rows [H, N, D] of every head's own index [H, N], int64 within the bank.
+    """Return rows [H, N, D] for an index of each head, int64 [H, N], counted over all slabs.
 
     Raises:
-        ValueError: some slabs are in codes, and some are not.
+        ValueError: some slabs are quantised and others are not.
     """
     if len({isinstance(slab, Pages) for slab, _ in slabs}) > 1:
         raise ValueError("Rows are taken by head from slabs that are all in codes, or none: take them bank by bank.")
-    if len(slabs) > 1 and index.numel() and index.device.type == "cpu":  # elsewhere one would wait to know
+    if len(slabs) > 1 and index.numel() and index.device.type == "cpu":  # on a GPU this would synchronise
         low, high = index.aminmax()
         slabs, before = among(slabs, int(low), int(high) + 1)
         index = index - before
@@ -265,7 +281,7 @@ def take(slabs: Slabs, index: Tensor) -> Tensor:
 
 
 def among(slabs: Slabs, first: int, end: int) -> tuple[Slabs, int]:
-    """Those slabs in which rows first .. end - 1 lie, at least the last one, and how many rows are before them."""
+    """Return the slabs that hold rows first .. end - 1 (at least the last slab), and the number of rows before them."""
     before = 0
     for number, (_, length) in enumerate(slabs):
         if first < before + length or number == len(slabs) - 1:
@@ -279,11 +295,11 @@ def among(slabs: Slabs, first: int, end: int) -> tuple[Slabs, int]:
 
 
 def parted(slabs: Slabs, index: Tensor) -> list[Share]:
-    """Which rows of an index [N], int64 within the bank, lie in which slab; slabs that hold none are left out.
+    """Split an index [N], int64 and counted over all slabs, by the slab that holds each row; empty shares are left out.
 
-    The slab that holds most comes first and gives some row of its own to every other place, which those that follow
-    write over: one gather instead of a gather and a copy. On a device that holds all of the slabs itself each gives a
-    row to every place, because to count those it holds would be to wait for it.
+    The slab with most rows comes first and gives some row for every position; the other slabs write over theirs. This
+    takes one gather instead of a gather and a copy. If all slabs are on the device of the index, each gives a row for
+    every position, as counting its rows would synchronise.
     """
     lengths, device = [length for _, length in slabs], index.device
     if device.type == "cpu" or any(slab.device != device for slab, _ in slabs):
@@ -319,9 +335,9 @@ def _counted(lengths: Sequence[int], index: Tensor) -> list[Share]:
 
 
 def take_same(slabs: Slabs, shares: Sequence[Share], like: Tensor) -> Tensor:
-    """Rows [H, N, D] of one index for all heads, parted by slab, in the dtype of `like` and where it is.
+    """Return rows [H, N, D] of one index for all heads, on the device and in the dtype of `like`.
 
-    Slabs may be of several dtypes and on several devices.
+    The slabs may differ in dtype and device. `shares` is the result of `parted`.
     """
     first, *others = shares
     rows = _same(slabs[first.number][0], first.rows, like)
@@ -344,7 +360,7 @@ def _same(slab: Bank, rows: Tensor, like: Tensor) -> Tensor:
 
 
 def sent(x: Tensor, device: torch.device) -> Tensor:
-    """On a device; waited for only if that is the host."""
+    """Return x on this device; only a copy to the host is waited for."""
     return x.to(device, non_blocking=device.type != "cpu")
 
 

@@ -1,6 +1,6 @@
-"""Attention over rows of a bank: all of them, or a list for each block of queries; with its log-sum-exp.
+"""Softmax attention with log-sum-exp over rows of slabs: all rows, or a list of rows for each block of queries.
 
-Not here: choosing what is listed, and position rules; that is the engine's.
+Not here: the choice of listed rows and their positions; that is the engine's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def attend(
     scaling: float,
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """See `reference.attend`; by Triton where that is the choice and it can reach the slabs."""
+    """Compute `reference.attend`, in Triton if it is chosen and can read the slabs."""
     if choice.by_triton(q.device) and reachable(keys, q) and reachable(values, q):
         from kernels.attention import kernel  # Triton is optional
 

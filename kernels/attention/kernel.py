@@ -1,10 +1,9 @@
-"""Attention over rows of a bank in Triton: one program per tile of queries, block, KV head and share of the keys.
+"""Attention over rows of slabs in Triton: one program per tile of queries, block, KV head and share of the keys.
 
-Where the rows of keys are those of values, each is loaded once, and values are in the three parts that keys are in.
-
-Where blocks and heads are too few to fill the device (decoding: one block of one query), the keys are cut into shares,
-each of which gives an output and a log-sum-exp, and a second kernel merges them. Signature and meaning are those of
-`reference.attend`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+If there are too few blocks and heads to fill the device (decoding: one query), the keys are split into shares. Each
+share gives an output and a log-sum-exp, and a second kernel merges them (split-K, as in FlashDecoding). If the slabs of
+keys are also those of values, each row is loaded once, in the three parts of a key.
+Signature and meaning are those of `reference.attend`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from kernels.paged.kernel import (
 )
 from kernels.rows import Slabs, plain
 
-LEAST = 64  # keys of a share
-DENSE_QUERIES = 64  # tokens of a block where there are no lists
-MERGED = 16  # shares at a time
+LEAST = 64  # smallest number of keys in a share
+DENSE_QUERIES = 64  # query rows of a block without lists
+MERGED = 16  # shares merged at a time
 PROGRAMS_PER_CORE = 4
 
 
@@ -88,7 +87,7 @@ def _attend(
 ):
     tile, share = tl.program_id(0) // shares, (tl.program_id(0) % shares).to(tl.int64)
     block, head = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
-    # Among the block's queries of all heads of the group; of 32 bits, as those of 64 are divided by a subroutine.
+    # Index into the block's queries of all heads of the group. 32 bits: division of 64 bits calls a subroutine.
     number = tile * QUERIES + tl.arange(0, QUERIES)
     query = block * size + number % size
     m_q = (number < GROUP * size) & (query < count)
@@ -103,7 +102,7 @@ def _attend(
     lowest = tl.min(tl.where(m_q, first, rows), axis=0)
     highest = tl.minimum(tl.max(end, axis=0), rows)
     begin, stop = share * per_share, tl.minimum((share + 1) * per_share, listed)
-    if not LISTS:  # rows stand in their own order, so those that no query sees need not be looked at
+    if not LISTS:  # rows are in order, so skip those that no query sees
         begin = tl.maximum(begin, tl.maximum(lowest, 0) // TILE * TILE)
         stop = tl.minimum(stop, highest)
 
@@ -111,7 +110,7 @@ def _attend(
     best = tl.full((QUERIES,), float("-inf"), dtype=tl.float32)
     weight = tl.zeros((QUERIES,), dtype=tl.float32)
     b_out = tl.zeros((QUERIES, REST_PAD if SAME else SIZE_PAD), dtype=tl.float32)
-    b_out1 = tl.zeros((QUERIES, HALF_PAD), dtype=tl.float32)  # where keys are values: their parts
+    b_out1 = tl.zeros((QUERIES, HALF_PAD), dtype=tl.float32)  # if values are the keys: the rotated halves
     b_out2 = tl.zeros((QUERIES, HALF_PAD), dtype=tl.float32)
     for at in range(begin, stop, TILE):
         place = at + tl.arange(0, TILE).to(tl.int64)
@@ -133,7 +132,7 @@ def _attend(
         if SAME:
             b_v1, b_v2, b_v = b_k1.to(DOT), b_k2.to(DOT), b_k3.to(DOT)
         else:
-            b_v = load_part(  # before the keys are waited for
+            b_v = load_part(  # issued early, to overlap with the load of the keys
                 slab, in_slab, head, m_key, column, column < SIZE, p_values, p_value_centre, p_value_spread,
                 VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
             )  # fmt: skip
@@ -201,18 +200,25 @@ def _merge(
 
 
 class Listing(NamedTuple):
-    """What a kernel is told of spans and lists: p_index to p_end, p_cos and p_sin, and the constants about them."""
+    """Arguments of a kernel that come from spans and lists.
+
+    Attributes:
+        pointers: p_index, p_places, p_seen, p_first, p_end.
+        angles: p_cos, p_sin.
+        half: half of the rotated width.
+        flags: constants LISTS and BY_HEAD.
+    """
 
     pointers: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
     angles: tuple[Tensor, Tensor]
-    half: int  # of the rotated width
+    half: int
     flags: dict[str, bool]
 
 
 def listing(span: Span, lists: Lists | None) -> Listing:
-    """For kernels whose rows are listed, or not."""
+    """Return the kernel arguments for a span, with or without lists."""
     first, end = span.first.contiguous(), span.end.contiguous()
-    nothing = first  # a pointer where there is nothing to point to
+    nothing = first  # a valid pointer for unused arguments
     if lists is None:
         return Listing(
             (nothing, nothing, nothing, first, end), (nothing, nothing), 0, {"LISTS": False, "BY_HEAD": False}
@@ -233,9 +239,9 @@ def attend(
     scaling: float,
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """See `reference.attend`. The slabs must be where q is, or in pinned host memory."""
+    """Compute `reference.attend` in Triton. The slabs must be on the device of q or in pinned host memory."""
     if lists is None:
-        plain([*keys, *values])  # which refuses codes
+        plain([*keys, *values])  # raises for quantised slabs
     query_heads, count, width = q.shape
     heads = keys[0][0].shape[0]
     group = query_heads // heads
@@ -243,7 +249,7 @@ def attend(
     listed = key_table.rows if lists is None else lists.index.shape[1]
     size = min(count, max(1, DENSE_QUERIES // group)) if lists is None else lists.size
     blocks = triton.cdiv(count, size)
-    same = key_table.slabs is value_table.slabs  # then rows are loaded once for both
+    same = key_table.slabs is value_table.slabs  # then each row is loaded once
     tiling = tiling_of(group * size, width, q.dtype, key_table.coded)
     tiles = triton.cdiv(group * size, tiling.queries)
     shares = shares_of(tiles * blocks * heads, listed, q.device)
@@ -299,7 +305,13 @@ def attend(
 
 
 class Tiling(NamedTuple):
-    """queries: of one program, those of all heads of a group counted; keys: at a time; warps: of a program."""
+    """Tile sizes of a program.
+
+    Attributes:
+        queries: query rows, over all heads of a group.
+        keys: keys per step.
+        warps: warps per program.
+    """
 
     queries: int
     keys: int
@@ -307,8 +319,10 @@ class Tiling(NamedTuple):
 
 
 def tiling_of(queries: int, width: int, dtype: torch.dtype, coded: bool) -> Tiling:
-    """What spills no registers, or the fewest, fits the shared memory of a consumer GPU, and reads rows of lists, which
-    may lie in host memory, for as many queries of their block at once as can be.
+    """Return the tile sizes for this many query rows of a block.
+
+    They spill the fewest registers and fit the shared memory of a consumer GPU. A tile holds as many queries as
+    possible, because listed rows may be in host memory and are read once per tile.
     """
     if width > 256:
         return Tiling(min(16, padded(queries)), 16 if coded or dtype == torch.float32 else 32, 8)
@@ -319,7 +333,7 @@ def tiling_of(queries: int, width: int, dtype: torch.dtype, coded: bool) -> Tili
 
 
 def shares_of(programs: int, listed: int, device: torch.device) -> int:
-    """Shares that the keys are cut into, so that every core of the device has work; a power of two."""
+    """Return the number of shares to split the keys into, a power of two, so that every core of the device has work."""
     cores = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
     wanted = triton.cdiv(PROGRAMS_PER_CORE * cores, programs)
     return int(triton.next_power_of_2(max(1, min(wanted, listed // LEAST))))

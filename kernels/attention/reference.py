@@ -1,9 +1,10 @@
-"""Attention over rows of a bank in plain PyTorch; also what the engine runs on a CPU.
+"""Attention over rows of slabs in plain PyTorch; the CPU implementation.
 
-Keys are kept before RoPE. A list says which rows a block of queries sees and at which positions they stand for it, so
-sinks, chosen entries and a window may come from one list. Without lists a query may see any row of its span, and the
-keys are rotated already. Sizes: HQ query heads, H KV heads, T queries, NB blocks of them, N rows listed or in the bank,
-D head size, R rotated width.
+With lists, keys are stored before RoPE, and each block of queries has a list of rows and of their positions. So sinks,
+selected entries and a window may share one list. Without lists, a query may see any row of its span, and keys are
+already rotated.
+Sizes: HQ query heads, H KV heads, T queries, NB blocks of queries, N rows listed or in all slabs, D head size, R
+rotated width.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from kernels import softmax
 from kernels.rotation import rotate
 from kernels.rows import Share, Slabs, parted, plain, take_same
 
-STEP_BYTES = 128 << 20  # room that gathered keys and values of one step may take
-BAND = 128  # queries at a time where each sees a window of its own, or all logits are written
+STEP_BYTES = 128 << 20  # memory for the gathered keys and values of one step
+BAND = 128  # queries at a time if each sees its own window, or all logits are written
 
 
 @dataclass(frozen=True)
 class Span:
-    """Query t sees rows first[t] .. end[t] - 1 of the bank, of those that it is shown; int64 [T] each.
+    """Visible rows of each query: query t sees rows first[t] .. end[t] - 1, int64 [T] each.
 
-    here: the same on the host, where it was made (`to`), so that nobody waits for a device to learn what is in it;
-    changing: whether the numbers may be others when what is done with them is repeated, so that nothing may depend on
-    what they are now.
+    Attributes:
+        here: the same span on the host, so that its values can be read without synchronising; None if this is on
+            the host.
+        changing: the values change when a recorded pass is replayed, so no decision may depend on them.
     """
 
     first: Tensor
@@ -39,7 +41,7 @@ class Span:
     changing: bool = False
 
     def to(self, device: torch.device) -> Span:
-        """On a device, to which both go in one copy."""
+        """Return the span on this device, copied in one transfer."""
         if device == self.end.device:
             return self
         first, end = torch.stack([self.first, self.end]).to(device, non_blocking=True)
@@ -47,25 +49,27 @@ class Span:
 
     @property
     def known(self) -> Span:
-        """Where the numbers can be asked for without waiting."""
+        """The span on the host if there is one: its values can be read without synchronising."""
         return self.here or self
 
     def mask(self, index: Tensor) -> Tensor | None:
-        """To add to logits, for rows index [..., N]: float32 [..., T, N]; None where every query sees all of them."""
+        """Return the mask for rows index [..., N], to add to logits: float32 [..., T, N]; None if every query sees
+        every row.
+        """
         row = index[..., None, :]
         hidden = (row < self.first[..., None]) | (row >= self.end[..., None])
         if hidden.device.type == "cpu" and not self.changing and not bool(hidden.any()):
-            return None  # elsewhere it would cost more to know than to add
+            return None  # on a GPU the test costs more than adding the mask
         return torch.zeros(hidden.shape, device=hidden.device).masked_fill_(hidden, float("-inf"))
 
     def mask_of(self, begin: int, end: int) -> Tensor | None:
-        """The mask [T, end - begin] of these rows; made once, as layer after layer asks for it."""
+        """Return the mask [T, end - begin] of rows begin .. end - 1; kept for the next layers."""
         if (begin, end) not in self._masks:
             self._masks[begin, end] = self.mask(torch.arange(begin, end, device=self.end.device))
         return self._masks[begin, end]
 
     def part(self, begin: int, end: int) -> Span:
-        """Of queries begin .. end - 1; made once."""
+        """Return the span of queries begin .. end - 1; kept for the next layers."""
         if (begin, end) not in self._parts:
             here = None if self.here is None else self.here.part(begin, end)
             self._parts[begin, end] = Span(self.first[begin:end], self.end[begin:end], here, self.changing)
@@ -73,30 +77,35 @@ class Span:
 
     @cached_property
     def common(self) -> tuple[int, int]:
-        """The rows that every query sees: from, to (none where `to` is not above `from`)."""
+        """Rows that every query sees, as (start, stop); none if stop <= start."""
         if self.changing:
             return sys.maxsize, 0
         return int(self.known.first.max()), int(self.known.end.min())
 
     @cached_property
     def reach(self) -> tuple[int, int]:
-        """From the first row that any query sees to the last: from, to."""
+        """Smallest range (start, stop) that holds the rows of all queries."""
         if self.changing:
             return 0, sys.maxsize
         return int(self.known.first.min().clamp_min(0)), int(self.known.end.max())
 
     @cached_property
     def grows(self) -> bool:
-        """Whether each query sees one row more than the query before it."""
+        """True if each query sees one row more than the query before it."""
         return not self.changing and bool((self.known.end.diff() == 1).all())
 
     def alike(self, size: int) -> bool:
-        """Whether the queries of each block of `size` are known to see the same; blocks must be full."""
+        """Return whether the queries of each full block of `size` surely see the same rows.
+
+        T must be a multiple of `size`.
+        """
         both = torch.stack([self.known.first, self.known.end]).view(2, -1, size)
         return size == 1 or (not self.changing and bool((both[..., :1] == both).all()))
 
     def causal_over(self, length: int) -> bool:
-        """Whether the queries are the last of so many rows, and each sees all up to its own."""
+        """Return whether this is causal attention: the queries are the last of `length` rows, each seeing all up to its
+        own.
+        """
         return self.common[0] <= 0 and self.grows and self.reach[1] == length
 
     @cached_property
@@ -110,11 +119,14 @@ class Span:
 
 @dataclass(frozen=True)
 class Lists:
-    """Rows that each block of `size` queries is shown; the last of the NB = ceil(T / size) blocks may be short.
+    """Lists of visible rows, one for each block of `size` queries; the last of the NB = ceil(T / size) blocks may be
+    short.
 
-    index: int64 [NB, N], rows of the bank; one that is past every end of its block's queries is an empty place.
-    places: int64 [NB, N], positions of the keys; cos, sin: [P, R/2], their tables; seen: bool [H, NB, N], which of the
-    rows each head is shown, None for all.
+    Attributes:
+        index: int64 [NB, N], rows of the slabs. A row past the end of every query of its block is padding.
+        places: int64 [NB, N], positions of the keys.
+        cos, sin: [P, R/2], RoPE tables.
+        seen: bool [H, NB, N], rows visible to each head; None for all.
     """
 
     index: Tensor
@@ -126,31 +138,31 @@ class Lists:
 
     @cached_property
     def turned(self) -> dict[tuple[object, ...], Tensor]:
-        """Keys of a lone list as attention gathered and turned them, by bank: column sums use them again.
+        """Gathered and rotated keys of a single list, by slab address; `column_sums` uses them after `attend`.
 
-        So a list serves one pass, during which what it lists is not written.
+        A Lists therefore serves one pass, and its rows must not be written during that pass.
         """
         return {}
 
     @cached_property
     def still(self) -> bool:
-        """Whether all keys are known to stand at position 0, and turning them there changes nothing."""
+        """True if all keys are known to have position 0 and rotation there is the identity."""
         if self.places.device.type != "cpu":
             return False
         return not bool(self.places.any()) and bool((self.cos[0] == 1).all())
 
     def part(self, begin: int, end: int) -> Lists:
-        """Of blocks begin .. end - 1."""
+        """Return the lists of blocks begin .. end - 1."""
         if begin <= 0 and end >= len(self.index):
             return self
         seen = None if self.seen is None else self.seen[:, begin:end]
         return Lists(self.index[begin:end], self.places[begin:end], self.size, self.cos, self.sin, seen)
 
     def parted(self, slabs: Slabs) -> list[Share]:
-        """Which slab holds which rows; made once, as keys and values lie alike."""
+        """Return the listed rows split by slab; computed once, as keys and values are laid out alike."""
         lengths = tuple(length for _, length in slabs)
         if lengths not in self._parted:
-            # Empty places, which nobody sees, need a row too, of numbers: the last ones may not be filled yet.
+            # Padding needs a row without NaN: row 0, as the last rows may not be written yet.
             index = torch.where(self.index < sum(lengths), self.index, 0)
             self._parted[lengths] = parted(slabs, index.flatten())
         return self._parted[lengths]
@@ -169,21 +181,22 @@ def attend(
     scaling: float,
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention over what each query sees.
+    """Return softmax attention over the visible rows of each query.
 
     Args:
         q: [HQ, T, D], rotated.
-        keys: [H, capacity, D] each, before RoPE (without lists: as they are compared); values: likewise.
-        span: rows that each query sees.
-        lists: rows that it is shown; None for all.
-        scaling: of the dot products; softcap: logits are bent to stay within it.
+        keys, values: slabs [H, capacity, D]; keys before RoPE with lists, already rotated without.
+        span: visible rows of each query.
+        lists: rows listed for each block of queries; None for all rows.
+        scaling: factor of the dot products.
+        softcap: limit of the logits, by tanh; None for no limit.
 
     Returns:
-        Output [HQ, T, D] and log-sum-exp float32 [HQ, T]; 0 and -inf for a query that sees nothing.
+        Output [HQ, T, D] and log-sum-exp float32 [HQ, T]. A query that sees no row gets 0 and -inf.
     """
     if lists is None:
         return _dense(q, keys, values, span, scaling, softcap)
-    row_bytes = 4 * 4 * keys[0][0].shape[0] * q.shape[2]  # keys and values, as they come and converted
+    row_bytes = 4 * 4 * keys[0][0].shape[0] * q.shape[2]  # keys and values, before and after conversion
     step = max(1, STEP_BYTES // (row_bytes * lists.index.shape[1]))
     parts = []
     for begin in range(0, len(lists.index), step):
@@ -198,7 +211,7 @@ def attend(
 def _dense(
     q: Tensor, keys: Slabs, values: Slabs, span: Span, scaling: float, softcap: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Slab by slab; what all queries see, and a square in which each sees one row more, need no mask."""
+    """Attend slab by slab. Rows that all queries see, and a causal square, need no mask."""
     query_heads, count, size = q.shape
     heads, group = keys[0][0].shape[0], query_heads // keys[0][0].shape[0]
     (low, high), (lowest, highest) = span.common, span.reach
@@ -208,7 +221,7 @@ def _dense(
             for at in range(0, count, BAND)
         ]
         return torch.cat([output for output, _ in pieces], dim=1), torch.cat([total for _, total in pieces], dim=1)
-    single = count == 1  # then the heads of a group are the queries of one head, and read its keys once
+    single = count == 1  # then the query heads of a group read the keys once, as queries of one head
     folded = q.reshape(1, heads, group, size) if single else q.view(heads, group, count, size)
     parts, at = [], 0
     for (k, length), (v, _) in zip(plain(keys), plain(values), strict=True):
@@ -245,12 +258,12 @@ def _listed(
 
 
 def _list_mask(span: Span, lists: Lists, count: int, group: int) -> Tensor | None:
-    """To add to logits [NB, H, G * size, N], broadcastable to that; None where all is seen."""
+    """Return the mask to add to logits [NB, H, G * size, N], broadcastable to them; None if every row is visible."""
     blocks = len(lists.index)
     missing = blocks * lists.size - count
     ends = [F.pad(end, (0, missing)).view(blocks, lists.size) for end in (span.first, span.end)]
     if not missing and span.alike(lists.size):
-        ends = [end[:, :1] for end in ends]  # blocks whose queries see the same need one row of mask each
+        ends = [end[:, :1] for end in ends]  # queries of a block see the same rows: one mask row is enough
     mask = Span(ends[0], ends[1]).mask(lists.index)
     if mask is not None:
         mask = (mask if mask.shape[1] == 1 else mask.repeat(1, group, 1))[:, None]
@@ -264,9 +277,9 @@ def _list_mask(span: Span, lists: Lists, count: int, group: int) -> Tensor | Non
 def logits(
     q: Tensor, keys: Slabs, span: Span, lists: Lists | None, scaling: float, softcap: float | None = None
 ) -> Tensor:
-    """Logits [HQ, T, N], at least float32, -inf where a query does not see a row; N = all rows without lists.
+    """Return logits [HQ, T, N], at least float32, -inf for rows that a query does not see; without lists N = all rows.
 
-    For few queries: then the matrix is small, and with `mix` it takes fewer steps than `attend`.
+    For few queries: the matrix is small then, and `logits` with `mix` takes fewer steps than `attend`.
     """
     query_heads, count, size = q.shape
     heads = keys[0][0].shape[0]
@@ -289,7 +302,7 @@ def logits(
 
 
 def mix(weights: Tensor, values: Slabs, lists: Lists | None, like: Tensor) -> Tensor:
-    """Sums [HQ, T, D] of values by weights [HQ, T, N], in the dtype of `like` and where it is; see `logits`."""
+    """Return sums [HQ, T, D] of values weighted by `weights` [HQ, T, N], on the device and in the dtype of `like`."""
     query_heads, count, _ = weights.shape
     heads, _, size = values[0][0].shape
     weights = weights.to(like.dtype)
@@ -307,7 +320,7 @@ def mix(weights: Tensor, values: Slabs, lists: Lists | None, like: Tensor) -> Te
 
 
 def per_list(weights: Tensor, lists: Lists | None) -> Tensor:
-    """Weights [HQ, T, N] summed over the queries that are shown the same rows, float32 [HQ, NB, N]."""
+    """Sum weights [HQ, T, N] over the queries of each list; returns float32 [HQ, NB, N]."""
     if weights.shape[1] == 1:
         return weights.float()
     if lists is None or len(lists.index) == 1:
@@ -318,13 +331,13 @@ def per_list(weights: Tensor, lists: Lists | None) -> Tensor:
 
 
 def listed(slabs: Slabs, lists: Lists, q: Tensor) -> Tensor:
-    """Rows [H, NB, N, D] of the lists, in the dtype of q and where it is."""
+    """Gather the listed rows [H, NB, N, D], on the device and in the dtype of q."""
     rows = take_same(slabs, lists.parted(slabs), q)
     return rows.view(len(rows), *lists.index.shape, -1)
 
 
 def rotated(keys: Slabs, lists: Lists, q: Tensor) -> Tensor:
-    """Keys [H, NB, N, D] of the lists, turned to their positions."""
+    """Gather the listed keys [H, NB, N, D] and rotate them to their positions."""
     if len(lists.index) > 1:
         return _turned(listed(keys, lists, q), lists)
     bank = (q.dtype, *(slab.data_ptr() for slab, _ in keys))
@@ -338,13 +351,13 @@ def _turned(keys: Tensor, lists: Lists) -> Tensor:
 
 
 def fold(x: Tensor, heads: int, blocks: int, size: int) -> Tensor:
-    """[HQ, T, X] as [H, NB, G * size, X], the queries that share keys together."""
+    """Reshape [HQ, T, X] to [H, NB, G * size, X], so that queries that share keys are together."""
     padded = F.pad(x, (0, 0, 0, blocks * size - x.shape[1]))
     grouped = padded.view(heads, -1, blocks, size, x.shape[2])
     return grouped.transpose(1, 2).reshape(heads, blocks, -1, x.shape[2])
 
 
 def unfold(x: Tensor, query_heads: int, count: int, size: int) -> Tensor:
-    """Undo `fold`: [HQ, T, X]."""
+    """Undo `fold` and return [HQ, T, X]."""
     grouped = x.reshape(*x.shape[:2], -1, size, x.shape[3]).transpose(1, 2)
     return grouped.reshape(query_heads, -1, x.shape[3])[:, :count]

@@ -1,4 +1,4 @@
-"""Column sums of attention probabilities: what some queries give to each key, without the matrix of both."""
+"""Column sums of attention probabilities: the attention each key gets, without the full [T, N] matrix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def column_sums(
     scaling: float,
     softcap: float | None = None,
 ) -> Tensor:
-    """See `reference.column_sums`; by Triton where that is the choice and it can reach the slabs."""
+    """Compute `reference.column_sums`, in Triton if it is chosen and can read the slabs."""
     if choice.by_triton(q.device) and reachable(keys, q):
         from kernels.columns import kernel  # Triton is optional
 

@@ -1,7 +1,7 @@
 """Column sums of attention probabilities in Triton: one program per tile of keys, block of queries and KV head.
 
-Probabilities exist only in a tile of queries and keys at a time. Signature and meaning are those of
-`reference.column_sums`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+Only one tile of probabilities exists at a time. Signature and meaning are those of `reference.column_sums`. Prefixes:
+p_ pointer, b_ loaded value, m_ mask.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernels.attention.reference import Lists, Span
 from kernels.paged.kernel import CHANGING, factor_dtype, factors_of, load_key, logits_of, rows_of, table, widths
 from kernels.rows import Slabs, plain
 
-QUERIES, FEW_QUERIES = 32, 16  # at a time; those of float32 take twice the shared memory, and so do wide ones
+QUERIES, FEW_QUERIES = 32, 16  # queries per step; float32 and wide heads take twice the shared memory
 TILE, SMALL_TILE = 64, 32  # keys of one program; small for heads wider than 256
 
 
@@ -105,9 +105,9 @@ def column_sums(
     scaling: float,
     softcap: float | None = None,
 ) -> Tensor:
-    """See `reference.column_sums`. The slabs must be where q is, or in pinned host memory."""
+    """Compute `reference.column_sums` in Triton. The slabs must be on the device of q or in pinned host memory."""
     if lists is None:
-        plain(keys)  # which refuses codes
+        plain(keys)  # raises for quantised slabs
     (query_heads, count, width), heads = q.shape, keys[0][0].shape[0]
     key_table = table(keys, q.device)
     blocks, listed = (1, key_table.rows) if lists is None else lists.index.shape

@@ -1,6 +1,6 @@
-"""Column sums of attention probabilities in plain PyTorch; also what the engine runs on a CPU.
+"""Column sums of attention probabilities in plain PyTorch; the CPU implementation.
 
-Sizes: HQ query heads, H KV heads, T queries, NB blocks of them, N rows listed or in the bank, D head size.
+Sizes: HQ query heads, H KV heads, T queries, NB blocks of queries, N rows listed or in all slabs, D head size.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kernels import softmax
 from kernels.attention.reference import Lists, Span, rotated
 from kernels.rows import Slabs, plain
 
-STEP_BYTES = 32 << 20  # room that the probabilities of one step may take
+STEP_BYTES = 32 << 20  # memory for the probabilities of one step
 
 
 def column_sums(
@@ -24,14 +24,14 @@ def column_sums(
     scaling: float,
     softcap: float | None = None,
 ) -> Tensor:
-    """Probabilities that queries give to keys, summed over the queries that are shown the same keys.
+    """Return the attention probabilities of each key, summed over the queries that share a list.
 
     Args:
         q, keys, span, lists, scaling, softcap: as in `attention.reference.attend`.
-        total: [HQ, T], the log-sum-exp of each query's whole softmax, over whatever else it sees as well.
+        total: [HQ, T], log-sum-exp of each query's whole softmax, including keys that are not in these slabs.
 
     Returns:
-        float32 [HQ, NB, N]; without lists NB is 1 and N counts all rows of the bank.
+        float32 [HQ, NB, N]. Without lists NB is 1 and N is the number of rows.
     """
     total = softmax.finite(total)
     if lists is None:
@@ -46,7 +46,7 @@ def column_sums(
         return (pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1))[:, None]
     blocks, size = len(lists.index), lists.size
     pieces = []
-    for block in range(blocks):  # a pass that is watched seldom has more than one
+    for block in range(blocks):  # mostly one: passes that need these sums are short
         own = slice(block * size, (block + 1) * size)
         part = lists.part(block, block + 1)
         k = rotated(keys, part, q)[:, 0]
@@ -59,7 +59,7 @@ def column_sums(
 
 
 def _sums(q: Tensor, k: Tensor, total: Tensor, scaling: float, softcap: float | None, mask: Tensor | None) -> Tensor:
-    """[HQ, N] for q [HQ, T, D], k [H, N, D], mask [T, N]."""
+    """Return column sums [HQ, N] for q [HQ, T, D], k [H, N, D] and mask [T, N]."""
     heads, (query_heads, count, size) = k.shape[0], q.shape
     logits = softmax.scores(q.reshape(heads, -1, size), k, scaling, softcap).view(query_heads, count, -1)
     if mask is not None:

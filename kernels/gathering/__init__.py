@@ -1,4 +1,6 @@
-"""Entries gathered: moved to slots of their own, turned to their new positions and laid out; or as they are."""
+"""Gathering of entries: copy selected rows into new slots and rotate them to their new positions, or copy them
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ __all__ = ["Room", "gather", "taken"]
 
 
 def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room) -> None:
-    """See `reference.gather`; by Triton where that is the choice and it can reach the slabs."""
+    """Run `reference.gather`, in Triton if it is chosen and can read the slabs."""
     if choice.by_triton(index.device) and reachable([*keys, *values], index):
         from kernels.gathering import kernel  # Triton is optional
 
@@ -24,7 +26,7 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
 
 
 def taken(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """See `reference.taken`; by Triton where that is the choice and it can reach the slabs from the device."""
+    """Return `reference.taken`, in Triton if it is chosen and the device can read the slabs."""
     if choice.by_triton(device):
         sent = index.to(device, non_blocking=True)
         if reachable(slabs, sent):

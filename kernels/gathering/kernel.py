@@ -1,6 +1,6 @@
-"""Gathering of kept entries in Triton: one program per tile of rows and KV head, each row read and written once.
+"""Gathering of entries in Triton: one program per tile of rows and KV head; each row is read and written once.
 
-Signatures and meanings are those of `reference.py`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+Signatures and meaning are those of `reference.py`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _copy(
     FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
     SIZE: tl.constexpr, SIZE_PAD: tl.constexpr,
 ):  # fmt: skip
-    """Write a head's rows [TILE] as they are, each from where `to` [TILE, 1] says."""
+    """Copy a head's rows [TILE] to the offsets `to` [TILE, 1] of p_out."""
     column = tl.arange(0, SIZE_PAD)
     b_x = load_part(
         slab, row, head, m_row, column, column < SIZE, p_slabs, p_centre, p_spread, FIRST, OTHER, PAGE, ALIGN, SIZE
@@ -123,7 +123,7 @@ def _take(
 
 
 def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room) -> None:
-    """See `reference.gather`. The slabs must be where the index is, or in pinned host memory."""
+    """Run `reference.gather` in Triton. The slabs must be on the device of the index or in pinned host memory."""
     heads, count = index.shape
     _, capacity, width = room.keys.shape
     key_table, value_table = table(keys, index.device), table(values, index.device)
@@ -149,7 +149,7 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
 
 
 def taken(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """See `reference.taken`. The slabs must be on the device, or in pinned host memory."""
+    """Compute `reference.taken` in Triton. The slabs must be on the device or in pinned host memory."""
     index = index.to(device)
     heads, count = index.shape
     rows, width = table(slabs, device), slabs[0][0].shape[2]

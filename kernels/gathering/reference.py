@@ -1,6 +1,6 @@
-"""Gathering of kept entries in plain PyTorch; also what the engine runs on a CPU.
+"""Gathering of entries in plain PyTorch; the CPU implementation.
 
-Sizes: H KV heads, M entries kept, D head size, R rotated width.
+Sizes: H KV heads, M gathered entries, D head size, R rotated width.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from kernels.rows import Slabs, sent, take
 
 @dataclass(frozen=True)
 class Room:
-    """Where entries go: keys before RoPE, keys after it, values; [H, capacity, D] each, capacity at least M.
+    """Buffers that gathered entries are written to, [H, capacity, D] each with capacity >= M.
 
-    Of values there may be no heads: keys are values too.
+    Attributes:
+        keys: keys before RoPE.
+        rotated: the same keys after RoPE.
+        values: values; 0 heads if keys are also the values.
     """
 
     keys: Tensor
@@ -27,13 +30,13 @@ class Room:
 
 
 def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room) -> None:
-    """Write the first M rows of a room: row m of a head is entry index[m] of that head, turned to position m.
+    """Write the first M rows of `room`: row m of a head is entry index[m] of that head, rotated to position m.
 
     Args:
-        keys, values: [H, capacity, D] each, keys before RoPE, in the dtype of the room.
+        keys, values: slabs [H, capacity, D]; keys before RoPE, in the dtype of the room.
         index: int64 [H, M].
-        cos, sin: [M, R/2], what turns a key to position 0, 1, 2, ...
-        room: written to; what lies behind its first M rows is left alone.
+        cos, sin: [M, R/2], rotation to positions 0, 1, 2, ...
+        room: buffers to write; rows from M on are left unchanged.
     """
     count = index.shape[1]
     found = take(keys, index)
@@ -44,8 +47,8 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
 
 
 def taken(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Rows [H, M, D] of an index int64 [H, M] into a bank, as they are, in a dtype and on a device.
+    """Return rows [H, M, D] of an index int64 [H, M], counted over all slabs, on this device and in this dtype.
 
-    The index is best where the slabs are.
+    An index on the device of the slabs avoids a copy.
     """
     return sent(take(slabs, index.to(slabs[0][0].device)), device).to(dtype)

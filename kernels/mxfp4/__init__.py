@@ -1,6 +1,6 @@
-"""Weights in MXFP4: unpacked, or multiplied with one row of inputs each as they are.
+"""Weights in MXFP4: dequantise them, or multiply them with one input row each without dequantising first.
 
-Not here: whose weights they are, and which of them a token goes through.
+Not here: the layers these weights belong to, and the routing of tokens to experts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["GROUP", "product", "unpack"]
 
 
 def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """See `reference.unpack`; by Triton where that is the choice."""
+    """Return `reference.unpack`, in Triton if it is chosen."""
     if choice.by_triton(blocks.device):
         from kernels.mxfp4 import kernel  # Triton is optional
 
@@ -25,7 +25,7 @@ def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dt
 
 
 def product(x: Tensor, blocks: Tensor, scales: Tensor, which: Tensor) -> Tensor:
-    """See `reference.product`; by Triton where that is the choice."""
+    """Return `reference.product`, in Triton if it is chosen."""
     if choice.by_triton(x.device):
         from kernels.mxfp4 import kernel  # Triton is optional
 

@@ -1,7 +1,7 @@
-"""MXFP4 in Triton: codes become numbers in registers. Signatures and meaning are those of `reference`.
+"""MXFP4 in Triton: weights are dequantised in registers. Signatures and meaning are those of `reference`.
 
-A program has some rows of one chosen matrix, and goes along them byte by byte: the two weights of a byte stand beside
-each other, so inputs are read in two strides. Sizes: as in `reference`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+A program takes some rows of one chosen matrix and reads them byte by byte. The two weights of a byte are neighbours, so
+inputs are read with stride two. Sizes: as in `reference`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from torch import Tensor
 
 from kernels.mxfp4.reference import GROUP
 
-PRODUCT_ROWS, PRODUCT_BYTES = 8, 256  # of a program at a time
+PRODUCT_ROWS, PRODUCT_BYTES = 8, 256  # tile of a program
 UNPACKED_ROWS, UNPACKED_BYTES = 4, 256
 
 
 @triton.jit
 def _number(code):
-    """float32 of codes 0 .. 15."""
+    """Return codes 0 .. 15 (E2M1) as float32."""
     size = (code & 7).to(tl.float32)
     size = tl.where(size < 4, size * 0.5, tl.where(size < 6, size - 2, size * 2 - 8))
     return tl.where(code < 8, size, -size)
@@ -27,7 +27,7 @@ def _number(code):
 
 @triton.jit
 def _power(scale):
-    """float32 of scales: they are its exponents, but for the least, which is too small for a normal number."""
+    """Return scales (E8M0) as float32. The byte is the float's exponent, except 0 (subnormal) and 255 (NaN)."""
     exponent = scale.to(tl.int32)
     power = (exponent << 23).to(tl.float32, bitcast=True)
     power = tl.where(exponent == 0, 5.877471754111438e-39, power)
@@ -39,7 +39,7 @@ def _product(
     p_x, p_blocks, p_scales, p_which, p_out, rows, x_stride, BYTES: tl.constexpr, GROUP_BYTES: tl.constexpr,
     ROWS_AT_ONCE: tl.constexpr, BYTES_AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """BYTES: of a row of codes; GROUP_BYTES: of those that share a scale."""
+    """Multiply a tile of rows with its input. BYTES: of a row of codes. GROUP_BYTES: bytes that share a scale."""
     number = tl.program_id(1)
     row = tl.program_id(0) * ROWS_AT_ONCE + tl.arange(0, ROWS_AT_ONCE)
     m_row = row < rows
@@ -64,7 +64,7 @@ def _unpack(
     p_blocks, p_scales, p_which, p_out, rows, BYTES: tl.constexpr, GROUP_BYTES: tl.constexpr,
     ROWS_AT_ONCE: tl.constexpr, BYTES_AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """Sizes: as above."""
+    """Dequantise a tile of rows. BYTES: of a row of codes. GROUP_BYTES: bytes that share a scale."""
     number = tl.program_id(2).to(tl.int64)
     row = (tl.program_id(0) * ROWS_AT_ONCE + tl.arange(0, ROWS_AT_ONCE))[:, None]
     byte = tl.program_id(1) * BYTES_AT_ONCE + tl.arange(0, BYTES_AT_ONCE)[None, :]
@@ -80,7 +80,7 @@ def _unpack(
 
 
 def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """See `reference.unpack`."""
+    """Compute `reference.unpack` in Triton."""
     count, rows, groups, _ = blocks.shape
     which = torch.arange(count, device=blocks.device) if which is None else which
     out = torch.empty(len(which), rows, groups * GROUP, dtype=dtype, device=blocks.device)
@@ -102,7 +102,7 @@ def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dt
 
 
 def product(x: Tensor, blocks: Tensor, scales: Tensor, which: Tensor) -> Tensor:
-    """See `reference.product`."""
+    """Compute `reference.product` in Triton."""
     _, rows, groups, _ = blocks.shape
     x = x if x.stride(1) == 1 else x.contiguous()
     out = torch.empty(len(which), rows, dtype=x.dtype, device=x.device)

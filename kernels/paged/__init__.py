@@ -1,4 +1,4 @@
-"""Rows of slabs for kernels written in Triton: where they lie, and how they are loaded and turned.
+"""Access to rows of slabs for Triton kernels: find a row, load it, dequantise it and rotate it.
 
-Lives here: what those kernels share. Not here: anything that PyTorch runs; that is `kernels/rows.py`.
+Lives here: code that these kernels share. Not here: anything that PyTorch runs; that is `kernels/rows.py`.
 """

@@ -1,10 +1,11 @@
-"""Rows of slabs, loaded where they lie: on the device, or in pinned host memory without a copy.
+"""Load rows of slabs in Triton, on the device or from pinned host memory without a copy.
 
-A bank is a table of slabs. They are of two kinds at most, that of the first slab and another, so that sinks in the
-model's own dtype may stand before a host tier in another or in codes. Codes become numbers in registers: each is
-multiplied by the scale of its page and by its channel's spread, and shifted by its channel's centre. A row is loaded in
-three parts: both halves of its rotated width (HALF each) and the rest, each padded to a power of two; a wide one of
-which nothing is rotated in the same way, the rest being a power of two. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+A kernel gets a table of slabs. They are of at most two kinds, so that sinks in the model's dtype may come before a host
+tier that is quantised or in another dtype. Quantised rows are dequantised in registers: code * scale of the group *
+spread of the channel + centre of the channel.
+A row is loaded in three parts: both halves of its rotated width (HALF each) and the rest, each padded to a power of
+two. A wide row without rotation is split in the same way, so that the rest is a power of two.
+Prefixes: p_ pointer, b_ loaded value, m_ mask.
 """
 
 from __future__ import annotations
@@ -21,61 +22,66 @@ from kernels.rows import Fixed, Pages, Slabs
 
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 CODES = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}
-FACTS = tl.constexpr(6)  # of a slab, in its line of a table
-BEYOND = 1 << 62  # no row comes after it
-WIDE = 256  # columns above which padding costs more than a third part
-WIDEST = 16  # bytes that a thread loads at once
-# What changes from pass to pass: a kernel is not compiled anew for where it is 1, or a multiple of 16
+FACTS = tl.constexpr(6)  # int64 numbers of a slab in the table
+BEYOND = 1 << 62  # larger than any row
+WIDE = 256  # columns above which padding costs more than a third load
+WIDEST = 16  # bytes of the widest load of a thread
+# Arguments that change from pass to pass: Triton must not recompile when one is 1 or a multiple of 16
 CHANGING = (
     *("blocks", "capacity", "chunks", "count", "halvings", "listed", "offset", "per_share", "queries", "rounds"),
     *("rows", "shares", "size"),
-    *("p_index", "p_places", "p_seen", "p_first", "p_end"),  # of which some are parts of one tensor
+    *("p_index", "p_places", "p_seen", "p_first", "p_end"),  # some are slices of one tensor
 )
-PACKED = tl.constexpr(tl.uint8)  # of four bits: two channels share a byte
+PACKED = tl.constexpr(tl.uint8)  # 4 bits: two channels share a byte
 
 
 class Table(NamedTuple):
-    """What a kernel is told of a bank: pointers on the device, and what is known beforehand.
+    """Kernel arguments that describe a list of slabs.
 
-    slabs: int64 [slabs, FACTS], of each its address, first row, distance of heads, whether it is of the other kind, and
-    address and distance of heads of its scales, then such as no row is in, up to a power of two; levels: float32
-    [H, D], centre and spread, of codes.
+    Attributes:
+        slabs: int64 [slabs, FACTS], padded to a power of two. Each line: address, first row, head stride, 1 if of
+            the other kind, address and head stride of the scales.
+        levels: centre and spread, float32 [H, D], for quantised slabs.
+        rows: rows of all slabs.
+        kinds: type of the first slab, and of slabs that differ from it.
+        page: rows of a quantisation group.
+        align: largest power of two, at most 16, that divides every row's address in bytes: the widest aligned load.
     """
 
     slabs: Tensor
     levels: tuple[Tensor, Tensor]
     rows: int
-    kinds: tuple[tl.dtype, tl.dtype]  # of the first slab, and of those that are unlike it
-    page: int  # rows of codes that share a scale
-    align: int  # bytes of which the address of every row is a multiple: so many can be loaded at once
+    kinds: tuple[tl.dtype, tl.dtype]
+    page: int
+    align: int
 
     @property
     def coded(self) -> bool:
-        """Whether there are codes among them."""
+        """True if some slabs are quantised."""
         return not set(CODES.values()).isdisjoint(self.kinds)
 
     @property
     def halvings(self) -> int:
-        """By which a row's slab is found."""
+        """Steps of the binary search that finds a row's slab."""
         return (len(self.slabs) - 1).bit_length()
 
     @property
     def pointers(self) -> tuple[Tensor, Tensor, Tensor]:
-        """As kernels take them."""
+        """Pointer arguments: the table, centre and spread."""
         return self.slabs, *self.levels
 
     def constants(self, name: str) -> dict[str, Any]:
-        """As kernels take them, for the bank that they call by this name."""
+        """Return the constexpr arguments, prefixed with the kernel's name for these slabs ("KEY", "VALUE", "ROW")."""
         kinds = {f"{name}_FIRST": self.kinds[0], f"{name}_OTHER": self.kinds[1]}
         return {**kinds, f"{name}_PAGE": self.page, f"{name}_ALIGN": self.align}
 
 
 def table(slabs: Slabs, device: torch.device) -> Table:
-    """The table of a bank; of fixed slabs, always the same one.
+    """Return the table of some slabs; for `Fixed` slabs it is built once per device.
 
     Raises:
-        ValueError: slabs are of more than two kinds, or in codes that do not go together, or rows of a slab are not
-            next to one another.
+        ValueError: slabs of more than two kinds, quantised slabs that differ in kind, group size or levels, or rows
+            that are not contiguous.
     """
     if not isinstance(slabs, Fixed):
         return _table(slabs, device)
@@ -86,7 +92,7 @@ def table(slabs: Slabs, device: torch.device) -> Table:
 
 
 def _table(slabs: Slabs, device: torch.device) -> Table:
-    # A million tokens are some thirty slabs, and this is done for every layer of every token: one loop over them.
+    # One loop: a million tokens take about thirty slabs, and this runs for every layer of every token.
     lines: list[tuple[int, ...]] = []
     kinds: list[tl.dtype] = []
     coded: list[Pages] = []
@@ -116,17 +122,20 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
     found = _sent(tuple(lines), device)
     return Table(
         slabs=found,
-        levels=coded[0].levels.on(device) if coded else (found, found),  # pointers where there is nothing to point to
+        levels=coded[0].levels.on(device) if coded else (found, found),  # valid pointers for unused arguments
         rows=at,
         kinds=(kinds[0], kinds[-1]),
         page=coded[0].page if coded else 1,
-        align=together & -together,  # the lowest bit of all of them
+        align=together & -together,  # lowest set bit
     )
 
 
 @functools.lru_cache(maxsize=1024)
 def _sent(lines: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
-    """On the device, in one copy; they are the same for token after token, as only the last slab grows."""
+    """Copy table lines to a device in one transfer.
+
+    Cached: only the last slab grows, so most tokens need the same table.
+    """
     return torch.tensor(lines).to(device, non_blocking=True)
 
 
@@ -138,12 +147,12 @@ def _named(slabs: Slabs) -> str:
 
 
 def padded(width: int) -> int:
-    """Columns that a tile takes for so many: a power of two, and enough for a product of matrices."""
+    """Return the tile width for this many columns: a power of two, at least 16 as tl.dot needs."""
     return max(16, int(triton.next_power_of_2(width)))
 
 
 def widths(size: int, half: int) -> dict[str, int]:
-    """Of a row of so many columns, twice `half` of them rotated: the constants by which kernels load it in parts."""
+    """Return the constants by which kernels load a row of `size` columns in parts; the first 2 * `half` are rotated."""
     turned = half > 0
     if not turned and size > WIDE:
         half = (size - (1 << (size.bit_length() - 1))) // 2
@@ -151,13 +160,15 @@ def widths(size: int, half: int) -> dict[str, int]:
 
 
 def factor_dtype(dtype: torch.dtype) -> tl.dtype:
-    """What a product is computed from. The interpreter knows none of bfloat16; as float32 they are the same."""
+    """Return the dtype of the factors of a product: float32 in Triton's interpreter, which lacks bfloat16, else
+    `dtype`.
+    """
     return tl.float32 if triton.knobs.runtime.interpret else DTYPES[dtype]
 
 
 @triton.jit
 def rows_of(index, p_slabs, halvings):
-    """Slab and row in it of rows index [TILE] of a bank; they must be in the bank. Keys and values lie alike."""
+    """Return the slab of each row index [TILE], and the row within that slab. Every index must be valid."""
     slab = tl.zeros_like(index)
     for done in range(halvings):
         other = slab + (1 << (halvings - 1 - done))
@@ -170,7 +181,7 @@ def _load_kind(
     slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread,
     KIND: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """`load_part` of slabs that are all of one kind."""
+    """Compute `load_part` for slabs of a single kind."""
     m_part = m_row[:, None] & m_column[None, :]
     p_head = tl.load(p_slabs + slab * FACTS).to(tl.pointer_type(KIND)) + head * tl.load(p_slabs + slab * FACTS + 2)
     WIDTH: tl.constexpr = SIZE // 2 if KIND == PACKED else SIZE
@@ -195,7 +206,7 @@ def load_part(
     slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread,
     FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Columns [TILE, WIDTH] of a head's rows, float32; 0 where m_row [TILE] or m_column [WIDTH] is False."""
+    """Load columns [TILE, WIDTH] of a head's rows as float32; 0 where m_row [TILE] or m_column [WIDTH] is False."""
     if FIRST == OTHER:
         return _load_kind(
             slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread, FIRST, PAGE, ALIGN, SIZE
@@ -219,7 +230,9 @@ def load_key(
     FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
 ):  # fmt: skip
-    """A head's rows in three parts, [TILE, HALF_PAD] twice and [TILE, REST_PAD], float32; 0 outside m_row [TILE]."""
+    """Load a head's rows in three parts, [TILE, HALF_PAD] twice and [TILE, REST_PAD], as float32; 0 outside m_row
+    [TILE].
+    """
     half = tl.arange(0, HALF_PAD)
     rest = 2 * HALF + tl.arange(0, REST_PAD)
     b_k1 = tl.zeros((row.shape[0], HALF_PAD), dtype=tl.float32)
@@ -244,12 +257,12 @@ def load_key(
 
 @triton.jit
 def turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF: tl.constexpr, HALF_PAD: tl.constexpr):
-    """Both halves of the rotated width [TILE, HALF_PAD], turned to their places [TILE]."""
+    """Rotate both halves of the rotated width [TILE, HALF_PAD] to positions `place` [TILE]."""
     half = tl.arange(0, HALF_PAD)
     m_half = m_row[:, None] & (half < HALF)[None, :]
     b_cos = tl.load(p_cos + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
     b_sin = tl.load(p_sin + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
-    # As sums over pairs: plain ones the compiler moves to where a product takes its factors, once for each warp.
+    # Sums over pairs: the compiler would move plain sums into the dot's operand layout, where each warp repeats them.
     b_first, b_second = tl.join(b_k1 * b_cos, -b_k2 * b_sin), tl.join(b_k2 * b_cos, b_k1 * b_sin)
     return tl.sum(b_first, axis=2), tl.sum(b_second, axis=2)
 
@@ -259,7 +272,7 @@ def factors_of(
     b_k1, b_k2, b_k3, m_row, place, p_cos, p_sin,
     DOT: tl.constexpr, HALF: tl.constexpr, TURN: tl.constexpr, HALF_PAD: tl.constexpr,
 ):  # fmt: skip
-    """Loaded keys in three parts, turned to their places [TILE] if they are to be, as factors of a product."""
+    """Return loaded keys as factors of a product in dtype DOT, rotated to positions `place` [TILE] if TURN is set."""
     if TURN:
         b_k1, b_k2 = turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF, HALF_PAD)
     return b_k1.to(DOT), b_k2.to(DOT), b_k3.to(DOT)
@@ -267,7 +280,9 @@ def factors_of(
 
 @triton.jit
 def logits_of(b_a1, b_a2, b_a3, b_b1, b_b2, b_b3, scaling, softcap, HALF: tl.constexpr, SIZE: tl.constexpr):
-    """Logits [A, B], float32, of A rows and B rows in three parts, queries and turned keys; softcap 0 for none."""
+    """Return logits [A, B], float32, of A rows with B rows in three parts: queries and rotated keys. softcap 0 means
+    none.
+    """
     logits = tl.zeros((b_a1.shape[0], b_b1.shape[0]), dtype=tl.float32)
     if HALF > 0:
         logits = tl.dot(b_a1, tl.trans(b_b1), acc=logits, input_precision="ieee")
@@ -276,5 +291,5 @@ def logits_of(b_a1, b_a2, b_a3, b_b1, b_b2, b_b3, scaling, softcap, HALF: tl.con
         logits = tl.dot(b_a3, tl.trans(b_b3), acc=logits, input_precision="ieee")
     logits = logits * scaling
     if softcap > 0:
-        logits = softcap * (2 * tl.sigmoid(2 * logits / softcap) - 1)  # the hyperbolic tangent
+        logits = softcap * (2 * tl.sigmoid(2 * logits / softcap) - 1)  # tanh
     return logits

@@ -1,6 +1,6 @@
-"""One pruning stage of InfiniteHiP: a representative of each chunk, and the chunk's score.
+"""One pruning stage of InfiniteHiP: find a representative key in each chunk and return its score.
 
-Not here: choosing the best chunks, and running stage after stage; that is the engine's.
+Not here: the top-k choice of chunks and the sequence of stages; that is the engine's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["BRANCH", "CHUNK", "CONSTANT", "TOKEN", "Places", "chunk_scores"]
 
 
 def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places) -> Tensor:
-    """See `reference.chunk_scores`; by Triton where that is the choice and it can reach the slabs."""
+    """Compute `reference.chunk_scores`, in Triton if it is chosen and can read the slabs."""
     if choice.by_triton(q.device) and reachable(slabs, q):
         from kernels.pruning import kernel  # Triton is optional
 

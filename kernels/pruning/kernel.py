@@ -1,8 +1,8 @@
-"""Chunk scores by hierarchical top-1, in Triton: one program per query head, query block and tile of chunks.
+"""Chunk scores by hierarchical top-1 in Triton: one program per query head, query block and tile of chunks.
 
-Keys are read where they lie, through a table of slab addresses: on the device, or in pinned host memory without a
-copy. Of a chunk one key is read at first and at most one more a round, so of 256 keys nine. Signature and meaning are
-those of `reference.chunk_scores`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+Keys are read through a table of slab addresses, on the device or from pinned host memory without a copy. A chunk takes
+one key at first and at most one more each round: nine keys for a chunk of 256.
+Signature and meaning are those of `reference.chunk_scores`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kernels.paged.kernel import (
 from kernels.pruning.reference import Places
 from kernels.rows import Slabs
 
-LEAST_WIDE = 32  # queries of a program, of wide heads: with fewer, registers spill
+LEAST_WIDE = 32  # least queries of a program for wide heads: with fewer, registers spill
 
 
 @triton.jit
@@ -36,7 +36,7 @@ def _load(
     FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
 ):  # fmt: skip
-    """Keys index [TILE] in three parts; 0 outside m_key."""
+    """Load keys index [TILE] in three parts; 0 outside m_key."""
     slab, row = rows_of(tl.where(m_key, index, 0), p_slabs, halvings)
     return load_key(
         slab, row, head, m_key, p_slabs, p_centre, p_spread,
@@ -49,8 +49,8 @@ def _best_scores(
     b_q1, b_q2, b_q3, m_q, b_k1, b_k2, b_k3, index, m_key, number, branch, rule, group, offset, p_cos, p_sin,
     SIZE: tl.constexpr, HALF: tl.constexpr, TURN: tl.constexpr, HALF_PAD: tl.constexpr,
 ):  # fmt: skip
-    """Highest score [TILE] of loaded keys over the queries of the block."""
-    token = (index + offset).to(tl.int32) // group  # of 32 bits: those of 64 are divided by a subroutine
+    """Return the highest score [TILE] of each loaded key over the queries of the block."""
+    token = (index + offset).to(tl.int32) // group  # 32 bits: division of 64 bits calls a subroutine
     place = tl.where(rule == 3, token, tl.where(rule == 1, branch, 0))
     place = tl.where(rule == 2, number, place)
     b_k1, b_k2, b_k3 = factors_of(b_k1, b_k2, b_k3, m_key, place, p_cos, p_sin, b_q1.dtype, HALF, TURN, HALF_PAD)
@@ -94,7 +94,7 @@ def _chunk_scores(
     TILE: tl.constexpr,
 ):
     block, tile = tl.program_id(1).to(tl.int64), tl.program_id(0) // query_heads
-    query_head = (tl.program_id(0) % query_heads).to(tl.int64)  # those of a group run side by side, over the same keys
+    query_head = (tl.program_id(0) % query_heads).to(tl.int64)  # heads of a group, with the same keys, run side by side
     number = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
     m_chunk = number < chunks
     row = tl.arange(0, QUERIES_PAD)
@@ -118,7 +118,7 @@ def _chunk_scores(
         half_length = (length + 1) // 2
         m_right = length > half_length
         second = first + half_length
-        b_r1, b_r2, b_r3 = _load(  # while the left ones are scored
+        b_r1, b_r2, b_r3 = _load(  # issued early, to overlap with the left scores
             second, m_right, head, p_slabs, p_centre, p_spread, halvings,
             KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
@@ -145,7 +145,7 @@ def _chunk_scores(
 
 
 def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places) -> Tensor:
-    """See `reference.chunk_scores`. The slabs must be where q is, or in pinned host memory."""
+    """Compute `reference.chunk_scores` in Triton. The slabs must be on the device of q or in pinned host memory."""
     query_heads, blocks, queries, width = q.shape
     chunks, key_table = starts.shape[1], table(slabs, q.device)
     tile = tile_of(width, q.dtype, key_table.coded)
@@ -180,5 +180,5 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
 
 
 def tile_of(width: int, dtype: torch.dtype, coded: bool) -> int:
-    """Chunks per program: as many as spill no registers, or few."""
-    return 16 if width > 128 or coded or dtype == torch.float32 else 32  # in float32 there are no tensor cores
+    """Return the chunks per program: as many as possible with few or no spilled registers."""
+    return 16 if width > 128 or coded or dtype == torch.float32 else 32  # float32 has no tensor cores

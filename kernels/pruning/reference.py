@@ -1,9 +1,9 @@
-"""Chunk scores by hierarchical top-1, in plain PyTorch; also what the engine runs on a CPU.
+"""Chunk scores by hierarchical top-1 in plain PyTorch; the CPU implementation.
 
-Source: InfiniteHiP (https://arxiv.org/abs/2502.08910), Algorithms 2 and 3. As printed, Algorithm 3 counts from 1 and
-cuts a range of two into nothing and itself, so that its second key could never be chosen; here a range is cut into
-its first ceil(n/2) keys and the rest, which halves it every time. Sizes: HQ query heads, H KV heads, NB query blocks
-of B queries, C chunks, D head size, R rotated width.
+Source: InfiniteHiP (https://arxiv.org/abs/2502.08910), Algorithms 2 and 3. Algorithm 3 as printed counts from 1 and
+splits a range of two into an empty one and itself, so that its second key is never chosen. Here a range is split into
+its first ceil(n/2) keys and the rest.
+Sizes: HQ query heads, H KV heads, NB query blocks of B queries, C chunks, D head size, R rotated width.
 """
 
 from __future__ import annotations
@@ -18,22 +18,26 @@ from torch import Tensor
 from kernels.rotation import rotate
 from kernels.rows import Slabs, among, sent, take
 
-# How a key's position while pruning is found (engine/positions.py has the rules that use them):
+# Rules for a key's position while pruning (engine/positions.py uses them):
 CONSTANT = 0  # 0
-BRANCH = 1  # 0 in the first half of a range, 1 in the second and for a chunk's representative
+BRANCH = 1  # 0 in the first half of a range; 1 in the second, and for the representative of a chunk
 CHUNK = 2  # the number of its chunk in this stage's list
 TOKEN = 3  # (its row + offset) // group
-FIXED = {CONSTANT, BRANCH}  # all keys stand at 0 or 1
+FIXED = {CONSTANT, BRANCH}  # rules with position 0 or 1 for every key
 
-STEP_BYTES = 8 << 20  # room that scores and gathered keys of one step may take: a part of a processor's cache
-STEP_ROWS = 1 << 15  # rows under the chunks of one step: those of a first stage then mostly lie in one slab
+STEP_BYTES = 8 << 20  # memory for scores and gathered keys of one step: part of a CPU cache
+STEP_ROWS = 1 << 15  # rows covered by the chunks of one step: few enough that a first stage mostly reads one slab
 
 
 @dataclass(frozen=True)
 class Places:
-    """Positions of keys: rule int64 [NB] and, for TOKEN, group int64 [NB] and offset; tables cos, sin [P, R/2].
+    """Positions of keys while pruning.
 
-    known: rules among which all of `rule` are, where somebody knows them without asking the device.
+    Attributes:
+        rule: int64 [NB].
+        group, offset: arguments of TOKEN; group is int64 [NB].
+        cos, sin: [P, R/2], RoPE tables.
+        known: a superset of the rules in `rule`, if known without synchronising.
     """
 
     rule: Tensor
@@ -45,17 +49,20 @@ class Places:
 
     @cached_property
     def kinds(self) -> frozenset[int]:
-        """Rules that may be among `rule`."""
+        """Rules that may occur in `rule`."""
         return frozenset(self.rule.tolist()) if self.known is None else self.known
 
     @property
     def fixed(self) -> Tensor:
-        """Blocks whose keys all stand at 0 or 1, bool [NB]."""
+        """Blocks whose keys all have position 0 or 1, bool [NB]."""
         return (self.rule == CONSTANT) | (self.rule == BRANCH)
 
     def of(self, index: Tensor, number: Tensor) -> Tensor:
-        """Positions int64, broadcastable to [..., NB, C], of keys index [..., NB, C] from chunks of these numbers [C];
-        for CHUNK and TOKEN.
+        """Return the positions of keys for CHUNK and TOKEN, int64, broadcastable to [..., NB, C].
+
+        Args:
+            index: [..., NB, C], rows of the keys.
+            number: [C], their chunks.
         """
         if self.kinds == {CHUNK}:
             return number
@@ -64,27 +71,27 @@ class Places:
 
 
 def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places) -> Tensor:
-    """The estimated highest attention score of each chunk, over all heads and all queries of a block.
+    """Estimate the highest attention score of each chunk, over all heads and all queries of a block.
 
     Args:
-        q: [HQ, NB, B, D], rotated. A block that is not full repeats one of its queries.
-        slabs: un-rotated keys, [H, capacity, D] each.
-        starts: int64 [NB, C], the first row of each chunk, ascending; a chunk has `size` rows.
-        limits: int64 [NB], rows from here on may not be seen, so a chunk may be shorter, or empty.
-        size: l_c.
-        places: where keys stand.
+        q: [HQ, NB, B, D], rotated. A short block is padded by repeating one of its queries.
+        slabs: keys before RoPE, [H, capacity, D] each.
+        starts: int64 [NB, C], first row of each chunk, ascending.
+        limits: int64 [NB], first row that is not visible. It may shorten or empty a chunk.
+        size: rows of a chunk (l_c in the paper).
+        places: positions of the keys.
 
     Returns:
         float32 [NB, C]; -inf for empty chunks.
     """
-    places = dataclasses.replace(places, known=places.kinds)  # looked up once, if at all
+    places = dataclasses.replace(places, known=places.kinds)  # at most one synchronisation
     both = _fold(q, places)
     query_heads, blocks, queries, width = both.shape
     per_chunk = 4 * query_heads * blocks * (queries + 3 * width)
     step = max(1, min(STEP_BYTES // per_chunk, STEP_ROWS // size))
     number = torch.arange(starts.shape[1], device=starts.device)
     pieces = []
-    host = starts.to(slabs[0][0].device)  # which is asked where rows are
+    host = starts.to(slabs[0][0].device)  # to find the slabs without synchronising
     for at in range(0, starts.shape[1], step):
         here, asked = starts[:, at : at + step], host[:, at : at + step]
         near, before = among(slabs, int(asked.min()), int(asked.max()) + size) if len(slabs) > 1 else (slabs, 0)
@@ -94,10 +101,10 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
 
 
 def _fold(q: Tensor, places: Places) -> Tensor:
-    """Queries [HQ, NB, S * B, D] for un-rotated keys in blocks where those all stand at 0 or 1.
+    """Rotate queries back, in blocks with keys at 0 or 1, to use keys before RoPE; returns [HQ, NB, S * B, D].
 
-    Rotating a query back is the same as rotating every key, and there are fewer queries. S is 2 if any block is a
-    BRANCH, which needs them as seen from position 0 and from 1; else 1.
+    There are fewer queries than keys to rotate. S is 2 if any block uses BRANCH, which needs the queries relative to
+    position 0 and to position 1; else S is 1.
     """
     branch, fixed = ((places.rule == BRANCH)[:, None, None], places.fixed[:, None, None])
     left = rotate(q, places.cos[0], -places.sin[0])
@@ -112,12 +119,12 @@ def _scores(
 ) -> Tensor:
     heads, rows = slabs[0][0].shape[0], sum(length for _, length in slabs)
     sides = 2 if BRANCH in places.kinds else 1
-    # In half precision dot products that nobody has scaled overflow, or are rounded until they tie.
+    # Unscaled dot products overflow in half precision, or tie by rounding.
     wide = torch.promote_types(q.dtype, torch.float32)
     folded, columns = places.fixed, q.transpose(2, 3).to(wide).contiguous()
 
     def score(index: Tensor) -> list[Tensor]:
-        """Best score of each key [HQ, NB, C] over its block's queries, as a left key and as a right one."""
+        """Return the best score [HQ, NB, C] of each key over its block's queries, as a left key and as a right key."""
         bounded = index.clamp(0, rows - 1)
         flat = bounded.view(heads, -1).to(slabs[0][0].device)
         keys = sent(take(slabs, flat), q.device).to(q.dtype).view(*index.shape, q.shape[-1])
@@ -125,7 +132,7 @@ def _scores(
             position = places.of(bounded, number)
             turned = rotate(keys, places.cos[position], places.sin[position])
             keys = torch.where(folded[:, None, None], keys, turned) if places.kinds & FIXED else turned
-        scores = keys.to(wide) @ columns  # in this order and so laid out, which is several times as fast as q @ keys
+        scores = keys.to(wide) @ columns  # this order and layout is several times as fast as q @ keys
         best = scores.view(*index.shape, sides, -1).amax(dim=4).float()
         return [best[..., 0], best[..., -1]]
 

@@ -1,6 +1,6 @@
-"""Pages of keys or values in 8 or 4 bits: one scale for the rows that one KV head has on one page.
+"""Quantisation of keys or values to 8, 4 or 2 bits, with one scale for each group of rows of a KV head.
 
-Not here: which rows make a page, and what is done to them before; that is `kernels/rows.py` and the engine.
+Not here: the choice of groups, and the normalisation before it; that is `kernels/rows.py` and the engine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["KINDS", "SHARING", "dequantise", "products", "quantise", "stored", "
 
 
 def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """See `reference.quantise`; by Triton where that is the choice."""
+    """Return `reference.quantise`, in Triton if it is chosen."""
     if choice.by_triton(x.device):
         from kernels.quantise import kernel  # Triton is optional
 
@@ -25,7 +25,7 @@ def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def dequantise(codes: Tensor, scale: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
-    """See `reference.dequantise`; by Triton where that is the choice."""
+    """Return `reference.dequantise`, in Triton if it is chosen."""
     if choice.by_triton(codes.device):
         from kernels.quantise import kernel  # Triton is optional
 

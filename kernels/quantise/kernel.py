@@ -1,6 +1,6 @@
-"""Quantising pages in Triton: one program per page of one head. Signatures and meaning are those of `reference`.
+"""Quantisation of groups of rows in Triton: one program per group of one head. Signatures are those of `reference`.
 
-Each element of a page is read once and each code written once. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+Each element of a group is read once and each code written once. Prefixes: p_ pointer, b_ loaded value, m_ mask.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernels.quantise.reference import BELL, LARGEST, LOWEST, SHARING, stored, w
 
 @triton.jit
 def _round(x):
-    """To the nearest integer, halves to the even one, as PyTorch does."""
+    """Round to the nearest integer, halves to even, as PyTorch does."""
     down = tl.floor(x)
     rest = x - down
     odd = down - 2 * tl.floor(down / 2)
@@ -27,7 +27,10 @@ def _quantise(
     p_x, p_codes, p_scale, rows, LARGEST: tl.constexpr, FLOAT: tl.constexpr, SPLIT: tl.constexpr, WIDTH: tl.constexpr,
     ROWS_PAD: tl.constexpr, WIDTH_PAD: tl.constexpr,
 ):  # fmt: skip
-    """SPLIT: channels that share a byte, 1 or 2; WIDTH: bytes of a row."""
+    """Quantise one group to 8 or 4 bits.
+
+    SPLIT: channels in a byte, 1 or 2. WIDTH: bytes of a row.
+    """
     page = tl.program_id(0).to(tl.int64)
     row, column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
     mask = (row < rows) & (column < WIDTH)
@@ -57,7 +60,10 @@ def _quantise_in_two_bits(
     p_x, p_codes, p_scale, rows, STEP: tl.constexpr, WIDTH: tl.constexpr, ROWS_PAD: tl.constexpr,
     WIDTH_PAD: tl.constexpr,
 ):  # fmt: skip
-    """STEP: distance of two codes, in root mean squares; WIDTH: bytes of a row."""
+    """Quantise one group to 2 bits.
+
+    STEP: distance of two codes as a multiple of the root mean square. WIDTH: bytes of a row.
+    """
     page = tl.program_id(0).to(tl.int64)
     row, column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
     mask = (row < rows) & (column < WIDTH)
@@ -85,7 +91,10 @@ def _dequantise(
     p_codes, p_scale, p_out, rows, SPLIT: tl.constexpr, LOWEST: tl.constexpr, WIDTH: tl.constexpr,
     ROWS_PAD: tl.constexpr, WIDTH_PAD: tl.constexpr,
 ):  # fmt: skip
-    """SPLIT: channels that share a byte; LOWEST: what their codes are stored above; WIDTH: bytes of a row."""
+    """Dequantise one group of rows.
+
+    SPLIT: channels in a byte. LOWEST: offset subtracted from their codes. WIDTH: bytes of a row.
+    """
     page = tl.program_id(0).to(tl.int64)
     row, column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
     mask = (row < rows) & (column < WIDTH)
@@ -103,7 +112,7 @@ def _dequantise(
 
 
 def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """See `reference.quantise`."""
+    """Compute `reference.quantise` in Triton."""
     pages, rows, size = x.shape
     codes = torch.empty(pages, rows, width(kind, size), dtype=stored(kind), device=x.device)
     scale = torch.empty(pages, dtype=torch.float32, device=x.device)
@@ -124,7 +133,7 @@ def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def dequantise(codes: Tensor, scale: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
-    """See `reference.dequantise`."""
+    """Compute `reference.dequantise` in Triton."""
     pages, rows, bytes_ = codes.shape
     share = SHARING.get(kind, 1)
     out = torch.empty(pages, rows, bytes_ * share, dtype=dtype, device=codes.device)

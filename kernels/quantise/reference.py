@@ -1,10 +1,10 @@
-"""Quantising pages in plain PyTorch; also what the engine runs on a CPU.
+"""Quantisation of groups of rows in plain PyTorch; the CPU implementation.
 
-Codes are symmetric around zero, so that no offset need be kept. Of 8 and 4 bits, a page's largest magnitude is the
-largest code: x is about code * scale, off by at most half a scale (for 8-bit floats by a sixteenth of x, or less near
-zero). The four codes of 2 bits, which are -1.5, -0.5, 0.5 and 1.5, are for numbers spread like a bell: they stand where
-these are off least on average, and the scale is the one that fits best.
-Sizes: R pages of one head, P rows on a page, D head size, W bytes of a row's codes.
+Quantisation is symmetric, without zero points. With 8 and 4 bits the largest magnitude of a group maps to the largest
+code: x is about code * scale, with an error of at most scale / 2 (for 8-bit floats x / 16, or less near zero). The
+2-bit codes are -1.5, -0.5, 0.5 and 1.5: evenly spaced levels with the least mean squared error for a normal
+distribution. Their scale is the least-squares fit.
+Sizes: R groups of one head, P rows of a group, D head size, W bytes of a quantised row.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from torch import Tensor
 
 LARGEST = {torch.int8: 127.0, torch.quint4x2: 7.0, torch.float8_e4m3fn: 448.0, torch.quint2x4: 1.5}
 KINDS = tuple(LARGEST)
-SHARING = {torch.quint4x2: 2, torch.quint2x4: 4}  # codes that a byte holds, the first of them in its lowest bits
-LOWEST = {torch.quint4x2: 8.0, torch.quint2x4: 1.5}  # below zero, the number for which 0 is stored
-BELL = 0.9957  # distance of four codes, in deviations of what is normally distributed (Max 1960, table II)
+SHARING = {torch.quint4x2: 2, torch.quint2x4: 4}  # codes per byte, first in the lowest bits
+LOWEST = {torch.quint4x2: 8.0, torch.quint2x4: 1.5}  # offset of stored codes: 0 stands for -LOWEST
+BELL = 0.9957  # step of four levels, in standard deviations of a normal distribution (Max 1960, table II)
 
 
 def width(kind: torch.dtype, size: int) -> int:
-    """W, the bytes of one row of D = `size` codes.
+    """Return W, the bytes of a quantised row of `size` channels.
 
     Raises:
-        ValueError: a D of which they do not share bytes evenly.
+        ValueError: `size` is not a multiple of the codes per byte.
     """
     share = SHARING.get(kind, 1)
     if size % share:
@@ -32,16 +32,16 @@ def width(kind: torch.dtype, size: int) -> int:
 
 
 def stored(kind: torch.dtype) -> torch.dtype:
-    """What codes of a kind lie in: bytes where several of them share one, else their own type."""
+    """Return the dtype that holds codes of this kind: uint8 if a byte holds several, else the kind itself."""
     return torch.uint8 if kind in SHARING else kind
 
 
 def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Pages in codes.
+    """Quantise groups of rows.
 
     Args:
-        x: [R, P, D], any float type.
-        kind: int8, float8_e4m3fn, quint4x2 or quint2x4. Of the last two, channels i, i + W, ... share byte i.
+        x: [R, P, D], any float dtype.
+        kind: int8, float8_e4m3fn, quint4x2 or quint2x4. In the last two, byte i holds channels i, i + W, ...
 
     Returns:
         Codes [R, P, W], int8, float8 or uint8, and scales float32 [R].
@@ -77,21 +77,23 @@ def _packed(numbers: Tensor, kind: torch.dtype) -> Tensor:
 
 
 def _digits(codes: Tensor, kind: torch.dtype) -> list[Tensor]:
-    """What each code of a byte is stored as: [..., W] of channels 0 .. W - 1, of the W after them, and so on."""
+    """Return the stored numbers of each position in a byte: [..., W] for channels 0 .. W - 1, then the next W, and so
+    on.
+    """
     share = SHARING[kind]
     bits = 8 // share
     return [(codes >> (bits * number)) & ((1 << bits) - 1) for number in range(share)]
 
 
 def unpack(codes: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
-    """Codes [..., W] as numbers [..., D], not scaled yet."""
+    """Return codes [..., W] as numbers [..., D] in `dtype`, without the scale."""
     if kind not in SHARING:
         return codes.to(dtype)
     return torch.cat(_digits(codes, kind), dim=-1).to(dtype) - LOWEST[kind]
 
 
 def products(q: Tensor, codes: Tensor, kind: torch.dtype) -> Tensor:
-    """Dot products [H, R, N] of q [H, R, D] with codes [H, N, W] as numbers, not scaled."""
+    """Return dot products [H, R, N] of q [H, R, D] with codes [H, N, W] as numbers, without the scale."""
     if kind not in SHARING:
         return q @ codes.to(q.dtype).transpose(1, 2)
     parts = zip(torch.split(q, codes.shape[2], dim=2), _digits(codes, kind), strict=True)
@@ -102,5 +104,5 @@ def products(q: Tensor, codes: Tensor, kind: torch.dtype) -> Tensor:
 
 
 def dequantise(codes: Tensor, scale: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
-    """Pages [R, P, D] in `dtype` from codes [R, P, W] and scales float32 [R]."""
+    """Return groups [R, P, D] in `dtype` from codes [R, P, W] and scales float32 [R]."""
     return (unpack(codes, kind, torch.float32) * scale[:, None, None]).to(dtype)

@@ -1,6 +1,6 @@
-"""Dot products of queries with rows in codes, which are read as they are: 8, 4 or 2 bits a number.
+"""Dot products of queries with quantised rows (8, 4 or 2 bits), without writing the dequantised rows.
 
-Not here: what rows are shifted and divided by before they are coded, which is `kernels/rows.py`.
+Not here: the normalisation of rows before quantisation; that is `kernels/rows.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["scores"]
 def scores(
     q: Tensor, codes: Tensor, scale: Tensor, shift: Tensor, kind: torch.dtype, wide: torch.dtype, out: Tensor
 ) -> None:
-    """See `reference.scores`; by Triton where that is the choice."""
+    """Run `reference.scores`, in Triton if it is chosen."""
     if choice.by_triton(q.device):
         from kernels.scoring import kernel  # Triton is optional
 

@@ -1,4 +1,4 @@
-"""Scores of rows in codes in Triton: one program per tile of rows and KV head, each code read once for all queries.
+"""Dot products with quantised rows in Triton: one program per tile of rows and KV head; each code is read once.
 
 Signature and meaning are those of `reference.py`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
 """
@@ -13,9 +13,9 @@ from torch import Tensor
 from kernels.paged.kernel import CHANGING, factor_dtype, padded
 from kernels.quantise.reference import LOWEST, SHARING
 
-MOST_ROWS = 128  # per program,
-TILE_BYTES = 32 << 10  # of which so many may be in shared memory
-QUERIES = 16  # that are multiplied at once
+MOST_ROWS = 128  # most rows per program
+TILE_BYTES = 32 << 10  # shared memory for the dequantised rows of a program
+QUERIES = 16  # queries per step
 
 
 @triton.jit(do_not_specialize=CHANGING)
@@ -24,7 +24,10 @@ def _scores(
     PAGE: tl.constexpr, SPLIT: tl.constexpr, LOWEST: tl.constexpr, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr,
     DOT: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """SPLIT: channels that share a byte; LOWEST: what their codes are stored above; WIDTH: bytes of a row."""
+    """Write `scores` of one tile.
+
+    SPLIT: channels in a byte. LOWEST: offset subtracted from their codes. WIDTH: bytes of a row.
+    """
     row, head = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.program_id(1).to(tl.int64)
     column, m_row = tl.arange(0, WIDTH_PAD), row < rows
     m_column = column < WIDTH
@@ -33,7 +36,7 @@ def _scores(
     )
     b_scale = tl.load(p_scale + head * scale_step + row // PAGE, mask=m_row)
     for first in range(0, queries, QUERIES):
-        query = first + tl.arange(0, QUERIES).to(tl.int64)  # times a bank's rows they may be more than 32 bits hold
+        query = first + tl.arange(0, QUERIES).to(tl.int64)  # 64 bits: query * rows may exceed 32
         m_query = query < queries
         p_query = p_q + (head * queries + query)[:, None] * (WIDTH * SPLIT) + column[None, :]
         b_found = tl.zeros((QUERIES, ROWS), tl.float32)
@@ -54,7 +57,7 @@ def _scores(
 def scores(
     q: Tensor, codes: Tensor, scale: Tensor, shift: Tensor, kind: torch.dtype, wide: torch.dtype, out: Tensor
 ) -> None:
-    """See `reference.scores`. Codes, scales and `out` must be on the device of the queries."""
+    """Run `reference.scores` in Triton. Codes, scales and `out` must be on the device of the queries."""
     heads, queries, rows = out.shape
     share, width = SHARING.get(kind, 1), codes.shape[2]
     tile = max(16, min(MOST_ROWS, TILE_BYTES // (padded(width) * share * wide.itemsize)))
@@ -78,5 +81,5 @@ def scores(
         DOT=factor_dtype(wide),
         ROWS=tile,
         QUERIES=QUERIES,
-        num_stages=3 if padded(width) * share <= 512 else 1,  # of wide queries there is no room for the next ones
+        num_stages=3 if padded(width) * share <= 512 else 1,  # wide queries leave no shared memory for prefetching
     )

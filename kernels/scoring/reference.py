@@ -1,6 +1,7 @@
-"""Scores of rows in codes in plain PyTorch; also what the engine runs on a CPU.
+"""Dot products with quantised rows in plain PyTorch; the CPU implementation.
 
-Sizes: H KV heads, R queries that share one, N rows, P rows that share a scale, D head size, W bytes of a row's codes.
+Sizes: H KV heads, R queries of a KV head, N rows, P rows of a quantisation group, D head size, W bytes of a quantised
+row.
 """
 
 from __future__ import annotations
@@ -10,23 +11,23 @@ from torch import Tensor
 
 from kernels import quantise
 
-STEP = 4096  # rows that become numbers at a time, so that a core's cache holds these; whole pages
-GPU_STEP = 32768  # and so that a GPU's memory does
+STEP = 4096  # rows dequantised at a time, to fit the cache of a core; whole groups
+GPU_STEP = 32768  # the same for a GPU, to bound its memory
 
 
 def scores(
     q: Tensor, codes: Tensor, scale: Tensor, shift: Tensor, kind: torch.dtype, wide: torch.dtype, out: Tensor
 ) -> None:
-    """Write dot products of queries with the numbers that codes stand for to `out`, which may be part of a tensor.
+    """Write the dot products of queries with dequantised rows to `out`, which may be a slice of a tensor.
 
     Args:
         q: float32 [H, R, D].
-        codes: [H, capacity, W], of `quantise.stored(kind)`; the first N rows count.
+        codes: [H, capacity, W], dtype `quantise.stored(kind)`; the first N rows are used.
         scale: float32 [H, capacity / P].
         shift: float32 [H, R], added to all products of a query.
         kind: one of `quantise.KINDS`.
-        wide: what is multiplied on a GPU, float32 or bfloat16, which holds every code; a CPU multiplies in float32.
-        out: float32 [H, R, N], its last dimension contiguous.
+        wide: dtype of the factors on a GPU, float32 or bfloat16 (it holds every code exactly). A CPU uses float32.
+        out: float32 [H, R, N], last dimension contiguous.
     """
     count, page = out.shape[2], codes.shape[1] // scale.shape[1]
     step = STEP if q.device.type == "cpu" else GPU_STEP
