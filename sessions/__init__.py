@@ -1,8 +1,7 @@
-"""What is kept: documents, contexts, sessions, turns, sources, measurements and jobs.
+"""Storage of documents, contexts, sessions, turns, sources, measurements and jobs.
 
-Rows live in SQLite (`Store`), tensors in safetensors files beside it (`TensorFolder`). Nothing here knows what a
-model, a page or a screen is: fingerprints, settings, sources and measurements are opaque, and this room imports
-neither engine, ingest nor app.
+Rows are in SQLite (`Store`), tensors in safetensors files beside it (`TensorFolder`). This package imports neither
+engine, ingest nor app. Fingerprints, settings, sources and measurements are opaque to it.
 """
 
 from sessions.conversations import MOST_HITS

@@ -1,4 +1,4 @@
-"""Reading a home through: every row, every text, every byte of saved states, and SQLite's own structure."""
+"""Integrity check of a home: every row, every text, every byte of saved states, and SQLite's own structure."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from sessions.tensors import TensorFolder
 
 
 class Checking(Export):
-    """What is told from what was written."""
+    """Finds damage by comparing stored data with its checksums."""
 
     def damage(self) -> Iterator[str]:
-        """Read everything, and say in a sentence each what is not as it was written, and what to do about it.
+        """Read everything and yield one sentence for each damaged item, with the way to mend it.
 
-        What is deleted meanwhile is left out.
+        Items deleted during the check are left out.
         """
         yield from self._database_damage()
         for document in self.documents():
@@ -68,6 +68,6 @@ class Checking(Export):
             yield str(error)
 
     def mend_search(self) -> None:
-        """Make the index of questions and answers anew."""
+        """Rebuild the search index of questions and answers."""
         with self._write() as db:
             db.execute("INSERT INTO turns_fts(turns_fts) VALUES ('rebuild')")

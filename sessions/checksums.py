@@ -1,6 +1,6 @@
-"""Checksums of rows, which triggers keep in the database: what a person wrote or reads is told from what it became.
+"""Checksums of rows, kept up to date by triggers, to detect damaged text.
 
-SQLite notices damage to its own structure, and none to a letter in a text.
+SQLite detects damage to its own structure, but not to the text in a row.
 """
 
 import sqlite3
@@ -18,7 +18,7 @@ SUMMED = {
 
 
 def know_checksums(connection: sqlite3.Connection) -> None:
-    """Teach a connection the function that the triggers call."""
+    """Register the SQL function that the triggers call on a connection."""
     connection.create_function("row_checksum", -1, _checksum, deterministic=True)
 
 
@@ -27,7 +27,7 @@ def _checksum(*columns: bytes | None) -> int:
 
 
 def keep_checksums(db: Database) -> None:
-    """Make the table and the triggers, and sum up what is there."""
+    """Create the checksum table and its triggers, and add checksums of the rows that exist."""
     know_checksums(db.conn)
     db.execute("CREATE TABLE checksums (id TEXT PRIMARY KEY, value INTEGER NOT NULL)")
     for table, columns in SUMMED.items():
@@ -43,11 +43,11 @@ def keep_checksums(db: Database) -> None:
 
 
 def altered(table: str) -> str:
-    """A SELECT of the ids of rows that are not what was written."""
+    """Return a SELECT of the ids of rows that differ from their checksum."""
     other = "(SELECT value FROM checksums WHERE checksums.id = rows.id)"
     return f"SELECT id FROM {table} AS rows WHERE {_sum('', SUMMED[table])} IS NOT {other}"
 
 
 def _sum(prefix: str, columns: tuple[str, ...]) -> str:
-    """As bytes, so that text which is no longer UTF-8 can be summed too."""
+    """Return the SQL checksum of columns, cast to BLOB so that damaged UTF-8 has a checksum too."""
     return f"row_checksum({', '.join(f'CAST({prefix}{column} AS BLOB)' for column in columns)})"

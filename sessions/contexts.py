@@ -1,4 +1,4 @@
-"""Contexts: readings of documents. Rows here, tensors in a `TensorFolder` beside the database."""
+"""Contexts (readings of documents): rows here, tensors in a `TensorFolder` beside the database."""
 
 import os
 import time
@@ -26,7 +26,7 @@ _CHANGEABLE = {"status", "tokens", "tokens_read", "seconds", "usage", "warnings"
 
 
 class Contexts(Documents):
-    """What was read."""
+    """Adds contexts to the store."""
 
     def add_context(
         self,
@@ -44,23 +44,23 @@ class Contexts(Documents):
         save: Callable[[ContextRow], object] = lambda row: None,
         check: Callable[[], object] = lambda: None,
     ) -> ContextRow:
-        """Begin a reading: status "reading", owned by this process.
+        """Add a context with status "reading", owned by this process, and return it.
 
         Args:
-            fingerprint: of model, tokenizer, method and settings; opaque here.
-            document_ids: the documents, in the order they are read.
-            tokens: how many there are to read; 0 if that is not known yet.
-            title: what it is to be called; else it is called after its documents.
-            base: a finished context that it goes on from: what that has read has been read here, and its state is what
-                the new one begins with (`TensorFolder.begin_like`).
-            save: saves the first state. The row is there for others, and after a crash, only when that is done; what it
-                raises takes the row back.
-            check: called when nobody else can begin one, and before anything is kept; what it raises ends it.
+            fingerprint: identifies model, tokenizer, method and settings; opaque here.
+            document_ids: the documents, in reading order.
+            tokens: tokens to read; 0 if not known yet.
+            title: title of the context; None to name it after its documents.
+            base: a finished context to continue from. Its tokens count as read, and the new context starts with its
+                state (`TensorFolder.begin_like`).
+            save: saves the first state. The row becomes visible, and survives a crash, only after that. An
+                exception removes the row.
+            check: called under the write lock, before anything is stored. An exception aborts.
         """
         now, id = time.time(), self._id_for_folder("context")
         staging, folder = self.home / "incoming" / f"{id}.{os.getpid()}", self.home / "contexts" / id
         try:
-            if base is not None:  # before others have to wait: where there are no links it takes long
+            if base is not None:  # outside the write lock: it takes long where hard links are not supported
                 TensorFolder(staging).begin_like(self.context_state(base.id))
             with self._write() as db:
                 check()
@@ -101,10 +101,10 @@ class Contexts(Documents):
         return self.context(id)
 
     def take_back(self, id: str, document_ids: list[str], **fields: Any) -> ContextRow:
-        """Know a reading again of which the folder is there and the row is lost. fields: its other columns.
+        """Restore the lost row of a context that still has its folder. `fields` are the other columns.
 
         Raises:
-            NotFound: one of its documents is not there.
+            NotFound: one of its documents is missing.
         """
         if kind_of(id) != "context":
             raise NotFound(f"{id} is no context.")
@@ -121,11 +121,11 @@ class Contexts(Documents):
         return self.context(id)
 
     def context(self, id: str) -> ContextRow:
-        """One context; NotFound if there is none with this id."""
+        """Return one context; NotFound if there is none with this id."""
         return make_row(ContextRow, self._one(f"{_SELECT} WHERE id = ?", id, "context"))
 
     def contexts(self, document_id: str | None = None) -> list[ContextRow]:
-        """All contexts, or those that read a document; newest first."""
+        """Return all contexts, or those that read a document; newest first."""
         where, values = "", []
         if document_id is not None:
             where = "WHERE id IN (SELECT context_id FROM context_documents WHERE document_id = ?)"
@@ -134,12 +134,13 @@ class Contexts(Documents):
         return [make_row(ContextRow, row) for row in rows]
 
     def update_context(self, id: str, **changes: Any) -> ContextRow:
-        """Change status, tokens, tokens_read, seconds, usage, warnings or error; the rest of a reading is fixed.
+        """Change status, tokens, tokens_read, seconds, usage, warnings or error; other fields are fixed.
 
         Raises:
-            NotFound: the context was deleted, so whoever reads for it should stop.
-            AlreadyRead: it is ready, and stays so: nobody reads it any more.
-            TypeError: an unknown field. ValueError: an unknown status.
+            NotFound: the context was deleted, so its reader should stop.
+            AlreadyRead: the context is ready, which is final.
+            TypeError: an unknown field.
+            ValueError: an unknown status.
         """
         if unknown := set(changes) - _CHANGEABLE:
             raise TypeError(f"A context has no changeable {sorted(unknown)}; there are {sorted(_CHANGEABLE)}.")
@@ -156,12 +157,12 @@ class Contexts(Documents):
         return self.context(id)
 
     def rename_context(self, id: str, title: str) -> ContextRow:
-        """Call a reading otherwise than its documents; an empty title calls it after them again."""
+        """Give a context its own title; an empty title names it after its documents again."""
         self._update("context", id, {"own_title": one_line(title)})
         return self.context(id)
 
     def context_documents(self, id: str) -> list[DocumentRow]:
-        """The documents of a context, in reading order."""
+        """Return the documents of a context, in reading order."""
         rows = self._rows(
             "SELECT documents.* FROM context_documents JOIN documents ON documents.id = document_id "
             "WHERE context_id = ? ORDER BY position",
@@ -170,13 +171,14 @@ class Contexts(Documents):
         return [make_row(DocumentRow, row) for row in rows]
 
     def context_state(self, id: str) -> TensorFolder:
-        """Where the tensors of a reading live. Saving there is NotFound after the context was deleted, and AlreadyRead
-        after it was read.
+        """Return the folder of a context's tensors.
+
+        Saving there raises NotFound after the context was deleted, and AlreadyRead after it was finished.
         """
         self.context(id)
         return TensorFolder(self.home / "contexts" / id, guard=lambda: self._check_unread(id))
 
     def _check_unread(self, id: str) -> None:
-        """AlreadyRead for a context that is ready, NotFound if there is none."""
+        """Raise AlreadyRead if a context is ready, NotFound if there is none."""
         if self.context(id).status == "ready":
             raise AlreadyRead(f"Context {id} has been read: nothing had to be done. Ask it.")

@@ -1,4 +1,4 @@
-"""Sessions and their turns, and search in them."""
+"""Sessions and their turns, and full-text search in them."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from sessions.rows import SearchHit, SessionRow, TurnRow, clean, make_row, numbe
 from sessions.tensors import TensorFolder
 
 NEW_TITLE = "New session"
-MOST_HITS = 1000  # of one search
+MOST_HITS = 1000  # largest limit of a search
 _SESSIONS = "SELECT sessions.*, (SELECT count(*) FROM turns WHERE session_id = sessions.id) AS turns FROM sessions"
 _TURN_COLUMNS = """
     turns.id, turns.session_id, turns.position, turns.question,
@@ -23,16 +23,18 @@ _TURN_COLUMNS = """
     turns.finished_at"""
 _TURNS = f"SELECT {_TURN_COLUMNS} FROM turns LEFT JOIN drafts ON drafts.turn_key = turns.key"
 _COPIED = "question, answer, reasoning, status, sources, measurements, asked_of, created_at, finished_at"
-# The words that matched are marked with characters that `clean` texts hardly ever hold, and unmarked again below.
+# Marks around matching words: noncharacters that hardly any text contains. `_unmark` removes them.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 
 
 class Conversations(Contexts):
-    """What was asked and answered."""
+    """Adds sessions, turns and search to the store."""
 
     def add_session(self, context_id: str, title: str | None = None) -> SessionRow:
-        """Begin a conversation over a context. Without a title it takes one from its first question, and a number where
-        another over that context is called so.
+        """Add a session over a context and return it.
+
+        Without a title the session is named after its first question, with a number if another session over the context
+        has that title.
         """
         now = time.time()
         with self._write() as db:
@@ -51,19 +53,19 @@ class Conversations(Contexts):
         context_id: str | None = None,
         renamed: Callable[[str], str] = lambda pages: pages,
     ) -> SessionRow:
-        """Begin a session with copies of another's first turns; that one stays as it is.
+        """Add a session with copies of another session's first turns, and return it; the other one does not change.
 
-        Only turns that are done are copied: of others a conversation remembers nothing. The title is copied too, with a
-        number where another session over that context has it; where nothing is kept it comes from the first question,
-        as anew.
+        Only turns with status "done" are copied. The title is copied too, with a number if another session over the
+        context has it. If no turn is copied, the title comes from the first question.
 
         Args:
-            turns: how many to keep, counted as they are numbered in the session, whether done or not.
-            context_id: what it is to be a conversation over, which began with the same documents; None for the same.
-            renamed: what there are the pages called that a turn names.
+            turns: number of turns to keep, counting unfinished ones.
+            context_id: context of the new session, which must begin with the same documents; None for the same
+                context.
+            renamed: translates the page names of a turn to those of the new context.
 
         Raises:
-            StoreError: there are fewer, or that context read others.
+            StoreError: the session has fewer turns, or the context begins with other documents.
         """
         with self._write() as db:
             session = self.session(session_id)
@@ -88,24 +90,24 @@ class Conversations(Contexts):
         return self.session(id)
 
     def _own_title(self, context_id: str, title: str) -> str:
-        """The title, with a number if another session over the context has it: "Who is Emma? (2)"."""
+        """Return the title, with a number if another session over the context has it: "Who is Emma? (2)"."""
         taken = {row["title"] for row in self._rows("SELECT title FROM sessions WHERE context_id = ?", [context_id])}
         if title not in taken:
             return title
         return next(each for number in count(2) if (each := numbered(title, number)) not in taken)
 
     def session(self, id: str) -> SessionRow:
-        """One session; NotFound if there is none with this id."""
+        """Return one session; NotFound if there is none with this id."""
         return make_row(SessionRow, self._one(f"{_SESSIONS} WHERE id = ?", id, "session"))
 
     def sessions(self, context_id: str | None = None, asking: str | None = None) -> list[SessionRow]:
-        """All sessions, or those over one context; the one used last comes first.
+        """Return all sessions, or those over one context; the most recently used first.
 
         Args:
-            asking: a question, of the sessions in which exactly that was asked.
+            asking: only sessions in which exactly this question was asked.
         """
         asked = "EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id AND question = ?)"
-        asking = None if asking is None else clean(asking)  # as it was kept
+        asking = None if asking is None else clean(asking)  # questions are stored clean
         wanted = [each for each in (("context_id = ?", context_id), (asked, asking)) if each[1] is not None]
         where = " AND ".join(["1", *(condition for condition, _ in wanted)])
         rows = self._rows(
@@ -121,14 +123,14 @@ class Conversations(Contexts):
         return self.session(id)
 
     def session_state(self, id: str) -> TensorFolder:
-        """Where the session's own tail lives. Saving there after the session was deleted is NotFound."""
+        """Return the folder of the session's own tensors. Saving there raises NotFound once the session is deleted."""
         self.session(id)
         return TensorFolder(self.home / "sessions" / id, guard=lambda: self.session(id))
 
     def add_turn(self, session_id: str, question: str, pages: str = "") -> TurnRow:
-        """Keep a question; its turn is "answering" and owned by this process until `finish_turn`.
+        """Store a question and return its turn, with status "answering" and owned by this process until `finish_turn`.
 
-        pages: those that are to be read again before the answer, in whichever words.
+        pages: pages to read again before the answer, as a person named them.
         """
         now, question = time.time(), clean(question)
         with self._write() as db:
@@ -160,10 +162,11 @@ class Conversations(Contexts):
         return self.turn(id)
 
     def append_answer(self, turn_id: str, text: str, reasoning: str = "") -> None:
-        """Add what has just been generated, of the answer and of the reasoning before it; others see it at once.
+        """Add newly generated text to the answer, and to the reasoning before it; other processes see it at once.
 
         Raises:
-            NotFound: the turn was deleted. StoreError: it is not being answered (any more). In both cases: stop.
+            NotFound: the turn was deleted, so generation should stop.
+            StoreError: the turn is not being answered (any more), so generation should stop.
         """
         with self._write(passing=True) as db:
             turn = self._one("SELECT key, status FROM turns WHERE id = ?", turn_id, "turn")
@@ -187,10 +190,11 @@ class Conversations(Contexts):
         error: str | None = None,
         reasoning: str | None = None,
     ) -> TurnRow:
-        """End a turn: done, cancelled or failed. Without `answer` or `reasoning`, what was streamed so far is kept.
+        """End a turn as done, cancelled or failed. Without `answer` or `reasoning` the streamed text is kept.
 
         Raises:
-            ValueError: another status. NotFound: the turn was deleted.
+            ValueError: another status.
+            NotFound: the turn was deleted.
         """
         if status not in ("done", "cancelled", "failed"):
             raise ValueError(f"A turn ends done, cancelled or failed, not {status!r}.")
@@ -212,37 +216,40 @@ class Conversations(Contexts):
         return self.turn(turn_id)
 
     def turn(self, id: str) -> TurnRow:
-        """One turn; NotFound if there is none with this id."""
+        """Return one turn; NotFound if there is none with this id."""
         return make_row(TurnRow, self._one(f"{_TURNS} WHERE turns.id = ?", id, "turn"))
 
     def turns(self, session_id: str, first: int = 0) -> list[TurnRow]:
-        """The turns of a session, in order; first: the position of the first one wanted."""
+        """Return the turns of a session in order, from position `first` on."""
         self.session(session_id)
         rows = self._rows(f"{_TURNS} WHERE session_id = ? AND position >= ? ORDER BY position", [session_id, first])
         return [make_row(TurnRow, row) for row in rows]
 
     def answering(self, session_id: str) -> list[str]:
-        """The ids of the turns of a session that are being answered, or wait for it."""
+        """Return the ids of a session's turns that are being answered or waiting for it."""
         rows = self._rows("SELECT id FROM turns WHERE session_id = ? AND status = 'answering'", [session_id])
         return [row["id"] for row in rows]
 
     def last_used(self) -> dict[str, float]:
-        """When each context that has sessions was last talked about, by its id."""
+        """Return the time of the last use of each context that has sessions, by its id."""
         rows = self._rows("SELECT context_id, max(updated_at) AS at FROM sessions GROUP BY context_id")
         return {row["context_id"]: row["at"] for row in rows}
 
     def search(self, query: str, limit: int = 20) -> list[SearchHit]:
-        """Turns whose question or finished answer has every word of the query; best first.
+        """Return turns whose question or finished answer has every word of the query, best first.
 
-        Accents and case do not matter, "words in quotes" are a phrase, and the last word may be unfinished. Every
-        other character is text: no query is an error, but a limit below 1 or above MOST_HITS is a StoreError.
+        Accents and case are ignored, "words in quotes" are a phrase, and the last word may be incomplete. Every other
+        character is plain text, so that no query is an error.
+
+        Raises:
+            StoreError: the limit is not 1 to MOST_HITS.
         """
         if not 1 <= limit <= MOST_HITS:
             raise StoreError(f"A search finds 1 to {MOST_HITS:,} turns, not {limit}.")
         quoted = self._quoted(query)
         if not quoted:
             return []
-        # By nothing but the rank, or snippets are made of all that match before they are put in order.
+        # Ordered by rank alone: any other order makes SQLite build the snippets of all matches first.
         rows = self._rows(
             f"""
             SELECT {_TURN_COLUMNS}, snippet(turns_fts, -1, :open, :close, '…', 24) AS snippet
@@ -258,7 +265,7 @@ class Conversations(Contexts):
         return hits
 
     def saying(self, query: str, session_ids: Sequence[str]) -> set[str]:
-        """Which of these sessions have turns that `search` would find, were there no limit."""
+        """Return those of these sessions that have a turn `search` would find without a limit."""
         quoted = self._quoted(query)
         if not quoted or not session_ids:
             return set()
@@ -271,7 +278,7 @@ class Conversations(Contexts):
         return {row["session_id"] for row in rows}
 
     def _quoted(self, query: str) -> str:
-        """A query as the index takes it; empty if it has no letters and no digits."""
+        """Return a query in the syntax of the index; "" if it has no letters and no digits."""
         quoted = str(self._db.quote_fts(clean(query).replace("\ufffd", " ")))
         if not any(letter.isalnum() for letter in quoted):
             return ""
@@ -280,7 +287,7 @@ class Conversations(Contexts):
 
 
 def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:
-    """Plain text and the (start, end) of what was marked in it."""
+    """Return plain text and the (start, end) of each marked part."""
     text, highlights, start = "", [], 0
     for letter in marked:
         if letter == _OPEN:

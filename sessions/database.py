@@ -1,4 +1,4 @@
-"""The ground that the nouns stand on: one connection per thread, transactions, ids."""
+"""Base of the store: one connection per thread, transactions, ids."""
 
 import os
 import re
@@ -18,19 +18,19 @@ from sessions.errors import NotFound, StoreCorrupt, StoreFailing, sqlite_errors
 from sessions.migrations import migrate
 
 DATABASE = "stockpot.db"
-_HEADER_BYTES = 100  # of any SQLite file; SQLite takes a shorter one for a new database
+_HEADER_BYTES = 100  # header of an SQLite file; SQLite takes a shorter file for a new database
 BUSY_SEC = 30.0
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # without letters that look alike
 NOUNS = {"d": "document", "c": "context", "s": "session", "t": "turn", "j": "job"}
 ID = re.compile(f"[{''.join(NOUNS)}]-[{_LETTERS}]{{6}}")
 TABLES = {kind: f"{kind}s" for kind in NOUNS.values()}
 
 
 def kind_of(id: str) -> str:
-    """The noun that an id stands for, from its prefix.
+    """Return the kind ("document", "context", ...) that an id stands for, from its prefix.
 
     Raises:
-        NotFound: the text is not an id. Paths are made of ids only after this check.
+        NotFound: the text is not an id. Paths are made from ids only after this check.
     """
     if not ID.fullmatch(id):
         examples = ", ".join(f"{letter}-... ({noun})" for letter, noun in NOUNS.items())
@@ -39,10 +39,10 @@ def kind_of(id: str) -> str:
 
 
 def check_whole(home: Path) -> None:
-    """See that no database is missing: a new one in its place would know nothing of what lies in the home.
+    """Check that the database is not missing beside saved folders: a new one would not know them.
 
     Raises:
-        StoreCorrupt: naming what lies there, and what can be done.
+        StoreCorrupt: it is missing or cut short. The message names the folders and the ways out.
     """
     path = home / DATABASE
     if path.exists() and path.stat().st_size >= _HEADER_BYTES:
@@ -63,14 +63,14 @@ def check_whole(home: Path) -> None:
 
 
 def _text(data: bytes) -> str:
-    """A damaged letter is shown as such: it is no reason not to show, or delete, the rest."""
+    """Decode text with damaged characters replaced, so that the rest can still be shown or deleted."""
     return data.decode(errors="replace")
 
 
 class Base:
-    """A home folder and its database. The nouns are classes on top of this; `Store` puts them together.
+    """A home folder and its database. The classes of the store derive from this; `Store` combines them.
 
-    alone: the disk has no room for what connections share, so that one thread alone can look, and delete something.
+    alone: the disk has no room for SQLite's shared files, so only one thread can use the database, to read and delete.
     """
 
     def __init__(self, home: Path) -> None:
@@ -88,7 +88,7 @@ class Base:
                 self.home.mkdir(parents=True, mode=0o700, exist_ok=True)
             for name in ("documents", "contexts", "sessions", "incoming"):
                 (self.home / name).mkdir(mode=0o700, exist_ok=True)
-            if not self.path.exists():  # SQLite lets everybody read what it makes; its log and index are as this file
+            if not self.path.exists():  # SQLite makes files readable by all; log and index copy this mode
                 self.path.touch(mode=0o600)
         except OSError as error:
             raise StoreFailing(f"Cannot make the home folder {self.home}: {error}. Choose another.") from error
@@ -97,9 +97,9 @@ class Base:
 
     @property
     def _db(self) -> Database:
-        """The connection of the calling thread."""
+        """Connection of the calling thread."""
         if self._pid != os.getpid():
-            # A connection must not be used, or even closed, on the other side of a fork.
+            # A connection must not be used, or even closed, by a forked process.
             self._pid, self._inherited = os.getpid(), self._open
             self._open, self._local, self._lock = [], threading.local(), threading.Lock()
         db: Database | None = getattr(self._local, "db", None)
@@ -116,7 +116,7 @@ class Base:
                     raise
                 db, self.alone = self._opened("EXCLUSIVE"), True
             db.execute("PRAGMA foreign_keys = ON")
-            db.execute("PRAGMA secure_delete = ON")  # a deleted book does not linger in free pages
+            db.execute("PRAGMA secure_delete = ON")  # deleted text is overwritten, not left in free pages
         with self._lock:
             finished = [each for each in self._open if not each[0].is_alive()]
             self._open = [each for each in self._open if each[0].is_alive()] + [(threading.current_thread(), db)]
@@ -125,7 +125,7 @@ class Base:
         return db
 
     def _opened(self, locking: str) -> Database:
-        # check_same_thread is off only so that connections of finished threads can be closed from another one.
+        # check_same_thread is off only so that another thread can close the connections of finished threads.
         connection = sqlite3.connect(self.path, timeout=BUSY_SEC, check_same_thread=False)
         try:
             know_checksums(connection)
@@ -140,7 +140,7 @@ class Base:
 
     @staticmethod
     def _set_wal(db: Database) -> None:
-        # SQLite does not wait for other connections here, so two that open a new home at once have to take turns.
+        # SQLite does not wait for other connections here, so two that open a new home at once take turns.
         deadline = time.monotonic() + BUSY_SEC
         while True:
             try:
@@ -152,7 +152,7 @@ class Base:
                 time.sleep(0.02)
 
     def close(self) -> None:
-        """Close every thread's connection. Using the store again opens new ones."""
+        """Close the connections of all threads. Using the store again opens new ones."""
         with self._lock:
             connections, self._open = self._open, []
             self._local = threading.local()
@@ -161,11 +161,10 @@ class Base:
 
     @contextmanager
     def _write(self, passing: bool = False) -> Iterator[Database]:
-        """A transaction that holds the write lock from its first line; inside another one, a part of that.
+        """Open a transaction that holds the write lock from the start; inside another transaction, join it.
 
-        It is on the disk when this is over, and survives a loss of power.
-
-        passing: it need not be: something newer takes its place in a moment, many times a second.
+        When this returns, the data is on the disk and survives a power failure.
+        passing: skip that wait, for data that is replaced many times a second.
         """
         db = self._db
         with sqlite_errors(self.path):
@@ -183,21 +182,21 @@ class Base:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is written within is kept as a whole or not at all, and nobody else writes meanwhile."""
+        """Make all writes inside one transaction: all are stored or none, and no other process writes in between."""
         with self._write():
             yield
 
     def _rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[dict[str, Any]]:
-        """All rows of a SELECT."""
+        """Return all rows of a SELECT."""
         with sqlite_errors(self.path):
             return list(self._db.query(sql, parameters))
 
     def _one(self, sql: str, id: str, kind: str) -> dict[str, Any]:
-        """The row that `sql` selects by an id of this kind."""
+        """Return the row that `sql` selects by an id of this kind; NotFound if there is none."""
         rows = self._rows(sql, [id]) if kind_of(id) == kind else []
         if not rows:
             gone, todo = "it was deleted", f"List the {kind}s there are."
-            if kind == "job":  # which nothing lists
+            if kind == "job":  # no command lists jobs
                 gone, todo = "what it was about was deleted", "What is being read names its job."
             raise NotFound(f"There is no {kind} {id}: {gone}, or the id is mistyped. {todo}")
         return rows[0]
@@ -214,7 +213,7 @@ class Base:
             db.execute(f"UPDATE {TABLES[kind]} SET {sets} WHERE id = ?", [*changes.values(), id])
 
     def _id_for_folder(self, kind: str) -> str:
-        """A new id, whose folder is a leftover unless it is no longer noted as one when it gets its row."""
+        """Return a new id, noted as a leftover: its folder is swept up unless its row is added and the note removed."""
         with self._write():
             id = self._new_id(kind)
             self._note_leftovers([id])
@@ -230,7 +229,7 @@ class Base:
                 db.execute("DELETE FROM leftovers WHERE id = ?", [id])
 
     def _new_id(self, kind: str) -> str:
-        """An id that is not taken; to be used inside `_write`."""
+        """Return an id that is not taken; only for use inside `_write`."""
         prefix = next(letter for letter, noun in NOUNS.items() if noun == kind)
         while True:
             id = f"{prefix}-" + "".join(secrets.choice(_LETTERS) for _ in range(6))

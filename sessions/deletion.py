@@ -1,4 +1,4 @@
-"""Deleting: rows in one transaction, then files; and sweeping up what a crash in between left behind."""
+"""Deletion: rows in one transaction, then files; and removal of files that a crash in between left behind."""
 
 import sqlite3
 import time
@@ -13,35 +13,39 @@ from sessions.jobs import Jobs
 from sessions.tensors import TensorFolder
 
 _FOLDERS = {"document": "documents", "context": "contexts", "session": "sessions"}
-_INCOMING_SEC = 600.0  # far longer than copying a file takes, or beginning a reading
+_INCOMING_SEC = 600.0  # far longer than it takes to copy a file or to start a reading
 
 
 def _with_folders(ids: dict[str, list[str]]) -> list[str]:
-    """Of ids by their kind, those of what has a folder."""
+    """Return the ids of documents, contexts and sessions, which have folders."""
     return [id for kind in _FOLDERS for id in ids[kind]]
 
 
 class Deletion(Jobs):
-    """What goes, and everything derived from it."""
+    """Adds deletion to the store, together with everything derived from the deleted item."""
 
     def delete_document(self, *ids: str) -> None:
         """Delete documents with every context that read one, their tensors, sessions, turns and index entries.
 
         Raises:
-            InUse: a live worker is reading or answering from one; nothing was deleted.
+            InUse: a live worker is reading or answering from one. Nothing was deleted.
         """
         self._delete("document", [self.document(id).id for id in ids])
 
     def delete_context(self, *ids: str) -> None:
-        """Delete contexts with their tensors and sessions; InUse as for `delete_document`."""
+        """Delete contexts with their tensors and sessions. Raises InUse as `delete_document` does."""
         self._delete("context", [self.context(id).id for id in ids])
 
     def delete_session(self, *ids: str) -> None:
-        """Delete sessions with their turns and tensors; InUse as for `delete_document`."""
+        """Delete sessions with their turns and tensors. Raises InUse as `delete_document` does."""
         self._delete("session", [self.session(id).id for id in ids])
 
     def delete_job(self, *ids: str) -> None:
-        """Delete jobs that have ended; what they are about stays. StoreError for one that has not."""
+        """Delete finished jobs; their subjects stay.
+
+        Raises:
+            StoreError: a job has not ended.
+        """
         with self._write() as db:
             for id in ids:
                 if (job := self.job(id)).finished_at is None:
@@ -53,7 +57,7 @@ class Deletion(Jobs):
     def _delete(self, kind: str, ids: list[str]) -> None:
         try:
             gone = self._delete_rows(kind, ids)
-        except DiskFull:  # to note that rows are gone takes room as well, which their files have
+        except DiskFull:  # deleting rows needs space too; removing their files frees it
             with self._write():
                 self._remove_folders(_with_folders(self._idle(kind, ids)))
             gone = self._delete_rows(kind, ids)
@@ -61,17 +65,17 @@ class Deletion(Jobs):
         self._empty_log()
 
     def _empty_log(self) -> None:
-        """Write what is in SQLite's log into the database, so that nothing deleted is left in it."""
-        with suppress(sqlite3.OperationalError):  # others are reading: the log is emptied later
+        """Write SQLite's log into the database and truncate it, so that no deleted text is left in it."""
+        with suppress(sqlite3.OperationalError):  # other readers: a later call empties the log
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _delete_rows(self, kind: str, ids: list[str]) -> dict[str, list[str]]:
-        """Delete things of a kind and what derives from them; the ids of both by their kind."""
+        """Delete rows and the rows derived from them, and return the ids of both by kind."""
         with self._write() as db:
             gone = self._idle(kind, ids)
             subjects = [id for ids in gone.values() for id in ids]
             jobs = self._ids("id", "jobs", "subject_id", subjects)
-            # What made a context names the files that it was made of.
+            # Upload jobs that made a context name its files.
             jobs += self._ids("id", "jobs", "json_extract(progress, '$.context')", gone["context"])
             for table, column, ids in (
                 ("measurements", "subject_id", [*subjects, *jobs]),
@@ -82,13 +86,13 @@ class Deletion(Jobs):
                     db.execute(f"DELETE FROM {table} WHERE {column} = ?", [each])
             self._note_leftovers(_with_folders(gone))
             if gone["turn"]:
-                # The index only notes that an entry is gone; merging takes its words out of the file. SQLite's own way
-                # to take out those of one entry (secure-delete) needs 3.42, and makes files that older ones refuse.
+                # The index only marks an entry as deleted; merging removes its words from the file. SQLite's own option
+                # for that (secure-delete) needs 3.42 and makes files that older versions refuse.
                 db.execute("INSERT INTO turns_fts (turns_fts) VALUES ('optimize')")
         return gone
 
     def _idle(self, kind: str, ids: list[str]) -> dict[str, list[str]]:
-        """Things and what derives from them, as ids by their kind; InUse if somebody works with any. In `_write`."""
+        """Return ids and the ids derived from them, by kind; InUse if a live worker uses one. Only inside `_write`."""
         documents = ids if kind == "document" else []
         read = self._ids("context_id", "context_documents", "document_id", documents)
         contexts = ids if kind == "context" else read
@@ -103,9 +107,9 @@ class Deletion(Jobs):
         self._forget_gone(ids)
 
     def _forget_gone(self, ids: list[str]) -> None:
-        """No longer note those of these as leftovers that have no folder."""
+        """Remove the leftover notes of those ids whose folder is gone."""
         if gone := [id for id in ids if not self._folder(id).exists()]:
-            with suppress(DiskFull):  # then the next sweep forgets them
+            with suppress(DiskFull):  # the next sweep removes the notes
                 self._forget_leftovers(gone)
 
     def _ids(self, column: str, table: str, key: str, values: Sequence[str]) -> list[str]:
@@ -129,11 +133,11 @@ class Deletion(Jobs):
         return self.home / _FOLDERS[kind_of(id)] / id
 
     def size_on_disk(self, id: str) -> int:
-        """Bytes of files kept for a document, context or session itself (not for what derives from it)."""
+        """Return the bytes of the files of a document, context or session, without those derived from it."""
         return tree_bytes(self._folder_of(id))
 
     def bytes_to_free(self, ids: Iterable[str]) -> int:
-        """Bytes of files that go with documents, contexts and sessions themselves, and with nothing else."""
+        """Return the bytes that removing the files of these documents, contexts and sessions would free."""
         return tree_bytes(*map(self._folder_of, ids), freed=True)
 
     def _folder_of(self, id: str) -> Path:
@@ -144,39 +148,39 @@ class Deletion(Jobs):
         return self._folder(id)
 
     def sweep(self) -> list[Path]:
-        """Remove folders that a crash left of what was deleted, or was not yet made; returns them. Done at opening.
+        """Remove folders left by a crash, of deleted items or of items not finished yet, and return them.
 
-        So are files of saves that were killed, in folders that stay.
+        Done at opening.
 
-        Only what the database notes goes: beside one of last week, back from a backup, lies what was read since
-        (`strays`).
+        Temporary files of killed saves are removed too. Only folders noted in the database are removed: beside a
+        database restored from a backup there are folders it does not know (`strays`).
         """
         with self._write():
             noted = self._rows("SELECT id, noted_at FROM leftovers")
             left = [row["id"] for row in noted if self._folder(row["id"]).exists()]
             incoming = [each for each in (self.home / "incoming").iterdir() if self._is_left(each)]
-        # None of them gets a row any more, so nobody has to wait for it.
+        # Outside the write lock: none of them can get a row any more.
         self._remove_folders(left)
         for folder in incoming:
             remove_tree(folder)
         for name in ("contexts", "sessions"):
             for folder in (each for each in (self.home / name).iterdir() if ID.fullmatch(each.name)):
-                with suppress(OSError):  # deleted meanwhile, or somebody else's: they stay until it can be done
+                with suppress(OSError):  # deleted meanwhile, or owned by another user: a later sweep tries again
                     TensorFolder(folder).sweep()
         self._forget_gone([row["id"] for row in noted if time.time() - row["noted_at"] > _INCOMING_SEC])
         return [*map(self._folder, left), *incoming]
 
     @staticmethod
     def _is_left(incoming: Path) -> bool:
-        with suppress(FileNotFoundError):  # its owner has just put it in its place
+        with suppress(FileNotFoundError):  # its owner has just moved it into place
             ours = ID.fullmatch(incoming.name.partition(".")[0])
             return bool(ours) and time.time() - incoming.stat().st_mtime > _INCOMING_SEC
         return False
 
     def strays(self) -> list[Path]:
-        """Folders named like our ids that the database does not know, as after an older one was put in its place."""
+        """Return folders named like ids that the database does not know, as after a restore of an older database."""
         found = []
-        with self._write():  # documents and contexts get their folder and their row under the write lock
+        with self._write():  # documents and contexts get folder and row under the write lock
             noted = {row["id"] for row in self._rows("SELECT id FROM leftovers")}
             for kind, name in _FOLDERS.items():
                 known = noted | {row["id"] for row in self._rows(f"SELECT id FROM {name}")}

@@ -1,4 +1,4 @@
-"""Documents: a row each, and a folder with the ingest room's JSON and the original file."""
+"""Documents: one row each, and a folder with the text as JSON and the original file."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ _CONTENT = "content.json"
 
 
 class Documents(Base):
-    """What was ingested."""
+    """Adds documents to the store."""
 
     def add_document(
         self,
@@ -34,21 +34,22 @@ class Documents(Base):
         warnings: list[str] | None = None,
         instead_of: str | None = None,
     ) -> DocumentRow:
-        """Keep a document. The same sha256 again gives the row that is already there, unchanged.
+        """Store a document and return its row. For a sha256 that is already stored, return that row unchanged.
 
         Args:
-            sha256: hash of the original file: what makes a document the same document.
-            content: the ingest room's JSON, given back by `document_content`.
-            file: the original, copied into the home if given.
-            instead_of: id of the one with this sha256 that goes in the same step, if it is still there. The new one has
-                an id of its own: whoever holds the old text must not take it for this.
+            sha256: hash of the original file; it identifies a document.
+            content: the text as JSON from `ingest`; `document_content` returns it.
+            file: the original file, copied into the home if given.
+            instead_of: id of the document with this sha256 to replace in the same transaction, if it still exists.
+                The new one gets a new id, as holders of the old id expect the old text.
 
         Raises:
-            DiskFull: no room. InUse: a context reads the one that was to go. Nothing was added, and nothing went.
+            DiskFull: no room. Nothing was added or removed.
+            InUse: a context reads the document to replace. Nothing was added or removed.
         """
         if (known := self.find_document(sha256)) and known.id != instead_of:
             return known
-        # Prepared aside and renamed inside the transaction: a row never lacks its files, and a folder that got none
+        # Prepared aside and renamed inside the transaction: a row never lacks its files, and a folder without a row
         # (a crash between rename and commit) is swept up at the next start.
         data = to_json(content).encode()
         id = self._id_for_folder("document")
@@ -96,7 +97,11 @@ class Documents(Base):
         return self.document(id)
 
     def _give_way(self, row: DocumentRow) -> None:
-        """Take out a document's row, and note its folder as a leftover; InUse if a context reads it. In `_write`."""
+        """Remove a document's row and note its folder as a leftover. Only inside `_write`.
+
+        Raises:
+            InUse: a context reads it.
+        """
         if self._rows("SELECT 1 FROM context_documents WHERE document_id = ?", [row.id]):
             raise InUse(
                 f"{row.title!r} was read meanwhile, so it stays as it is: delete {row.id} with what was read of it, "
@@ -108,7 +113,7 @@ class Documents(Base):
 
     @staticmethod
     def _keep_original(file: Path, folder: Path) -> Path:
-        # No path is made from a file name: only a plain, short suffix is taken over.
+        # The file name is not used in the path, except for a plain, short suffix.
         suffix = file.suffix.lower()
         kept = folder / ("original" + (suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""))
         shutil.copyfile(file, kept)
@@ -116,16 +121,16 @@ class Documents(Base):
         return kept
 
     def document(self, id: str) -> DocumentRow:
-        """One document; NotFound if there is none with this id."""
+        """Return one document; NotFound if there is none with this id."""
         return make_row(DocumentRow, self._one("SELECT * FROM documents WHERE id = ?", id, "document"))
 
     def find_document(self, sha256: str) -> DocumentRow | None:
-        """The document with this content, if it is kept."""
+        """Return the document with this hash, or None."""
         rows = self._rows("SELECT * FROM documents WHERE sha256 = ?", [sha256])
         return make_row(DocumentRow, rows[0]) if rows else None
 
     def documents(self, among: Sequence[str] | None = None) -> list[DocumentRow]:
-        """All documents, newest first; or those of these ids that are there, in their order."""
+        """Return all documents, newest first; or the existing ones of these ids, in their order."""
         if among is None:
             rows = self._rows("SELECT * FROM documents ORDER BY created_at DESC, rowid DESC")
         else:
@@ -133,10 +138,10 @@ class Documents(Base):
         return [make_row(DocumentRow, row) for row in rows]
 
     def document_content(self, id: str) -> dict[str, Any]:
-        """The ingest room's JSON.
+        """Return the text of a document as JSON from `ingest`.
 
         Raises:
-            StoreCorrupt: the file is missing or is not what was written.
+            StoreCorrupt: the file is missing or altered.
         """
         path = self._content_of(id)
         if not self.has_content(id):
@@ -148,7 +153,7 @@ class Documents(Base):
         return content
 
     def has_content(self, id: str) -> bool:
-        """Whether a document's text is there, as it was written."""
+        """Return whether a document's text file is there and unaltered."""
         row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
         try:
             return bool(sha256_of(self._content_of(id)) == row["content_sha256"])
@@ -156,7 +161,7 @@ class Documents(Base):
             return False
 
     def mend_content(self, id: str, content: dict[str, Any]) -> bool:
-        """Write a document's text once more, where it is the one that was written; whether it is."""
+        """Write a document's text again if it is the same text; return whether it is."""
         data = to_json(content).encode()
         row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
         if hashlib.sha256(data).hexdigest() != row["content_sha256"]:
@@ -170,7 +175,7 @@ class Documents(Base):
         return self.home / "documents" / id / _CONTENT
 
     def document_file(self, id: str) -> Path | None:
-        """The kept copy of the original file; None if it was not given, or has been removed from the folder."""
+        """Return the kept copy of the original file; None if there was none or it was removed from the folder."""
         row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
         path = self.home / "documents" / id / str(row["file_path"])
         return path if row["file_path"] and path.exists() else None
@@ -183,7 +188,7 @@ class Documents(Base):
         return self.document(id)
 
     def _check_documents(self, ids: list[str]) -> None:
-        """NotFound for the first id that is no document, StoreError for none at all or one named twice."""
+        """Raise NotFound for an unknown id, and StoreError for an empty list or repeated ids."""
         for id in ids:
             self.document(id)
         if not ids or len(set(ids)) != len(ids):

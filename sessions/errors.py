@@ -1,12 +1,12 @@
-"""What can go wrong in the store, in words that name both sides and the next step.
+"""Errors of the store. Messages give the values and the next step.
 
 StoreError
 ├── NotFound             no such document, context, session, turn, job or saved state
-├── InUse                a live worker, or another process, holds what was to be changed
-├── AlreadyRead          a reading that is finished was to be gone on with
-├── StoreCorrupt         a file or the database is not what was written
+├── InUse                a live worker, or another process, is using the item
+├── AlreadyRead          the reading to continue is already finished
+├── StoreCorrupt         a file or the database is damaged
 ├── FingerprintMismatch  tensors of another model, tokenizer, method or settings
-├── DiskFull             no room; what was there before is intact
+├── DiskFull             no room; the data from before is intact
 └── StoreFailing         the disk, or the owner of its files, lets nothing be read or written
 """
 
@@ -18,21 +18,21 @@ from pathlib import Path
 
 from sessions.files import disk_free
 
-_NOTHING = 1 << 20  # bytes free of a disk on which SQLite may not even be able to make its index of the log
+_NOTHING = 1 << 20  # with fewer free bytes SQLite may be unable to create its shared-memory file
 
-_DAMAGED = ("malformed", "not a database", "Could not decode", "unsupported file format")  # words of SQLite's
+_DAMAGED = ("malformed", "not a database", "Could not decode", "unsupported file format")  # parts of SQLite's messages
 
 
 class StoreError(Exception):
-    """Base of everything this room raises on purpose."""
+    """Base class of the errors that this package raises."""
 
 
 class NotFound(StoreError):
-    """Nothing is kept under that id."""
+    """No item has this id."""
 
 
 class InUse(StoreError):
-    """Somebody alive is working with it."""
+    """A live process is using the item."""
 
 
 class AlreadyRead(StoreError):
@@ -40,7 +40,7 @@ class AlreadyRead(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """What is on disk is not what was written there."""
+    """Data on disk was damaged or altered."""
 
 
 class FingerprintMismatch(StoreError):
@@ -63,8 +63,8 @@ class DiskFull(StoreError):
     """There is no room for a write.
 
     Attributes:
-        needed_bytes: what the write needs (None where SQLite does not say).
-        free_bytes: what the file system has.
+        needed_bytes: bytes that the write needs (None if SQLite does not report them).
+        free_bytes: free bytes of the file system.
     """
 
     def __init__(self, where: Path, needed_bytes: int | None, free_bytes: int) -> None:
@@ -77,11 +77,11 @@ class DiskFull(StoreError):
 
 
 class StoreFailing(StoreError):
-    """The disk, or who owns its files, does not let them be read or written."""
+    """The disk fails, or file permissions forbid reading or writing."""
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether an error from the file system or from safetensors means a full disk or quota."""
+    """Return whether an error of the file system or of safetensors means a full disk or quota."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     text = str(error)
@@ -90,10 +90,10 @@ def is_disk_full(error: BaseException) -> bool:
 
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into this room's; mistakes in our own SQL pass unchanged."""
+    """Turn SQLite's errors into `StoreError`s; errors in the SQL itself pass unchanged."""
     try:
         yield
-    except UnicodeDecodeError as error:  # names in the schema, or what SQLite says of them, are damaged
+    except UnicodeDecodeError as error:  # damaged names in the schema or in SQLite's message
         raise StoreCorrupt(f"{path} is damaged ({error}); restore it from a backup or start a new home.") from error
     except sqlite3.DatabaseError as error:
         text = str(error)

@@ -1,4 +1,4 @@
-"""A session as a text to keep: Markdown to read, JSON with everything."""
+"""Export of a session: Markdown to read, or JSON with every field."""
 
 import json
 import re
@@ -12,15 +12,15 @@ from markdown_it import MarkdownIt
 from sessions.deletion import Deletion
 from sessions.errors import StoreError
 
-LONGEST_HEADING = 120  # characters of a question
+LONGEST_HEADING = 120  # characters of a question in its heading
 _MARKDOWN = MarkdownIt("commonmark")
 
 
 class Export(Deletion):
-    """What a person takes away."""
+    """Adds export to the store."""
 
     def export_session(self, id: str, format: str = "md") -> str:
-        """A session with its documents, questions, answers and sources.
+        """Return a session as text, with its documents, questions, answers and sources.
 
         Args:
             format: "md", or "json" for every field of every row.
@@ -64,7 +64,7 @@ class Export(Deletion):
 
 
 def _question(number: int, question: str) -> list[str]:
-    """A question as a heading; of a long one that is the beginning, and all of it is quoted below."""
+    """Return a question as a heading; a long one is shortened there and quoted in full below."""
     head = textwrap.shorten(question, LONGEST_HEADING, placeholder=" …")
     long = len(" ".join(question.split())) > LONGEST_HEADING
     quoted = [*(f"> {_line(line)}  " for line in question.splitlines()), ""] if long else []  # two blanks end a line
@@ -72,34 +72,35 @@ def _question(number: int, question: str) -> list[str]:
 
 
 def _numbered(answer: str, citations: list[dict[str, Any]]) -> str:
-    """An answer with the number of its source behind each sentence that is known to rest on one."""
+    """Return an answer with the number of its source after each sentence that has one."""
     for each in reversed(citations):
         answer = f"{answer[: each['end']]} [{each['source'] + 1}]{answer[each['end'] :]}"
     return answer
 
 
 def _source(number: int, source: dict[str, Any], titles: dict[str, str]) -> str:
-    """One source: place, weight, and the words there. `place` says where, or else `page`."""
+    """Return one source as a line: place, weight and quote. `place` is used if there is one, else `page`."""
     document = str(source.get("document", ""))
     place = source.get("place") or (f"p. {source['page']}" if source.get("page") is not None else "")
     where = ", ".join(_line(str(each)) for each in (titles.get(document, document), place) if each)
     weight = source.get("weight")
     share = f" ({weight:.0%})" if isinstance(weight, int | float) else ""
     words = _line(str(source.get("quote") or ""))
-    quoted = words if re.match('[“"«„]', words) else f"“{words}”"  # speech has its own marks
+    quoted = words if re.match('[“"«„]', words) else f"“{words}”"  # quoted speech already has marks
     return f"{number}. {where}{share}{f': {quoted}' if words else ''}"
 
 
 def _text(text: str) -> str:
-    """An answer: its Markdown stays, and blocks of code between fences as they are. HTML elsewhere is shown, never
-    rendered; a picture, which would be fetched from wherever the text says, becomes a link.
+    """Return an answer with its Markdown and fenced code unchanged.
+
+    HTML elsewhere is escaped. An image becomes a link, as rendering it would fetch a URL from the text.
     """
     lines = re.sub(r"\r\n?", "\n", text).strip("\n").rstrip().split("\n")
     shown = [_escaped(line) for line in lines]
     if not any("```" in line or "~~~" in line for line in shown):
         return "\n".join(shown)
     fences = [token for token in _MARKDOWN.parse("\n".join(shown)) if token.type == "fence" and not token.level]
-    if not any("$$" in line for line in lines):  # where formulas are set, that may hide the beginning of a fence
+    if not any("$$" in line for line in lines):  # in a renderer with formulas, $$ may hide the start of a fence
         for start, end in (token.map for token in fences if token.map):
             shown[start:end] = lines[start:end]
     said = "\n".join(shown)
@@ -107,21 +108,21 @@ def _text(text: str) -> str:
 
 
 def _end_of_code(text: str) -> str:
-    """The end of code that has none: all that follows would be code, and code in the next answer would be none."""
+    """Return the end of an unclosed code block, or "", so that the following answers are not taken for code."""
     mark = "\N{OBJECT REPLACEMENT CHARACTER}"
     last = next((token for token in reversed(_MARKDOWN.parse(f"{text}\n\n{mark}")) if mark in token.content), None)
     return f"\n{last.markup}" if last is not None and last.type == "fence" else ""
 
 
 def _escaped(text: str) -> str:
-    """The same without anything that is rendered as HTML or as a picture, nor in code as it was."""
-    # A sign that is escaped already loses its backslash, or that would escape the entity.
+    """Return the text with HTML and image signs escaped; only for text outside code."""
+    # A sign that is already escaped loses its backslash, which would escape the entity instead.
     signs = r"(?<!\\)((?:\\\\)*)\\?(<(?=[A-Za-z/!?])|!(?=\[))"
     return re.sub(signs, lambda found: found[1] + {"<": "&lt;", "!": "&#33;"}[found[2]], text)
 
 
 def _line(text: str) -> str:
-    """The same on one line, with Markdown's signs shown as they are."""
+    """Return the text on one line, with Markdown signs escaped."""
     return re.sub(r"([\\`*_\[\]])", r"\\\1", _text_line(text))
 
 

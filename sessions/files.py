@@ -1,4 +1,4 @@
-"""Files that are whole or not there: write, flush, rename, flush the directory."""
+"""Atomic file writes: write, flush, rename, flush the directory."""
 
 import hashlib
 import os
@@ -36,7 +36,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def link_or_copy(file: Path, name: Path) -> None:
-    """Give a file that will never be changed another name; where the file system has no such links, copy it."""
+    """Hard-link a file that never changes under another name; copy it if the file system has no links."""
     try:
         os.link(file, name)
     except FileExistsError:
@@ -47,13 +47,13 @@ def link_or_copy(file: Path, name: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Hash of a file."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def crc32_of(path: Path, length: int | None = None) -> int:
-    """Checksum of a file, or of its first `length` bytes: sees what happens by accident, and is fast."""
+    """Return the CRC-32 of a file, or of its first `length` bytes. It detects accidental damage and is fast."""
     room = memoryview(bytearray(_CHUNK))
     checksum = 0
     with path.open("rb", buffering=0) as handle:
@@ -65,27 +65,27 @@ def crc32_of(path: Path, length: int | None = None) -> int:
 
 
 def nearest(path: Path) -> Path:
-    """The path itself, or the nearest folder above it that is there."""
+    """Return the path, or its nearest ancestor that exists."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
 
 
 def disk_free(path: Path) -> int:
-    """Free bytes on the file system of a path that may not exist yet."""
+    """Return the free bytes on the file system of a path that may not exist yet."""
     return shutil.disk_usage(nearest(path)).free
 
 
 def tree_bytes(*folders: Path, freed: bool = False) -> int:
-    """Size of every file below folders, each counted once; 0 if there is none.
+    """Return the size of all files below the folders in bytes, hard links counted once; 0 for no file.
 
-    freed: only what is free once they are removed, and so no file that has a name elsewhere too.
+    freed: count only files that have no other name elsewhere, so the bytes that removing them frees.
     """
     found: dict[tuple[int, int], tuple[os.stat_result, int]] = {}
     for path in (os.path.join(at, name) for each in folders for at, _, names in os.walk(each) for name in names):
         try:
             stat = os.lstat(path)
-        except FileNotFoundError:  # removed while we looked
+        except FileNotFoundError:  # removed meanwhile
             continue
         place = stat.st_dev, stat.st_ino
         found[place] = stat, found.get(place, (stat, 0))[1] + 1
@@ -93,5 +93,5 @@ def tree_bytes(*folders: Path, freed: bool = False) -> int:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder if it is there; what cannot be removed now is left for the sweep at the next start."""
+    """Remove a folder if it exists; the sweep at the next start removes the rest if this fails."""
     shutil.rmtree(path, ignore_errors=True)

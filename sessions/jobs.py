@@ -1,4 +1,4 @@
-"""Jobs: work that one worker claims, reports on and may be asked to stop; and what is done when a worker dies."""
+"""Jobs: work that one worker claims, reports on and may be asked to stop; and recovery after a worker dies."""
 
 import json
 import time
@@ -16,7 +16,7 @@ INTERRUPTED = "The program stopped while this was being answered; ask again."
 
 
 class Jobs(Measurements):
-    """What is to be done."""
+    """Adds jobs and workers to the store."""
 
     def add_job(
         self,
@@ -25,7 +25,7 @@ class Jobs(Measurements):
         payload: dict[str, Any] | None = None,
         progress: dict[str, Any] | None = None,
     ) -> JobRow:
-        """Queue work. `subject_id` is the context, session or turn it is about, and goes with it when deleted."""
+        """Queue a job and return it. `subject_id` is its context, session or turn; deleting that deletes the job."""
         now = time.time()
         with self._write() as db:
             id = self._new_id("job")
@@ -49,16 +49,17 @@ class Jobs(Measurements):
         return self.job(id)
 
     def add_reading(self, kind: str, context_id: str) -> JobRow:
-        """Queue a context to be read, and set it to "reading"; a job of this kind that is queued or running stays.
+        """Queue the reading of a context and set it to "reading". A queued or running job of this kind is kept.
 
-        Where that was asked to stop, it is no longer: its worker goes on, or has stopped already and queues it again.
+        If that job was asked to stop, the request is withdrawn: its worker continues, or has stopped and queues it
+        again.
 
         Raises:
-            AlreadyRead: it has been read to its end.
+            AlreadyRead: the context is ready.
             InUse: another process reads it without a job.
         """
         with self._write():
-            self._check_unread(context_id)  # also where the job that read it is about to end
+            self._check_unread(context_id)  # even if its finished job has not ended yet
             if job := self.work_on(context_id, kind):
                 self._update("job", job.id, {"cancel_requested": 0})
                 return self.job(job.id)
@@ -68,13 +69,15 @@ class Jobs(Measurements):
             return self.add_job(kind, context_id)
 
     def take_reading(self, context_id: str) -> ContextRow:
-        """Set a context to "reading", by this process and without a job, one in the queue too; one that is ready stays.
+        """Set a context to "reading" by this process, without a job, and cancel its queued jobs.
+
+        A ready context stays ready.
 
         Raises:
-            InUse: it is being read, or the job that read it is yet to end.
+            InUse: it is being read, or its job has not ended yet.
         """
         with self._write():
-            self.requeue_interrupted()  # so that a job that runs is of somebody alive
+            self.requeue_interrupted()  # so that every running job has a live worker
             for job in self.jobs(status="queued", subject_id=context_id):
                 self.request_cancel(job.id)
             row = self.context(context_id)
@@ -85,11 +88,11 @@ class Jobs(Measurements):
             return self.update_context(context_id, status="reading")
 
     def job(self, id: str) -> JobRow:
-        """One job; NotFound if there is none with this id."""
+        """Return one job; NotFound if there is none with this id."""
         return make_row(JobRow, self._one("SELECT * FROM jobs WHERE id = ?", id, "job"))
 
     def jobs(self, status: str | None = None, subject_id: str | None = None, kind: str | None = None) -> list[JobRow]:
-        """Jobs, oldest first, with this status and subject if given."""
+        """Return jobs with this status, subject and kind, if given; oldest first."""
         wanted = {"status = ?": status, "subject_id = ?": subject_id, "kind = ?": kind}
         given = {clause: value for clause, value in wanted.items() if value is not None}
         where = f"WHERE {' AND '.join(given)}" if given else ""
@@ -98,15 +101,15 @@ class Jobs(Measurements):
         ]
 
     def work_on(self, subject_id: str, kind: str | None = None) -> JobRow | None:
-        """The job (of a kind, if given) that is queued or running for a subject."""
+        """Return the queued or running job of a subject (and kind, if given), or None."""
         jobs = self.jobs(subject_id=subject_id, kind=kind)
         return next((job for job in reversed(jobs) if job.status in UNDER_WAY), None)
 
     def next_job(self, worker: str, kind: str | None = None) -> JobRow | None:
-        """Claim the oldest queued job (of a kind, if given) that this worker can do; None if there is none.
+        """Claim the oldest queued job (of a kind, if given) that this worker may do; None if there is none.
 
-        Two workers never get the same job. A turn is not for anybody before those ahead of it are answered; a job whose
-        payload has a `holder` is for that process alone, by its `stamp`, for as long as it lives.
+        Two workers never get the same job. Turns of a session are answered in order. A job with a `holder` in its
+        payload is reserved for the process with that stamp while it lives.
         """
         now = time.time()
         with self._write() as db:
@@ -125,7 +128,7 @@ class Jobs(Measurements):
         return self.job(row["id"])
 
     def _is_alive(self, owner: str | None, seen_at: float) -> bool:
-        """As `processes.is_alive`; where it cannot be looked at, a heartbeat of its workers is a sign of life too."""
+        """Return `processes.is_alive`, counting the heartbeats of the process's workers as signs of life."""
         (beat,) = self._rows("SELECT max(heartbeat_at) AS at FROM workers WHERE owner = ?", [owner])
         return is_alive(owner, max(seen_at, beat["at"] or 0.0))
 
@@ -134,10 +137,10 @@ class Jobs(Measurements):
         return holder not in (None, stamp()) and self._is_alive(holder, row["updated_at"])
 
     def is_behind(self, turn_id: str) -> bool:
-        """Whether another turn of the same session has to end first.
+        """Return whether another turn of the same session has to end first.
 
-        That is an earlier one that somebody alive has asked or answers, and a later one that somebody alive answers:
-        it may be, where the program that was to answer this one first has died.
+        That is an earlier turn that a live process waits for or answers, or a later turn that a live process answers
+        (after the process that should have answered this one died).
         """
         rows = self._rows(
             f"""
@@ -149,13 +152,13 @@ class Jobs(Measurements):
             WHERE this.id = ? AND turns.status = 'answering' ORDER BY turns.position""",
             [turn_id],
         )
-        behind = False  # whether somebody alive waits for an earlier turn, or answers it
+        behind = False  # True once a live process waits for an earlier turn or answers it
         for row in rows:
             asked, answered = (self._is_alive(owner, row["seen_at"]) for owner in (row["owner"], row["worker"]))
             if row["id"] == turn_id:
                 if behind:
                     return True
-            elif answered or (asked and row["job"] is None and not behind):  # without a job: its turn has come
+            elif answered or (asked and row["job"] is None and not behind):  # no job: it comes next
                 return True
             behind = behind or asked or answered
         return False
@@ -171,7 +174,7 @@ class Jobs(Measurements):
         progress: dict[str, Any] | None = None,
         error: str | None = None,
     ) -> JobRow:
-        """Report on a job; what is None stays as it is. A job that has ended does not begin again.
+        """Report on a job; None leaves a field unchanged. A finished job stays finished.
 
         Raises:
             NotFound: the job was deleted with its subject, so its worker should stop.
@@ -194,14 +197,14 @@ class Jobs(Measurements):
         return self.job(id)
 
     def release_job(self, id: str) -> JobRow:
-        """Queue a job that was claimed again, for whoever comes next; that it was claimed does not count."""
+        """Put a claimed job back into the queue; the claim does not count as an attempt."""
         with self._write() as db:
             self.update_job(id, status="queued")
             db.execute("UPDATE jobs SET owner = NULL, attempts = max(0, attempts - 1) WHERE id = ?", [id])
         return self.job(id)
 
     def update_context(self, id: str, **changes: Any) -> ContextRow:
-        """As without jobs; where more has been read, the attempts before no longer count against the job at it."""
+        """Update a context (see `Contexts.update_context`); progress in tokens_read resets its job's attempts."""
         with self._write() as db:
             before = self.context(id)
             after = super().update_context(id, **changes)
@@ -210,10 +213,11 @@ class Jobs(Measurements):
         return after
 
     def end_job(self, id: str, status: str, error: str | None = None) -> JobRow:
-        """End a job, and with it the turn or the reading that it leaves unfinished; one that has ended stays as it is.
+        """End a job, and its unfinished turn or reading with it; a finished job stays as it is.
 
         Args:
-            status: done, failed or cancelled. What was read of a cancelled reading can be gone on with: it is paused.
+            status: done, failed or cancelled. A cancelled reading is paused if some of it was read, so that it can
+                be continued.
         """
         with self._write():
             job = self.job(id)
@@ -223,7 +227,7 @@ class Jobs(Measurements):
         return self.job(id)
 
     def request_cancel(self, id: str) -> JobRow:
-        """Ask for a job to stop. One that nobody has claimed is cancelled at once; one that has ended stays."""
+        """Ask a job to stop. A queued job is cancelled at once; a finished one stays as it is."""
         with self._write():
             job = self.job(id)
             if job.status == "queued":
@@ -234,29 +238,32 @@ class Jobs(Measurements):
         return self.job(id)
 
     def cancel_requested(self, id: str) -> bool:
-        """Whether the worker should stop: it was asked to, or the job is gone."""
+        """Return whether the worker should stop, because it was asked to or the job is gone."""
         rows = self._rows("SELECT cancel_requested FROM jobs WHERE id = ?", [id])
         return not rows or bool(rows[0]["cancel_requested"])
 
     def heartbeat(self, worker: str) -> None:
-        """Say that a worker of this process is there, also to who cannot look at the process; forget who went."""
+        """Record that a worker of this process is alive, and remove dead workers.
+
+        Processes that cannot inspect this one rely on the record.
+        """
         with self._write(passing=True) as db:
             db.table("workers").upsert({"name": worker, "owner": stamp(), "heartbeat_at": time.time()}, pk="name")
             for dead in [each for each in self.workers() if not each.alive]:
                 db.execute("DELETE FROM workers WHERE name = ?", [dead.name])
 
     def workers(self) -> list[WorkerRow]:
-        """Everybody who claimed a job or gave a heartbeat, the most recent first."""
+        """Return all workers that claimed a job or sent a heartbeat, most recent first."""
         rows = self._rows("SELECT * FROM workers ORDER BY heartbeat_at DESC")
         return [make_row(WorkerRow, {**row, "alive": is_alive(row["owner"], row["heartbeat_at"])}) for row in rows]
 
     def requeue_interrupted(self) -> list[JobRow]:
-        """Put right what dead processes left behind; also done when a store is opened.
+        """Recover from dead processes; also done when a store is opened.
 
-        Running jobs of dead workers are queued again, with their progress, so that a reading goes on from its last
-        checkpoint; after MAX_ATTEMPTS without a new one, or if they were asked to stop, they end. A job whose subject
-        is a turn is not repeated: the turn keeps its partial answer and is failed (or cancelled). Turns and readings
-        that nobody alive works on and no job waits for end as failed and paused.
+        Running jobs of dead workers are queued again with their progress, so that a reading continues from its last
+        checkpoint. They end instead if they were asked to stop, or after MAX_ATTEMPTS without a new checkpoint. The job
+        of a turn is not repeated: the turn keeps its partial answer and becomes failed (or cancelled). Turns and
+        readings without a job and without a live process become failed and paused.
 
         Returns:
             The jobs that were queued again.
@@ -284,7 +291,10 @@ class Jobs(Measurements):
         return [row for row in rows if not self._is_alive(row["owner"], row["seen_at"])]
 
     def _without_jobs(self) -> list[dict[str, Any]]:
-        """Turns being answered and contexts being read that no job is for, as by the command line: id, owner, alive."""
+        """Return turns being answered and contexts being read without a job (as by the command line).
+
+        Keys: id, owner, alive.
+        """
         active = f"(SELECT subject_id FROM jobs WHERE status IN {UNDER_WAY})"
         rows = self._rows(f"""
             SELECT turns.id, turns.owner, coalesce(drafts.updated_at, turns.created_at) AS seen_at FROM turns
@@ -294,7 +304,7 @@ class Jobs(Measurements):
         return [{**row, "alive": self._is_alive(row["owner"], row["seen_at"])} for row in rows]
 
     def _held_by_others(self, subjects: Sequence[str]) -> list[str]:
-        """Those of these turns and contexts that another process, which lives, works on without a job."""
+        """Return those of these turns and contexts that another live process works on without a job."""
         held = (row for row in self._without_jobs() if row["alive"] and row["owner"] != stamp())
         return [row["id"] for row in held if row["id"] in subjects]
 

@@ -1,6 +1,6 @@
-"""The manifest of a saved state, and the schema that it must fit before anything it says is used.
+"""The manifest of a saved state, and the schema it is checked against before use.
 
-It lists the parts: of each the file, how long it is, its checksums, and its tensors by name, type and shape.
+It lists the parts. Each has its file, its size, its checksums, and the name, dtype and shape of its tensors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 LAYOUT = 2
-MOST_BYTES = 256 << 20  # of a manifest; that of a million tokens has some hundred thousand
+MOST_BYTES = 256 << 20  # largest manifest; a million tokens take some hundred thousand bytes
 MOST_DEPTH = 32
 PART = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,99}")
 _FILE = re.compile(rf"{PART.pattern}\.\d{{6,12}}\.safetensors")
@@ -27,10 +27,10 @@ _MOST_ELEMENTS = 1 << 48
 
 
 def parsed(data: bytes) -> dict[str, Any]:
-    """The state that the bytes of a manifest describe, of whichever layout; only of ours all of it is checked.
+    """Return the state described by the bytes of a manifest. Only the current layout is checked in full.
 
     Raises:
-        ValueError: they are not what was written, or do not fit the schema.
+        ValueError: the bytes are damaged or do not fit the schema.
     """
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has {len(data):,} bytes")
@@ -88,7 +88,7 @@ def _object(value: Any, facts: dict[str, Callable[[Any], bool]], name: str) -> d
 
 
 def _depth(value: Any) -> int:
-    """How deep it is nested; JSON has been read already, so that this is bounded."""
+    """Return the nesting depth of parsed JSON."""
     deepest, waiting = 0, [(value, 1)]
     while waiting:
         each, depth = waiting.pop()
@@ -112,7 +112,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """A count: whole, and neither negative nor beyond what a file can have."""
+    """Return whether a value is a count: an integer from 0 to 2**62 - 1."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
 
 

@@ -1,8 +1,8 @@
 """The schema, step by step. Never edit a step that has shipped: add one below.
 
-All pending steps run in one transaction that takes the write lock first, so that two processes which open a new
-home at the same moment do not both create it, and a step that fails leaves the database as it was. Write-ahead
-logging cannot be switched inside a transaction: `database.py` does that before.
+All pending steps run in one transaction that takes the write lock first. So two processes that open a new home at once
+do not both create it, and a failed step leaves the database unchanged. Write-ahead logging cannot be switched inside a
+transaction; `database.py` does that before.
 """
 
 import json
@@ -16,7 +16,7 @@ migrations = Migrations("stockpot.sessions")
 
 
 def m001_documents_and_contexts(db: Database) -> None:
-    """What was ingested, and the readings of it."""
+    """Create the tables of documents and contexts."""
     db.execute("""
         CREATE TABLE documents (
             id TEXT PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, title TEXT NOT NULL, format TEXT NOT NULL,
@@ -40,7 +40,7 @@ def m001_documents_and_contexts(db: Database) -> None:
 
 
 def m002_sessions_and_turns(db: Database) -> None:
-    """Conversations. Answers being streamed live in `drafts`, so that the index is not rewritten at every token."""
+    """Create sessions and turns. Streamed answers are in `drafts`, to spare rewriting the search index per token."""
     db.execute("""
         CREATE TABLE sessions (
             id TEXT PRIMARY KEY, context_id TEXT NOT NULL REFERENCES contexts(id) ON DELETE CASCADE,
@@ -58,12 +58,12 @@ def m002_sessions_and_turns(db: Database) -> None:
             turn_key INTEGER PRIMARY KEY REFERENCES turns(key) ON DELETE CASCADE,
             text TEXT NOT NULL, updated_at REAL NOT NULL)""")
     db.execute("CREATE INDEX sessions_by_context ON sessions(context_id)")
-    # `key` is the row id that the index points at: an implicit one may move when the database is vacuumed.
+    # `key` is the row id that the index refers to: VACUUM may change an implicit one.
     db.table("turns").enable_fts(["question", "answer"], create_triggers=True, tokenize="unicode61 remove_diacritics 2")
 
 
 def m003_jobs_and_measurements(db: Database) -> None:
-    """Work, who does it, and the numbers it yields."""
+    """Create jobs, workers and measurements."""
     db.execute("""
         CREATE TABLE jobs (
             key INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, kind TEXT NOT NULL,
@@ -83,48 +83,48 @@ def m003_jobs_and_measurements(db: Database) -> None:
 
 
 def m004_reasoning(db: Database) -> None:
-    """What a model says to itself before it answers; it is kept beside the answer and not searched."""
+    """Add the reasoning before an answer; it is not searched."""
     for table in ("turns", "drafts"):
         db.execute(f"ALTER TABLE {table} ADD COLUMN reasoning TEXT NOT NULL DEFAULT ''")
 
 
 def m005_leftovers(db: Database) -> None:
-    """Folders that are to go: of what is being made, until it is, and of what was deleted, until they are gone."""
+    """Create the table of folders to sweep up: of items being made, and of deleted items until their folder is gone."""
     db.execute("CREATE TABLE leftovers (id TEXT PRIMARY KEY, noted_at REAL NOT NULL)")
 
 
 def m006_measurements_of_subjects(db: Database) -> None:
-    """Whoever deletes something knows its id, and not of what kinds its measurements are."""
+    """Index measurements by subject, as a deletion knows the id but not the kinds."""
     db.execute("CREATE INDEX measurements_of_subject ON measurements(subject_id)")
 
 
 def m007_titles_of_contexts(db: Database) -> None:
-    """A person may call a reading otherwise than its documents; empty where nobody has."""
+    """Add a context's own title; empty to name it after its documents."""
     db.execute("ALTER TABLE contexts ADD COLUMN own_title TEXT NOT NULL DEFAULT ''")
 
 
 def m008_jobs_of_a_kind(db: Database) -> None:
-    """The page lists uploads at every tick, among ever more answers."""
+    """Index jobs by kind, as the page lists uploads at every tick."""
     db.execute("CREATE INDEX jobs_by_kind ON jobs(kind, key)")
 
 
 def m009_pages_of_questions(db: Database) -> None:
-    """That are to be read again before the answer, as they were named."""
+    """Add the pages to read again before an answer, as a person named them."""
     db.execute("ALTER TABLE turns ADD COLUMN pages TEXT NOT NULL DEFAULT ''")
 
 
 def m010_jobs_and_turns_under_way(db: Database) -> None:
-    """What is under way is looked for several times a second, among all that ever was."""
+    """Index jobs by status and unfinished turns, which are queried several times a second."""
     db.execute("DROP INDEX jobs_by_kind")
     db.execute("CREATE INDEX jobs_by_kind ON jobs(kind, status, key)")
     db.execute("CREATE INDEX turns_answering ON turns(session_id) WHERE status = 'answering'")
 
 
 def m011_documents_of_turns(db: Database) -> None:
-    """How many of its context's documents a turn was asked of.
+    """Add the number of documents a turn was asked of.
 
-    One that was taken along to a context with more documents was asked at the same moment as that which it was copied
-    from, and of as many as that. Where that has been deleted, nobody knows.
+    A turn copied to a context with more documents has the time of the original, and gets its number. If the original
+    was deleted, the number is not known.
     """
     db.execute("ALTER TABLE turns ADD COLUMN asked_of INTEGER NOT NULL DEFAULT 0")
     db.execute("""
@@ -138,7 +138,7 @@ def m011_documents_of_turns(db: Database) -> None:
 
 
 def m012_pages_as_the_file_counts_them(db: Database) -> None:
-    """Pages of a PDF are named by what is printed on them; those that were kept are of the file, and now say so."""
+    """Mark the stored pages of PDFs as counted in the file, as page names now mean the printed numbers."""
     rows = db.query("""
         SELECT key, pages, (
             SELECT json_group_array(format) FROM (
@@ -157,14 +157,15 @@ def m012_pages_as_the_file_counts_them(db: Database) -> None:
 
 
 def m013_tokens_read_before(db: Database) -> None:
-    """How many tokens a context had from the one that it goes on behind. The seconds of those that there are count what
-    that one took too, so that they stay the time of all their tokens.
+    """Add the number of tokens that a context took over from its base.
+
+    Existing rows keep 0: their seconds include those of the base, so the two still match.
     """
     db.execute("ALTER TABLE contexts ADD COLUMN read_before INTEGER NOT NULL DEFAULT 0")
 
 
 def m014_checksums_of_rows(db: Database) -> None:
-    """A letter that changed in a title, a question or an answer was noticed by nobody."""
+    """Add checksums of rows, as a changed character in a title, question or answer went unnoticed."""
     keep_checksums(db)
 
 
@@ -188,11 +189,11 @@ for step in (
 
 
 def migrate(db: Database, steps: Migrations = migrations) -> None:
-    """Bring a database up to date: every pending step, or none.
+    """Bring a database up to date: apply every pending step, or none.
 
     Raises:
-        StoreError: the database has steps that this version does not know.
-        Exception: whatever a step raised; the database is as it was.
+        StoreError: a newer version made the database.
+        Exception: a step's own error; the database is unchanged.
     """
     known = {step.name for step in steps._migrations}
     if unknown := [step.name for step in steps.applied(db) if step.name not in known]:

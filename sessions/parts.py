@@ -1,6 +1,6 @@
-"""One part of a saved state: tensors in one safetensors file, and what the manifest says of it.
+"""One part of a saved state: tensors in one safetensors file, and its entry in the manifest.
 
-torch is imported only when tensors are read or written: looking at rows does not wait for it.
+torch is imported only to read or write tensors, so that listing rows is fast.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from sessions.files import crc32_of, flush_file
 
 @dataclass(frozen=True)
 class Part:
-    """Tensors that make one file. A sealed part never changes once it is written under its name."""
+    """Tensors of one file. A sealed part never changes once it is written under its name."""
 
     tensors: dict[str, torch.Tensor]
     sealed: bool = False
 
 
 def summary(part: Part) -> dict[str, list[Any]]:
-    """Name -> [type, shape] of every tensor, as the manifest keeps it."""
+    """Return name -> [dtype, shape] of every tensor, as in the manifest."""
     return {name: [str(t.dtype), list(t.shape)] for name, t in part.tensors.items()}
 
 
 def header_crc32(file: Path) -> int:
-    """Checksum of the length field and the header of a safetensors file."""
+    """Return the CRC-32 of the length field and header of a safetensors file."""
     with file.open("rb") as handle:
         length = handle.read(8)
     header_bytes = struct.unpack("<Q", length)[0] if len(length) == 8 else 0
@@ -38,7 +38,7 @@ def header_crc32(file: Path) -> int:
 
 
 def write_part(file: Path, part: Part) -> dict[str, Any]:
-    """Write one file, wait until it is on the disk, and say what the manifest should say of it."""
+    """Write one file, wait until it is on the disk, and return its manifest entry."""
     from safetensors.torch import save_file
 
     save_file(_writable(part.tensors), file)
@@ -54,7 +54,7 @@ def write_part(file: Path, part: Part) -> dict[str, Any]:
 
 
 def _writable(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """On the CPU, contiguous, and none sharing memory with another, as safetensors asks."""
+    """Return the tensors on the CPU, contiguous and without shared memory, as safetensors requires."""
     ready: dict[str, torch.Tensor] = {}
     end = -1
     contiguous = {name: t.detach().to("cpu").contiguous() for name, t in tensors.items()}

@@ -1,9 +1,9 @@
-"""Whose process wrote a row, and whether it still runs.
+"""Process stamps: which process wrote a row, and whether it still runs.
 
-A stamp names a process for good: machine boot and PID namespace, PID, and the moment it started, so that a PID
-used again by something else is not mistaken for it. Stamps of this boot and namespace are judged at once by
-looking at the process; others (another machine or container, or before a reboot) by how fresh their last sign
-of life is. One from the future is of a clock that was set back since, and says nothing.
+A stamp identifies a process for good: machine boot and PID namespace, PID, and start time, so that a reused PID is not
+mistaken for it. A process of this boot and namespace is looked up directly. Others (another machine or container, or
+before a reboot) count as alive if their last sign of life is recent. A time in the future comes from a clock that was
+set back, and proves nothing.
 """
 
 import functools
@@ -27,11 +27,11 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When the process started, in ticks since boot on Linux; None if it is gone or a zombie."""
+    """Return the start time of a process, on Linux in ticks since boot; None if it is gone or a zombie."""
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self/stat").exists():
         try:
-            # The command name, in brackets, may hold spaces and brackets of its own.
+            # The command name, in brackets, may contain spaces and brackets.
             after_name = stat.read_text().rpartition(")")[2].split()
         except OSError:
             return None
@@ -44,12 +44,12 @@ def _started(pid: int) -> str | None:
 
 
 def stamp() -> str:
-    """The stamp of this process."""
+    """Return the stamp of this process."""
     return f"{_machine()}|{os.getpid()}|{_started(os.getpid())}"
 
 
 def is_alive(owner: str | None, last_seen: float) -> bool:
-    """Whether the process with this stamp still runs; `last_seen` is its last sign of life in the store."""
+    """Return whether the process with this stamp still runs; `last_seen` is its last sign of life in the store."""
     machine, _, rest = (owner or "").partition("|")
     pid, _, started = rest.partition("|")
     if machine == _machine() and pid.isdigit():

@@ -19,13 +19,13 @@ SHOWN_TITLE = 60
 """Of them, those that a list has room for."""
 MOST_LISTED = 3
 """Things that are named in a sentence; of more, the others are counted."""
-_NUMBER = re.compile(r" (\(\d{1,3}\))$")  # of four digits it is a year
+_NUMBER = re.compile(r" (\(\d{1,3}\))$")  # four digits are a year
 _UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 
 
 @dataclass(frozen=True)
 class DocumentRow:
-    """One ingested file. `file_name` is the name it came with, for display only; None if the file is not kept."""
+    """One ingested file. `file_name` is its original name, for display only; None if the file is not kept."""
 
     id: str
     sha256: str
@@ -41,10 +41,12 @@ class DocumentRow:
 
 @dataclass(frozen=True)
 class ContextRow:
-    """A reading of documents, in their order, by one model with one method. Status: see READING_STATUSES.
+    """A reading of documents, in order, by one model with one method. Status: see READING_STATUSES.
 
-    title: what a person called it, else the titles of its documents; read_before: of tokens_read, those that the
-    context had read behind which it goes on; seconds: that the others took.
+    Attributes:
+        title: own title, or the titles of its documents.
+        read_before: tokens of tokens_read that come from the base context.
+        seconds: time of the other tokens.
     """
 
     id: str
@@ -68,7 +70,7 @@ class ContextRow:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of what it has read itself; 0.0 where no time was taken."""
+        """Reading speed without the tokens of the base context; 0.0 if no time was measured."""
         return (self.tokens_read - self.read_before) / self.seconds if self.seconds else 0.0
 
 
@@ -86,12 +88,13 @@ class SessionRow:
 
 @dataclass(frozen=True)
 class TurnRow:
-    """A question and its answer; while status is "answering", `answer` is what has been streamed so far.
+    """A question and its answer; while status is "answering", `answer` is the text streamed so far.
 
-    reasoning: what the model said to itself before answering, streamed likewise; empty for most models.
-    pages: those that were to be read again before, as they were named; empty for none.
-    asked_of: how many of the context's documents it was asked of, from the first on: fewer than there are where the
-    turn was taken along when documents were added.
+    Attributes:
+        reasoning: the model's reasoning before the answer, streamed likewise; empty for most models.
+        pages: pages to read again before the answer, as a person named them; empty for none.
+        asked_of: number of the context's documents, from the first on, that the turn was asked of. It is lower than
+            their number if documents were added later.
     """
 
     id: str
@@ -110,8 +113,9 @@ class TurnRow:
     pages: str = ""
 
     def asked_before(self, titles: Sequence[str]) -> str:
-        """A sentence that says before what was added it was asked; "" for nothing. titles: of the context's documents,
-        in their order.
+        """Return a sentence that names the documents added after this turn, or "" if there are none.
+
+        titles: titles of the context's documents, in order.
         """
         added = [f"“{shown_title(title)}”" for title in titles[self.asked_of :]]
         if not added:
@@ -121,7 +125,7 @@ class TurnRow:
 
 @dataclass(frozen=True)
 class SearchHit:
-    """A turn that matched. `highlights` are (start, end) offsets of the matching words in `snippet`, plain text."""
+    """A matching turn. `highlights` are (start, end) offsets of the matching words in `snippet`, plain text."""
 
     session: SessionRow
     turn: TurnRow
@@ -141,10 +145,11 @@ class MeasurementRow:
 
 @dataclass(frozen=True)
 class JobRow:
-    """Work for a worker. `worker` is who claimed it last.
+    """Work for a worker. `worker` is the last one to claim it.
 
-    attempts: how often it was claimed; claims that were released, or made before the last checkpoint, are not counted.
-    started_at: when it was claimed first.
+    Attributes:
+        attempts: claims since the last checkpoint, without released ones.
+        started_at: time of the first claim.
     """
 
     id: str
@@ -168,7 +173,7 @@ class JobRow:
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """Somebody who claims jobs; `alive` is judged when the row is read."""
+    """A worker that claims jobs; `alive` is determined when the row is read."""
 
     name: str
     heartbeat_at: float
@@ -180,7 +185,7 @@ Row = TypeVar("Row")
 
 @cache
 def _kinds(cls: Any) -> dict[str, type | None]:
-    """Field name -> dict/list (kept as JSON), bool (kept as 0/1) or None (kept as it is)."""
+    """Return field name -> dict/list (stored as JSON), bool (stored as 0/1) or None (stored as it is)."""
     hints = get_type_hints(cls)
     kinds: dict[str, type | None] = {}
     for field in fields(cls):
@@ -193,10 +198,10 @@ def _kinds(cls: Any) -> dict[str, type | None]:
 
 
 def make_row(cls: Callable[..., Row], columns: dict[str, Any]) -> Row:
-    """Build a row from the columns of a query; columns that are not fields are left out.
+    """Build a row from the columns of a query; columns that are not fields are ignored.
 
     Raises:
-        StoreCorrupt: a column that holds JSON does not.
+        StoreCorrupt: a JSON column holds invalid JSON.
     """
     values: dict[str, Any] = {}
     for name, kind in _kinds(cls).items():
@@ -214,29 +219,29 @@ def make_row(cls: Callable[..., Row], columns: dict[str, Any]) -> Row:
 
 
 def clean(text: str) -> str:
-    """Text that SQLite and UTF-8 can hold: lone surrogates (odd file names) and NULs become U+FFFD."""
+    """Return text that SQLite and UTF-8 can hold: lone surrogates (odd file names) and NULs become U+FFFD."""
     return _UNSTORABLE.sub("\ufffd", text)
 
 
 def one_line(title: str | None) -> str:
-    """A title as lists show it: `clean`, without line breaks, with single blanks, and no longer than LONGEST_TITLE."""
+    """Return a title `clean`, on one line with single spaces, and at most LONGEST_TITLE characters long."""
     return " ".join(clean(title or "").split())[:LONGEST_TITLE].rstrip()
 
 
 def number_of(title: str) -> str:
-    """The number that tells a title from others that are the same, with its brackets: "(2)"; "" for none."""
+    """Return the number that tells equal titles apart, with its brackets: "(2)"; "" for none."""
     found = _NUMBER.search(title)
     return found[1] if found else ""
 
 
 def numbered(title: str, number: int) -> str:
-    """The title with another number, or with one."""
+    """Return the title with this number in place of its own, if any."""
     tail = f" ({number})"
     return f"{_NUMBER.sub('', title)[: LONGEST_TITLE - len(tail)].rstrip()}{tail}"
 
 
 def shown_title(title: str) -> str:
-    """A title as a list has room for it: at most SHOWN_TITLE characters, with its number."""
+    """Return a title for a list: at most SHOWN_TITLE characters, with its number."""
     if len(title) <= SHOWN_TITLE:
         return title
     tail = f" {number_of(title)}" if number_of(title) else ""
@@ -244,13 +249,13 @@ def shown_title(title: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = MOST_LISTED) -> str:
-    """Names in a sentence: "one", "one, two and three", "one, two and 5 others" where there are more than `most`."""
+    """Join names to a phrase: "one", "one, two and three", or "one, two and 5 others" if there are more than `most`."""
     shown = [*names] if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1:,} others"]
     return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def to_json(value: Any) -> str:
-    """JSON for a column or a file: its texts `clean`, numbers of numpy and torch plain, NaN and infinities null."""
+    """Return JSON for a column or file: strings `clean`, numpy and torch numbers plain, NaN and infinities null."""
 
     def plain(item: Any) -> Any:
         if isinstance(item, dict):

@@ -1,7 +1,7 @@
-"""The store: every noun of this room over one home folder.
+"""The store over one home folder, combining the classes of this package.
 
-`Base` (database.py) is the ground; documents, contexts, conversations, measurements, jobs, deletion, export and
-checking each add their methods on top of the one before, in the order in which they need each other.
+`Base` (database.py) is the root. Documents, contexts, conversations, measurements, jobs, deletion, export and checking
+derive from each other in this order, as each needs the ones before.
 """
 
 from contextlib import suppress
@@ -15,14 +15,14 @@ from sessions.errors import DiskFull
 class Store(Checking):
     """Documents, contexts, sessions, turns, measurements and jobs in a home folder.
 
-    Opening one makes the folder (readable by its owner only), brings the database up to date, and puts right what a
-    crash left behind. Many stores, threads and processes may share a home; a store may be used from any thread.
+    Opening a store creates the folder (readable by its owner only), migrates the database, and recovers from crashes.
+    Many stores, threads and processes may share a home; a store may be used from any thread.
     """
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
         self.sweep()
-        with suppress(DiskFull):  # to look, and to delete something, does not need it
+        with suppress(DiskFull):  # reading and deleting work without it
             self.requeue_interrupted()
 
     def __enter__(self) -> "Store":

@@ -1,7 +1,7 @@
-"""A folder of tensors that is always whole: safetensors files, and a manifest that says which of them count.
+"""An atomic folder of tensors: safetensors files, and a manifest that lists the valid ones.
 
-Every save writes new files beside the old ones, then replaces `manifest.json` in one rename, then removes what is
-no longer listed. So a crash at any instant leaves the old state or the new one. There is no pickle anywhere.
+A save writes new files beside the old ones, replaces `manifest.json` in one rename, and removes unlisted files. A crash
+at any moment leaves the old state or the new one. Pickle is never used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 try:
     import fcntl
-except ImportError:  # Windows: two savers of one folder are not kept apart there
+except ImportError:  # Windows: no lock between two savers of one folder
     fcntl = None  # type: ignore[assignment]
 
 _MANIFEST = "manifest.json"
@@ -47,11 +47,11 @@ log = logging.getLogger(__name__)
 
 
 class TensorFolder:
-    """The saved state of a context, or of a session's tail.
+    """The saved state of a context, or of a session's own turns.
 
     Args:
-        path: the folder; made at the first save.
-        guard: called before a save becomes valid; raises if there should be no state here any more.
+        path: the folder; created by the first save.
+        guard: called before a save becomes valid; raises if no state may be saved here any more.
     """
 
     def __init__(self, path: Path, guard: Callable[[], object] = lambda: None) -> None:
@@ -59,14 +59,17 @@ class TensorFolder:
         self._guard = guard
 
     def begin_like(self, other: TensorFolder, meta: dict[str, Any] | None = None) -> None:
-        """Keep here what is kept in another folder, to be gone on with by `save`, with `beside`.
+        """Start with the state of another folder, to be continued by `save` with `beside`.
 
-        meta: what is kept in place of its own; None for the same.
-        No file is ever changed, so both keep the same ones; where the file system has no such links they are copied.
-        What is written here later under the name of a part is the same, or of another shape: so all of them are sealed.
+        Files are hard-linked, as they never change; they are copied where links are not supported. All parts become
+        sealed: a part later saved under the same name is identical or has another shape.
+
+        Args:
+            meta: replaces the other folder's meta; None to keep it.
 
         Raises:
-            DiskFull: no room for copies. NotFound, StoreCorrupt: of the other folder.
+            DiskFull: no room for copies.
+            NotFound, StoreCorrupt: the other folder has no valid state.
         """
         state = other._manifest()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,13 +87,13 @@ class TensorFolder:
             raise StoreFailing(f"Cannot save in {self.path}: {error}. What was saved before is intact.") from error
 
     def save(self, parts: Mapping[str, Part], meta: dict[str, Any], fingerprint: str, beside: bool = False) -> None:
-        """Replace what is kept here by these parts. `meta` comes back as JSON gives it (tuples as lists).
+        """Replace the state by these parts. `meta` comes back as JSON gives it (tuples as lists).
 
-        A sealed part that is already listed under this fingerprint, with tensors of the same names, types and
-        shapes, is not written again: its contents are taken to be the same.
+        A sealed part that is already saved under this fingerprint, with tensors of the same names, dtypes and shapes,
+        is not written again: its contents are taken to be the same.
 
         Args:
-            beside: the other parts that are kept here, whatever their fingerprint was, stay.
+            beside: keep the other saved parts, whatever their fingerprint.
 
         Raises:
             DiskFull: no room; the old state is intact.
@@ -135,7 +138,7 @@ class TensorFolder:
                 self._take_back()
                 if is_disk_full(error):
                     raise DiskFull(self.path, needed, disk_free(self.path)) from error
-                self._guard()  # deleted meanwhile: that says more than a missing folder
+                self._guard()  # deleted meanwhile: a clearer error than a missing folder
                 if isinstance(error, StoreError):
                     raise
                 raise StoreFailing(f"Cannot save in {self.path}: {error}. What was saved before is intact.") from error
@@ -149,16 +152,17 @@ class TensorFolder:
     def load(
         self, fingerprint: str | None = None, contents: bool = True, only: Collection[str] | None = None
     ) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
-        """The saved parts (memory-mapped, private to this process) and meta.
+        """Return the saved parts (memory-mapped, private to this process) and meta.
 
         Args:
-            fingerprint: that must have been saved; None for any.
-            contents: read every file through and compare its CRC-32. False: sizes and headers alone, for who has just
-                written them.
-            only: the parts that are wanted; None for all.
+            fingerprint: expected fingerprint; None for any.
+            contents: read every file and compare its CRC-32. False checks only sizes and headers, for a state just
+                written.
+            only: names of the parts to load; None for all.
 
         Raises:
-            NotFound: nothing is saved here. FingerprintMismatch: it was saved with another fingerprint.
+            NotFound: nothing is saved here.
+            FingerprintMismatch: it was saved with another fingerprint.
             StoreCorrupt: a file is missing, truncated or altered.
         """
         while True:
@@ -169,42 +173,42 @@ class TensorFolder:
             try:
                 return {name: self._load_part(entry, contents) for name, entry in wanted.items()}, state["meta"]
             except (StoreCorrupt, FileNotFoundError):
-                # Somebody may have saved, and removed these files, while we were reading them.
+                # Another save may have removed these files during the read.
                 if self._manifest()["generation"] == state["generation"]:
                     raise
 
     def discard(self) -> None:
-        """Forget what is saved here: the next save takes nothing over from it."""
+        """Remove the saved state; the next save reuses nothing of it."""
         with _only_saver(self.path):
             (self.path / _MANIFEST).unlink(missing_ok=True)
             flush_directory(self.path)
             self._remove_unlisted(set())
 
     def sweep(self) -> None:
-        """Remove what a save that was killed has left; nothing while somebody saves here."""
+        """Remove temporary files of a killed save; does nothing while another save is running."""
         if not any(file.name.startswith(".tmp") or file.suffix == ".tmp" for file in self.path.iterdir()):
             return
         with suppress(BlockingIOError, StoreError), _only_saver(self.path, wait=False):
             self._remove_unlisted({entry["file"] for entry in self._manifest()["parts"].values()})
 
     def stamps(self) -> dict[str, tuple[int, int, int]]:
-        """Number, size and time of change of every file here: what differs if somebody touched one since."""
+        """Return inode, size and modification time of every file here, to detect later changes."""
         try:
             found = [(entry.name, entry.stat()) for entry in os.scandir(self.path)]
-        except FileNotFoundError:  # deleted, or being deleted
+        except FileNotFoundError:  # deleted meanwhile
             return {}
         return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found}
 
     def fingerprint(self) -> str:
-        """The fingerprint that was saved here.
+        """Return the saved fingerprint.
 
         Raises:
-            NotFound, StoreCorrupt: as of `load`.
+            NotFound, StoreCorrupt: as `load`.
         """
         return str(self._manifest()["fingerprint"])
 
     def exists(self) -> bool:
-        """Whether a state is saved here."""
+        """Return whether a state is saved here."""
         return (self.path / _MANIFEST).exists()
 
     def _manifest(self) -> dict[str, Any]:
@@ -223,7 +227,7 @@ class TensorFolder:
         return state
 
     def _old_manifest(self, fingerprint: str) -> dict[str, Any]:
-        """What sealed parts may be taken over from; nothing if the old state is another's or damaged."""
+        """Return the manifest to reuse sealed parts from; without parts if it is damaged or has another fingerprint."""
         try:
             state = self._manifest()
         except StoreError:
@@ -250,7 +254,7 @@ class TensorFolder:
         return tensors
 
     def _check(self, entry: dict[str, Any]) -> Path:
-        """The file of a part, if its size and header are what was written."""
+        """Return the file of a part, after a check of its size and header."""
         file: Path = self.path / entry["file"]
         if not file.exists():
             raise StoreCorrupt(f"{file} is missing: {self._again()}")
@@ -267,7 +271,7 @@ class TensorFolder:
         return f"delete {name}, then read its documents again (they are kept)."
 
     def _take_back(self) -> None:
-        """Remove what a failed save wrote, unless its manifest is already the valid one."""
+        """Remove the files of a failed save, unless its manifest is already valid."""
         try:
             listed = {entry["file"] for entry in self._manifest()["parts"].values()}
         except NotFound:
@@ -279,21 +283,21 @@ class TensorFolder:
 
     def _remove_unlisted(self, listed: set[str]) -> None:
         for file in self.path.iterdir():
-            # safetensors writes to a file called `.tmpAbCdEf`, which it then renames.
+            # safetensors writes to `.tmpAbCdEf` and renames it.
             ours = file.suffix in (".safetensors", ".tmp") or file.name.startswith(".tmp")
             if ours and file.name not in listed:
                 try:
                     file.unlink()
-                except OSError as error:  # still mapped by somebody, on Windows; the next save tries again
+                except OSError as error:  # still mapped by a process on Windows; the next save tries again
                     log.info("cannot remove %s yet: %s", file, error)
 
 
 @contextmanager
 def _only_saver(folder: Path, wait: bool = True) -> Iterator[None]:
-    """Keep other savers of this folder waiting; the lock goes with the process, however that ends.
+    """Lock the folder against other savers; the lock ends with the process.
 
     Raises:
-        BlockingIOError: there is another one, and it is not to be waited for.
+        BlockingIOError: another saver has the lock and `wait` is False.
     """
     if fcntl is None:
         yield
