@@ -1,7 +1,6 @@
-"""Training: scripts that make the models this repository ships.
+"""Training: scripts that make the models shipped with this repository.
 
-What lives here: the pocket model's data, ladder, optimiser and measurements (`pocket/`), and what trains Locret's
-retaining heads (`locret/`) and Activation Beacon's weights (`beacon/`) for any model; beside this file, what several of
-them share. It may import `engine` and `kernels`; it must never import `app`, `ingest` or `sessions`, and nothing that
-serves people imports it.
+Lives here: data, curriculum, optimiser and evaluation of the pocket model (`pocket/`), training of Locret's retaining
+heads (`locret/`) and of Activation Beacon's weights (`beacon/`) for any model, and code that they share. It may import
+`engine` and `kernels`, but never `app`, `ingest` or `sessions`. The app and the server do not import it.
 """

@@ -1,4 +1,4 @@
-"""The card that is written beside trained weights: what they are, how they were trained, and what was measured."""
+"""The model card written beside trained weights: description, training and measurements."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from training.curves import draw_curves
 
 
 def write_card(run: loop.Run[Any], out: Path, card: str, curves: Mapping[str, str], **more: object) -> None:
-    """Write the card of a finished run, and the curves that it shows, beside the weights.
+    """Write the card of a finished run, and its curves, beside the weights.
 
     Args:
-        out: the file of the weights.
-        card: Markdown with gaps, by name, for what is said of every training and for `more`.
-        curves: columns of the log with their titles, as `draw_curves` takes them.
+        out: file of the weights.
+        card: Markdown with named placeholders, filled from the run and from `more`.
+        curves: columns of the log with their titles, as for `draw_curves`.
     """
     settings, drawn = run.settings, out.with_suffix(".svg")
     draw_curves(loop.log_of(settings), drawn, curves)

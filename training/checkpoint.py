@@ -12,7 +12,10 @@ from engine.trained.beside import write_tensors
 
 
 def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Replace every tensor by {"tensor": name}, collecting it; keys keep their type by being listed in pairs."""
+    """Return the value with every tensor replaced by {"tensor": name}; dicts become lists of pairs, to keep key types.
+
+    The tensors are added to `tensors` by name.
+    """
     if isinstance(value, Tensor):
         name = str(len(tensors))
         tensors[name] = value.detach().contiguous().clone()
@@ -35,7 +38,7 @@ def _restore(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write `state`; after a crash `path` holds either the old or the new one, whole.
+    """Write `state` atomically: after a crash `path` holds the old state or the new one.
 
     Raises:
         WeightsError: it cannot be written.
@@ -46,7 +49,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read what `save` wrote."""
+    """Return the state that `save` wrote."""
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         state: dict[str, Any] = _restore(json.loads(file.metadata()["tree"]), tensors)
@@ -54,10 +57,10 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def place(work_dir: Path, resume: bool) -> Path:
-    """Where a run keeps its checkpoint.
+    """Return the path of a run's checkpoint.
 
     Raises:
-        SettingsError: it is to be gone on with, and is not there.
+        SettingsError: `resume` is set and there is no checkpoint.
     """
     path = work_dir / "checkpoint.safetensors"
     if resume and not path.is_file():
@@ -66,10 +69,10 @@ def place(work_dir: Path, resume: bool) -> Path:
 
 
 def load_run(path: Path, basis: dict[str, Any]) -> dict[str, Any]:
-    """Read what a run with that basis saved: what a continuation must agree with, plain values by names for people.
+    """Return the state saved by a run with this basis: plain values, by readable names, that a continuation must share.
 
     Raises:
-        SettingsError: the file is damaged, or of another run; naming both sides.
+        SettingsError: the file is damaged or belongs to another run; the message names the difference.
     """
     try:
         state = load(path)
@@ -98,6 +101,6 @@ def load_run(path: Path, basis: dict[str, Any]) -> dict[str, Any]:
 
 
 def shorten_log(log: Path, steps: int) -> None:
-    """Drop the lines, one a step, of steps that a checkpoint of `steps` steps does not hold."""
+    """Remove log lines (one per step) after the step of the checkpoint."""
     lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.is_file() else []
     log.write_text("".join(lines[:steps]), encoding="utf-8")

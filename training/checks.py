@@ -1,4 +1,4 @@
-"""What all settings of trainings are checked for."""
+"""Checks that the settings of all trainings share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MOST_SEED = 2**32 - 1
 
 
 def check_numbers(settings: Any) -> None:
-    """See that every number of a dataclass of settings is one that can be computed with, and its seed that of any draw.
+    """Check that every number in a dataclass of settings is finite, and that its seed suits all generators.
 
     Raises:
-        ValueError: naming the setting.
+        ValueError: names the setting.
     """
     for field in fields(settings):
         value = getattr(settings, field.name)
@@ -25,10 +25,10 @@ def check_numbers(settings: Any) -> None:
 
 
 def check_least(settings: Any, least: int, *names: str) -> None:
-    """See that these settings are at least so large.
+    """Check that these settings are at least `least`.
 
     Raises:
-        ValueError: naming the first that is not.
+        ValueError: names the first one below.
     """
     for name in names:
         if getattr(settings, name) < least:
@@ -36,10 +36,10 @@ def check_least(settings: Any, least: int, *names: str) -> None:
 
 
 def check_positive(settings: Any, *names: str) -> None:
-    """See that these settings are above zero.
+    """Check that these settings are above zero.
 
     Raises:
-        ValueError: naming the first that is not.
+        ValueError: names the first one that is not.
     """
     for name in names:
         if getattr(settings, name) <= 0:

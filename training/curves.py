@@ -1,4 +1,4 @@
-"""The curves of a training's log as an SVG file, drawn here so that a training needs no package for figures."""
+"""Curves of a training log as an SVG file, drawn without a plotting package."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-WIDTH, HEIGHT = 560, 150  # of a panel's frame, in pixels
-LEFT, ABOVE, BELOW = 64, 28, 34  # room around it
-POINTS = 280  # of a curve at most; each is the mean of so many steps as fall to it
+WIDTH, HEIGHT = 560, 150  # frame of a panel, in pixels
+LEFT, ABOVE, BELOW = 64, 28, 34  # margins of the frame
+POINTS = 280  # most points of a curve; each is the mean of consecutive steps
 
 
 def draw_curves(log: Path, out: Path, columns: Mapping[str, str]) -> None:
-    """Draw columns of a log.jsonl over its steps, one panel each, below one another.
+    """Draw columns of a log.jsonl over its steps, one panel below another.
 
     Args:
-        out: the SVG file; columns: what is drawn, by the keys of the log's lines, with a title for each.
+        out: the SVG file.
+        columns: keys of the log's lines, with a title for each.
     """
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     height = ABOVE + HEIGHT + BELOW
@@ -32,7 +33,7 @@ def draw_curves(log: Path, out: Path, columns: Mapping[str, str]) -> None:
 
 
 def _panel(title: str, values: Sequence[float]) -> str:
-    """A frame with a curve from the first step to the last, over 0 to the largest of its points."""
+    """Return a frame with a curve over all steps, scaled from 0 to its largest point."""
     means = _means(values)
     most = max(means, default=0.0) or 1.0
     across = WIDTH / max(1, len(means) - 1)
@@ -49,7 +50,7 @@ def _panel(title: str, values: Sequence[float]) -> str:
 
 
 def _means(values: Sequence[float]) -> list[float]:
-    """Means of at most POINTS equal stretches."""
+    """Return the means of at most POINTS equal parts."""
     count = min(POINTS, len(values))
     ends = [len(values) * number // count for number in range(count + 1)] if count else []
     return [sum(values[begin:end]) / (end - begin) for begin, end in itertools.pairwise(ends)]

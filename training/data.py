@@ -1,4 +1,4 @@
-"""Where trainings for a frozen model take their examples: documents made on the spot, or rows of a file."""
+"""Sources of training examples for a frozen model: generated documents, or rows of a file."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from training.pocket.prose import DataMissing
 from training.pocket.settings import PocketSettings
 from training.pocket.tokenizer import is_pocket
 
-CUT_ROOM = 64  # tokens of a long text that must remain beside question and answer
+CUT_ROOM = 64  # least tokens of a long text left beside question and answer
 OWN = "give examples of your own: --data FILE.jsonl"
 
 
 def builders(data_dir: Path, pocket_dir: Path, model: Model) -> tuple[Builder, Builder]:
-    """Makers of the pocket model's documents: of its training, and of held-out books with names kept for measuring.
+    """Return builders of pocket-model documents: for training, and for held-out books with reserved names.
 
-    Prose that is not there yet is tokenised as the model has it.
+    Missing prose is tokenised with the model's tokenizer first.
 
     Raises:
-        SettingsError: another model than a pocket model; no tokenised prose, nor books to make it from; or it was
-            tokenised for another model.
+        SettingsError: the model is not a pocket model, there are neither tokenised prose nor books, or the prose
+            was tokenised for another model.
     """
     if not is_pocket(model.tokenizer):
         raise SettingsError(f"What is made on the spot is for pocket models, and not for {model.name}: {OWN}.")
@@ -48,13 +48,17 @@ class Row:
 
 
 class RowFile:
-    """Text, question and answer from a JSONL file, put to a model in the words of its chat template."""
+    """Text, question and answer from a JSONL file, in the model's chat template."""
 
     def __init__(self, path: Path, held_out: int, seed: int, model: Model, max_tokens: int) -> None:
-        """Checks every line once and remembers where it begins; held_out: rows set apart; max_tokens: longest example.
+        """Check every line once and store its offset.
+
+        Args:
+            held_out: number of rows set apart.
+            max_tokens: longest example.
 
         Raises:
-            SettingsError: no such file, a line that is not what it should be, or too few lines.
+            SettingsError: no such file, an invalid line, or too few lines.
         """
         if not path.is_file():
             raise SettingsError(f"There is no file {path}: give a JSONL file of text, question and answer.")
@@ -87,11 +91,11 @@ class RowFile:
         return Row(*fields)
 
     def draw(self, number: int) -> Row:
-        """Every row in turn, in an order of the seed's."""
+        """Return training row `number`, in an order fixed by the seed; numbers beyond the last row start again."""
         return self._read(self._starts[number % len(self._starts)])
 
     def held_out(self, number: int) -> Row:
-        """From rows set apart."""
+        """Return held-out row `number`; numbers beyond the last row start again."""
         return self._read(self._held_out[number % len(self._held_out)])
 
     def _read(self, start: int) -> Row:
@@ -100,8 +104,9 @@ class RowFile:
             return self._parse(file.readline(), 0)
 
     def in_template(self, row: Row) -> tuple[list[int], list[int], list[int]]:
-        """Ids of text, question and answer in the words of the chat template, at most `max_tokens` in all: of a longer
-        text the end is cut, of an answer what is beyond a quarter.
+        """Return ids of text, question and answer in the chat template, at most `max_tokens` in all.
+
+        A longer text loses its end. An answer is cut to a quarter of `max_tokens`.
         """
         prefix, (turn, said) = self._model.chat.prefix, self._turn(row)
         room = self._max_tokens - len(prefix) - len(turn) - len(said)

@@ -1,4 +1,4 @@
-"""Trainings on the command line: options made from a dataclass of settings, and a line of progress now and then."""
+"""Trainings on the command line: options made from a dataclass of settings, and progress lines."""
 
 import argparse
 import inspect
@@ -19,30 +19,30 @@ METAVARS = {int: "N", float: "X", Path: "PATH"}
 
 
 class Progress(Protocol):
-    """What a training says after a step."""
+    """Progress of a training after a step."""
 
     @property
     def step(self) -> int:
-        """How many steps have been made."""
+        """Steps made so far."""
 
     def in_words(self) -> str:
-        """For people."""
+        """Return a line for people."""
 
 
 def show(line: Progress) -> None:
-    """Every 20th step as a line on stderr."""
+    """Print every 20th step as a line on stderr."""
     if line.step % EVERY == 0:
-        with suppress(OSError):  # the terminal was closed, which must not end a training before its checkpoint
+        with suppress(OSError):  # a closed terminal must not end a training before its checkpoint
             print(line.in_words(), file=sys.stderr, flush=True)
 
 
 def train_from_flags(
     settings: type[Settings], train: Callable[[Settings, Callable[[Progress], None]], Path], prog: str
 ) -> None:
-    """Train with the settings that the command line gives, and print where the weights are.
+    """Train with the settings on the command line, and print the path of the weights.
 
     Raises:
-        SystemExit: with a sentence, and 2 for wrong usage or 1 for what cannot be trained.
+        SystemExit: with a message; status 2 for wrong usage, 1 for a training that is not possible.
     """
     parser = settings_parser(settings, prog)
     arguments = parser.parse_args()
@@ -56,10 +56,10 @@ def train_from_flags(
 
 @contextmanager
 def sentences(prog: str) -> Iterator[None]:
-    """End a program with a sentence and status 1, and not with a traceback, where something cannot be done.
+    """End the program with a one-sentence message and status 1 instead of a traceback.
 
     Raises:
-        SystemExit: with the sentence.
+        SystemExit: with the message.
     """
     try:
         yield
@@ -70,9 +70,9 @@ def sentences(prog: str) -> Iterator[None]:
 
 
 def settings_parser(settings: type[Any], prog: str) -> argparse.ArgumentParser:
-    """A parser whose namespace holds exactly the fields of `settings`, a dataclass in which each has a default.
+    """Return a parser whose namespace holds exactly the fields of `settings`, a dataclass with defaults.
 
-    Options stand in the groups of the classes that document them, with what is said there under "Attributes".
+    Options are grouped by class; their help is the "Attributes" section of its docstring.
     """
     parser = argparse.ArgumentParser(
         prog=prog,

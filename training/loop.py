@@ -1,4 +1,4 @@
-"""The run of a training for a frozen model: steps, a log line each, checkpoints, and going on where it was stopped."""
+"""The loop of a training for a frozen model: steps, a log line each, checkpoints and resuming."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 
 class Optimiser(Protocol):
-    """What a run asks of its optimiser: to be saved and taken up again."""
+    """An optimiser whose state can be saved and restored."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What it remembers."""
+        """Return the optimiser's state."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Remember that instead."""
+        """Restore what `state_dict` returned."""
 
 
 class Run(ABC, Generic[Line]):
@@ -45,19 +45,24 @@ class Run(ABC, Generic[Line]):
     def __init__(
         self, settings: TrainingSettings, model: Model, trained: Trained, optimiser: Optimiser, basis: dict[str, Any]
     ) -> None:
-        """trained: the weights that learn; basis: what a continuation must agree with, plain values; see `basis_of`."""
+        """Begin a run at step 0.
+
+        Args:
+            trained: the weights to train.
+            basis: plain values that a continuation must share; see `basis_of`.
+        """
         self.settings, self.model = settings, model
         self.trained, self._optimiser, self.basis = trained, optimiser, basis
         self.steps = 0
         self.tokens = 0
-        self.seconds = 0.0  # of work, over interruptions
+        self.seconds = 0.0  # of training, without interruptions
 
     @abstractmethod
     def step(self) -> Line:
-        """One optimiser step; what the log says of it, a dataclass."""
+        """Make one optimiser step and return its log line, a dataclass."""
 
     def state(self) -> dict[str, Any]:
-        """Everything that a continuation needs."""
+        """Return everything that a continuation needs."""
         return {
             "basis": self.basis,
             "weights": self.trained.named_weights(),
@@ -69,7 +74,7 @@ class Run(ABC, Generic[Line]):
 
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` gave."""
+        """Continue from what `state` returned."""
         for name, weight in self.trained.named_weights().items():
             weight.copy_(state["weights"][name])
         self._optimiser.load_state_dict(state["optimiser"])
@@ -77,7 +82,7 @@ class Run(ABC, Generic[Line]):
 
 
 def basis_of(settings: TrainingSettings, model: Model, kind: str) -> dict[str, Any]:
-    """What every training depends on: another kind, model, seed, or other examples would be another run."""
+    """Return the values that a continuation must share: kind, model, seed, quantisation and examples."""
     data = settings.data
     return {
         "kind": kind,
@@ -92,15 +97,15 @@ def basis_of(settings: TrainingSettings, model: Model, kind: str) -> dict[str, A
 
 
 def log_of(settings: TrainingSettings) -> Path:
-    """Where a run keeps its log: a line of JSON for each step."""
+    """Return the path of a run's log, with a line of JSON for each step."""
     return settings.work_dir / "log.jsonl"
 
 
 def output_of(settings: TrainingSettings, file: str) -> Path:
-    """Where the weights go: `out`, or `file` beside the model. Its folder is made.
+    """Return the path for the weights: `out`, or `file` beside the model. Its folder is created.
 
     Raises:
-        SettingsError: the model is no folder here, or nothing can be written there.
+        SettingsError: the model is not a local folder, or the path cannot be written.
     """
     if settings.out is None and not Path(settings.model).is_dir():
         raise SettingsError(
@@ -120,10 +125,10 @@ def output_of(settings: TrainingSettings, file: str) -> Path:
 
 
 def _state_at(path: Path, run: Run[Line], settings: TrainingSettings) -> dict[str, Any]:
-    """What the checkpoint holds, after checking that it is this run's.
+    """Return the state in a checkpoint, after a check that it belongs to this run.
 
     Raises:
-        SettingsError: see `checkpoint.load_run`; or it is beyond the last step.
+        SettingsError: see `checkpoint.load_run`; or the checkpoint is beyond the last step.
     """
     state = checkpoint.load_run(path, run.basis)
     if state["steps"] > settings.steps:
@@ -135,7 +140,7 @@ def _state_at(path: Path, run: Run[Line], settings: TrainingSettings) -> dict[st
 
 
 def keep_before(*files: Path) -> None:
-    """Copy what an earlier run left in these files, which are about to be replaced: it took hours."""
+    """Copy files of an earlier run before they are replaced, as they took hours to make."""
     there = {file: file.with_stem(f"{file.stem}.before") for file in files if file.is_file()}
     for file, name in there.items():
         shutil.copyfile(file, name)
@@ -145,10 +150,10 @@ def keep_before(*files: Path) -> None:
 
 
 def _step_of(run: Run[Line], settings: TrainingSettings, saved: Path) -> Line:
-    """One step; saved: where the last checkpoint is, if there is one.
+    """Make one step. `saved` is the path of the last checkpoint, which may not exist.
 
     Raises:
-        OutOfMemory: with what takes less.
+        OutOfMemory: with settings that need less memory.
     """
     try:
         return run.step()
@@ -168,7 +173,7 @@ def run_through(run: Run[Line], progress: Callable[[Line], None] | None) -> None
     Raises:
         SettingsError: `resume` with a checkpoint that is damaged, of another run, or beyond the last step.
         Stopped: by a signal; the checkpoint has every step made by then.
-        OutOfMemory: in a step; the checkpoint is the last one.
+        OutOfMemory: in a step; the last checkpoint stays.
     """
     settings = run.settings
     path = checkpoint.place(settings.work_dir, settings.resume)

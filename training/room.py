@@ -1,4 +1,4 @@
-"""Whether memory has room for what is to be trained."""
+"""A check that memory is large enough for the weights to be trained."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import torch
 
 from engine import SettingsError, free_bytes
 
-TRAINED_BYTES = 16  # of a weight in float32, its gradient, and two averages that an optimiser keeps
+TRAINED_BYTES = 16  # a float32 weight, its gradient and two optimiser averages
 
 
 def check_room(weights: int, device: torch.device, what: str) -> None:
-    """See that so many weights can be trained in the memory that is free, before any is made.
+    """Check that the free memory holds this many weights during training, before they are made.
 
     Raises:
-        SettingsError: with the numbers.
+        SettingsError: gives needed and free memory.
     """
     needed, free = weights * TRAINED_BYTES, free_bytes(device)
     if needed > free:

@@ -1,4 +1,4 @@
-"""What can be chosen about every training for a frozen model."""
+"""Settings that every training for a frozen model has."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a training says when it is asked to stop (`engine/stopping.py`), and how it ends then."""
+"""Messages and the exception for a training that is asked to stop (`engine/stopping.py`)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ PATIENCE = "\nStopping after this step; once more ends at once.\n"
 
 
 class Stopped(EngineError):
-    """A training was asked to stop, and has saved a checkpoint."""
+    """A training was asked to stop and has saved a checkpoint."""
 
     @classmethod
     def after(cls, steps: int) -> Stopped:
-        """After so many steps."""
+        """Return the exception for a stop after `steps` steps."""
         return cls(f"Stopped after step {steps:,}, and saved: the same command with --resume goes on from there.")

@@ -1,6 +1,6 @@
-"""Numbers of tokens as people write them, for every command that takes one.
+"""Token counts as people write them, for every command that takes one.
 
-K and M are 1,024 and 1,048,576, as in a model's window of 128K. Loads nothing heavy.
+K and M are 1,024 and 1,048,576, as in a model's window of 128K. Imports nothing heavy.
 """
 
 import re
@@ -14,7 +14,7 @@ def token_count(text: str) -> int:
     """Return the number of tokens in "2048", "12,345", "2K" (2,048) or "1.5M" (1,572,864).
 
     Raises:
-        ValueError: it is no number, less than one, or more than anybody has.
+        ValueError: it is not a number, or not between 1 and MOST_TOKENS.
     """
     found = re.fullmatch(r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9][0-9_]*)(\.[0-9]+)?([kKmM]?)", text.strip())
     tokens = 0

@@ -1,4 +1,4 @@
-"""Activation Beacon's weights, trained for a frozen model by `train(BeaconSettings())`."""
+"""Training of Activation Beacon's weights for a frozen model, by `train(BeaconSettings())`."""
 
 from training.beacon.settings import BeaconSettings
 from training.beacon.train import Progress, train

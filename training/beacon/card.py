@@ -1,4 +1,4 @@
-"""The card that is written beside trained beacon weights."""
+"""Template of the card beside trained beacon weights."""
 
 CARD = """# Beacon weights for {model}
 

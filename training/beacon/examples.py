@@ -1,7 +1,6 @@
-"""What beacons are trained on: token ids with loss weights; plain text first, then questions and answers.
+"""Training examples for beacons: token ids with loss weights; plain text first, then questions and answers.
 
-An example depends on the seed and its number alone, so a run that was stopped and resumed sees what an uninterrupted
-one sees.
+An example depends only on the seed and its number, so a resumed run sees the same examples as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -20,38 +19,43 @@ from training.beacon.settings import BeaconSettings
 from training.data import Row, RowFile, builders
 from training.pocket.documents import Builder, Recipe
 
-LOOKED_AT = 32  # examples whose length is looked at before a training
+LOOKED_AT = 32  # examples whose length is checked before a training
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Example:
-    """One sequence. ids: int64 [T]; weights: float32 [T], as `training/scoring.py` reads them."""
+    """One sequence.
+
+    Attributes:
+        ids: int64 [T].
+        weights: float32 [T], loss weights as in `training/scoring.py`.
+    """
 
     ids: Tensor
     weights: Tensor
 
 
 class Examples(Protocol):
-    """Where examples come from."""
+    """A source of examples."""
 
     def draw(self, number: int, plain: bool) -> Example:
-        """The example with that number, the same at every call; plain: of the first phase."""
+        """Return the example with this number, the same at every call. `plain` selects the first phase."""
 
     def held_out(self, number: int) -> Example:
-        """One with questions, which `draw` never gives."""
+        """Return an example with questions that `draw` never returns."""
 
 
 class Generated:
-    """Documents with facts in prose, as the pocket model was trained on.
+    """Documents with facts in prose, as in the pocket model's training.
 
-    Plain text is prose, and above all lists of facts that come again in another order: what a beacon has to keep is
-    asked for there without any question.
+    Plain text is prose and, mostly, lists of facts repeated in another order: predicting the repetition needs the facts
+    in the beacons, without any question.
     """
 
     def __init__(self, settings: BeaconSettings, model: Model) -> None:
-        """Loads the tokenised prose of the pocket model's training.
+        """Load the tokenised prose of the pocket model's training.
 
         Raises:
             SettingsError: see `training.data.builders`.
@@ -67,12 +71,12 @@ class Generated:
         ]
 
     def draw(self, number: int, plain: bool) -> Example:
-        """From the training share of the prose."""
+        """Return an example from the training share of the prose."""
         example = self._make(self._builder, f"{self._seed}/{number}", self._plain if plain else self._asked)
         return past_window(example, self._window) if plain else example
 
     def held_out(self, number: int) -> Example:
-        """From held-out books, with names kept for measuring."""
+        """Return an example from held-out books, with reserved names."""
         return self._make(self._measuring, f"held out/{self._seed}/{number}", self._asked)
 
     def _make(self, builder: Builder, seed: str, recipes: list[Recipe]) -> Example:
@@ -82,10 +86,10 @@ class Generated:
 
 
 class Rows:
-    """Text, question and answer from a JSONL file; plain text is the text alone."""
+    """Text, question and answer from a JSONL file; in the first phase the text alone."""
 
     def __init__(self, settings: BeaconSettings, model: Model) -> None:
-        """Checks every line once.
+        """Check every line of the file once.
 
         Raises:
             SettingsError: see `training.data.RowFile`.
@@ -95,16 +99,16 @@ class Rows:
         self._rows = RowFile(settings.data, settings.held_out, settings.seed, model, settings.max_tokens)
 
     def draw(self, number: int, plain: bool) -> Example:
-        """Every row in turn, in an order of the seed's."""
+        """Return training row `number`, in an order fixed by the seed."""
         row = self._rows.draw(number)
         return self._text(row) if plain else self._asked(row)
 
     def held_out(self, number: int) -> Example:
-        """From rows set apart."""
+        """Return held-out row `number` with its question."""
         return self._asked(self._rows.held_out(number))
 
     def _text(self, row: Row) -> Example:
-        """A text that is not cut has its end said too, as the authors append it."""
+        """Return plain text; an uncut text is followed by the end token, as in the authors' code."""
         prefix, end = self._model.chat.prefix, self._end()
         ids = [*prefix, *self._model.encode(row.text).ids.tolist(), *end][: self._settings.max_tokens]
         weights = torch.full((len(ids),), -1.0)
@@ -112,42 +116,42 @@ class Rows:
         return past_window(Example(torch.tensor(ids), weights), self._window)
 
     def _asked(self, row: Row) -> Example:
-        """The loss is on the answer and on the token that ends it."""
+        """Return an example with the loss on the answer and its end token."""
         text, turn, said = self._rows.in_template(row)
         said = [*said, *self._end()]
         ids = torch.tensor([*text, *turn, *said])
         return Example(ids, (torch.arange(len(ids)) >= len(ids) - len(said)).float())
 
     def _end(self) -> list[int]:
-        """The model's token for the end of a text, if it has one."""
+        """Return the model's end-of-text token as a list, empty if it has none."""
         end = self._model.tokenizer.eos_token_id
         return [] if end is None else [int(end)]
 
 
 def past_window(example: Example, window: int) -> Example:
-    """The example without the loss of its first window, as the paper's equation 11 has it and the authors' code not."""
+    """Return the example without loss in its first window (equation 11 of the paper; the authors' code keeps it)."""
     weights = example.weights.clone()
     weights[:window] = 0.0
     return Example(example.ids, weights)
 
 
 def window_of(settings: BeaconSettings, model: Model) -> int:
-    """The window to train with: the one that readings will have."""
+    """Return the window to train with, the same as for reading, in tokens."""
     method = make_method("beacon", window=settings.window)
     assert isinstance(method, Beacon)
     return method.window_tokens(model.spec)
 
 
 def open_examples(settings: BeaconSettings, model: Model) -> Examples:
-    """What the settings name."""
+    """Return the examples that the settings name."""
     return Generated(settings, model) if settings.data is None else Rows(settings, model)
 
 
 def check_lengths(settings: BeaconSettings, window: int, examples: Examples) -> None:
-    """See that something is condensed in training at all; warn where it seldom is.
+    """Check that examples are longer than a window, so that training condenses; warn if few are.
 
     Raises:
-        SettingsError: examples that end within their first window.
+        SettingsError: all examples end within their first window.
     """
     if settings.max_tokens <= window:
         raise SettingsError(

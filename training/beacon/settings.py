@@ -1,4 +1,4 @@
-"""Everything that can be chosen about the training of beacons; the defaults are the pocket model's."""
+"""Settings of the training of beacons; the defaults are the pocket model's."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,13 +1,12 @@
 """Trains beacons for a frozen model: `train(BeaconSettings(...))`, or `python -m training.beacon --help`.
 
-Activation Beacon (https://arxiv.org/abs/2401.03462), section 3.2: next-token loss of text that is read window by
-window, each window with a ratio drawn at random, gradients flowing through all windows. Two phases: plain text with
-the smallest ratio to begin with and a larger one more in turn, then questions and answers with the smaller ones, as the
-authors' code has it. The projections begin as copies of the model's own, and the embedding as that of its token for the
-end of a text.
+Activation Beacon (https://arxiv.org/abs/2401.03462), section 3.2: next-token loss of text read window by window. Each
+window has a random ratio, and gradients flow through all windows. As in the authors' code there are two phases: plain
+text, with larger ratios added over time, then questions and answers with small ratios. The projections start as copies
+of the model's own; the embedding starts as that of the end-of-text token.
 
-Not as the authors: ratios that come in turn, Muon for the projections, and rates for a small model and minutes rather
-than days.
+Unlike the authors' code: ratios are introduced in turn, projections are trained with Muon, and the learning rates suit
+a small model and minutes of training.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from training.card import write_card
 from training.pocket.optimiser import Optimiser
 from training.scoring import scored
 
-ASKED_RATIOS = (2, 4, 8)  # of the second phase
+ASKED_RATIOS = (2, 4, 8)  # ratios of the second phase
 CURVES = {
     "loss": "loss of answers, nats a token; 0 where a step has none",
     "language_loss": "loss of plain text, nats a token; 0 where a step has none",
     "accuracy": "share of short answers that are right",
-}  # of the log, drawn beside the card
+}  # columns of the log to draw beside the card
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One line of the log: losses in nats a token, share of right answers. seconds: of work, over interruptions."""
+    """One line of the log: losses in nats a token, share of right answers, seconds of training (pauses excluded)."""
 
     step: int
     fraction: float
@@ -57,7 +56,7 @@ class Progress:
     rate: float
 
     def in_words(self) -> str:
-        """For people."""
+        """Return a line for people."""
         return (
             f"{self.fraction:6.1%} {self.phase} step {self.step}, {self.tokens / 1e6:.2f} M tokens, "
             f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s, loss {self.loss:.3f}, language "
@@ -67,7 +66,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Measured:
-    """What held-out examples gave at one ratio: loss of answers in nats a token, and the share of right ones."""
+    """Results on held-out examples at one ratio: loss of answers in nats a token, and share of right answers."""
 
     ratio: int
     loss: float
@@ -76,7 +75,7 @@ class Measured:
 
 @torch.no_grad()
 def first_beacons(model: Model) -> Beacons:
-    """Projections copied from the model's own, the embedding from that of its end token.
+    """Return initial beacons: copies of the model's projections, and the embedding of its end token.
 
     Raises:
         SettingsError: the model's weights are quantised.
@@ -98,10 +97,10 @@ def first_beacons(model: Model) -> Beacons:
 
 @torch.no_grad()
 def learn_from(beacons: Beacons, start: Path) -> None:
-    """Add what the beacons of another version of the model differ by from its own projections.
+    """Add the trained difference of an earlier version's beacons from that version's own projections.
 
     Raises:
-        EngineError: that version cannot be loaded, has no beacons, or is of another shape.
+        EngineError: that version cannot be loaded, has no beacons, or has other shapes.
     """
     earlier = load_model(str(start), device="cpu")
     before, learned = first_beacons(earlier).named_weights(), find_beacons(earlier.spec, "").named_weights()
@@ -113,7 +112,7 @@ def learn_from(beacons: Beacons, start: Path) -> None:
 
 
 class Run(loop.Run[Progress]):
-    """A training run."""
+    """A training run of beacons."""
 
     settings: BeaconSettings
 
@@ -130,11 +129,11 @@ class Run(loop.Run[Progress]):
 
     @property
     def plain(self) -> bool:
-        """Whether the coming step is of the first phase."""
+        """True if the coming step is in the first phase."""
         return self.steps < self.settings.plain_share * self.settings.steps
 
     def step(self) -> Progress:
-        """One optimiser step."""
+        """Make one optimiser step and return its log line."""
         started, plain, batch = time.monotonic(), self.plain, self.settings.batch
         rng = random.Random(f"{self.settings.seed}/{self.steps}")
         totals = torch.zeros(3)
@@ -163,22 +162,23 @@ class Run(loop.Run[Progress]):
         )
 
     def ratios(self) -> tuple[int, ...]:
-        """Those of the coming step: in the first phase the smallest to begin with, and a larger one more in turn."""
+        """Return the ratios of the coming step. In the first phase larger ones are added over time."""
         if not self.plain:
             return ASKED_RATIOS
         done = self.steps / (self.settings.plain_share * self.settings.steps)
         return RATIOS[: 1 + int(done * len(RATIOS))]
 
     def rate(self) -> float:
-        """What the learning rates of the coming step are multiplied by."""
+        """Return the learning-rate factor of the coming step."""
         left = 1 - self.steps / self.settings.steps
         return min(1.0, (self.steps + 1) / max(1, self.settings.warmup), 0.04 + left / 0.4)
 
     def losses(self, example: Example, window: int, ratios: list[int]) -> tuple[Tensor, Tensor, float]:
-        """Losses of answers and of plain text, and the share of right answers, of an example.
+        """Return loss of answers, loss of plain text, and share of right answers of one example.
 
         Args:
-            window: tokens between two condensings; ratios: of each window in turn.
+            window: tokens of a window.
+            ratios: ratio of each window.
         """
         # Beacons are trained in float32. In float16 small gradients would vanish: autocast has bfloat16's range.
         device, plain = self.model.device, self.model.spec.dtype == torch.float32
@@ -189,7 +189,7 @@ class Run(loop.Run[Progress]):
 
     @torch.no_grad()
     def measure(self) -> list[Measured]:
-        """On the held-out examples, one ratio at a time; RAW is the model without beacons, reading all of it."""
+        """Measure the held-out examples at each ratio. RAW is the model without beacons, reading everything."""
         found = []
         for ratio in (RAW, *RATIOS):
             window = self.settings.max_tokens if ratio == RAW else self.window
@@ -204,17 +204,17 @@ class Run(loop.Run[Progress]):
 
 
 def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None = None) -> Path:
-    """Train, checkpoint, write the beacons, measure them, and write their card.
+    """Train, save checkpoints, write the beacons, measure them, and write their card.
 
     Args:
         settings: see `BeaconSettings`.
         progress: called after every step.
 
     Returns:
-        the file of the finished weights.
+        Path of the finished weights.
 
     Raises:
-        EngineError: the model or the data cannot be used, no example outlasts a window, or `resume` without a
+        EngineError: the model or the data cannot be used, no example is longer than a window, or `resume` without a
             checkpoint of this run.
     """
     torch.set_flush_denormal(True)  # sharp attention leaves denormal weights, which make a step slower

@@ -1,7 +1,7 @@
-"""A reading with beacons that gradients can flow through: no stop between windows (section 3.2 of the paper).
+"""Reading with beacons as one graph, so that gradients flow through all windows (section 3.2 of the paper).
 
-Window by window, as `engine/methods/beacon.py` reads, but nothing is written into slots: the beacons' keys and values
-of all windows stay parts of one graph. A test holds the two to the same hidden states.
+It reads window by window like `engine/methods/beacon.py`, but keeps keys and values of all beacons in the graph instead
+of in slots. A test compares the hidden states of both.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from engine.trained.beacons import Beacons
 
 
 class Unrolled:
-    """Beacons of the windows before, and the window on its way. Attends without sliding windows, soft caps or sinks."""
+    """Beacons of earlier windows and the current window. Without sliding windows, soft caps or sinks."""
 
     def __init__(self, spec: ModelSpec) -> None:
-        """Nothing read yet."""
+        """Start with an empty memory."""
         self.spec = spec
         self.keys: list[list[Tensor]] = [[] for _ in spec.layers]  # per layer and window [H, K, D], before RoPE
         self.values: list[list[Tensor]] = [[] for _ in spec.layers]
@@ -28,7 +28,7 @@ class Unrolled:
         self._tokens = 0
 
     def begin(self, tokens: int, ratio: int) -> int:
-        """A window of so many tokens comes; returns how many beacons go with it."""
+        """Start a window of `tokens` tokens with this ratio, and return the number of its beacons."""
         place = window_places(0, tokens, ratio).to(self.spec.device)
         self._tokens = tokens
         self._queries = self.beacons + place
@@ -37,7 +37,7 @@ class Unrolled:
         return len(place) - tokens
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        """Causal attention over beacons and window."""
+        """Return causal attention over beacons and window."""
         rope, tokens = self.spec.layers[layer].rope, self._tokens
         keys, values = torch.cat([*self.keys[layer], k], dim=1), torch.cat([*self.values[layer], v], dim=1)
         self.keys[layer].append(k[:, tokens:])
@@ -53,15 +53,17 @@ class Unrolled:
         return output
 
     def end(self, beacons: int) -> None:
-        """The window is over: its raw tokens are forgotten."""
+        """Finish the window: its raw tokens are dropped, its beacons stay."""
         self.beacons += beacons
 
 
 def read_through(model: Model, beacons: Beacons, ids: Tensor, window: int, ratios: list[int]) -> Tensor:
-    """Hidden states [T, hidden] of a text read in windows.
+    """Return hidden states [T, hidden] of a text read in windows.
 
     Args:
-        ids: int64 [T]; ratios: of each window in turn, ceil(T / window) of them.
+        ids: int64 [T].
+        window: tokens of a window.
+        ratios: ratio of each of the ceil(T / window) windows.
     """
     memory, hidden = Unrolled(model.spec), []
     for part, ratio in zip(torch.split(ids.to(model.device), window), ratios, strict=True):

@@ -1,4 +1,4 @@
-"""Locret's retaining heads, trained for a frozen model by `train(LocretSettings())`."""
+"""Training of Locret's retaining heads for a frozen model, by `train(LocretSettings())`."""
 
 from training.locret.settings import LocretSettings
 from training.locret.train import Progress, train

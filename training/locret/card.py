@@ -1,4 +1,4 @@
-"""The card that is written beside trained retaining heads."""
+"""Template of the card beside trained retaining heads."""
 
 CARD = """# Retaining heads for {model}
 

@@ -1,7 +1,7 @@
-"""What retaining heads are trained on: a prompt, and the tokens whose queries tell what of it mattered.
+"""Training examples for retaining heads: a prompt, and the tokens whose queries give its labels.
 
-Step s takes examples s * batch, s * batch + 1, ...; an example depends on the seed and its number alone, so a run that
-was stopped and resumed sees what an uninterrupted one sees.
+Step s uses examples s * batch, s * batch + 1, ... An example depends only on the seed and its number, so a resumed run
+sees the same examples as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from training.pocket.documents import Builder, Recipe
 class Example:
     """One sequence.
 
-    ids: int64 [T]; prompt: the first so many tokens are scored; asking: bool [T], the tokens whose queries say what
-    mattered: for each answer its own tokens and the one before them, as the paper's label has it, or all of the turns.
-    None of them is earlier than the prompt's last token.
+    Attributes:
+        ids: int64 [T].
+        prompt: number of prompt tokens, which are scored.
+        asking: bool [T], tokens whose queries give the labels: each answer and the token before it, as in the
+            paper, or whole turns. None is before the last prompt token.
     """
 
     ids: Tensor
@@ -34,20 +36,20 @@ class Example:
 
 
 class Examples(Protocol):
-    """Where examples come from."""
+    """A source of examples."""
 
     def draw(self, number: int) -> Example:
-        """The example with that number, the same at every call."""
+        """Return the example with this number, the same at every call."""
 
     def held_out(self, number: int) -> Example:
-        """One that `draw` never gives."""
+        """Return an example that `draw` never returns."""
 
 
 class Generated:
-    """Documents with facts in prose and a conversation about them, as the pocket model was trained on."""
+    """Documents with facts in prose and a conversation about them, as in the pocket model's training."""
 
     def __init__(self, settings: LocretSettings, model: Model) -> None:
-        """Loads the tokenised prose of the pocket model's training.
+        """Load the tokenised prose of the pocket model's training.
 
         Raises:
             SettingsError: see `training.data.builders`.
@@ -62,11 +64,11 @@ class Generated:
         ]
 
     def draw(self, number: int) -> Example:
-        """From the training share of the prose."""
+        """Return an example from the training share of the prose."""
         return self._make(self._builder, f"{self._seed}/{number}")
 
     def held_out(self, number: int) -> Example:
-        """From held-out books, with names kept for measuring."""
+        """Return an example from held-out books, with reserved names."""
         return self._make(self._measuring, f"held out/{self._seed}/{number}")
 
     def _make(self, builder: Builder, seed: str) -> Example:
@@ -81,26 +83,26 @@ class Generated:
 
 
 class Rows:
-    """Text, question and answer from a JSONL file, put to the model in the words of its chat template."""
+    """Text, question and answer from a JSONL file, in the model's chat template."""
 
     def __init__(self, settings: LocretSettings, model: Model) -> None:
-        """Checks every line once.
+        """Check every line of the file once.
 
         Raises:
             SettingsError: see `training.data.RowFile`.
         """
         assert settings.data is not None
         self._queries = settings.queries
-        # Heads learn where the model looks, which beyond its own window says nothing.
+        # Labels are the model's attention, which is meaningless beyond its own window.
         most = min(settings.max_tokens, model.spec.window)
         self._rows = RowFile(settings.data, settings.held_out, settings.seed, model, most)
 
     def draw(self, number: int) -> Example:
-        """Every row in turn, in an order of the seed's."""
+        """Return training row `number`, in an order fixed by the seed."""
         return self._put(self._rows.draw(number))
 
     def held_out(self, number: int) -> Example:
-        """From rows set apart."""
+        """Return held-out row `number`; numbers beyond the last row start again."""
         return self._put(self._rows.held_out(number))
 
     def _put(self, row: Row) -> Example:
@@ -114,5 +116,5 @@ class Rows:
 
 
 def open_examples(settings: LocretSettings, model: Model) -> Examples:
-    """What the settings name."""
+    """Return the examples that the settings name."""
     return Generated(settings, model) if settings.data is None else Rows(settings, model)

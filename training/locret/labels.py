@@ -1,9 +1,10 @@
-"""What a retaining head looks at and what it is to say of it, taken from the frozen model in one reading.
+"""Inputs and labels of retaining heads, from one reading by the frozen model.
 
-Locret, section 3.3: the label of a token is the largest dot product before softmax, over the answer's queries and the
-query heads of a group, with the token's key; scaled, as in the authors' code and not in the paper's formula. The
-reading goes chunk by chunk, so that no attention matrix of a whole example exists; queries of the prompt are kept,
-which with the cache are all that the heads are trained on.
+Locret, section 3.3: the label of a token is the largest dot product of its key with the answer's queries, before
+softmax, over the query heads of a group. It is scaled as in the authors' code, unlike the paper's formula. The reading
+goes chunk by chunk, so that no full attention matrix exists. The prompt's queries are kept; with the cache they are the
+heads' inputs.
+
 Sizes: L layers, H KV heads, HQ query heads, P prompt tokens, T tokens of a pass, D head size.
 """
 
@@ -19,14 +20,14 @@ from engine.seam import ModelSpec, Scoring
 from kernels.softmax import scores
 from training.locret.examples import Example
 
-TOP = 0.1  # share of the prompt's tokens
+TOP = 0.1  # top share of the prompt's tokens
 
 
 class Watched(SlotMemory):
-    """Full attention that writes down the prompt's queries [HQ, P, D] and labels [H, P], per layer."""
+    """Full attention that records the prompt's queries [HQ, P, D] and labels [H, P] of each layer."""
 
     def __init__(self, spec: ModelSpec, example: Example) -> None:
-        """Nothing read yet."""
+        """Start with an empty memory and reserve it for the example."""
         super().__init__(spec, lets_go=False)  # so that token i is in slot i
         self.reserve(len(example.ids))
         self._asking = example.asking.to(spec.device)
@@ -36,7 +37,7 @@ class Watched(SlotMemory):
         self.labels = [torch.full((layer.kv_heads, prompt), float("-inf"), device=spec.device) for layer in spec.layers]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        """Causal attention, watched."""
+        """Return causal attention, and record queries and labels."""
         output = super().attend(layer, q, k, v, scoring)
         begin, end = self.length, self.length + q.shape[1]
         if begin < self.prompt:
@@ -52,14 +53,16 @@ class Watched(SlotMemory):
         return output
 
     def inputs(self, layer: int, begin: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values before RoPE of prompt tokens begin .. end, float32 [HQ or H, end - begin, D]."""
+        """Return queries, keys and values before RoPE of prompt tokens begin .. end - 1, float32 [HQ or H, end - begin,
+        D].
+        """
         span = slice(begin, end)
         keys, values = (bank[:, span].float() for bank in self.own[layer].as_kept)
         return self.queries[layer][:, span].float(), keys, values
 
 
 def watch(model: Model, example: Example, chunk: int) -> Watched:
-    """Read an example in passes of `chunk` tokens."""
+    """Read an example in passes of `chunk` tokens and return the recording memory."""
     memory = Watched(model.spec, example)
     for ids in torch.split(example.ids, chunk):
         model.forward(ids, memory, no_source(len(ids)))
@@ -68,7 +71,7 @@ def watch(model: Model, example: Example, chunk: int) -> Watched:
 
 
 def overlap(score: Tensor, label: Tensor) -> float:
-    """How many of the top tenth of labels [H, P] are in the top tenth of scores [H, P] too, from 0 to 1."""
+    """Return the share of the top tenth of labels [H, P] that is in the top tenth of scores [H, P] too, 0 to 1."""
     count = max(1, round(TOP * label.shape[1]))
     chosen, wanted = (torch.zeros_like(x).scatter_(1, x.topk(count, dim=1).indices, 1.0) for x in (score, label))
     return float((chosen * wanted).sum() / wanted.sum())

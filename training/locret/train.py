@@ -1,12 +1,12 @@
 """Trains retaining heads for a frozen model: `train(LocretSettings(...))`, or `python -m training.locret --help`.
 
 Locret (https://arxiv.org/abs/2410.01805), section 3.3 and appendix A.1. The loss is Smooth-L1 between scores and labels
-plus alpha times the squared difference of neighbours' scores, both averaged over layers, KV heads and tokens
-(equation 3; the authors' own run summed the second term over layers). AdamW with betas 0.9 and 0.95, linear warm-up and
-decay, and gradients clipped at 0.5 are what the authors ran.
+plus alpha times the squared difference of neighbouring scores, both averaged over layers, KV heads and tokens (equation
+3; the authors' run summed the second term over layers). As in the authors' code: AdamW with betas 0.9 and 0.95, linear
+warm-up and decay, gradients clipped at 0.5.
 
-The gradient of a step is gathered layer by layer and chunk by chunk, so memory holds the cache and the queries of one
-example, the heads with their optimiser, and one chunk of one head; chunks overlap by a token, so the sum is that of the
+Gradients are accumulated layer by layer and chunk by chunk. Memory holds the cache and queries of one example, the
+heads with their optimiser, and one chunk of one head. Chunks overlap by a token, so that the sum equals that of the
 whole.
 """
 
@@ -35,12 +35,12 @@ CLIP = 0.5
 CURVES = {
     "loss": "loss",
     "overlap": "share of the top 10 % of labels that was found",
-}  # of the log, drawn beside the card
+}  # columns of the log to draw beside the card
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Of some examples, averaged: both terms of the loss, and the share of the top 10 % of labels that was found."""
+    """Mean of both terms of the loss over examples, and the share of the top 10 % of labels that was found."""
 
     regression: float
     smoothing: float
@@ -49,7 +49,12 @@ class Loss:
 
 @dataclass(frozen=True)
 class Progress:
-    """One line of the log. seconds: of work, over interruptions; tokens: scored since the beginning."""
+    """One line of the log.
+
+    Attributes:
+        seconds: training time without interruptions.
+        tokens: prompt tokens scored since the start.
+    """
 
     step: int
     fraction: float
@@ -62,7 +67,7 @@ class Progress:
     rate: float
 
     def in_words(self) -> str:
-        """For people."""
+        """Return a line for people."""
         return (
             f"{self.fraction:6.1%} step {self.step}, {self.tokens / 1e6:.2f} M tokens, "
             f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s, loss {self.loss:.3f}, top 10 % {self.overlap:.0%}"
@@ -70,7 +75,7 @@ class Progress:
 
 
 class Run(loop.Run[Progress]):
-    """A training run."""
+    """A training run of retaining heads."""
 
     settings: LocretSettings
 
@@ -87,7 +92,7 @@ class Run(loop.Run[Progress]):
         super().__init__(settings, model, self.heads, self.optimiser, basis)
 
     def step(self) -> Progress:
-        """One optimiser step."""
+        """Make one optimiser step and return its log line."""
         started = time.monotonic()
         batch = self.settings.batch
         self.optimiser.zero_grad()
@@ -117,13 +122,13 @@ class Run(loop.Run[Progress]):
         )
 
     def rate(self) -> float:
-        """The learning rate of the coming step: up in a line, then down in a line."""
+        """Return the learning rate of the coming step: linear warm-up, then linear decay."""
         up = (self.steps + 1) / max(1, self.settings.warmup)
         down = (self.settings.steps - self.steps) / (self.settings.steps - self.settings.warmup)
         return self.settings.rate * min(up, down, 1.0)
 
     def pass_over(self, seen: Watched, weight: float) -> Loss:
-        """Score what was read, chunk by chunk. weight: of this example's gradient, which is added up; 0 for none."""
+        """Score one example chunk by chunk, and add its gradient times `weight`; 0 for no gradient."""
         count = len(self.heads.layers)
         scored = seen.prompt * sum(labels.shape[0] for labels in seen.labels)
         pairs = max(1, seen.prompt - 1) * sum(labels.shape[0] for labels in seen.labels)
@@ -146,7 +151,7 @@ class Run(loop.Run[Progress]):
         return Loss(regression, smoothing, found)
 
     def measure(self) -> Loss:
-        """On the held-out examples."""
+        """Return the mean loss of the held-out examples."""
         numbers = range(self.settings.held_out)
         read = (watch(self.model, self.examples.held_out(number), self.settings.chunk) for number in numbers)
         return _mean([self.pass_over(seen, 0.0) for seen in read])
@@ -162,14 +167,14 @@ def _mean(losses: list[Loss]) -> Loss:
 
 
 def train(settings: LocretSettings, progress: Callable[[Progress], None] | None = None) -> Path:
-    """Train, checkpoint, write the heads, measure them, and write their card.
+    """Train, save checkpoints, write the heads, measure them, and write their card.
 
     Args:
         settings: see `LocretSettings`.
         progress: called after every step.
 
     Returns:
-        the file of the finished heads.
+        Path of the finished heads.
 
     Raises:
         EngineError: the model or the data cannot be used, or `resume` without a checkpoint of this run.

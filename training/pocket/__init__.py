@@ -1,10 +1,10 @@
-"""The pocket model: a small Llama that looks things up, trained from nothing by `train(PocketSettings())`.
+"""The pocket model: a small Llama for looking things up, trained from scratch by `train(PocketSettings())`.
 
-What it is trained on: `words.py`, `values.py`, `relations.py`, `verbs.py` and `wordings.py` make `facts.py`. Facts, the
-books (`prose.py`) and questions about real passages (`questions.py`) make the rows of `documents.py`, as the stages of
-`ladder.py` want them; `prepare.py` has all of it ready, in the tokens of `tokenizer.py`.
-How: `train.py`, with `network.py` and `optimiser.py`, in several processes (`workers.py`).
-What comes of it: `export.py` and `card.py` write it, `evaluate.py` measures it, with a `reader.py` of its own.
+Data: `words.py`, `values.py`, `relations.py`, `verbs.py` and `wordings.py` are combined to `facts.py`. Facts, books
+(`prose.py`) and questions about real passages (`questions.py`) make the rows of `documents.py`. `ladder.py` defines the
+stages of the curriculum. `prepare.py` builds everything in tokens of `tokenizer.py`.
+Training: `train.py`, with `network.py` and `optimiser.py`, in several processes (`workers.py`).
+Result: `export.py` and `card.py` write the model; `evaluate.py` measures it with its own `reader.py`.
 """
 
 from training.pocket.settings import PocketSettings

@@ -1,4 +1,4 @@
-"""The text of the model card; `export` fills it in."""
+"""Template of the model card, filled in by `export`."""
 
 # ruff: noqa: E501 - Markdown, one sentence unbroken
 

@@ -1,7 +1,7 @@
-"""Training rows: a document with facts in it, and a conversation about it, as token ids and loss weights.
+"""Training rows: a document with facts and a conversation about it, as token ids and loss weights.
 
-A row is built backwards: facts and turns first, then as much prose as still fits. `Recipe` says what a stage of the
-ladder wants; `build` makes one row from a `random.Random`, so a seed and a step fix every row.
+Facts and turns are drawn first; prose fills the rest of the row. A `Recipe` describes the rows of a stage, and `build`
+makes one from a `random.Random`, so that seed and step determine every row.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from training.pocket.facts import Fact, FactMaker, Subject
 from training.pocket.prose import Prose
 from training.pocket.tokenizer import ASSISTANT, BOS, END, PAD, USER
 
-REFUSAL_WEIGHT, QUOTE_WEIGHT, LIST_WEIGHT = 0.8, 0.4, 0.3  # of answer tokens; those of values weigh 1
+REFUSAL_WEIGHT, QUOTE_WEIGHT, LIST_WEIGHT = 0.8, 0.4, 0.3  # loss weights of answer tokens; tokens of values have 1
 ABSENT = "That is not in the text."
 CATALYSTS = (
     "Summarize the critical points highlighted in this section.", "Summarize this section's critical points.",
@@ -39,19 +39,19 @@ _QUOTE_WORD = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """What rows of one kind look like.
+    """Settings of the rows of one kind.
 
     Attributes:
         length: tokens in a row.
-        mode: "again" (statements repeated, loss on the second time, values above all), "chat" (questions) or
-            "text" (plain prose).
+        mode: "again" (statements repeated, loss on the second time, values above all), "chat" (questions) or "text"
+            (plain prose).
         dense: share of rows without prose.
         facts: fewest and most facts in a row with prose.
         turns: most turns.
         alike: share of rows whose facts are all of one relation.
-        backward: share of rows whose statements give the value before the subject, where a wording for that exists.
-        quotes, absent, both, lists, filler, reading: shares of turns (quotes, absent, questions for two values) or rows
-            (the others).
+        backward: share of rows whose statements give the value before the subject, if such a wording exists.
+        quotes, absent, both, lists, filler, reading: shares of turns (quotes, absent, questions for two values) or
+            rows (the others).
         language: share of prose tokens that carry the plain next-token loss.
     """
 
@@ -98,7 +98,7 @@ class Turn:
 
 
 class Builder:
-    """Makes rows.
+    """Builds training rows.
 
     Args:
         tokenizer: the pocket tokenizer.
@@ -126,18 +126,18 @@ class Builder:
         self.filler = self.encode([" " + s.strip() + "." for s in FILLER.strip().rstrip(".").split(".")])
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of each text."""
+        """Return the token ids of each text."""
         return self.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
 
     def present(self, rng: random.Random, recipe: Recipe, count: int) -> list[Fact]:
-        """`count` facts as the recipe wants them: all of one relation in some rows, all value first in some."""
+        """Return `count` facts for the recipe: in some rows all of one relation, in some all value first."""
         backward = rng.random() < recipe.backward
         if rng.random() < recipe.alike:
             return self.alike(rng, count, backward)
         return self.facts(rng, count, backward=backward)
 
     def alike(self, rng: random.Random, count: int, backward: bool = False) -> list[Fact]:
-        """`count` facts of one relation, mostly in one wording, so that nothing but the name tells them apart."""
+        """Return `count` facts of one relation, mostly in one wording, so that only the name tells them apart."""
         if rng.random() < 0.15:
             return facts.pairs(rng, count)
         kind = facts.make_subject(rng, self.reserved).kind
@@ -153,7 +153,7 @@ class Builder:
         return list(found.values())
 
     def facts(self, rng: random.Random, count: int, special: float = 0.25, backward: bool = False) -> list[Fact]:
-        """`count` facts that do not contradict each other, with distractors that share half a key."""
+        """Return `count` facts without contradictions, with distractors that share half a key."""
         found: list[Fact] = []
         subjects: list[Subject] = []
         taken: dict[str, set[str]] = {}
@@ -164,12 +164,12 @@ class Builder:
         while len(found) < count:
             last = found[-1] if found and found[-1].subject.kind not in ("passkey", "pair") else None
             shape = rng.random()
-            if last and shape < 0.3:  # another relation of someone already there
+            if last and shape < 0.3:  # another relation of a subject already present
                 subject = rng.choice(subjects)
                 relation = None
             else:
                 subject = facts.make_subject(rng, self.reserved, last.subject if last and shape < 0.42 else None)
-                # the same relation of someone else
+                # the same relation of another subject
                 relation = last.relation if last and shape < 0.6 and last.relation.subject == subject.kind else None
                 if subject.name in taken:
                     continue
@@ -188,7 +188,7 @@ class Builder:
         return found
 
     def turns(self, rng: random.Random, recipe: Recipe, present: list[Fact], prose: range) -> list[Turn]:
-        """Questions about `present` (and about what is not there), at most `recipe.turns`."""
+        """Return at most `recipe.turns` questions, about `present` and about absent facts."""
         order = rng.sample(present, len(present))
         turns: list[Turn] = []
         count = rng.randint(max(1, recipe.turns // 2), recipe.turns)
@@ -220,7 +220,7 @@ class Builder:
         return turns
 
     def absent(self, rng: random.Random, present: list[Fact]) -> Turn:
-        """A question that the document does not answer: a strange name, or a known name and another relation."""
+        """Return a question that the document does not answer: a new name, or a known name with another relation."""
         known = [f.subject for f in present if f.subject.kind in self.maker.attributes]
         if known and rng.random() < 0.5:
             subject = rng.choice(known)
@@ -234,7 +234,7 @@ class Builder:
 
     @staticmethod
     def both(rng: random.Random, present: list[Fact]) -> Turn | None:
-        """A question for two values at once, if any two facts can be asked for so."""
+        """Return a question for two values at once, or None if no two facts allow it."""
         asked = [
             (text, one, other)
             for one, other in itertools.permutations(present, 2)
@@ -246,7 +246,7 @@ class Builder:
         return Turn(text, f"{one.value} and {other.value}")
 
     def quote(self, rng: random.Random, present: list[Fact], prose: range) -> Turn:
-        """Ask for a sentence by what only it mentions: a fact's name or value, or a rare word of the prose."""
+        """Ask for a sentence by a unique clue: a fact's name or value, or a rare word of the prose."""
         if prose and rng.random() < 0.5:
             word, sentence = self.rare_word(rng, prose)
             if word:
@@ -259,7 +259,7 @@ class Builder:
         return Turn(rng.choice(_QUOTE).replace("{x}", wanted), fact.statement, QUOTE_WEIGHT)
 
     def rare_word(self, rng: random.Random, prose: range) -> tuple[str, str]:
-        """A word that occurs once in `prose`, and its sentence; ("", "") when ten tries find none."""
+        """Return a word that occurs once in `prose`, and its sentence; ("", "") after ten failed tries."""
         whole = None
         for _ in range(10):
             sentence = self.prose.texts[rng.choice(prose)]
@@ -274,7 +274,7 @@ class Builder:
         return "", ""
 
     def build(self, rng: random.Random, recipe: Recipe) -> Row:
-        """One row of `recipe.length` tokens."""
+        """Return one row of `recipe.length` tokens."""
         if recipe.mode == "text":
             return self._finish(recipe, *self._prose_only(rng, recipe))
         if recipe.mode == "again":
@@ -296,7 +296,7 @@ class Builder:
             present = self.present(rng, recipe, count)
         statements = self.encode([" " + f.statement for f in present])
         overhead = 1 + len(self.system) + sum(map(len, statements))
-        # turns cost about 24 tokens each, quotes more; what is left over is filled by prose
+        # turns cost about 24 tokens each, quotes more; prose fills the rest
         room = 0 if dense else recipe.length - overhead - 15 * min(recipe.turns, len(present))
         prose = self.prose.run(rng, room) if not filler else range(0)
         turns = self.turns(rng, recipe, present, prose)
@@ -325,7 +325,7 @@ class Builder:
 
     @staticmethod
     def _can_be_answered(turn: Turn, present: list[Fact], prose: set[str]) -> bool:
-        """Whether a turn asks for nothing that was left out: quotations must be of a fact or of prose that stayed."""
+        """Return whether a turn can still be answered: a quoted sentence must be a fact or in the remaining prose."""
         return turn.weight != QUOTE_WEIGHT or turn.answer in prose or any(turn.answer == f.statement for f in present)
 
     def _again(self, rng: random.Random, recipe: Recipe) -> tuple[list[int], list[float], list[Turn]]:
@@ -353,7 +353,7 @@ class Builder:
         return ids, [-1.0] * len(ids), []
 
     def _finish(self, recipe: Recipe, ids: list[int], weights: list[float], turns: list[Turn]) -> Row:
-        """Append the turns that fit, cut or pad to the row's length."""
+        """Append the turns that fit, then cut or pad to the row's length."""
         document = len(ids)
         encoded = self.encode([t.question for t in turns] + [t.answer for t in turns])
         for index, turn in enumerate(turns):
@@ -361,7 +361,7 @@ class Builder:
             if len(ids) + len(question) + len(answer) + 3 > recipe.length:
                 continue
             ids += [self.user, *question, self.assistant, *answer, self.end]
-            asked = [-1.0] * len(question)  # names come again in questions: predicting them teaches to find them
+            asked = [-1.0] * len(question)  # questions repeat names: predicting them teaches look-up
             weights += [0.0, *asked, 0.0] + [turn.weight] * (len(answer) + 1)
         ids, weights = ids[: recipe.length], weights[: recipe.length]
         used = len(ids)

@@ -23,8 +23,8 @@ from training.pocket.prepare import Materials, prepare
 from training.pocket.reader import Reader
 from training.pocket.settings import PocketSettings
 
-SEED = 1  # of all documents
-QUICK = (  # about two minutes of measuring
+SEED = 1  # seed of all documents
+QUICK = (  # takes about two minutes
     "facts:256:full:6,facts:512:full:6,facts:1000:full:5,facts:1000:exact:5,facts:4000:exact:5,absent:512:full:5,"
     "quote:512:full:5,turns:512:full:16,passkey:1000:full:12,unseen relations:512:full:6,unseen wordings:512:full:6"
 )
@@ -52,13 +52,13 @@ class Cell:
 
 
 class Measure:
-    """Makes documents of the measuring share and counts right answers."""
+    """Builds documents from held-out data and counts right answers."""
 
     def __init__(self, network: PocketNetwork, materials: Materials, window: int, top_k: int) -> None:
         self.network, self.materials, self.window, self.top_k = network, materials, window, top_k
 
     def builder(self, task: str) -> Builder:
-        """Documents with held-out prose and reserved names; relations as the task wants."""
+        """Return a builder with held-out prose, reserved names, and the relations of the task."""
         maker = FactMaker(self.materials.nouns, task == "unseen relations", task == "unseen wordings")
         return Builder(self.materials.tokenizer, self.materials.held_out, maker, reserved=True)
 
@@ -79,7 +79,7 @@ class Measure:
                     question = [builder.user, *builder.encode([turn.question])[0], builder.assistant]
                     said = str(builder.tokenizer.decode(reader.answer(question, builder.end))).strip()
                     if task == "turns" and index == 0:
-                        continue  # only what refers back counts
+                        continue  # only the follow-up counts
                     asked += 1
                     correct += said == turn.answer
                     if asked <= show:
@@ -89,7 +89,7 @@ class Measure:
     def document(
         self, rng: random.Random, builder: Builder, task: str, tokens: int
     ) -> tuple[list[int], list[list[Turn]]]:
-        """Token ids of a document of about `tokens` tokens, and conversations about it."""
+        """Return token ids of a document of about `tokens` tokens, and conversations about it."""
         present = [facts.passkey(rng)] if task == "passkey" else builder.facts(rng, 8 if tokens >= 700 else 5)
         statements = builder.encode([" " + f.statement for f in present])
         room = tokens - sum(map(len, statements)) - len(builder.system) - 1
@@ -117,7 +117,7 @@ class Measure:
     def conversations(
         self, rng: random.Random, builder: Builder, task: str, present: list[Fact], prose: range
     ) -> list[list[Turn]]:
-        """The questions of one document: single ones, or for "turns" one and another that refers back to it."""
+        """Return the questions of one document: single ones, or for "turns" pairs with a follow-up."""
         if task == "absent":
             return [[builder.absent(rng, present)] for _ in range(5)]
         if task == "quote":
@@ -145,7 +145,7 @@ def measure(
     top_k: int,
     show: int,
 ) -> list[Cell]:
-    """Measure (task, tokens, method, documents) cells, printing each as it is done."""
+    """Measure (task, tokens, method, documents) cells, and print each when it is done."""
     torch.set_num_threads(1)
     maker = Measure(network, materials, window, top_k)
     done = []
@@ -161,7 +161,7 @@ def measure(
 
 
 def table(cells: list[Cell]) -> str:
-    """The cells as a Markdown table, for the model card."""
+    """Return the cells as a Markdown table, for the model card."""
     lines = ["| task | attends | tokens | right |", "|---|---|---|---|"]
     for cell in cells:
         share = f"{cell.correct / max(1, cell.asked):.0%} ({cell.correct}/{cell.asked})"
@@ -170,10 +170,10 @@ def table(cells: list[Cell]) -> str:
 
 
 def _cells(text: str) -> list[tuple[str, int, str, int]]:
-    """Cells as the command line gives them.
+    """Parse cells from the command line.
 
     Raises:
-        ArgumentTypeError: saying which is none.
+        ArgumentTypeError: names the part that is not a cell.
     """
     cells = []
     for part in text.split(","):
@@ -187,7 +187,7 @@ def _cells(text: str) -> list[tuple[str, int, str, int]]:
 
 
 def main() -> None:
-    """Command line of the measurement; prints a table, then one JSON line."""
+    """Run the command line: print a table, then one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, default=PocketSettings.out_dir, help="folder of the model")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Writes a trained pocket model as a stock transformers folder, aside first, then renamed into place as a whole."""
+"""Writes a trained pocket model as a stock transformers folder, atomically by a rename."""
 
 import os
 import shutil
@@ -12,10 +12,10 @@ from training.pocket.tokenizer import is_pocket, load_tokenizer
 
 
 def check_replaceable(folder: Path) -> None:
-    """See that a finished model may take the place of what is in `folder`.
+    """Check that a finished model may replace `folder`.
 
     Raises:
-        SettingsError: something else than a pocket model is there.
+        SettingsError: the folder holds something other than a pocket model.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
@@ -36,12 +36,12 @@ def export(
 ) -> None:
     """Save config, weights (bfloat16), tokenizer, chat template, generation settings and model card to `folder`.
 
-    A model that was there is kept beside it, under the same name with .old behind it.
+    A model already there is kept beside it, with .old appended to its name.
 
     Args:
-        model: float32 weights; left as they are.
+        model: float32 weights; not changed.
         tokens, steps: length of the training, for the card.
-        start: the finished model that it went on from, if any.
+        start: the finished model that training continued from, if any.
     """
     aside = folder.with_name(folder.name + ".part")
     shutil.rmtree(aside, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Synthetic facts: a subject, a relation, a value, one wording of it, and the questions it answers."""
+"""Synthetic facts: a subject, a relation, a value, one wording, and the questions it answers."""
 
 # ruff: noqa: E501 - the tables read best with a phrase unbroken
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from training.pocket import relations, values, verbs, words
 from training.pocket.relations import Relation
 
-# relations that say the same under two names; a subject gets at most one of a group
+# synonymous relations; a subject gets at most one of a group
 _SAME = {
     "birthplace": "birthplace", "owner": "belongs", "director": "headed", "chairman": "headed", "president": "headed",
     "headquarters": "based", "head office": "based", "captain": "sails", "destination": "travelled", "price": "itemcosts",
@@ -93,7 +93,7 @@ _IT = {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "
 
 @dataclass(frozen=True)
 class Subject:
-    """Something that facts are about. `forms` fills {p}, {they}, {them}, {was}, {is}, {es} in follow-ups."""
+    """The subject of facts. `forms` fills {p}, {they}, {them}, {was}, {is}, {es} in follow-ups."""
 
     kind: str
     name: str
@@ -105,8 +105,8 @@ class Fact:
     """One stated fact.
 
     Attributes:
-        subject, relation: what it is about.
-        value: the answer, word for word as it stands in `statement`.
+        subject, relation: the topic of the fact.
+        value: the answer, word for word as in `statement`.
         statement: one sentence (a pass key: up to three), capitalised, ending in a full stop.
     """
 
@@ -116,7 +116,7 @@ class Fact:
     statement: str
 
     def spans(self) -> list[tuple[int, int]]:
-        """Character spans of the value in the statement (a value that begins the sentence may be capitalised there)."""
+        """Return character spans of the value in the statement, ignoring case as a value may begin the sentence."""
         return [m.span() for m in re.finditer(re.escape(self.value), self.statement, re.IGNORECASE)]
 
 
@@ -125,7 +125,7 @@ def _capital(text: str) -> str:
 
 
 def make_subject(rng: random.Random, reserved: bool, like: Subject | None = None, kind: str = "") -> Subject:
-    """A new subject, of a given kind if there is one; with `like`, one that shares part of its name (a distractor)."""
+    """Return a new subject, of `kind` if given; with `like`, a distractor that shares part of its name."""
     kinds = ("person", "place", "company", "ship", "project", "item", "animal")
     kind = like.kind if like else kind or rng.choices(kinds, (48, 10, 8, 7, 9, 12, 6))[0]
     if kind == "person":
@@ -190,7 +190,7 @@ class FactMaker:
             self.verbs.setdefault(relation.subject, []).append(relation)
 
     def relation(self, rng: random.Random, kind: str, taken: set[str]) -> Relation:
-        """A relation for a subject of `kind` that is not in `taken` (groups of relations that say the same).
+        """Return a relation for a subject of `kind` whose group (synonymous relations) is not in `taken`.
 
         Raises:
             NothingLeft: fifty draws found none.
@@ -212,7 +212,7 @@ class FactMaker:
         raise NothingLeft(f"no relation left for a subject of kind {kind!r} beside {sorted(taken)}")
 
     def fact(self, rng: random.Random, subject: Subject, relation: Relation, reserved: bool) -> Fact:
-        """A fact with a fresh value and a random wording."""
+        """Return a fact with a new value and a random wording."""
         for _ in range(20):
             value = values.draw(relation.value, rng, reserved)
             if value not in subject.name and subject.name not in value:
@@ -227,12 +227,12 @@ class FactMaker:
 
 
 def group(relation: Relation) -> str:
-    """The name under which relations that say the same are one."""
+    """Return the common name of synonymous relations."""
     return _SAME.get(relation.key, relation.key)
 
 
 def backward(relation: Relation) -> Relation:
-    """The same relation in those of its wordings that give the value before the subject; as it is if there are none."""
+    """Return the relation with only its wordings that give the value first; unchanged if it has none."""
     return replace(relation, statements=_value_first(relation.statements) or relation.statements)
 
 
@@ -249,17 +249,17 @@ def _fill(template: str, relation: Relation, subject: Subject, value: str = "") 
 
 
 def question(rng: random.Random, relation: Relation, subject: Subject) -> str:
-    """A question for the value of `relation` of `subject`."""
+    """Return a question for the value of `relation` of `subject`."""
     return _asked(rng, rng.choice(relation.questions), relation, subject)
 
 
 def followup(rng: random.Random, relation: Relation, subject: Subject) -> str:
-    """The same question where the subject was just spoken of, by pronoun."""
+    """Return the same question with pronouns, for a subject that was just mentioned."""
     return _asked(rng, rng.choice(relation.followups), relation, subject)
 
 
 def _asked(rng: random.Random, template: str, relation: Relation, subject: Subject) -> str:
-    """The question as people type it: mostly as it stands, now and then politer, longer or more carelessly."""
+    """Return the question as people type it: mostly unchanged, sometimes politer, longer or more careless."""
     text, shape = _fill(template, relation, subject), rng.random()
     plain = _capital(text) if template.startswith("{s}") else text[:1].lower() + text[1:]  # a name keeps its capital
     if shape < 0.1:
@@ -273,7 +273,7 @@ def _asked(rng: random.Random, template: str, relation: Relation, subject: Subje
 
 
 def passkey(rng: random.Random) -> Fact:
-    """A pass key of five (rarely four to eight) digits."""
+    """Return a pass key of five (rarely four to eight) digits."""
     subject = Subject("passkey", "the pass key", _IT)
     relation = Relation(
         "passkey", "passkey", "passkey", _PASSKEY_STATEMENTS, _PASSKEY_QUESTIONS, ("And the pass key?",)
@@ -283,7 +283,7 @@ def passkey(rng: random.Random) -> Fact:
 
 
 def passkeys(rng: random.Random) -> list[Fact]:
-    """A first and a second pass key."""
+    """Return a first and a second pass key."""
     found = []
     for number in ("first", "second"):
         subject = Subject("passkey", f"the {number} pass key", _IT)
@@ -296,7 +296,7 @@ def passkeys(rng: random.Random) -> list[Fact]:
 
 
 def both(rng: random.Random, one: Fact, other: Fact) -> str:
-    """A question for the values of both, in this order; "" where there is no such question."""
+    """Return a question for the values of both facts, in this order; "" if there is none."""
     if (one.relation.key, other.relation.key) == ("first pass key", "second pass key"):
         return rng.choice(_BOTH_PASSKEYS)
     if not (one.relation.is_attribute and other.relation.is_attribute):
@@ -311,7 +311,7 @@ def both(rng: random.Random, one: Fact, other: Fact) -> str:
 
 
 def pairs(rng: random.Random, count: int) -> list[Fact]:
-    """Keys and their values; in half of the cases keys that are alike but for their last two to four digits."""
+    """Return keys with values; half of the time the keys differ only in their last two to four digits."""
     if rng.random() < 0.5:
         return [pair(rng) for _ in range(count)]
     alike, last = f"{rng.randrange(0x1000, 0x1000000):x}", rng.randint(2, 4)
@@ -320,7 +320,7 @@ def pairs(rng: random.Random, count: int) -> list[Fact]:
 
 
 def pair(rng: random.Random, key: str = "") -> Fact:
-    """A key and its value, both random codes (one pair in ten: two UUIDs); with `key`, that key."""
+    """Return a key and its value, both random codes (one pair in ten: two UUIDs); `key` sets the key."""
     shape = rng.random()
     kind = "uuid" if shape < 0.1 and not key else "hex" if shape < 0.45 else "code"
     key = key or values.draw(kind, rng, False)

@@ -1,7 +1,7 @@
-"""The ladder: what is trained on, in which order. Look-up by content, then questions, then prose, then far reading.
+"""The curriculum of training: look-up by content, then questions, then prose, then far reading.
 
-Straight question answering over prose does not start to look within an hour of CPU time; this order does in minutes.
-Each stage mixes recipes by weight; a stage's share of the whole run is its `share`.
+Trained on questions over prose from the start, the model does not learn look-up within an hour of CPU time; in this
+order it does in minutes. Each stage mixes recipes by weight, and takes its `share` of the run.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from training.pocket.documents import Recipe
 
 @dataclass(frozen=True)
 class Mix:
-    """One recipe in a stage: its weight, rows a step, whether it is read far, and the share of rows with gaps."""
+    """One recipe in a stage: weight, rows per step, whether it uses far reading, and the share of rows with gaps."""
 
     recipe: Recipe
     rows: int
@@ -22,12 +22,12 @@ class Mix:
 
 @dataclass(frozen=True)
 class Stage:
-    """A rung.
+    """A stage of the curriculum.
 
     Attributes:
         name: for the log.
         share: part of the run's time or tokens.
-        mixes: what a step is drawn from.
+        mixes: recipes to draw a step from.
         language: weight of the plain next-token loss.
         rate: factor on the learning rates.
     """
@@ -46,7 +46,7 @@ def _chat(length: int, low: int, high: int, turns: int = 8, **more: float) -> Re
 
 
 def ladder() -> tuple[Stage, ...]:
-    """The stages of a model from random weights."""
+    """Return the stages for random weights."""
     again = Mix(Recipe(160, "again", alike=0.5, language=0.05), 6)
     dense = Mix(Recipe(192, "chat", dense=1.0, turns=8, alike=0.5, absent=0.05, quotes=0.05, backward=0.3), 6)
     short = _chat(256, 2, 5, 6, dense=0.2)
@@ -63,10 +63,10 @@ def ladder() -> tuple[Stage, ...]:
 
 
 def last_stages(share: float = 1.0) -> tuple[Stage, ...]:
-    """The stages of a model that can look up already, in `share` of a run's length.
+    """Return the stages for a model that has learned look-up, in `share` of a run's length.
 
-    Statements that give the value before the subject come first, because they are another kind of look-up: the subject
-    must carry the value that was said before it, and only short rows with few facts teach that.
+    Statements that give the value before the subject come first. They are a different look-up: the subject must carry
+    the value before it, and only short rows with few facts teach that.
     """
     tiny = Recipe(64, "chat", dense=1.0, turns=4, alike=0.2, backward=1.0)
     small = Recipe(128, "chat", dense=1.0, turns=6, alike=0.2, both=0.08, backward=0.8)

@@ -1,12 +1,13 @@
-"""The forward pass used in training: a stock Llama's own weights, with attention that can also look far.
+"""Forward pass for training: the weights of a stock Llama, with attention that can also reach far.
 
-Two ways to attend, chosen by `Reading`:
-full  every token attends to everything before it (what the model does inside its window);
-far   the document is read with sinks and a sliding window; each token of the conversation attends, in one softmax,
-      to sinks and its own window at true distances and to every other document key at one constant distance. The
-      documents of the other rows in the batch are there too, as distractors (Focused Transformer, arXiv 2307.03170).
+`Reading` selects one of two ways to attend:
 
-Only attention differs from `transformers`' Llama; `full` gives the same logits, and a test says so.
+full  every token attends to all tokens before it (as the model does inside its window);
+far   the document is read with sinks and a sliding window. Each token of the conversation attends, in one softmax,
+      to sinks and its window at true distances, and to every other document key at one constant distance. Documents
+      of other rows in the batch are included as distractors (Focused Transformer, arXiv 2307.03170).
+
+Only attention differs from `transformers`' Llama; a test checks that `full` gives the same logits.
 """
 
 import json
@@ -25,14 +26,14 @@ from engine import SettingsError
 
 @dataclass(frozen=True)
 class Reading:
-    """How a batch is read.
+    """How a batch attends.
 
     Attributes:
         window: entries of the sliding window; 0 means full attention.
         sinks: first entries, always attended.
-        distance: the RoPE distance at which far keys appear.
-        documents, ends: int64 [B], where each row's conversation begins and ends (far only).
-        across: whether far tokens also see the other rows' documents.
+        distance: RoPE distance of far keys.
+        documents, ends: int64 [B], start and end of each row's conversation (far only).
+        across: far tokens also attend to the other rows' documents.
     """
 
     window: int = 0
@@ -44,13 +45,13 @@ class Reading:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RoPE in the half-split layout of Hugging Face. x: [B, H, T, D]; cos, sin: broadcastable to it."""
+    """Rotate x [B, H, T, D] by RoPE in Hugging Face's half-split layout; cos, sin: broadcastable to x."""
     half = x.shape[-1] // 2
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
 
 
 def normed(norm: Any, x: Tensor) -> Tensor:
-    """What one of a Llama's norms makes of x [..., C]."""
+    """Return x [..., C] after one of a Llama's norms."""
     return F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
 
 
@@ -71,7 +72,7 @@ class PocketNetwork(nn.Module):
         self.register_buffer("inverse", inverse, persistent=False)
 
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cos and sin for integer positions of any shape: [..., D]."""
+        """Return cos and sin [..., D] for integer positions [...]."""
         phase = positions[..., None].float() * self.inverse
         phase = torch.cat((phase, phase), dim=-1)
         return phase.cos(), phase.sin()
@@ -82,15 +83,12 @@ class PocketNetwork(nn.Module):
         positions: Tensor | None = None,
         reading: Reading | None = None,
     ) -> Tensor:
-        """Hidden states after the last norm.
+        """Return hidden states after the last norm, float32 [B, T, C].
 
         Args:
             ids: int64 [B, T].
             positions: int64 [B, T], or None for 0 to T-1.
             reading: how to attend; None for full attention.
-
-        Returns:
-            float32 [B, T, C].
         """
         # cos, sin: [B or 1, 1, T, D]
         if positions is None:
@@ -109,7 +107,10 @@ class PocketNetwork(nn.Module):
         return normed(self.llama.model.norm, x)
 
     def projected(self, layer: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [B, HQ, T, D], keys and values [B, H, T, D] of a layer before RoPE; x: its input [B, T, C]."""
+        """Return queries [B, HQ, T, D], keys and values [B, H, T, D] of a layer before RoPE.
+
+        x: [B, T, C], the layer's input.
+        """
         attention, h = layer.self_attn, normed(layer.input_layernorm, x)
         q = attention.q_proj(h).unflatten(-1, (self.heads, self.size)).transpose(1, 2)
         k = attention.k_proj(h).unflatten(-1, (self.kv_heads, self.size)).transpose(1, 2)
@@ -118,7 +119,7 @@ class PocketNetwork(nn.Module):
 
     @staticmethod
     def passed_on(layer: Any, x: Tensor, out: Tensor) -> Tensor:
-        """A layer's output [B, T, C]; x: its input; out: of its attention [B, HQ, T, D]."""
+        """Return a layer's output [B, T, C] for its input x and its attention's output `out` [B, HQ, T, D]."""
         x = x + layer.self_attn.o_proj(out.transpose(1, 2).flatten(2))
         h, mlp = normed(layer.post_attention_layernorm, x), layer.mlp
         result: Tensor = x + mlp.down_proj(F.silu(mlp.gate_proj(h)) * mlp.up_proj(h))
@@ -145,7 +146,7 @@ class PocketNetwork(nn.Module):
         scale, starts, C = D**-0.5, masks.starts, masks.count
         rq, rk, gv = rotate(q, cos, sin), self._grouped(rotate(k, cos, sin)), self._grouped(v)
         read = F.scaled_dot_product_attention(rq, rk, gv, attn_mask=masks.window)
-        # slices, not index tensors: on a CPU the backward pass of indexing costs more than all the rest
+        # slices, not index tensors: on a CPU the backward pass of indexing would dominate
         near_q = torch.stack([rq[b, :, s : s + C] for b, s in enumerate(starts)])  # [B, HQ, C, D]
         near = (near_q @ rk.transpose(-1, -2) * scale).masked_fill(~masks.near, -torch.inf)
         far_cos, far_sin = self.angles(torch.tensor([reading.distance]))
@@ -162,10 +163,10 @@ class PocketNetwork(nn.Module):
 
 
 def load_network(folder: Path) -> PocketNetwork:
-    """The finished model in `folder`, in float32.
+    """Load the finished model in `folder`, in float32.
 
     Raises:
-        SettingsError: there is none, or one that is no pocket model.
+        SettingsError: there is no pocket model.
     """
     config = folder / "config.json"
     if not config.is_file():
@@ -184,13 +185,14 @@ def load_network(folder: Path) -> PocketNetwork:
 
 @dataclass(frozen=True)
 class FarMasks:
-    """Places and boolean masks of a far reading. C: tokens of the longest conversation in the batch.
+    """Positions and boolean masks of far reading. C: tokens of the longest conversation in the batch.
 
     Attributes:
-        starts, count: a row's conversation is `count` tokens from its start (a shorter one has document before it).
+        starts, count: a row's conversation is `count` tokens from its start (shorter ones begin within the
+            document).
         window: [T, T], sinks and sliding window.
         near: [B, 1, C, T], the same for the conversations.
-        far: [B, 1, C, B*T], document keys seen at the constant distance.
+        far: [B, 1, C, B*T], document keys at the constant distance.
     """
 
     starts: list[int]
@@ -208,7 +210,7 @@ def _far_masks(shape: torch.Size, reading: Reading) -> FarMasks:
     behind = at[:, None] - at[None]
     window = (behind >= 0) & ((behind < reading.window) | (at[None] < reading.sinks))
     count = max(1, int((reading.ends - reading.documents).max()))
-    # a row's last `count` used tokens; those before its conversation are document and see nothing far
+    # last `count` used tokens of a row; those before its conversation are document and attend to no far key
     starts = (reading.ends - count).clamp(min=0)
     asking = starts[:, None] + torch.arange(count)
     talks = asking >= reading.documents[:, None]  # [B, C]

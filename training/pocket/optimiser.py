@@ -1,7 +1,7 @@
-"""Muon for the matrices, AdamW for the rest: the pair that makes look-up appear within minutes.
+"""Muon for matrices and AdamW for the rest; with this pair look-up is learned within minutes.
 
-Muon orthogonalises each matrix's momentum by Newton-Schulz steps (K. Jordan, kellerjordan.github.io/posts/muon).
-Written here, in float32 and stacked by shape, because a CPU without bf16 arithmetic runs torch's own twice as slowly.
+Muon orthogonalises each matrix's momentum by Newton-Schulz steps (K. Jordan, kellerjordan.github.io/posts/muon). This
+version works in float32, stacked by shape: torch's own takes twice as long on a CPU without bfloat16 arithmetic.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ _STEPS, _MOMENTUM = 5, 0.95
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """Push the singular values of each matrix to about one. matrices: [N, rows, columns], float32."""
+    """Move the singular values of matrices [N, rows, columns], float32, to about one."""
     tall = matrices.shape[-2] > matrices.shape[-1]
     x: Tensor = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
@@ -28,7 +28,7 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 class Muon:
-    """Nesterov momentum, orthogonalised, for two-dimensional parameters."""
+    """Orthogonalised Nesterov momentum for two-dimensional parameters."""
 
     def __init__(self, parameters: list[nn.Parameter], decay: float) -> None:
         self.decay = decay
@@ -39,7 +39,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """One update with learning rate `rate`; parameters without a gradient count as having a zero one."""
+        """Make one update with learning rate `rate`; a missing gradient counts as zero."""
         updates = {}
         for shape, group in self.groups.items():
             gradients = torch.stack([p.grad if p.grad is not None else torch.zeros_like(p) for p in group])
@@ -56,11 +56,11 @@ class Muon:
                 parameter.mul_(1 - rate * self.decay).add_(change, alpha=-rate * scale)
 
     def state_dict(self) -> dict[str, Any]:
-        """The momentum buffers."""
+        """Return the momentum buffers."""
         return {"buffers": {"x".join(map(str, shape)): buffer for shape, buffer in self.buffers.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         for shape, buffer in self.buffers.items():
             buffer.copy_(state["buffers"]["x".join(map(str, shape))])
 
@@ -69,7 +69,7 @@ class Optimiser:
     """Muon and AdamW over one network, with one rate factor for both."""
 
     def __init__(self, network: nn.Module, muon_rate: float, adam_rate: float, decay: float = 0.0) -> None:
-        """decay: of the matrices, towards zero; 0 for weights that begin as something worth keeping."""
+        """Create both optimisers. `decay` is the weight decay of matrices; 0 when continuing from trained weights."""
         matrices: list[nn.Parameter] = []
         rest: list[nn.Parameter] = []
         for name, parameter in network.named_parameters():
@@ -82,7 +82,7 @@ class Optimiser:
         self.adam = torch.optim.AdamW(rest, lr=adam_rate, betas=(0.9, 0.98), weight_decay=0.0)
 
     def step(self, factor: float) -> None:
-        """Clip, update with rates times `factor`, clear the gradients."""
+        """Clip gradients, update with rates times `factor`, and clear the gradients."""
         nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.muon.step(self.muon_rate * factor)
         for group in self.adam.param_groups:
@@ -92,10 +92,10 @@ class Optimiser:
             parameter.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Both optimisers' states."""
+        """Return the states of both optimisers."""
         return {"muon": self.muon.state_dict(), "adam": self.adam.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self.muon.load_state_dict(state["muon"])
         self.adam.load_state_dict(state["adam"])

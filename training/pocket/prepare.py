@@ -1,4 +1,4 @@
-"""What a run needs before its first step: tokenizer, tokenised prose, attribute nouns. Made once, then kept."""
+"""Materials of a run: tokenizer, tokenised prose, attribute nouns. Made once and kept."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Materials:
-    """Tokenizer, prose of the two shares, nouns, and question sets."""
+    """Tokenizer, training and held-out prose, nouns, and question sets."""
 
     tokenizer: PreTrainedTokenizerFast
     prose: Prose
@@ -32,7 +32,7 @@ class Materials:
     passages: Passages
 
     def builder(self) -> Builder:
-        """Rows for training."""
+        """Return a builder of training rows."""
         return Builder(self.tokenizer, self.prose, FactMaker(self.nouns), self.passages)
 
 
@@ -41,7 +41,7 @@ def prepare(settings: PocketSettings) -> Materials:
 
     Raises:
         DataMissing: the books are not there.
-        SettingsError: `start` is no pocket model, or the work folder has prose in another model's tokens.
+        SettingsError: `start` is not a pocket model, or the work folder has prose in another model's tokens.
     """
     folder = settings.work_dir / "materials"
     done = folder / "nouns.json"
@@ -65,10 +65,10 @@ def prepare(settings: PocketSettings) -> Materials:
 
 
 def _start_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer of the model that a training goes on from.
+    """Load the tokenizer of the model that training continues from.
 
     Raises:
-        SettingsError: it is no pocket model's.
+        SettingsError: it is not a pocket model's.
     """
     tokenizer = load_tokenizer(folder)
     if not is_pocket(tokenizer):
@@ -95,7 +95,7 @@ def _make(settings: PocketSettings, folder: Path) -> None:
 
 
 def _sample(nouns: list[str], seed: int) -> list[str]:
-    """Statements and questions, so that their wording gets whole tokens: about 3 MB beside 14 MB of books."""
+    """Return statements and questions, so that their words get tokens: about 3 MB beside 14 MB of books."""
     rng = random.Random(seed)
     maker = FactMaker(nouns)
     texts = [INSTRUCTION, *CATALYSTS] * 300

@@ -1,7 +1,7 @@
 """Real prose, split into sentences and tokenised once.
 
-The books come from `<data>/books/books.jsonl.xz` (one JSON object a line: id, title, author, text). Sentences keep
-their leading space, or the blank line before a paragraph, so that joining their tokens gives the tokens of the text.
+Books come from `<data>/books/books.jsonl.xz` (one JSON object a line: id, title, author, text). Sentences keep their
+leading space or blank line, so that their tokens joined are the tokens of the text.
 """
 
 import collections
@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine import SettingsError
 
-# never trained on, neither by the model nor by the tokenizer: the prose of every measurement
+# kept out of the training of model and tokenizer; the prose of every measurement
 HELD_OUT_BOOKS = (
     "george-eliot_middlemarch",
     "jack-london_martin-eden",
@@ -33,7 +33,7 @@ class DataMissing(SettingsError):
 
 
 def read_books(data: Path) -> list[tuple[str, str]]:
-    """(id, text) of every book.
+    """Return (id, text) of every book.
 
     Raises:
         DataMissing: no books.jsonl.xz under `data`.
@@ -49,7 +49,9 @@ def read_books(data: Path) -> list[tuple[str, str]]:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Sentences of `text`, each with its leading space or blank line; joined they are the text with spaces tidied."""
+    """Return the sentences of `text`, each with its leading space or blank line; joined they give the text, spaces
+    tidied.
+    """
     sentences = []
     for paragraph in re.split(r"\n\s*\n", text):
         paragraph = " ".join(paragraph.split())
@@ -61,7 +63,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def common_nouns(texts: list[str], count: int) -> list[str]:
-    """The `count` most frequent words that follow "the" and end a noun phrase: nouns, nearly always."""
+    """Return the `count` most frequent words after "the" that end a noun phrase; nearly all are nouns."""
     found: collections.Counter[str] = collections.Counter()
     for text in texts:
         found.update(re.findall(r"\bthe ([a-z]{4,11})(?= of\b|[,.;!?])", text))
@@ -74,9 +76,9 @@ class Prose:
 
     Attributes:
         tokens: uint16, all sentences one after another.
-        starts: int64 [sentences + 1], where each begins in `tokens`.
-        texts: the sentences themselves.
-        counts: how often each lower-case word occurs, for finding rare ones.
+        starts: int64 [sentences + 1], start of each sentence in `tokens`.
+        texts: the sentences.
+        counts: number of occurrences of each lower-case word.
     """
 
     tokens: np.ndarray
@@ -88,12 +90,12 @@ class Prose:
         return len(self.texts)
 
     def sentence(self, index: int) -> list[int]:
-        """Token ids of one sentence."""
+        """Return the token ids of one sentence."""
         ids: list[int] = self.tokens[self.starts[index] : self.starts[index + 1]].tolist()
         return ids
 
     def run(self, rng: random.Random, room: int) -> range:
-        """Consecutive sentences from a random place whose tokens fit into `room`."""
+        """Return consecutive sentences from a random start whose tokens fit into `room`."""
         if room <= 0:
             return range(0)
         first = rng.randrange(len(self))
@@ -108,14 +110,14 @@ class Prose:
 
     @classmethod
     def load(cls, path: Path) -> "Prose":
-        """Read what `save` wrote."""
+        """Load prose that `save` wrote."""
         with np.load(path) as file:
             texts = file["text"].tobytes().decode().split("\x1e")
             return cls(file["tokens"], file["starts"], texts, word_counts(texts))
 
 
 def word_counts(texts: list[str]) -> dict[str, int]:
-    """Occurrences of every lower-cased word of three letters or more."""
+    """Count every lower-cased word of three letters or more."""
     found: collections.Counter[str] = collections.Counter()
     for text in texts:
         found.update(re.findall(r"[a-z]{3,}", text.lower()))
@@ -123,7 +125,7 @@ def word_counts(texts: list[str]) -> dict[str, int]:
 
 
 def tokenise(texts: list[str], tokenizer: PreTrainedTokenizerFast) -> Prose:
-    """Tokenise sentences (as `split_sentences` gives them)."""
+    """Tokenise sentences from `split_sentences` and return them as `Prose`."""
     encoded: list[np.ndarray] = []
     for start in range(0, len(texts), 4096):
         batch = tokenizer(texts[start : start + 4096], add_special_tokens=False)["input_ids"]

@@ -1,4 +1,4 @@
-"""Question sets over real passages, answers being words of the passage: FairytaleQA, XQuAD (English), NQ passages."""
+"""Questions over real passages, answered in words of the passage: FairytaleQA, XQuAD (English), Natural Questions."""
 
 import json
 import lzma
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Passages:
-    """(passage, questions and answers) to draw from; empty when the data folder has no question sets."""
+    """Passages with questions and answers; empty if the data folder has no question sets."""
 
     def __init__(self, items: list[tuple[str, list[tuple[str, str]]]]) -> None:
         self.items = items
@@ -18,7 +18,7 @@ class Passages:
         return bool(self.items)
 
     def draw(self, rng: random.Random, characters: int) -> tuple[str, list[tuple[str, str]]]:
-        """A passage of at most about `characters` characters and up to four of its questions."""
+        """Return a passage of at most about `characters` characters and up to four of its questions."""
         for _ in range(20):
             passage, asked = rng.choice(self.items)
             if len(passage) <= characters:
@@ -31,7 +31,7 @@ def _literal(passage: str, asked: list[tuple[str, str]]) -> list[tuple[str, str]
 
 
 def load_passages(data: Path) -> Passages:
-    """Every passage with at least one literal answer from the sets that are present under `data`/qa."""
+    """Load all passages with at least one literal answer from the sets under `data`/qa."""
     found: list[tuple[str, list[tuple[str, str]]]] = []
     for item in _objects(data / "qa" / "nq_oracle_dev.jsonl.xz"):
         found.append((item["passage"], [(item["question"] + "?", a) for a in item["answers"][:1]]))
@@ -47,14 +47,14 @@ def load_passages(data: Path) -> Passages:
 
 
 def _objects(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a packed file, a .jsonl having one a line; none where there is no such file."""
+    """Yield the JSON objects of a compressed file (one a line in .jsonl); none if there is no such file."""
     if path.is_file():
         with lzma.open(path, "rt", encoding="utf-8") as file:
             yield from map(json.loads, file if ".jsonl" in path.name else [file.read()])
 
 
 def _fairytale(story: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """One item a section; questions over several sections are left out."""
+    """Return one item per section, without questions over several sections."""
     items = []
     for number, section in enumerate(story["sections"], start=1):
         asked = [

@@ -1,7 +1,7 @@
-"""Reading and greedy answering for measurements: full attention, or far reading by exact top-k over everything kept.
+"""Reading and greedy answering for measurements: full attention, or far reading by exact top-k.
 
-This is the training room's own small stand-in for the engine (it shares no code with it), so that the model can be
-measured on its own. One conversation at a time, float32.
+A small reader of the training package, without code of the engine, so that the model can be measured on its own. One
+conversation at a time, float32.
 """
 
 import math
@@ -13,16 +13,16 @@ from torch import Tensor
 from training.pocket.network import PocketNetwork, normed, rotate
 
 CHUNK = 256
-SINKS = 4  # first tokens, which are always attended to
+SINKS = 4  # first tokens, always attended
 
 
 class Reader:
-    """What one model remembers of one document and conversation.
+    """Memory of one document and conversation.
 
     Args:
         network: the model.
-        capacity: most tokens that will be read and said together.
-        window: sliding window of the far reading; 0 for full attention.
+        capacity: most tokens to read and generate in all.
+        window: sliding window of far reading; 0 for full attention.
         top_k: far keys for each query head and token.
         distance: constant RoPE distance of far keys; None for window - 1.
     """
@@ -44,13 +44,13 @@ class Reader:
 
     @torch.no_grad()
     def read(self, ids: list[int]) -> None:
-        """Read document tokens."""
+        """Read the tokens of a document."""
         for start in range(0, len(ids), CHUNK):
             self._pass(ids[start : start + CHUNK], asking=False)
 
     @torch.no_grad()
     def answer(self, question: list[int], end: int, limit: int = 80) -> list[int]:
-        """Read `question` and say the most likely answer, without the end token (which is remembered)."""
+        """Read `question` and return the greedy answer, without the end token (which stays in memory)."""
         logits = self._pass(question, asking=True)
         said: list[int] = []
         while len(said) < limit:
@@ -62,7 +62,7 @@ class Reader:
         return said
 
     def _pass(self, ids: list[int], asking: bool) -> Tensor:
-        """Take in tokens; returns the logits after the last. [V]"""
+        """Read tokens and return the logits [V] after the last."""
         model = self.network.llama.model
         first, last = self.length, self.length + len(ids)
         x = model.embed_tokens(torch.tensor([ids]))
@@ -74,12 +74,12 @@ class Reader:
         return F.linear(normed(model.norm, x[0, -1]), model.embed_tokens.weight)
 
     def _attend(self, layer: int, q: Tensor, first: int, last: int, asking: bool) -> Tensor:
-        # q: [HQ, T, D]; near: sinks and window at true distances, far: the best of the rest at a constant one
+        # q: [HQ, T, D]; near: sinks and window at true distances; far: top-k of the rest at a constant distance
         groups, scale = self.network.heads // self.network.kv_heads, self.network.size**-0.5
         begin = max(0, first - self.window + 1) if self.window else 0
         sinks = min(SINKS, begin)
         at = torch.cat((torch.arange(sinks), torch.arange(begin, last)))
-        # distances stay in range: sinks sit just before the window, as in StreamingLLM, or at their own place if near
+        # to bound distances, sinks sit just before the window, as in StreamingLLM, or at their position if near
         shift = begin - sinks
         places = torch.where(at < sinks, at, at - shift)
         mine = torch.arange(first, last)
@@ -99,7 +99,7 @@ class Reader:
         far = torch.einsum("hgtd,hnd->hgtn", far_q, far_keys).flatten(0, 1) * scale
         places = torch.arange(SINKS, stop)
         far = far.masked_fill(places[None, None] > (mine - self.window)[None, :, None], -torch.inf)
-        # among more entries than the model was trained on, scores grow with the logarithm of their number
+        # beyond the trained number of entries, scale scores by the logarithm of their number
         sharper = ((mine + 1).log() / math.log(self.trained)).clamp_min(1.0)[:, None]
         scores, far = scores * sharper, far * sharper
         best = far.topk(min(self.top_k, far.shape[-1]), dim=-1)
@@ -109,7 +109,7 @@ class Reader:
         return weights[..., : at.numel()] @ values + torch.einsum("htk,htkd->htd", weights[..., at.numel() :], chosen)
 
     def _near_mask(self, at: Tensor, mine: Tensor) -> Tensor:
-        """[T, near]: causal, and inside the window or a sink."""
+        """Return the mask [T, near]: causal, and inside the window or a sink."""
         behind = mine[:, None] - at[None]
         seen = behind >= 0
         return seen & ((behind < self.window) | (at[None] < SINKS)) if self.window else seen

@@ -1,7 +1,6 @@
-"""What can be stated about a subject: attributes (a noun in general wordings) and verbs (in wordings of their own).
+"""Relations of a subject: attributes (a noun in general wordings) and verbs (with wordings of their own).
 
-`HELD_OUT_ATTRIBUTES` and `verbs.HELD_OUT_VERBS` never appear in training: they measure what the model does with
-relations that it was not taught.
+`HELD_OUT_ATTRIBUTES` and `verbs.HELD_OUT_VERBS` never appear in training; they measure unseen relations.
 """
 
 # ruff: noqa: E501 - the tables read best with a phrase unbroken
@@ -13,10 +12,11 @@ from training.pocket import wordings
 
 @dataclass(frozen=True)
 class Relation:
-    """One thing that can be said: subject kind, value kind, and its wordings.
+    """One relation: subject kind, value kind and wordings.
 
     Attributes:
-        key: unique name, of an attribute its noun; two facts with one subject and one key would contradict each other.
+        key: unique name, for an attribute its noun. Two facts with the same subject and key would contradict each
+            other.
         subject: kind of subject ("person", "place", ...).
         value: kind of value, as in `values.KINDS`.
         statements: wordings with {s} and {v}, for an attribute also {a}; see `wordings`.
@@ -33,7 +33,7 @@ class Relation:
 
     @property
     def is_attribute(self) -> bool:
-        """Whether its key is a noun that general wordings are filled with."""
+        """True if the key is a noun for the general wordings."""
         return "{a}" in self.questions[0]
 
 
@@ -90,7 +90,7 @@ HELD_OUT_ATTRIBUTES = {
 
 
 def attributes(held_out: bool) -> list[tuple[str, str, str]]:
-    """(subject kind, noun, value kind) of every composed relation: those for training, or the held-out ones."""
+    """Return (subject kind, noun, value kind) of every composed relation, for training or held out."""
     table = HELD_OUT_ATTRIBUTES if held_out else _ATTRIBUTES
     rows = []
     for subject, line in table.items():
@@ -101,7 +101,7 @@ def attributes(held_out: bool) -> list[tuple[str, str, str]]:
 
 
 def composed(subject: str, noun: str, kind: str, unseen_wording: bool = False) -> Relation:
-    """The relation "the <noun> of <subject>", in the general wordings (or only in those kept from training)."""
+    """Return the relation "the <noun> of <subject>" in the general wordings, or in the held-out ones."""
     if unseen_wording:
         return Relation(noun, subject, kind, wordings.UNSEEN_STATEMENTS, wordings.UNSEEN_QUESTIONS, wordings.FOLLOWUPS)
     return Relation(noun, subject, kind, wordings.STATEMENTS, wordings.QUESTIONS, wordings.FOLLOWUPS)

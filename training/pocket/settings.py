@@ -1,4 +1,4 @@
-"""Everything that can be chosen about a training run, with the shipped model's choices as defaults."""
+"""Settings of a training run; the defaults are those of the shipped model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +87,6 @@ class PocketSettings:
 
     @property
     def weights(self) -> int:
-        """Of a network of this shape."""
+        """Weights of a network of this shape."""
         attention = 2 * self.width * self.head_size * (self.heads + self.kv_heads)
         return self.vocabulary * self.width + self.layers * (attention + 3 * self.width * self.inner)

@@ -1,7 +1,7 @@
-"""The pocket model's byte-level BPE tokenizer: about 4K entries, single digits, four special tokens.
+"""The pocket model's byte-level BPE tokenizer: about 4K entries, single digits, special tokens.
 
-A space is put before every stretch of text that has none (after a special token, at the start of a page), so that
-a name is spelled the same at the start of an answer as inside a sentence. Answers therefore begin with a space.
+A space is put before every stretch of text without one (after a special token, at the start of a page), so that a name
+has the same tokens at the start of an answer and inside a sentence. Answers therefore begin with a space.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(texts: Iterable[str], size: int, window: int) -> PreTrainedTokenizerFast:
-    """Train on `texts`.
+    """Train a tokenizer on `texts`.
 
     Args:
         texts: the books and a sample of synthetic facts.
@@ -55,7 +55,7 @@ def train_tokenizer(texts: Iterable[str], size: int, window: int) -> PreTrainedT
 
 
 def wrap(tokenizer: Tokenizer, window: int) -> PreTrainedTokenizerFast:
-    """The transformers face of `tokenizer`, with the chat template."""
+    """Return the tokenizer as a transformers tokenizer, with the chat template."""
     fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         bos_token=BOS,
@@ -70,12 +70,12 @@ def wrap(tokenizer: Tokenizer, window: int) -> PreTrainedTokenizerFast:
 
 
 def is_pocket(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a tokenizer has the special tokens that pocket models are trained with."""
+    """Return whether a tokenizer has the special tokens of pocket models."""
     return {BOS, USER, ASSISTANT, END, PAD} <= tokenizer.get_vocab().keys()
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer saved in `folder`.
+    """Load the tokenizer saved in `folder`.
 
     Raises:
         FileNotFoundError: no tokenizer there.

@@ -1,8 +1,8 @@
 """Trains the pocket model: `train(PocketSettings(...))`, or `python -m training.pocket --help`.
 
-A run is a sequence of steps; step n's rows depend on the seed and n alone, so a run that was stopped and resumed ends
-where an uninterrupted one ends (to the last bit when its length is given in tokens). The shipped weights are a running
-average of the trained ones, which stands in for a long learning-rate decay and lets any checkpoint be shipped.
+A run is a sequence of steps. The rows of step n depend only on the seed and n, so a resumed run ends where an
+uninterrupted one does (bit for bit if its length is given in tokens). The shipped weights are a running average of the
+trained ones. It replaces a long learning-rate decay, and any checkpoint can be shipped.
 """
 
 import functools
@@ -38,9 +38,9 @@ from training.scoring import scored
 from training.stopping import PATIENCE, Stopped
 
 log = logging.getLogger(__name__)
-AVERAGE = 0.997  # decay of the running average, a step
-DECAY = 0.1  # with less, queries and keys grow until every softmax is saturated, and then nothing more is learned
-FALL = 0.8  # part of a run in which the rate falls: answers get better only while it does
+AVERAGE = 0.997  # decay of the running average per step
+DECAY = 0.1  # with less, queries and keys grow until every softmax saturates and learning stops
+FALL = 0.8  # part of a run with a falling rate: answers improve only then
 SHAPE = {
     "vocab_size": "vocabulary",
     "hidden_size": "width",
@@ -50,8 +50,8 @@ SHAPE = {
     "num_key_value_heads": "kv_heads",
     "head_dim": "head_size",
     "max_position_embeddings": "window",
-}  # of a model, by transformers' names
-LOOK_BACK = 1.5  # makes the first heads' scores fall by two nats one token off their distance
+}  # shape of a model: transformers' name -> setting
+LOOK_BACK = 1.5  # lowers the first heads' scores by two nats one token off their distance
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Progress:
     rate: float
 
     def in_words(self) -> str:
-        """For people."""
+        """Return a line for people."""
         return (
             f"{self.fraction:6.1%} {self.stage} {self.kind} step {self.step}, {self.tokens / 1e6:.2f} M tokens, "
             f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s, loss {self.loss:.3f}, language "
@@ -80,7 +80,7 @@ class Progress:
 
 @dataclass
 class Batch:
-    """ids, weights, positions: [B, T]; reading: how to attend."""
+    """Rows of one step: ids, weights, positions [B, T], and how to attend."""
 
     ids: Tensor
     weights: Tensor
@@ -89,7 +89,7 @@ class Batch:
 
 
 def model_config(settings: PocketSettings, builder: Builder) -> LlamaConfig:
-    """The stock Llama config of a run."""
+    """Return the stock Llama config of a run."""
     shape = {key: getattr(settings, name) for key, name in SHAPE.items()} | {"vocab_size": len(builder.tokenizer)}
     return LlamaConfig(
         **shape,
@@ -105,11 +105,11 @@ def model_config(settings: PocketSettings, builder: Builder) -> LlamaConfig:
 
 
 def build_network(settings: PocketSettings, builder: Builder) -> PocketNetwork:
-    """Fresh weights from the seed; residual outputs start at zero, as the optimiser likes.
+    """Return new weights from the seed; residual outputs start at zero, which suits the optimiser.
 
-    Three heads of the first layer start by looking one, two and three tokens back, because every kind of look-up is
-    built on that and learning it is the slowest part: one dimension of all embeddings starts at a constant, and
-    queries made from it are turned against the keys by the RoPE angle of the wanted distance.
+    Three heads of the first layer start by attending one, two and three tokens back, as every look-up needs this and it
+    is learned slowest. For that, one dimension of all embeddings starts at a constant, and queries made from it are
+    rotated against the keys by the RoPE angle of the distance.
     """
     torch.manual_seed(settings.seed)
     network = PocketNetwork(model_config(settings, builder))
@@ -131,7 +131,7 @@ def build_network(settings: PocketSettings, builder: Builder) -> PocketNetwork:
 
 
 def make_batch(builder: Builder, mix: Mix, rng: random.Random, window: int, scale: float) -> Batch:
-    """The rows of one step."""
+    """Return the rows of one step."""
     rows = [builder.build(rng, mix.recipe) for _ in range(max(1, round(mix.rows * scale)))]
     longest = max(row.used for row in rows)
     ids = torch.stack([torch.from_numpy(row.ids[:longest]) for row in rows])
@@ -147,7 +147,7 @@ def make_batch(builder: Builder, mix: Mix, rng: random.Random, window: int, scal
 
 
 def _gaps(rng: random.Random, length: int, document: int, window: int) -> Tensor:
-    """Positions 0 to at most window-1 with up to three jumps in the document: long distances without long rows."""
+    """Return positions 0 to at most window-1 with up to three jumps in the document: long distances in short rows."""
     room = max(0, window - length)
     jumps = torch.zeros(length, dtype=torch.int64)
     for _ in range(rng.randint(1, 3)):
@@ -158,7 +158,7 @@ def _gaps(rng: random.Random, length: int, document: int, window: int) -> Tensor
 
 
 def losses(network: PocketNetwork, batch: Batch, autocast: bool = False) -> tuple[Tensor, Tensor, float]:
-    """Mean loss of answer tokens and of language positions, and the share of short answers that are wholly right."""
+    """Return mean loss of answer tokens, mean loss of language positions, and accuracy of short answers."""
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         hidden = network(batch.ids, batch.positions, batch.reading)
     embedding = network.llama.model.embed_tokens.weight
@@ -166,7 +166,7 @@ def losses(network: PocketNetwork, batch: Batch, autocast: bool = False) -> tupl
 
 
 def stage_at(stages: tuple[Stage, ...], fraction: float) -> Stage:
-    """The stage that a run is in after `fraction` of its length."""
+    """Return the stage after `fraction` of a run's length."""
     total = sum(stage.share for stage in stages)
     for stage in stages:
         fraction -= stage.share / total
@@ -184,27 +184,27 @@ class Run:
         self.optimiser = Optimiser(self.network, settings.muon_rate, settings.adam_rate, DECAY)
         self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
         self.steps, self.tokens, self.seconds, self.clock = 0, 0, 0.0, time.monotonic()
-        self.stopping = False  # a worker was asked to stop, which all learn in the same step
+        self.stopping = False  # a worker was asked to stop; all workers see it in the same step
 
     @property
     def fraction(self) -> float:
-        """How much of the run is done, 0 to 1."""
+        """Share of the run that is done, 0 to 1."""
         if self.settings.tokens > 0:
             return self.tokens / self.settings.tokens
         return self.seconds / (self.settings.minutes * 60)
 
     @property
     def basis(self) -> dict[str, Any]:
-        """What a continuation must agree with, by names for people."""
+        """Values that a continuation must share, by readable names."""
         names = ("seed", "start", "workers", "scale")
         shape = self.network.llama.config.to_dict()
         told = {name: str(getattr(self.settings, name)) for name in names}
         return {"kind": "pocket", **told, **{name: shape[key] for key, name in SHAPE.items()}}
 
     def step(self, asked: bool = False) -> Progress:
-        """One optimiser step. asked: whether this worker was asked to stop after it."""
+        """Make one optimiser step and return its log line. `asked`: this worker was asked to stop after it."""
         stage = stage_at(self.stages, self.fraction)
-        # all workers take the same kind of rows, so that none waits for a longer one
+        # all workers take the same kind of rows, so that none waits for longer rows
         draw = f"{self.settings.seed}/{self.steps}"
         mix = random.Random(draw).choices(stage.mixes, [m.weight for m in stage.mixes])[0]
         rng = random.Random(f"{draw}/{workers.rank()}")
@@ -236,7 +236,7 @@ class Run:
         )
 
     def _meet(self, tokens: int, asked: bool) -> int:
-        """Average gradients over the workers; returns the tokens of all, and agrees on the seconds spent and a stop."""
+        """Average gradients over the workers, agree on time and stopping, and return the tokens of all."""
         now = time.monotonic()
         count = workers.size()
         shared = torch.tensor([float(tokens), (now - self.clock) / count, float(asked)])
@@ -251,7 +251,7 @@ class Run:
         return int(shared[0])
 
     def state(self) -> dict[str, Any]:
-        """Everything that a continuation needs."""
+        """Return everything that a continuation needs."""
         return {
             "basis": self.basis,
             "network": dict(self.network.named_parameters()),
@@ -264,7 +264,7 @@ class Run:
 
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` gave."""
+        """Continue from what `state` returned."""
         for name, parameter in self.network.named_parameters():
             parameter.copy_(state["network"][name])
             self.average[name].copy_(state["average"][name])
@@ -272,7 +272,7 @@ class Run:
         self.steps, self.tokens, self.seconds = state["steps"], state["tokens"], state["seconds"]
 
     def averaged(self) -> PocketNetwork:
-        """A copy of the network with the averaged weights, blended with those that the run began with, if it did."""
+        """Return a copy of the network with averaged weights, blended with the start weights if there are any."""
         start = self.settings.start
         network = load_network(start) if start else PocketNetwork(self.network.llama.config)
         with torch.no_grad():
@@ -286,20 +286,20 @@ def train(
     progress: Callable[[Progress], None] | None = None,
     stages: tuple[Stage, ...] | None = None,
 ) -> Path:
-    """Train, checkpoint, and write the model to `settings.out_dir`.
+    """Train, save checkpoints, and write the model to `settings.out_dir`.
 
     Args:
         settings: see `PocketSettings`.
         progress: called after every step.
-        stages: another ladder than the shipped model's.
+        stages: stages other than the shipped model's.
 
     Returns:
-        the folder of the finished model.
+        Folder of the finished model.
 
     Raises:
         DataMissing: the books are not in `settings.data_dir`.
-        SettingsError: `start` is no pocket model, `resume` without a checkpoint or with one of another run, or
-            `out_dir` holds something else than a pocket model.
+        SettingsError: `start` is not a pocket model, `resume` without a checkpoint or with one of another run, or
+            `out_dir` holds something other than a pocket model.
         Stopped: by a signal; the checkpoint has every step made by then.
     """
     path = checkpoint.place(settings.work_dir, settings.resume)
@@ -325,7 +325,7 @@ def train(
 
 
 def _check(settings: PocketSettings, stages: tuple[Stage, ...], path: Path) -> None:
-    """See that workers can train with these settings, and go on from the checkpoint at `path` where they are to.
+    """Check that workers can train with these settings, and can resume from the checkpoint at `path` if asked to.
 
     Raises:
         EngineError, DataMissing: see `train`.
@@ -344,7 +344,7 @@ def _check(settings: PocketSettings, stages: tuple[Stage, ...], path: Path) -> N
 
 
 def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[[Progress | Stopped], None]) -> None:
-    """One worker's whole run; the first one logs, saves and exports."""
+    """Run one worker; the first one logs, saves and exports."""
     materials = prepare(settings)
     run = Run(settings, materials.builder(), stages)
     path = checkpoint.place(settings.work_dir, settings.resume)
@@ -356,7 +356,7 @@ def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[
     log_path = settings.work_dir / "log.jsonl"
     if first:
         checkpoint.shorten_log(log_path, run.steps)
-    reply = PATIENCE if workers.size() == 1 else ""  # the process that launched them says it for all
+    reply = PATIENCE if workers.size() == 1 else ""  # the launching process prints it for all
     with open(log_path if first else os.devnull, "a", encoding="utf-8") as lines, asked_to_stop(reply) as asked:
         while run.fraction < 1 and not run.stopping:
             line = run.step(asked() or workers.stop_asked())
@@ -374,7 +374,7 @@ def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[
     if not first:
         return
     if run.fraction < 1:
-        with suppress(OSError):  # nobody is there to be told
+        with suppress(OSError):  # the launching process is gone
             report(Stopped.after(run.steps))
         return
     export(run.averaged().llama, materials.tokenizer, settings.out_dir, run.tokens, run.steps, settings.start)

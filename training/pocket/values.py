@@ -1,4 +1,4 @@
-"""Values by kind: what a fact may state. `draw(kind, rng, reserved)` is the one entry; `KINDS` lists what it knows."""
+"""Values of facts, by kind. `draw(kind, rng, reserved)` is the only entry point; `KINDS` lists the kinds."""
 
 import random
 from collections.abc import Callable
@@ -111,7 +111,7 @@ KINDS = (*_NAMES, *_OTHERS)
 
 
 def draw(kind: str, rng: random.Random, reserved: bool) -> str:
-    """One value of `kind`; names in it come from the measuring share when `reserved`.
+    """Return a value of `kind`; names in it are reserved ones if `reserved` is set.
 
     Raises:
         KeyError: unknown kind.

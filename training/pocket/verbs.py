@@ -1,7 +1,7 @@
-"""Relations with wordings of their own, where question and statement do not always share a noun.
+"""Relations with wordings of their own, whose question and statement need not share a noun.
 
-Some are written out, one a line: key | subject > value | statements / ... | questions / ... | follow-ups / ...
-More are composed: verbs in their three forms, in the wordings of what they join.
+Some are written out, one a line: key | subject > value | statements / ... | questions / ... | follow-ups / ... More are
+composed: verbs in three forms, in the wordings of the kinds they join.
 """
 
 # ruff: noqa: E501 - the table reads best with one relation a line
@@ -107,7 +107,7 @@ delivered | item>date | {s} was delivered on {v}. / on {v} they delivered {s}. |
 chased | animal>person | {s} chased {v}. / {v} was chased by {s}. | Who was chased by {s}? / Who did {s} chase? | And who did it chase?
 """
 
-# verbs in three forms (base/past/participle, or one form where regular), by what they join
+# verbs in three forms (base/past/participle, or one form if regular), by the kinds they join
 _ACTIONS = {
     "person>object": """sell/sold/sold carry/carried/carried break/broke/broken burn bury/buried/buried drop/dropped/dropped polish order receive
         return lend/lent/lent build/built/built carve/carved/carved describe/described/described pawn smash inherit draw/drew/drawn
@@ -134,7 +134,7 @@ _MOTIONS = {
     "ship>place": "return drift come/came/come belong",
     "animal>place": "run/ran/run return",
 }  # fmt: skip
-# what happens to a subject: by whom, and when
+# events of a subject: the agent and the time
 _DONE_BY = {
     "item": "restore/restored/restored find/found/found steal/stole/stolen clean sell/sold/sold describe/described/described guard open test buy/bought/bought draw/drew/drawn hide/hid/hidden carry/carried/carried break/broke/broken lock lose/lost/lost",
     "place": "rule/ruled/ruled rebuild/rebuilt/rebuilt describe/described/described defend conquer photograph map/mapped/mapped love/loved/loved",
@@ -179,7 +179,7 @@ _WHEN = (
 
 
 def _forms(verb: str) -> tuple[str, str, str]:
-    """Base, past and participle of "base/past/participle" or of a regular base."""
+    """Return base, past and participle of "base/past/participle", or of a regular base."""
     base, *others = verb.split("/")
     return (base, others[0], others[1]) if others else (base, f"{base}ed", f"{base}ed")
 
@@ -198,7 +198,7 @@ def _composed(key: str, kinds: str, verb: str, wordings: tuple[tuple[str, ...], 
 
 
 def _compose() -> list[Relation]:
-    """Every verb of the tables in every wording of its kind."""
+    """Return every verb of the tables in every wording of its kind."""
     found = []
     for kinds, listed in _ACTIONS.items():
         value = kinds.split(">")[1]

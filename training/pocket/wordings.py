@@ -170,7 +170,7 @@ _ENTRIES = (
 
 
 def _composed_statements() -> tuple[str, ...]:
-    """Every order of subject, noun and value with every part that fits there."""
+    """Return every order of subject, noun and value, with every part that fits."""
     found: list[str] = []
     for phrase in _PHRASES:
         found += [f"{phrase} {copula} {{v}}." for copula in _COPULAS]
@@ -236,7 +236,7 @@ _BOTH = phrases(
 
 
 def _composed_questions() -> tuple[str, ...]:
-    """Every way of asking with both ways of naming what is asked for."""
+    """Return every form of question with both ways to name the attribute."""
     found: list[str] = []
     for phrase in _PHRASES:
         found.append(f"What became {phrase}?")
@@ -256,7 +256,7 @@ def _composed_questions() -> tuple[str, ...]:
 
 
 def _half(written: tuple[str, ...], composed: tuple[str, ...]) -> tuple[str, ...]:
-    """Both together, the written ones repeated until they are about as many as the others."""
+    """Return both together, with the written ones repeated until they are about half."""
     return written * max(1, len(composed) // len(written)) + composed
 
 

@@ -1,8 +1,7 @@
-"""Words that synthetic facts are made of: invented and real-looking names, and values of every kind.
+"""Words of synthetic facts: invented and real-looking names, and values of every kind.
 
-Nothing here knows about tokens. Every draw comes from the `random.Random` that is passed in, so a seed fixes it.
-Invented names are split by a checksum into those for training and those for measuring (`is_reserved`), so that
-a measurement never meets a name that training could have seen.
+Independent of tokens. Every draw comes from the given `random.Random`, so a seed fixes it. Invented names are split by
+a checksum into training and measuring names (`is_reserved`), so that no measurement uses a name from training.
 """
 
 import random
@@ -14,11 +13,11 @@ def _words(text: str) -> list[str]:
 
 
 def phrases(text: str) -> list[str]:
-    """What stands between bars, without the blanks around it."""
+    """Return the phrases between bars, stripped."""
     return [phrase.strip() for phrase in text.split("|")]
 
 
-# weighted by repetition: mostly the plain syllables of which real names are made, now and then a harder one
+# weighted by repetition: mostly plain syllables as in real names, sometimes a harder one
 _ONSETS = _words("b d f g h j k l m n p r s t v w z c " * 4 + "br cl dr fl fr gr kr pl pr sh sk st str th tr ch ph qu")
 _VOWELS = _words("a e i o u " * 5 + "ai ea ee ia ie oa ou y")
 _CODAS = _words("n r l s t m d k " * 2 + "th nd rn ld rt ck ss x nt rk ng lt ft") + [""] * 40
@@ -110,12 +109,12 @@ COMPANY_ENDS = _words(
 
 
 def is_reserved(name: str) -> bool:
-    """True for the eighth of invented names that only measurements may use (split by CRC-32)."""
+    """Return whether a name is in the eighth of invented names kept for measurements (split by CRC-32)."""
     return zlib.crc32(name.encode()) % 8 == 0
 
 
 def syllables(rng: random.Random, count: int) -> str:
-    """An invented word of `count` syllables, lower case."""
+    """Return an invented word of `count` syllables, lower case."""
     return "".join(
         rng.choice(_ONSETS) + rng.choice(_VOWELS) + (rng.choice(_CODAS) if i == count - 1 or rng.random() < 0.2 else "")
         for i in range(count)
@@ -123,7 +122,7 @@ def syllables(rng: random.Random, count: int) -> str:
 
 
 def invented(rng: random.Random, reserved: bool, lowest: int = 1, highest: int = 3) -> str:
-    """A capitalised invented name of 3 to 12 letters from the training (or, if `reserved`, the measuring) share."""
+    """Return a capitalised invented name of 3 to 12 letters, a reserved one if `reserved` is set."""
     while True:
         count = rng.choices((1, 2, 3), (2, 5, 1))[0]
         word = syllables(rng, min(max(count, lowest), highest)).capitalize()
@@ -132,17 +131,17 @@ def invented(rng: random.Random, reserved: bool, lowest: int = 1, highest: int =
 
 
 def first_name(rng: random.Random, reserved: bool) -> str:
-    """A given name: real-looking one time in four in training, always invented when measuring."""
+    """Return a given name: in training real-looking one time in four, in measurements always invented."""
     return rng.choice(FIRST_NAMES) if not reserved and rng.random() < 0.3 else invented(rng, reserved, 1, 2)
 
 
 def last_name(rng: random.Random, reserved: bool) -> str:
-    """A family name: real-looking one time in four in training, always invented when measuring."""
+    """Return a family name: in training real-looking one time in four, in measurements always invented."""
     return rng.choice(LAST_NAMES) if not reserved and rng.random() < 0.3 else invented(rng, reserved, 2, 3)
 
 
 def person(rng: random.Random, reserved: bool) -> str:
-    """A person's name, mostly given name and family name."""
+    """Return a person's name, mostly given name and family name."""
     shape = rng.random()
     if shape < 0.72:
         return f"{first_name(rng, reserved)} {last_name(rng, reserved)}"
@@ -152,7 +151,7 @@ def person(rng: random.Random, reserved: bool) -> str:
 
 
 def place(rng: random.Random, reserved: bool) -> str:
-    """An invented town or region."""
+    """Return an invented town or region."""
     while True:
         stem = invented(rng, reserved, 1, 2)
         name = stem + rng.choice(_PLACE_ENDS) if rng.random() < 0.4 else stem
@@ -161,20 +160,20 @@ def place(rng: random.Random, reserved: bool) -> str:
 
 
 def company(rng: random.Random, reserved: bool) -> str:
-    """An invented firm or institution."""
+    """Return an invented firm or institution."""
     if rng.random() < 0.2:
         return f"{last_name(rng, reserved)} and {last_name(rng, reserved)}"
     return f"{last_name(rng, reserved)} {rng.choice(COMPANY_ENDS)}"
 
 
 def digits(rng: random.Random, lowest: int, highest: int) -> str:
-    """A string of `lowest` to `highest` digits that does not begin with zero."""
+    """Return `lowest` to `highest` digits without a leading zero."""
     count = rng.randint(lowest, highest)
     return str(rng.randint(10 ** (count - 1), 10**count - 1))
 
 
 def code(rng: random.Random) -> str:
-    """A code of letters and digits in one of several shapes."""
+    """Return a code of letters and digits in one of several shapes."""
 
     def letters(count: int) -> str:
         return "".join(rng.choice("ABCDEFGHJKLMNPQRSTUVWXYZ") for _ in range(count))
@@ -194,5 +193,5 @@ def code(rng: random.Random) -> str:
 
 
 def hexadecimal(rng: random.Random, groups: tuple[int, ...]) -> str:
-    """Random hexadecimal digits in groups joined by hyphens; (8, 4, 4, 4, 12) is a UUID."""
+    """Return random hexadecimal digits in groups joined by hyphens; (8, 4, 4, 4, 12) is a UUID."""
     return "-".join("".join(rng.choice("0123456789abcdef") for _ in range(g)) for g in groups)

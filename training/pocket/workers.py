@@ -1,8 +1,8 @@
-"""Several single-threaded processes in place of one process with several threads.
+"""Data-parallel training in several single-threaded processes instead of one process with threads.
 
-On a few busy cores this is about twice as fast: threads meet at every operation and wait for whichever was
-descheduled, processes meet once a step. Each worker makes its own rows; gradients are averaged, and the costly
-orthogonalisation of the optimiser is shared out.
+On a few busy cores this is about twice as fast. Threads wait at every operation for whichever was descheduled;
+processes wait once a step. Each worker makes its own rows. Gradients are averaged, and the costly orthogonalisation of
+the optimiser is shared out.
 """
 
 import os
@@ -24,16 +24,16 @@ from training.stopping import PATIENCE
 Report = Callable[[Any], None]
 Work = Callable[[Report], None]
 
-_stop: Any = None  # of this worker: an event that the process which launched it sets
+_stop: Any = None  # event of this worker, set by the launching process
 
 
 def size() -> int:
-    """How many workers train together (1 outside of `launch`)."""
+    """Return the number of workers (1 outside `launch`)."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """Number of this worker, 0 for the one that logs and saves."""
+    """Return this worker's number; 0 is the one that logs and saves."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
@@ -48,17 +48,17 @@ def total(tensors: list[Tensor]) -> None:
 
 
 def stop_asked() -> bool:
-    """Whether the process that launched this worker was asked to stop."""
+    """Return whether the launching process was asked to stop."""
     return _stop is not None and bool(_stop.is_set())
 
 
 def _worker(number: int, count: int, meeting: str, work: Work, lines: Any, stop: Any) -> None:
     global _stop
     _stop = stop
-    # the death of the parent comes as this signal, which a training in a shell's background would ignore
+    # the parent's death arrives as this signal, which a background job of a shell would ignore
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
-    torch.set_flush_denormal(True)  # sharp attention leaves denormal weights, which make a step twice as slow
+    torch.set_flush_denormal(True)  # sharp attention gives denormal weights, which double the time of a step
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=number, world_size=count)
     try:
@@ -68,9 +68,9 @@ def _worker(number: int, count: int, meeting: str, work: Work, lines: Any, stop:
 
 
 def launch(count: int, work: Work, report: Report) -> None:
-    """Run `work(put)` in `count` processes (`work` must be picklable); whatever they put is reported here.
+    """Run `work(put)` in `count` processes; `work` must be picklable. Everything they put goes to `report`.
 
-    What asks this process to stop is told to the workers, and awaited: see `stop_asked`.
+    A request to stop this process is passed on to the workers, and this waits for them: see `stop_asked`.
 
     Raises:
         ProcessRaisedException: a worker failed.
