@@ -1,6 +1,6 @@
-"""Benchmarks: what Stockpot claims, measured. `stockpot bench ...` and `make bench` run them.
+"""Benchmarks: measurements of Stockpot's claims. Run them with `stockpot bench ...` or `make bench`.
 
-Lives here: needle documents, accuracy, latency and memory, comparisons with transformers itself, tables and plots.
-Results go to `results/` as JSON with the machine's description. Not here: tests; a benchmark measures, it does not pass
-or fail. May import `engine`, `kernels` and, for invented facts, `training`.
+Lives here: needle documents, accuracy, latency and memory, comparisons with transformers, tables and plots. Results go
+to `results/` as JSON with a description of the machine. Not here: tests; a benchmark measures, it does not pass or
+fail. May import `engine`, `kernels` and, for invented facts, `training`.
 """

@@ -1,8 +1,9 @@
-"""InfiniteHiP's Table 5: every position rule while pruning with every rule of the attention, by accuracy on facts.
+"""InfiniteHiP's Table 5: accuracy on facts for every pair of position rules, of pruning and of attention.
 
     python -m benchmarks.ablation --tokens 4K --trials 2
 
-One pruning rule for all layers, and as in the paper's default, chunk-indexed in the first and relative in the others.
+The pruning rule is the same in all layers or, as in the paper's default, chunk-indexed in the first layers and relative
+in the others.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MIXED = "chunk, then relative"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser(
         "Accuracy of InfiniteHiP under every combination of its position rules.", "stockpot bench ablation"
     )

@@ -1,4 +1,4 @@
-"""What most benchmarks do to a model: read a text to its end, and ask for one answer."""
+"""Steps that most benchmarks share: read a whole text, and ask for one answer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ ANSWER = 32  # tokens at most
 
 
 def read(model: Model, method: Method, ids: Tensor) -> Reader:
-    """A reader that has read a whole text with a method."""
+    """Return a reader that has read a whole text with a method."""
     return read_on(Reader(model, method, ids))
 
 
 def read_on(reader: Reader) -> Reader:
-    """The same reader, when it has read to its end."""
+    """Run a reader to its end and return it."""
     for _ in reader.run():
         pass
     return reader
@@ -28,7 +28,12 @@ def answer_to(
     text: Tensor | None = None,
     named: Tensor | None = None,
 ) -> Answer:
-    """The greedy answer of at most so many tokens. text: may be read again, what is looked at or these tokens of it."""
+    """Return the greedy answer, of at most `most` tokens.
+
+    Args:
+        text: ids of the text, to read passages again before the answer; None not to.
+        named: int64 [N], tokens of `text` to read again; None for passages that the question attends to.
+    """
     *_, answer = conversation.ask(question, Sampling(max_tokens=most), text=text, named=named)
     assert isinstance(answer, Answer)
     return answer

@@ -1,10 +1,10 @@
-"""How often the device's cache misses, by policy and size: InfLLM's Figure 4.
+"""Miss rate of the device's cache by policy and size: InfLLM's Figure 4.
 
     python -m benchmarks.cache --tokens 8K --units 24,32,48,64
 
-One text is read once by InfLLM without a cache, and what its blocks of queries look up, with the attention that they
-give to it, is written down; then every policy and size replays the same list. So all see the very same look-ups. Tokens
-that do not fill a unit yet are looked up as well, and are no unit: they are left out.
+InfLLM reads one text without a cache, while the look-ups of its query blocks and their attention are recorded. Every
+policy and size then replays the same record. Tokens that do not fill a unit yet are left out: they are looked up too,
+but are no unit.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from engine.host.host_tier import HostTier
 from engine.methods.infllm import InfLLM
 from engine.seam import ModelSpec
 
-UNITS = 16  # looked up by each block of queries
+UNITS = 16  # units that each block of queries looks up
 
 
 class Recorder(DeviceCache):
-    """Holds everything, and writes down what is asked of it."""
+    """A cache that holds everything and records each look-up."""
 
     def __init__(self, spec: ModelSpec, units: int, size: int) -> None:
-        """units: as many as the text has."""
+        """Create the cache; `units` is the number of units in the text."""
         super().__init__(spec, units, size, "frequency")
-        self.remainder = size - 1  # entries that come last in a look-up
+        self.remainder = size - 1  # last entries of a look-up, outside the units
         self.calls: list[tuple[int, int, Tensor, Tensor]] = []
         self.latest: dict[int, int] = {}  # layer -> entries that the host tier held at its look-up
 
     def gather(self, layer: int, host: HostTier, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Remember how long the host tier was."""
+        """Gather the entries, and record the length of the host tier."""
         self.latest[layer] = host.stored
         return super().gather(layer, host, index)
 
     def attended(self, layer: int, index: Tensor, probability: Tensor) -> None:
-        """Write the look-up down with what it was given."""
+        """Record the look-up with its attention."""
         whole = slice(0, index.shape[1] - self.remainder)
         self.calls.append((layer, self.latest[layer], index[:, whole], probability[:, whole]))
 
 
 class Table(DeviceCache):
-    """A cache that only keeps its table: nothing is moved."""
+    """A cache that keeps only its table of units and moves no data."""
 
     def replay(self, call: tuple[int, int, Tensor, Tensor], host: HostTier) -> None:
-        """One look-up, and what came of it."""
+        """Replay one look-up with its attention."""
         layer, stored, index, probability = call
         host.length = stored
         held = self.layer(layer)
@@ -61,11 +61,11 @@ class Table(DeviceCache):
         self.attended(layer, index, probability)
 
     def move(self, layer: int, held: CachedLayer, host: HostTier, units: list[int], places: list[int]) -> None:
-        """Nothing is moved."""
+        """Do nothing; there is no data to move."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser("Miss rate of the device's cache by policy and number of units (InfLLM's Figure 4).")
     parser.add_argument("--tokens", type=shared.length, default=8192, help="length of the text (default: 8K)")
     parser.add_argument("--units", type=shared.sizes, default=[16, 24, 32, 48, 64], help="sizes of the cache")
@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"a block of queries looks up {UNITS} units, which a cache of {least} cannot hold")
     model = shared.open_model(chosen)
     ids = Haystack(model, chosen.data).trial("prose", chosen.tokens, 0.5, chosen.seed).ids
-    # Units as large as the paper's are, beside the text; those of the default are for finding single sentences.
+    # Units as large as the paper's in proportion to the text; the default ones are for single sentences.
     method = make_method("infllm", block=32, representatives=4, units=UNITS, cache=chosen.tokens // 16)
     assert isinstance(method, InfLLM)
     reader = Reader(model, method, ids)

@@ -1,10 +1,10 @@
-"""Of the sentences of an answer that say a fact, how many rest on the passage that states it?
+"""Share of sentences in answers whose sources hold the fact that they state.
 
     python -m benchmarks.citations --methods full,exact --tokens 512,1K
 
-Documents are eight facts in real prose; the model is asked for the important points, and a sentence says a fact if the
-fact's value is in it, whatever else is. Beside it: how many of them the passage holds that the whole answer rested on
-most. Answers of a single sentence do not count, as both are the same there.
+Documents are eight facts in real prose, and the model is asked for the important points. A sentence states a fact if it
+contains the fact's value. For comparison, the share whose fact is in the sources of the whole answer. Answers of a
+single sentence are not counted, as both shares are the same there.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ ANSWER = 120  # tokens at most
 
 
 def whole(text: str, since: int) -> int:
-    """How much of an answer is whole sentences: the pocket model ends each with a full stop."""
+    """Return the end of the last whole sentence, at least `since`; the pocket model ends each with a full stop."""
     return max(since, text.rfind(". ") + 1)
 
 
 def cited(answer: Answer, questions: list[Question]) -> list[tuple[bool, bool]]:
-    """Of each sentence that says a fact, whether it rests on it, and whether the whole answer does."""
+    """Return, for each sentence that states a fact, whether its own sources hold it, and whether the answer's do."""
     found = []
     for sentence in answer.sentences if len(answer.sentences) > 1 else []:
         said = answer.text[sentence.start : sentence.end].casefold()
@@ -42,7 +42,7 @@ def _holds(passages: list[Passage], fact: Question) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser("Of the sentences that say a fact, the share that rest on the passage which states it.")
     parser.add_argument("--methods", type=shared.words, default=["full", "exact"], help="default: full,exact")
     parser.add_argument("--budget", type=shared.size, default=512, help="entries (default: 512)")

@@ -1,17 +1,17 @@
-"""Does a scorer that has read only the beginning of a text choose of it what it chooses once it knows the whole?
+"""Consistency of scorers: does a score from a prefix choose the same entries as one from the whole text?
 
     python -m benchmarks.consistency --tokens 2K
 
-Locret's Figure 1: of the tenth of a prefix's entries that score highest when the whole text is known, the share that
-scores highest when the prefix is all that has been read. A scorer that judges an entry by what comes before it is at
-100 %; one that needs what comes after is not, and then cannot evict while it reads. Every prefix is read afresh, with
-full attention, and scored from that reading alone; no scores are pooled.
+Locret's Figure 1. Take the top tenth of a prefix's entries by the scores of the whole text, and count how many are in
+the top tenth by the scores of the prefix alone. A scorer that depends only on earlier tokens reaches 100 %. One that
+needs later tokens does not, and cannot evict while it reads. Every prefix is read anew with full attention; scores are
+not pooled.
 
-| scorer | an entry's score |
+| scorer | score of an entry |
 |---|---|
-| locret | of the retaining head |
+| locret | from the retaining head |
 | nuc | -log p of its token (InfiniPot's NuC) |
-| cap | attention from a catalyst prompt put behind what was read (InfiniPot's CaP) |
+| cap | attention from a catalyst prompt after the prefix (InfiniPot's CaP) |
 | snapkv-like | attention from the last 64 tokens (SnapKV, https://arxiv.org/abs/2404.14469, section 4) |
 | h2o-like | attention from all tokens (H2O, https://arxiv.org/abs/2306.14048, section 4) |
 """
@@ -38,34 +38,34 @@ from engine.seam import ModelSpec, Scoring
 from engine.trained.retaining import RetainingHeads, find_heads
 from training.locret.labels import overlap
 
-WINDOW = 64  # tokens that a SnapKV-like scorer looks back from; they are not judged
-ROWS = 256  # queries whose attention exists at a time
-PASS = 256  # tokens
+WINDOW = 64  # tokens of the SnapKV-like scorer's queries; they get no score
+ROWS = 256  # queries whose attention is in memory at a time
+PASS = 256  # tokens of a pass
 
 
 class Noting(SlotMemory):
-    """Full attention that keeps the queries too, before RoPE: per layer [HQ, T, D]."""
+    """Full attention that also keeps the queries before RoPE, [HQ, T, D] per layer."""
 
     def __init__(self, spec: ModelSpec) -> None:
-        """Nothing read yet."""
+        """Start with an empty memory."""
         super().__init__(spec, lets_go=False)  # so that token i is in slot i
         self.scoring = Scoring(0.0)
 
     def reserve(self, tokens: int) -> None:
-        """Room for them."""
+        """Reserve slots and queries for this many tokens."""
         super().reserve(tokens)
         layers, like = self.spec.layers, self.own[0].keys
         self.queries = [like.new_empty(layer.query_heads, tokens, layer.head_size) for layer in layers]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        """Causal attention."""
+        """Return causal attention, and keep the queries."""
         if self.observed is None:
             self.queries[layer][:, self.length : self.length + q.shape[1]] = q
             self.scoring = scoring
         return super().attend(layer, q, k, v, scoring)
 
     def received(self, layer: int, first: int) -> Tensor:
-        """Attention that entries [H, T] get from the queries from number `first` on, mean over a group's heads."""
+        """Return the attention [H, T] that entries get from queries `first` on, as a mean over a group's heads."""
         slots, end = self.own[layer], self.length
         total = torch.zeros(slots.layer.kv_heads, end)
         for begin in range(first, end, ROWS):
@@ -79,7 +79,7 @@ class Noting(SlotMemory):
 
 
 def scores(model: Model, ids: Tensor, heads: RetainingHeads | None) -> dict[str, Tensor]:
-    """Every scorer's scores of a text, read from its beginning: [layers * heads, T], or [1, T] if a token has one."""
+    """Return each scorer's scores of a text: [layers * heads, T], or [1, T] for one score per token."""
     memory = Noting(model.spec)
     memory.reserve(len(ids) + PASS)
     hidden = []
@@ -106,7 +106,7 @@ def scores(model: Model, ids: Tensor, heads: RetainingHeads | None) -> dict[str,
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser("Consistency of what scorers find important in a prefix and in the whole.")
     parser.add_argument("--tokens", type=shared.length, default=2048, help="length of the whole (default: 2K)")
     parser.add_argument("--trials", type=shared.count, default=5, help="documents (default: 5)")

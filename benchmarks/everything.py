@@ -1,8 +1,7 @@
 """All benchmarks behind docs/results.md, each written to `results/`; finished ones are skipped. `make bench`.
 
-Those of `needle` that were interrupted, or have fewer trials than are asked for here, go on where they stand.
-
-On two CPU cores the whole takes more than a day; `--quick` takes the sizes of docs/results.md that fit into hours.
+Interrupted runs of `needle`, and those with fewer trials than planned here, are continued. Everything takes more than a
+day on two CPU cores; `--quick` runs the sizes of docs/results.md that fit into hours.
 """
 
 from __future__ import annotations
@@ -51,18 +50,18 @@ RUNS = {
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc"
 FIXED = f"exact,{CONDENSING},locret"
 RETRIEVING = "infllm,infinitehip"
-LESS = "recall,infinitehip"  # to be compared with `exact`, which sees half as much by default
-PROMPT = "infinipot:preset=pocket"  # a catalyst prompt that suits this model
-THREE = "infinitehip:preset=pocket-far"  # three stages; the paper's presets see more than this model can
-HEADS = "locret,recall"  # apart from others, so that new retaining heads leave those results as they are
+LESS = "recall,infinitehip"  # compared with `exact`, which attends to half as much by default
+PROMPT = "infinipot:preset=pocket"  # a catalyst prompt for this model
+THREE = "infinitehip:preset=pocket-far"  # three stages; the paper's presets attend to more than this model's window
+HEADS = "locret,recall"  # run apart, so that new retaining heads change no other results
 SKETCHED = "exact:sketch=int4,exact:sketch=int2"
 CODED = "recall:store=int8,recall:store=int4"
-FAR = "exact,infinipot,locret"  # of those that keep everything one is enough: it takes long
+FAR = "exact,infinipot,locret"  # one method that keeps everything is enough, as it takes long
 OTHERS = "streaming,truncate,infinipot-cap,infinipot-nuc"
 PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
 UNSEEN = ",".join(haystack.UNSEEN)
 RATIOS = ",".join(f"beacon:ratio={ratio}" for ratio in (2, 4, 8, 16, 32))
-BEACONS = "beacon:ratio=8:budget=20480"  # room for those of 128K tokens; without a budget everything would stay raw
+BEACONS = "beacon:ratio=8:budget=20480"  # large enough for 128K tokens; without a budget nothing would be condensed
 AGAIN, POTS = "--read-again --budgets 1024", "infinipot,infinipot:preset=pocket"
 NAMED, FORGETFUL = "--page 400 --budgets 1024", "streaming,truncate,infinipot,locret,beacon"
 IN_PARTS = f"recall,{RETRIEVING},locret,{PROMPT}"
@@ -71,7 +70,7 @@ KEPT = ",".join(f"{method}:store={store}" for method in ("locret", "infinipot") 
 
 @dataclass(frozen=True)
 class Run:
-    """One benchmark: its name under results/, the program, its options; quick ones are part of --quick."""
+    """One benchmark: its name under results/, program and options. `quick` ones are part of --quick."""
 
     name: str
     program: str
@@ -80,12 +79,12 @@ class Run:
 
 
 def passkeys(methods: str, tokens: str, trials: int, budgets: str) -> str:
-    """Options of one pass key at three depths, in filler and in real prose."""
+    """Return the options for one pass key at three depths, in filler and in real prose."""
     return f"--methods {methods} --kinds passkey,prose --tokens {tokens} --trials {trials} --budgets {budgets}"
 
 
 def settings(name: str, values: str) -> str:
-    """Options of facts read with each of the values of a setting."""
+    """Return the options for facts read with each value of a setting."""
     each = ",".join(f"{method}:{name}={value}" for method in ("locret", "infinipot") for value in values.split(","))
     return f"--methods {each} --budgets 512 --tokens 2K,8K --trials 5"
 
@@ -206,7 +205,7 @@ PLAN = [
 
 
 def finished(run: Run, out: Path) -> bool:
-    """Whether its result is there, with as many trials as it should have."""
+    """Return whether the result exists, with as many trials as planned."""
     if not out.exists():
         return False
     wanted = re.search(r"--trials (\d+)", run.options)
@@ -214,7 +213,7 @@ def finished(run: Run, out: Path) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run what is not there yet."""
+    """Run the benchmarks that have no result yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only what fits into some hours on two cores")
     parser.add_argument("--only", choices=[run.name for run in PLAN], metavar="RUN", help="a single run by name")

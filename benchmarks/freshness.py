@@ -1,4 +1,4 @@
-"""Which results today's weights, wordings and settings would give again, and which are of earlier ones."""
+"""Which results still hold for today's weights, wordings and settings, and which are older."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Row = dict[str, Any]
 
 
 def load(folder: Path) -> dict[str, dict[str, Any]]:
-    """All results of a folder by name; each row says whether it is of `earlier` weights, wordings or settings, and how
-    its answers were `scored`.
+    """Return all results of a folder by name.
 
-    Checks of a GPU, whose weights are noise, are left out: they are tables of their own.
+    Each row has `earlier` (measured with older weights, wordings or settings) and `scored`. GPU checks are left out, as
+    their weights are noise; they have tables of their own.
     """
     files = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
     results = {name: result for name, result in files.items() if result["benchmark"] != "gpu-check"}
@@ -34,12 +34,12 @@ def load(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def is_earlier(result: dict[str, Any], row: Row, now: dict[str, Any]) -> bool:
-    """Whether a row of a result was taken with other weights, wordings or settings than `now` (of `named`)."""
+    """Return whether a row was measured with weights, wordings or settings other than `now` (from `named`)."""
     return _weights_changed(result, row, now) or _facts_changed(result, row, now) or _settings_changed(row)
 
 
 def _weights_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> bool:
-    """Whether the pocket model is another one now, or the weights beside it that the row's method takes."""
+    """Return whether the pocket model changed, or the weights beside it that the row's method uses."""
     if result.get("model") != now["model"]:
         return False
     method = _method(row)
@@ -48,21 +48,21 @@ def _weights_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> b
 
 
 def _facts_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> bool:
-    """Whether facts are worded otherwise now, in a result that depends on what they say."""
+    """Return whether the wording of facts changed, for results that depend on it."""
     depends = result["benchmark"] in ASKING or row.get("kind") in INVENTED
     return bool(depends and result.get("facts") != now["facts"])
 
 
 def _method(row: Row) -> str:
-    """The name of the method that a row is about, without settings; empty if there is none."""
+    """Return the name of a row's method without settings; "" if there is none."""
     said = row.get("method") or row.get("scorer") or row.get("comparison") or ""
     return "locret" if row.get("heads") == "trained" else re.split("[ :]", said)[0]
 
 
 def _settings_changed(row: Row) -> bool:
-    """Whether a method's settings, where they are known, are not what its name stands for today.
+    """Return whether the row's settings, if known, differ from the method's settings today.
 
-    One that the method has had only since does not count: by default it does what was done before.
+    Settings added since do not count: their defaults keep the earlier behaviour.
     """
     if "settings" not in row:
         return False

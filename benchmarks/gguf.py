@@ -1,10 +1,10 @@
-"""A model in a GGUF file, read by Stockpot and by llama.cpp: how often their first choices agree, and how far they are.
+"""A GGUF file read by Stockpot and by llama.cpp: agreement of the most likely tokens, and KL divergence.
 
     python -m benchmarks.gguf --model FILE.gguf --llama-cpp-python PATH_TO_PYTHON
 
-Both get the same tokens of the sample book, in windows of 500. PATH_TO_PYTHON is an interpreter with the package
-llama-cpp-python, which need not be in Stockpot's own environment. llama.cpp rounds activations to eight bits where it
-multiplies them with quantised weights, and keeps keys and values in float16; Stockpot computes in float32 on the CPU.
+Both get the same tokens of the sample book, in windows of 500. PATH_TO_PYTHON is an interpreter with llama-cpp-python,
+which may be in another environment. llama.cpp rounds activations to eight bits in products with quantised weights, and
+keeps keys and values in float16; Stockpot computes in float32 on the CPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from engine.memories.slots import SlotMemory
 
 BOOK = Path(__file__).parent.parent / "assets" / "sample" / "three-adventures-and-a-register.html"
 WINDOW = 500
-AT_A_TIME = 50  # rows of logits that are compared together, in float64
+AT_A_TIME = 50  # rows of logits compared at a time, in float64
 ASKED = """
 import json, sys
 import numpy as np
@@ -46,12 +46,12 @@ for number, ids in enumerate(asked["windows"]):
 
 
 def llama_logits(python: Path, model: Path, windows: list[list[int]]) -> Iterator[Tensor]:
-    """Logits [T, vocabulary] of llama.cpp for each of some windows of tokens, each read by itself.
+    """Yield llama.cpp's logits [T, vocabulary] for each window of tokens, read separately.
 
     python: an interpreter with llama-cpp-python.
 
     Raises:
-        RuntimeError: it cannot read the file; what it said of it.
+        RuntimeError: llama.cpp cannot read the file; with its message.
     """
     with tempfile.TemporaryDirectory() as folder:
         asked = {
@@ -69,13 +69,13 @@ def llama_logits(python: Path, model: Path, windows: list[list[int]]) -> Iterato
 
 
 def own_logits(model: Model, ids: list[int]) -> Tensor:
-    """The engine's logits [T, vocabulary], nothing left out."""
+    """Return the engine's logits [T, vocabulary], with full attention."""
     memory = SlotMemory(model.spec)
     return model.logits(model.forward(torch.tensor(ids), memory, no_source(len(ids))))
 
 
 def compared(own: Tensor, theirs: Tensor) -> tuple[int, float, float]:
-    """How many first choices agree; the sum and the largest of KL divergences, llama.cpp's from the engine's."""
+    """Return how many most likely tokens agree, and the sum and maximum of KL(llama.cpp || engine)."""
     agreed, total, largest = 0, 0.0, 0.0
     for one, other in zip(own.split(AT_A_TIME), theirs.split(AT_A_TIME), strict=True):  # type: ignore[no-untyped-call]
         agreed += int((one.argmax(-1) == other.argmax(-1)).sum())
@@ -86,7 +86,7 @@ def compared(own: Tensor, theirs: Tensor) -> tuple[int, float, float]:
 
 
 def measure(model: Model, file: Path, python: Path, tokens: int, text: str) -> dict[str, Any]:
-    """One row: a model's file and how far both readers of it are from each other."""
+    """Return one row: a file, and how far both readers are from each other."""
     ids = model.encode(text).ids[:tokens].tolist()
     windows = [ids[begin : begin + WINDOW] for begin in range(0, len(ids), WINDOW)]
     agreed, total, largest = 0, 0.0, 0.0
@@ -103,7 +103,7 @@ def measure(model: Model, file: Path, python: Path, tokens: int, text: str) -> d
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser("A GGUF file as Stockpot and as llama.cpp read it.")
     parser.add_argument("--llama-cpp-python", type=Path, required=True, help="an interpreter that has this package")
     parser.add_argument("--tokens", type=shared.size, default=2000, help="of the sample book (default: 2000)")

@@ -1,6 +1,6 @@
-"""What the kernels are given where they are checked: noise in the shapes of real layers, in banks that lie as ours do.
+"""Inputs for checks of kernels: noise in the shapes of real layers, in slabs laid out as in the engine.
 
-Sizes: HQ query heads, H KV heads, T queries, N rows, D head size. Not here: what is done with it (`gpu_kernels.py`).
+Sizes: HQ query heads, H KV heads, T queries, N rows, D head size. Not here: the checks (`gpu_kernels.py`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kernels.quantise import stored, unpack, width
 from kernels.rows import PAGE, Bank, Levels, Pages, Slabs
 
 SLAB = 32768  # rows of a slab, as in the engine's host tier
-SINKS = 128  # before a host tier
-WAITING = 384  # kept entries that are not in codes yet, as with `locret`'s budget for long windows
+SINKS = 128  # sinks before a host tier
+WAITING = 384  # kept entries not quantised yet, as with `locret`'s budget for long windows
 CHOSEN = 3072  # rows of a list, InfiniteHiP's 3K
-SEEN = 0.6  # of a list, where heads are shown rows of their own
+SEEN = 0.6  # share of a list that a head sees, if heads have rows of their own
 
 
 class Heads(NamedTuple):
-    """Of a layer: HQ, H and D, and what its logits are bent to stay within."""
+    """Heads of a layer: HQ, H, D, and the soft cap of its logits."""
 
     query: int
     kv: int
@@ -43,8 +43,12 @@ OTHERS = (Heads(28, 4, 128), Heads(32, 32, 96), Heads(16, 8, 256, 50.0))  # Qwen
 
 
 class Store(NamedTuple):
-    """How a bank lies. kind: of its codes, None for none; host: whether in pinned memory, as a host tier, in pages;
-    else on the device, as kept entries, of which each row has a scale and the last ones wait.
+    """Layout of slabs.
+
+    Attributes:
+        kind: quantised type, None for none.
+        host: True for a host tier in pinned memory, quantised in groups. False for kept entries on the device, with
+            a scale for each row; the last ones are not quantised yet.
     """
 
     kind: torch.dtype | None = None
@@ -63,7 +67,7 @@ STORES = {
 
 @dataclass(frozen=True)
 class Inputs:
-    """Of attention and column sums: q [HQ, T, D] and what it sees, lists None for all rows."""
+    """Inputs of attention and column sums: q [HQ, T, D] and its visible rows; lists None for all rows."""
 
     q: Tensor
     keys: Slabs
@@ -72,7 +76,7 @@ class Inputs:
     lists: Lists | None
 
     def part(self, count: int) -> Inputs:
-        """Of the first queries, whole blocks of them or all."""
+        """Return the inputs of the first `count` queries: whole blocks, or all."""
         lists = None if self.lists is None else self.lists.part(0, -(-count // self.lists.size))
         return dataclasses.replace(self, q=self.q[:, :count], span=self.span.part(0, count), lists=lists)
 
@@ -81,7 +85,7 @@ class Source:
     """Noise for keys and values of one length in one store, and inputs over it."""
 
     def __init__(self, device: torch.device, length: int, dtype: torch.dtype, store: str, heads: Heads) -> None:
-        """length: rows of the bank; store: of STORES."""
+        """Create the noise; `length` is the number of rows, `store` a name of STORES."""
         self.device, self.length, self.dtype, self.heads = device, length, dtype, heads
         self.store = STORES[store]
         self.generator = torch.Generator(device).manual_seed(length)
@@ -92,11 +96,11 @@ class Source:
         self.cos, self.sin = angles.cos(), angles.sin()
 
     def noise(self, *shape: int) -> Tensor:
-        """On the device."""
+        """Return normal noise on the device."""
         return torch.randn(*shape, generator=self.generator, device=self.device, dtype=self.dtype)
 
     def uniform(self, *shape: int) -> Tensor:
-        """Between 0 and 1."""
+        """Return uniform noise between 0 and 1."""
         return torch.rand(*shape, generator=self.generator, device=self.device)
 
     def _bank(self) -> Slabs:
@@ -121,16 +125,16 @@ class Source:
 
     @cached_property
     def exact_keys(self) -> Slabs:
-        """The numbers of the keys, or those that their codes stand for, in float64 on the device."""
+        """Keys in float64 on the device, dequantised if needed."""
         return [(numbers(slab, self.device), length) for slab, length in self.keys]
 
     @cached_property
     def exact_values(self) -> Slabs:
-        """Of the values likewise."""
+        """Values in float64 on the device, dequantised if needed."""
         return [(numbers(slab, self.device), length) for slab, length in self.values]
 
     def exact(self, given: Inputs) -> Inputs:
-        """The same inputs in float64."""
+        """Return the same inputs in float64."""
         lists = given.lists
         if lists is not None:
             lists = dataclasses.replace(lists, cos=lists.cos.double(), sin=lists.sin.double())
@@ -139,8 +143,9 @@ class Source:
         return Inputs(given.q.double(), keys, values, given.span, lists)
 
     def chosen(self, count: int, size: int, by_head: bool = False) -> Inputs:
-        """Queries of which each block is shown rows chosen at random; before a host tier lie sinks, but where each head
-        is shown rows of its own, as `recall`'s are.
+        """Return queries with random rows for each block.
+
+        A host tier has sinks before it, unless each head has rows of its own, as in `recall`.
         """
         keys, values = self.keys, self.values
         if self.store.host and not by_head:
@@ -157,7 +162,10 @@ class Source:
         return Inputs(self._queries(count), keys, values, Span(torch.zeros_like(end), end), lists)
 
     def last(self, count: int, window: int | None = None, listed: bool = False) -> Inputs:
-        """Queries of which each sees all rows up to its own, or the last `window`; listed: by a list of all of them."""
+        """Return queries that see all rows up to their own, or the last `window` of them.
+
+        listed: they see the rows through a list of all.
+        """
         end = torch.arange(self.length - count, self.length, device=self.device) + 1
         first = torch.zeros_like(end) if window is None else (end - window).clamp_min(0)
         every = torch.arange(self.length, device=self.device)[None]
@@ -169,7 +177,7 @@ class Source:
 
 
 def numbers(slab: Bank, device: torch.device) -> Tensor:
-    """A slab, or what its codes stand for, float64 [H, capacity, D] on a device."""
+    """Return a slab in float64 [H, capacity, D] on a device, dequantised if needed."""
     if isinstance(slab, Tensor):
         return slab.to(device).double()
     centre, spread = slab.levels.on(device)

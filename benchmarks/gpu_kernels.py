@@ -1,17 +1,22 @@
-"""Every kernel against its reference on the device at hand, and its time beside dense attention.
+"""Every kernel against its reference on this device, with its time beside dense attention.
 
     python -m benchmarks.gpu_kernels [--lengths 4096 32768 ...]
 
-The one list of what is compared is `_Bench.rows`. A row says what ran (kernel, what, heads, dtype, length), where the
-keys and values lay (bank: on the device or in pinned host memory, as they are or in codes), the largest error of the
-kernel and of PyTorch in the same precision, both against float64 of the numbers that codes stand for (of several
-outputs that with least to spare; `agrees`: of each at most twice as large; None for banks that are only timed; of
-pruning the largest but for one chunk in twenty, see ALIKE; of quantising: the same codes, see ODD), the kernel's
-seconds, and those of `F.scaled_dot_product_attention` of as many queries over all keys at once, on the device.
+`_Bench.rows` is the one list of comparisons. Fields of a row:
 
-Where there is no GPU kernels run in Triton's interpreter, whose times mean nothing: then no times are given. It rounds
-to fp8 otherwise than a GPU, and nothing is quantised to it there; and it cuts off what bfloat16 has no room for, so the
-dtype is float32 if none is asked for. Not here: what is done about a row that does not agree.
+- kernel, what, heads, dtype, length: what ran;
+- bank: where keys and values are (device or pinned host memory), and their quantisation;
+- error, reference_error: the largest error of the kernel, and of PyTorch in the same precision, both against float64
+  of the dequantised numbers. Of several outputs, the one closest to its limit. Pruning: without the largest twentieth
+  of chunks, see ALIKE;
+- agrees: every error is at most twice PyTorch's; None for banks that are only timed. Quantisation: the codes are the
+  same, see ODD;
+- seconds: of the kernel; sdpa_seconds: of `F.scaled_dot_product_attention` of as many queries over all keys, on the
+  device.
+
+Without a GPU, kernels run in Triton's interpreter, and no times are given. It rounds to fp8 differently from a GPU, so
+nothing is quantised to fp8 there. It truncates to bfloat16 instead of rounding, so the default dtype is float32. Not
+here: the reaction to a row that does not agree.
 """
 
 from __future__ import annotations
@@ -38,21 +43,21 @@ from kernels.pruning import Places
 from kernels.rows import PAGE
 
 CHUNK = 2048  # queries of a prefill pass
-BLOCK = 64  # queries that share a list, and of the longest pass in which kept entries in codes are read in place
-WINDOW = 2047  # rows that a query sees, Phi-3-mini's
-PRUNED = 256  # rows of a chunk in the first stage of pruning
+BLOCK = 64  # queries that share a list; also the longest pass that reads quantised kept entries in place
+WINDOW = 2047  # rows visible to a query, as in Phi-3-mini
+PRUNED = 256  # rows of a chunk in the first pruning stage
 WATCHED = 32  # tokens of a catalyst
 KEPT = 4096  # entries that condensing keeps
 SHORT = 8192  # keys, at most, with the heads of other models
-GPT_OSS, CHOSEN_EXPERTS = 2880, 4  # width of gpt-oss's experts, and how many of them a token goes through
+GPT_OSS, CHOSEN_EXPERTS = 2880, 4  # width of gpt-oss's experts, and experts per token
 EXACT_KEYS = 131072  # longer banks are only timed: in float64 they would not fit a small GPU
-EXACT_BLOCKS = 2  # blocks that are compared with float64; all of them would take the memory of many kernels
-# Of chunks, the share whose scores are compared. Where both keys of a round score alike in bfloat16, either may go on,
-# and what is found behind it may be far from what is behind the other: of 256 chunks of noise two or three
+EXACT_BLOCKS = 2  # blocks compared with float64; all of them would take too much memory
+# Share of chunks whose scores are compared. If both keys of a round tie in bfloat16, either may win, and the scores
+# found after that may differ widely: in two or three of 256 chunks of noise
 ALIKE = 0.95
-SLACK = 1e-5  # that an error may have beside PyTorch's, which may be none
-BENT = 4 * torch.finfo(torch.float32).eps  # times the softcap: the same of logits that were of its size on their way
-ODD = 1e-3  # share of codes that may be the next one: a quotient half-way between two is not the same everywhere
+SLACK = 1e-5  # absolute tolerance, as PyTorch's own error may be zero
+BENT = 4 * torch.finfo(torch.float32).eps  # times the softcap: tolerance for logits that were that large before it
+ODD = 1e-3  # share of codes that may differ by one: quotients half-way between two round differently
 Row = dict[str, Any]
 Outputs = Sequence[Tensor]
 
@@ -66,8 +71,10 @@ class Compared(NamedTuple):
 
 
 def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype) -> Iterator[Row]:
-    """One row for each kernel and way to use it, each when it is done: at the first length (keys in the bank, at least
-    2) in each store; then with the heads of other models; then some of them at the other lengths.
+    """Yield one row for each kernel and use, as each is done.
+
+    At the first length in each store, then with the heads of other models; then some of them at the other lengths.
+    `lengths` are keys in the bank, at least 2.
 
     Raises:
         ImportError: there is no triton.
@@ -75,7 +82,7 @@ def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype) ->
     """
     if min(lengths) < 2:
         raise ValueError(f"A length is at least 2 keys, not {min(lengths)}.")
-    import triton  # optional, and asked for before anything is allocated
+    import triton  # optional; imported before anything is allocated
 
     if device.type == "cpu" and not triton.knobs.runtime.interpret:
         yield from _interpreted(lengths, dtype)
@@ -96,12 +103,12 @@ def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype) ->
 
 
 def _few(heads: Heads, device: torch.device) -> Heads:
-    """Interpreted, one KV head takes seconds."""
+    """Return the heads, reduced to one KV head in the interpreter, where each takes seconds."""
     return heads if device.type == "cuda" else heads._replace(query=heads.query // heads.kv, kv=1)
 
 
 def _interpreted(lengths: list[int], dtype: torch.dtype) -> Iterator[Row]:
-    """The same in a process of its own: Triton must know that it interprets before anybody imports it."""
+    """Yield the same rows from a subprocess, as TRITON_INTERPRET must be set before Triton is imported."""
     command = [sys.executable, "-m", "benchmarks.gpu_kernels", "--device", "cpu", "--dtype", str(dtype).split(".")[1]]
     with subprocess.Popen(
         [*command, "--lengths", *map(str, lengths)],
@@ -111,7 +118,7 @@ def _interpreted(lengths: list[int], dtype: torch.dtype) -> Iterator[Row]:
     ) as process:
         try:
             yield from map(json.loads, process.stdout or ())
-        except BaseException:  # there is no time for more, or nobody asks for more
+        except BaseException:  # out of time, or the caller stopped
             process.kill()
             raise
     if process.returncode:
@@ -119,10 +126,10 @@ def _interpreted(lengths: list[int], dtype: torch.dtype) -> Iterator[Row]:
 
 
 class _Bench:
-    """The rows of one source."""
+    """Rows of one source of inputs."""
 
     def __init__(self, source: Source, store: str, dense: dict[tuple[Heads, int, int], float]) -> None:
-        """dense: seconds of dense attention that are known already, by heads, keys and queries; they are added to."""
+        """Create the rows of `source`. `dense` caches the seconds of dense attention by heads, keys and queries."""
         self.source, self.store, self.dense = source, store, dense
         self.device, self.length, self.heads = source.device, source.length, source.heads
         self.count = min(CHUNK, self.length // 2)
@@ -131,10 +138,10 @@ class _Bench:
         self.scaling, self.slack = self.heads.size**-0.5, SLACK + BENT * (self.heads.softcap or 0.0)
 
     def rows(self) -> Iterator[Row]:
-        """All there is, of what the engine asks of keys and values that lie so.
+        """Yield all rows that the engine uses with this store.
 
-        Each of them is a kernel to be compiled. So heads are shown rows of their own in int8 and not in other codes,
-        and kernels that know nothing of heads but their size are given those of one model alone.
+        Each is a kernel to compile. So heads with rows of their own are checked in int8 only, and kernels that depend
+        only on the head size run with one model's heads.
         """
         kind, host = self.source.store
         if host:
@@ -146,7 +153,7 @@ class _Bench:
             yield from self._kept_as_they_are()
 
     def main_rows(self) -> Iterator[Row]:
-        """Those that are also timed at other lengths, of a bank that is on the device as it is."""
+        """Yield the rows that are also timed at other lengths, on the device without quantisation."""
         yield self._pruning("one query", 1)
         yield from self._chosen()
         yield self._columns(f"{self.watched} queries", self.source.last(self.watched))
@@ -168,8 +175,9 @@ class _Bench:
             yield from self._by_head()
 
     def _kept_in_codes(self, kind: torch.dtype) -> Iterator[Row]:
-        """Read in place by lists of all entries in passes of few tokens, and coded row by row; pages are a host tier's,
-        whose codes come from the processor, but they are this kernel's too.
+        """Yield reads in place by lists of all entries, in passes of few tokens, and quantisation row by row.
+
+        Groups are a host tier's, whose codes come from the CPU, but the kernel handles them too.
         """
         few = self.source.last(self.few, listed=True)
         yield self._attention(f"{self.few} queries, all", few)
@@ -184,7 +192,7 @@ class _Bench:
             yield self._dequantised(f"pages of {page}", x, kind)
             yield self._scored(f"one query, pages of {page}", kind, page, 1)
         yield self._scored(f"{self.few} queries, pages of 1", kind, 1, self.few)
-        if kind == torch.quint4x2:  # what else a host tier is sketched in
+        if kind == torch.quint4x2:  # the other type of a host tier's sketch
             yield from self._sketched(torch.quint2x4)
 
     def _sketched(self, kind: torch.dtype) -> Iterator[Row]:
@@ -212,7 +220,7 @@ class _Bench:
     def _row(
         self, kernel: str, what: str, compare: Callable[[], Compared], run: Callable[[], object], queries: int | None
     ) -> Row:
-        """queries: of the dense attention that it is timed beside, None for none."""
+        """Return a row; `queries` are those of the dense attention timed beside it, None for none."""
         timed = self.device.type == "cuda"
         found = compare() if self.length <= EXACT_KEYS else None
         return {
@@ -230,7 +238,7 @@ class _Bench:
         }
 
     def _dense_seconds(self, queries: int) -> float:
-        """Of dense attention of so many queries to as many keys as the bank has."""
+        """Return the seconds of dense attention of `queries` queries to all keys of this length."""
         key = self.heads, self.length, queries
         if key not in self.dense:
             q = self.source.noise(1, self.heads.query, queries, self.heads.size)
@@ -317,7 +325,7 @@ class _Bench:
         return self._row("gathering", f"{kept} taken", compare, run, 1)
 
     def _kept(self, count: int) -> Tensor:
-        """Rows [H, count] of each head's own."""
+        """Return random rows [H, count] for each head, ascending."""
         return self.source.uniform(self.heads.kv, self.length).topk(count, dim=1).indices.sort(dim=1).values
 
     def _pruning(self, what: str, queries: int) -> Row:
@@ -342,7 +350,7 @@ class _Bench:
         return self._row("pruning", what, compare, run, queries)
 
     def _weights(self) -> Iterator[Row]:
-        """Of experts in MXFP4, as many rows as the bank has, each as wide as gpt-oss's."""
+        """Yield rows of MXFP4 experts as wide as gpt-oss's, with as many rows as the bank."""
         from kernels.mxfp4 import kernel, reference
 
         rows, groups = min(self.length, 2 * GPT_OSS), GPT_OSS // mxfp4.GROUP
@@ -417,7 +425,7 @@ class _Bench:
 
 
 def _compared(found: Outputs, plain: Outputs, exact: Outputs, share: float = 1.0, slack: float = SLACK) -> Compared:
-    """Of all outputs, that with least to spare; of each the largest error, or below what so large a share lies."""
+    """Return the errors of the output closest to its limit; of each output the largest, or the quantile `share`."""
 
     def largest(x: Tensor, true: Tensor) -> float:
         off = (x - true).abs()
@@ -431,7 +439,7 @@ def _compared(found: Outputs, plain: Outputs, exact: Outputs, share: float = 1.0
 
 
 def main() -> None:
-    """Print a line of JSON per row."""
+    """Print a line of JSON for each row."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--lengths", type=int, nargs="+", default=[32768, 131072], help="keys in the bank")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")

@@ -1,10 +1,9 @@
-"""Time per token against the length of what has been read, beside full attention in the same run.
+"""Time per token against the length of the text, beside full attention in the same run.
 
     python -m benchmarks.growth --tokens 2K,8K,32K
 
-All methods read one text side by side: each in turn reads on to the next length, where its last thousand tokens give
-the time of reading, and a fork of its memory, which is then thrown away, that of decoding. So what else the machine
-does falls on all of them.
+All methods read one text side by side: each in turn reads up to the next length. The last thousand tokens give the
+reading time; decoding is timed on a fork of its memory. So other load on the machine affects all methods alike.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ FULL = "full"
 
 
 def read_to(run: Iterator[ReadProgress], tokens: int) -> float:
-    """Read on to that length; seconds per token of the last thousand."""
+    """Read up to `tokens` tokens and return the seconds per token of the last thousand."""
     records: list[ReadProgress] = []
     for record in run:
         records.append(record)
@@ -45,7 +44,7 @@ def read_to(run: Iterator[ReadProgress], tokens: int) -> float:
 
 
 def decode(model: Model, reader: Reader, question: Tensor) -> float:
-    """Seconds per token of an answer over what has been read so far."""
+    """Return the seconds per token of an answer over the text so far."""
     fork = reader.memory.fork()
 
     def put(ids: Tensor) -> None:
@@ -61,9 +60,9 @@ def decode(model: Model, reader: Reader, question: Tensor) -> float:
 
 
 def crossover(lengths: list[int], times: list[float], full: list[float]) -> float | None:
-    """The length from which a method is faster than full attention, between two lengths on a logarithmic scale.
+    """Return the length from which a method is faster than full attention, interpolated on a logarithmic scale.
 
-    None if it is not at the longest; the shortest length if it always is.
+    None if it is slower at the longest length; the shortest length if it is always faster.
     """
     if times[-1] >= full[-1]:
         return None
@@ -76,7 +75,7 @@ def crossover(lengths: list[int], times: list[float], full: list[float]) -> floa
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser(
         "Reading and decoding time per token against length, beside full attention.", "stockpot bench growth"
     )

@@ -1,12 +1,18 @@
-"""Needle documents: something worth asking about, hidden at a known depth in a text of a known length.
+"""Needle documents: facts to ask about, hidden at a known depth in a text of a known length.
 
-Seven kinds. `passkey`: one pass key in repeated filler. `prose`: one pass key in real novels.
-`facts`: eight facts about invented names spread over real novels, asked one after another in one conversation.
-`relations` and `wordings`: such facts of relations, or in wordings and with questions, that training had nothing of.
-`two`: two pass keys in real novels, to be given in order. `pairs`: nothing but keys and their values, the keys alike
-but for their last four digits (as hard as RULER's NIAH-MK3, which has UUIDs); four of them are asked for.
-Prose is of books that the pocket model never saw; names are from the syllables kept for measuring. What is no name (one
-fact in seven is about "the rusty shed" or "garden 990") is of words and numbers that training has too.
+There are seven kinds:
+
+- `passkey`: one pass key in repeated filler.
+- `prose`: one pass key in real novels.
+- `facts`: eight facts about invented names spread over real novels, asked one after another in one conversation.
+- `relations`, `wordings`: the same with relations, or with wordings and questions, that training did not contain.
+- `two`: two pass keys in real novels, to be given in order.
+- `pairs`: only keys and values, with keys that differ in their last four digits (as hard as RULER's NIAH-MK3, which
+  has UUIDs); four of them are asked for.
+
+Prose is from books that the pocket model never saw, and names are made of syllables kept for measuring. Subjects
+without a name (one fact in seven is about "the rusty shed" or "garden 990") use words and numbers that training has
+too.
 """
 
 from __future__ import annotations
@@ -31,22 +37,24 @@ from training.pocket.prose import HELD_OUT_BOOKS, read_books
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
 FACTS = 8
-PAIRS = 4  # questions about a document of pairs
-UNSEEN = ("relations", "wordings")  # facts that training had nothing like
+PAIRS = 4  # questions in a document of pairs
+UNSEEN = ("relations", "wordings")  # facts unlike those of training
 KINDS = ("passkey", "prose", "facts", *UNSEEN, "two", "pairs")
-INVENTED = ("facts", *UNSEEN)  # kinds whose needles the pocket model's training words
-SPREAD = (*INVENTED, "two", "pairs")  # kinds whose needles lie anywhere
+INVENTED = ("facts", *UNSEEN)  # kinds with needles worded by the pocket model's training code
+SPREAD = (*INVENTED, "two", "pairs")  # kinds with needles at random places
 
 
 class NoProse(EngineError):
-    """The books that prose is taken from are not there."""
+    """The books for the prose are missing."""
 
 
 @dataclass(frozen=True)
 class Question:
     """A question, its answer, and the tokens that state it (end exclusive).
 
-    numbers: whether only the numbers of an answer count, in their order. start, end: of the first needle of several.
+    Attributes:
+        numbers: compare only the numbers of an answer, in order.
+        start, end: of the first needle if there are several.
     """
 
     text: str
@@ -56,7 +64,7 @@ class Question:
     numbers: bool = False
 
     def is_right(self, answer: str) -> bool:
-        """Whether an answer is this question's."""
+        """Return whether an answer is right for this question."""
         if self.numbers:
             return re.findall(r"\d+", answer) == re.findall(r"\d+", self.answer)
         return contains(answer, self.answer)
@@ -64,9 +72,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Trial:
-    """A document of `len(ids)` tokens and what to ask about it.
+    """A document of `len(ids)` tokens and its questions.
 
-    depth: 0 to 1, None for spread facts; alike: tokens that all trials of its kind, length and depth begin with.
+    Attributes:
+        depth: 0 to 1, None for spread facts.
+        alike: number of first tokens that all trials of the same kind, length and depth share.
     """
 
     kind: str
@@ -77,10 +87,10 @@ class Trial:
 
 
 class Haystack:
-    """Makes trials for one model's tokenizer."""
+    """Makes trials with one model's tokenizer."""
 
     def __init__(self, model: Model, data: Path = DATA) -> None:
-        """data: the folder with books/.
+        """Use `data`, the folder with books/.
 
         Raises:
             NoProse: when prose is first needed and the books are not there.
@@ -88,7 +98,7 @@ class Haystack:
         self.model, self.data = model, data
 
     def trial(self, kind: str, tokens: int, depth: float, seed: int) -> Trial:
-        """One document of exactly `tokens` tokens; the same seed gives the same document."""
+        """Return a document of exactly `tokens` tokens; the same seed gives the same document."""
         rng = random.Random(f"{kind} {tokens} {depth} {seed}")
         if kind == "facts" or kind in UNSEEN:
             return self._facts(rng, tokens, kind)
@@ -104,7 +114,7 @@ class Haystack:
         return Trial(kind, ids, [question], depth, alike=at if kind == "passkey" else 0)
 
     def stretch(self, tokens: int, seed: int) -> Tensor:
-        """Real prose and nothing else; the same seed gives the same."""
+        """Return real prose without needles; the same seed gives the same text."""
         return self._stretch(random.Random(f"stretch {tokens} {seed}"), tokens)
 
     def _facts(self, rng: random.Random, tokens: int, kind: str) -> Trial:
@@ -127,7 +137,7 @@ class Haystack:
         return Trial("two", ids, [Question(text, f"{first} and {second}", *spans[0], numbers=True)], None)
 
     def _pairs(self, rng: random.Random, tokens: int) -> Trial:
-        """As many pairs as fit; what is left of the length is filler."""
+        """Return a document of as many pairs as fit, padded with filler."""
         alike = f"{rng.randrange(0x10000, 0x100000):x}"
         line = len(self._ids(f" The value of {alike}0000 is 00000."))
         numbers = rng.sample(range(0x10000), min(0x10000, max(PAIRS, tokens // (line - 4))))
@@ -143,7 +153,7 @@ class Haystack:
         return Trial("pairs", torch.cat([*lines[: len(ends)], rest]), questions, None)
 
     def scattered(self, rng: random.Random, hay: Tensor, statements: list[str]) -> tuple[Tensor, list[tuple[int, int]]]:
-        """As many tokens as the hay has, with these statements at random places, in this order; and where they lie."""
+        """Return the hay with statements at random places, in order, and their spans. The length stays the same."""
         needles = [self._ids(statement) for statement in statements]
         room = len(hay) - sum(map(len, needles))
         ends = sorted(self._sentence_end(hay[:room], rng.randrange(room)) for _ in needles)
@@ -166,17 +176,17 @@ class Haystack:
         return piece.repeat(-(-tokens // len(piece)))[:tokens]
 
     def _stretch(self, rng: random.Random, tokens: int) -> Tensor:
-        """`tokens` tokens of real prose from a random place, going round at the end."""
+        """Return `tokens` tokens of real prose from a random place; at the end of the books it wraps around."""
         prose = held_out_prose(self.data)
         start = prose.index(" ", rng.randrange(len(prose) - 1000))
         around = prose[start:] + prose[:start]
-        taken = 8 * tokens  # characters; few tokens have as many
+        taken = 8 * tokens  # characters; few tokens have that many
         while len(ids := self._ids(around[:taken])) < tokens:
             around, taken = around * (1 + taken // len(around)), 2 * taken
         return ids[:tokens]
 
     def _sentence_end(self, hay: Tensor, near: int) -> int:
-        """The place after the first full stop from `near` on, else after the last before it, else `near` itself."""
+        """Return the position after the first full stop from `near` on, else after the last one before, else `near`."""
         ahead, behind = range(near, min(near + 200, len(hay))), range(near - 1, max(near - 200, -1), -1)
         for at in itertools.chain(ahead, behind):
             if self.model.decode([int(hay[at])]).strip().endswith("."):
@@ -186,7 +196,7 @@ class Haystack:
 
 @functools.cache
 def held_out_prose(data: Path) -> str:
-    """The books that the pocket model never saw, one after another.
+    """Return the books that the pocket model never saw, one after another.
 
     Raises:
         NoProse: `data` has no books/.
@@ -197,7 +207,7 @@ def held_out_prose(data: Path) -> str:
 
 
 def distinct_facts(rng: random.Random, count: int, maker: facts.FactMaker) -> Iterator[facts.Fact]:
-    """Facts about as many different names."""
+    """Yield facts about `count` different names."""
     names: set[str] = set()
     while len(names) < count:
         subject = facts.make_subject(rng, True)
@@ -208,7 +218,7 @@ def distinct_facts(rng: random.Random, count: int, maker: facts.FactMaker) -> It
 
 
 def wording() -> str:
-    """A digest of how facts and questions are worded, which changes whenever the same seed makes other documents."""
+    """Return a digest of how facts and questions are worded; it changes when a seed gives other documents."""
     digest = hashlib.sha256()
     for kind in INVENTED:
         rng = random.Random(kind)

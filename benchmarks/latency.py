@@ -1,8 +1,8 @@
-"""Reading speed, first-token time, decoding speed and memory against the length of the text, and what was planned.
+"""Reading speed, time to first token, decoding speed and memory by length, measured and planned.
 
     stockpot bench latency --methods exact,infinipot --tokens 100K,1M
 
-Each measurement has a process of its own, so that its peak memory is its own.
+Each measurement runs in its own process, so that its peak memory is its own.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Answer, Conversation, EngineError, Machine, Planner, Reader, Sampling, measure_rates, memory_report
 
-DECODED = 32  # tokens of the second answer, whose speed is taken
+DECODED = 32  # tokens of the second answer, which is timed
 
 
 class NotMeasured(EngineError):
-    """A measurement's own process failed."""
+    """The process of a measurement failed."""
 
     def __init__(self, method: str, tokens: int, status: int) -> None:
-        """status: of the process, below zero for the signal that ended it."""
+        """Build the message from `status`, the exit status of the process, negative for a signal."""
         why = "its process says above why" if status > 0 else f"its process was ended by signal {-status}"
         super().__init__(f"{method} at {tokens:,} tokens was not measured: {why}.")
 
 
 def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: int) -> dict[str, Any]:
-    """One row, in this process."""
+    """Return one row, measured in this process."""
     model = shared.open_model(options)
     trial = Haystack(model, options.data).trial("prose", tokens, 0.5, options.seed)
     method = shared.variant(name, budget)
@@ -43,7 +43,7 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
     (progress,) = deque(reader.run(), maxlen=1)
     conversation = Conversation(reader.context())
     question = trial.questions[0].text
-    answer_to(conversation, question, 2)  # what is made at a first answer is no part of the second's time
+    answer_to(conversation, question, 2)  # one-time work of a first answer is not timed
     *_, second = conversation.ask(question, Sampling(temperature=1.5, max_tokens=DECODED, seed=1))
     assert isinstance(second, Answer)
     return {
@@ -61,7 +61,7 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
         "kv_bytes": progress.usage.bytes,
         "planned_kv_bytes": plan.footprint.usage.bytes,
         "kv_entries": progress.usage.entries,
-        "times_planned": {  # how many times as long as planned each took
+        "times_planned": {  # measured time divided by planned time
             "reading": progress.seconds / (plan.reading_sec or 0),
             "first_token": second.time_to_first_token_sec / (plan.first_token_sec or 0),
             "answering": (plan.answer_tokens_per_sec or 0) / second.tokens_per_second,
@@ -70,7 +70,7 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser(
         "Reading speed, first-token time, decoding speed and memory by method and length.", "stockpot bench latency"
     )

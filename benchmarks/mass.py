@@ -1,12 +1,12 @@
-"""Attention mass: the share of full attention's probability that falls on what a method selects, by layer and length.
+"""Attention mass: the share of full attention's probability on the entries a method selects, by layer and length.
 
     python -m benchmarks.mass --tokens 4K,16K
 
-InfiniteHiP's Figure 6a. A method reads real prose; then further tokens are put to its memory one by one, as those of
-an answer are, and for each layer, head and token the probabilities over the whole text are worked out from the same
-queries and keys, at true distances up to half of the model's window and at that distance beyond. Counted is the share
-of entries that the query saw, sinks left out. `random` sees as much as `infinitehip`, but of what has left its stream
-random chunks.
+InfiniteHiP's Figure 6a. A method reads real prose. Further tokens are passed to its memory one by one, like those of an
+answer. For each layer, head and token, the probabilities over the whole text are computed from the same queries and
+keys, with true distances up to half of the model's window and that distance beyond. Counted is the share of the entries
+the query attended to, without sinks. `random` attends to as much as `infinitehip`, with random chunks in place of its
+selection.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from kernels.rows import take
 QUERIES = 32
 METHODS = ["infllm", "infinitehip", "exact", "recall"]
 RANDOM = "random"
-FLAT = 1e-3  # logits scaled so choose the same entries, and no probability of a chosen one rounds to zero
+FLAT = 1e-3  # with logits scaled so, the same entries are selected and none of their probabilities rounds to zero
 
 
 class Seen(AttentionMass):
-    """Instead of adding probabilities up, notes which source positions the query heads of one layer saw."""
+    """Records which source positions the query heads of one layer attended to, instead of summing probabilities."""
 
     def __init__(self, heads: int, source_tokens: int) -> None:
         super().__init__(0, torch.device("cpu"))
@@ -45,28 +45,28 @@ class Seen(AttentionMass):
         self.clear()
 
     def clear(self) -> None:
-        """Before each layer."""
+        """Reset the record before each layer."""
         super().clear()
         self.entries = torch.zeros(self.heads, self.size + 1, dtype=torch.bool)
 
     def add(self, source: Tensor, probability: Tensor) -> None:
-        """probability: [HQ, 1, N], or [H, N] for entries that all queries of a group see alike; source: see there."""
+        """Record source positions. probability: [HQ, 1, N], or [H, N] for entries shared by all queries of a group."""
         source, probability = (
             x.flatten(0, -2).repeat_interleave(self.heads // x.shape[0], 0)
             for x in (source.expand(probability.shape), probability)
         )
-        place = torch.where((source >= 0) & (probability > 0), source.long(), self.size)  # the last is nobody's
+        place = torch.where((source >= 0) & (probability > 0), source.long(), self.size)  # the last column is a dummy
         self.entries.scatter_(1, place, value=True)
 
 
 class Probe:
-    """Stands before a memory in passes of one token, and counts layer by layer."""
+    """Wraps a memory in passes of one token, and measures each layer."""
 
     def __init__(self, memory: Memory, host: HostTier, tokens: int) -> None:
-        """host: the memory's tier of everything read; tokens: read, and those of the passes."""
+        """Wrap a memory. `host` is its tier of everything read; `tokens` counts the text and the passes."""
         self.memory, layers = memory, memory.spec.layers
         self.seen = Seen(layers[0].query_heads, tokens)
-        self.text = text = (host.source() >= 0).nonzero()[:, 0]  # entries of the host tier
+        self.text = text = (host.source() >= 0).nonzero()[:, 0]  # entries of the text in the host tier
         self.source = host.source()[text].long()
         self.kept = [  # keys of the text
             take(host.keys(number), text.expand(layer.kv_heads, -1)).to(memory.spec.dtype)
@@ -78,24 +78,24 @@ class Probe:
         self.lot = torch.Generator().manual_seed(tokens)
 
     def begin(self, source: Tensor) -> None:
-        """Passed on."""
+        """Forward the call to the memory."""
         self.memory.begin(source)
 
     def guests(self) -> Guests | None:
-        """Passed on."""
+        """Return the memory's extra tokens."""
         return self.memory.guests()
 
     @property
     def states(self) -> dict[str, Tensor]:
-        """Passed on."""
+        """The memory's recurrent states."""
         return self.memory.states
 
     def carried(self, states: dict[str, Tensor]) -> None:
-        """Passed on."""
+        """Forward the call to the memory."""
         self.memory.carried(states)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        """Passed on twice: once to see what is chosen, compared with full attention, and once for the output."""
+        """Attend twice: once to record the selection and compare it with full attention, once for the output."""
         self.seen.clear()
         self.memory.mass = self.seen
         self.memory.attend(layer, q, k, v, replace(scoring, scaling=scoring.scaling * FLAT))
@@ -115,9 +115,9 @@ class Probe:
 
 
 def full_attention(layer: LayerSpec, q: Tensor, kept: Tensor, own: Tensor, scaling: float, reach: int) -> Tensor:
-    """Probabilities [HQ, T, N + M] of the last T tokens over N kept keys and the M keys of the passes, theirs included.
+    """Return probabilities [HQ, T, N + M] of the last T tokens over N kept keys and the M keys of the passes.
 
-    No distance counts for more than `reach`.
+    Distances are capped at `reach`.
     """
     group, count = q.shape[0] // kept.shape[0], q.shape[1]
     near = min(reach, kept.shape[1])
@@ -137,8 +137,9 @@ def full_attention(layer: LayerSpec, q: Tensor, kept: Tensor, own: Tensor, scali
 
 
 def random_chunks(memory: InfiniteHiPMemory, layer: int, entries: int, far: int, lot: torch.Generator) -> Tensor:
-    """What of so many entries would be seen, bool [N], if of the first `far` ones chunks were drawn by lot, as many as
-    InfiniteHiP keeps.
+    """Return the visible entries, bool [N], if chunks of the first `far` ones were selected at random.
+
+    As many chunks are drawn as InfiniteHiP keeps.
     """
     chunk, keep = memory.stages[-1].chunk, memory.pruning.rules[layer].keep
     chunks = -(-far // chunk)
@@ -151,9 +152,9 @@ def random_chunks(memory: InfiniteHiPMemory, layer: int, entries: int, far: int,
 
 
 def measure(model: Model, name: str, budget: int, ids: Tensor) -> list[dict[str, Any]]:
-    """Rows of one method (and of `random`) for one text, whose last tokens are put to it."""
+    """Return the rows of one method (and of `random`) for one text, with its last tokens as queries."""
     memory = read(model, shared.variant(name, budget), ids[:-QUERIES]).context().memory.fork()
-    host = getattr(memory, "host")  # noqa: B009 - only memories with a host tier can be measured
+    host = getattr(memory, "host")  # noqa: B009 - only memories with a host tier are measured
     probe = Probe(memory, host, len(ids))
     for at in range(len(ids) - QUERIES, len(ids)):
         model.forward(ids[at : at + 1], cast(Memory, probe), torch.tensor([at], dtype=torch.int32))
@@ -168,7 +169,7 @@ def measure(model: Model, name: str, budget: int, ids: Tensor) -> list[dict[str,
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser(
         "Share of full attention's probability that each method's selection covers.", "stockpot bench mass"
     )

@@ -1,15 +1,14 @@
-"""Needle in a haystack: what each method still knows of what it has read.
+"""Needle in a haystack: how much of a text each method can still answer about.
 
     stockpot bench needle --methods exact,infinipot --budgets 512,1024 --tokens 2K,32K --kinds facts --trials 20
 
-Answers come from what is remembered alone, unless --read-again lets passages be read again, or --page names with each
-question the page on which the answer stands, so that this is read again. With --parts a text is read in so many
-readings, each added to the one before, as documents are. Answers are generated, and right when they contain what is
-asked for (of two pass keys: both numbers, in order, and no other). Of right answers it is also counted whether the
-first source that is shown holds the fact.
+Answers come from memory alone, unless --read-again allows passages to be read again, or --page names the page of the
+answer with each question. With --parts a text is read in several readings, each added to the one before, as documents
+are. A generated answer is right if it contains the expected one (for two pass keys: both numbers, in order, and no
+other). For right answers, the share whose first source holds the fact is counted too.
 
-With --out every cell is written as it is done: what was interrupted goes on there, and of a file with fewer trials only
-the missing ones are taken, if it was taken with the same weights and settings.
+With --out every cell is written when it is done. An interrupted run continues there. If the file has fewer trials, only
+the missing ones are run, provided that weights and settings are the same.
 """
 
 from __future__ import annotations
@@ -37,23 +36,29 @@ CELL = ("method", "budget", "tokens", "depth", "kind", "read_again", "page", "pa
 
 
 class Readings:
-    """Of the trials of one cell. What all their documents begin with, as in filler, is read once and gone on from."""
+    """Readings of one cell's trials. A beginning that all documents share, as in filler, is read once."""
 
     def __init__(self, model: Model, method: Method, parts: int | None = None) -> None:
-        """Nothing read yet. parts: readings that a document takes, each added to the one before; None for one."""
+        """Start without a reading.
+
+        `parts` is the number of readings per document, each added to the one before; None for one.
+        """
         self.model, self.method, self.parts = model, method, parts
         self._begun: tuple[LoadedParts, dict[str, Any]] | None = None
 
     def read(self, trial: Trial) -> Context:
-        """A trial's document, read to its end. Passes begin where they would without the others, so nothing changes."""
+        """Read a trial's document to its end.
+
+        Passes begin at the same places as without sharing, so results are the same.
+        """
         if self.parts is not None:
             return self._in_parts(trial.ids, self.parts)
         if self._begun is not None:
             reader = Reader.resume(self.model, self.method, trial.ids, *self._begun)
         else:
             reader = Reader(self.model, self.method, trial.ids)
-            alike = trial.alike + reader.total - len(trial.ids)  # with the model's prefix, without what a method cuts
-            longest = reader.chunk + self.method.pass_multiple()  # of a pass
+            alike = trial.alike + reader.total - len(trial.ids)  # with the model's prefix, without cut tokens
+            longest = reader.chunk + self.method.pass_multiple()  # longest pass
             if alike >= longest:
                 next(step for step in reader.run() if step.tokens_done > alike - longest)
                 parts, meta = reader.state()
@@ -75,7 +80,7 @@ def _copied(parts: Parts) -> LoadedParts:
 
 
 def page_of(question: Question, tokens: int, page: int) -> Tensor:
-    """The tokens, int64 [N], of the pages of `page` tokens on which a text of `tokens` states a question's answer."""
+    """Return the tokens, int64 [N], of the pages (`page` tokens each) that state a question's answer."""
     end = -(-question.end // page) * page
     return torch.arange(question.start // page * page, min(end, tokens))
 
@@ -83,10 +88,11 @@ def page_of(question: Question, tokens: int, page: int) -> Tensor:
 def ask(
     context: Context, trial: Trial, read_again: bool = False, page: int | None = None
 ) -> tuple[int, int, dict[str, int]]:
-    """Ask a trial's questions in turn, of its document that has been read, and of which passages may be read again.
+    """Ask a trial's questions in turn.
 
     Args:
-        page: tokens of the page that is named with each question; None names none.
+        read_again: passages may be read again.
+        page: tokens of the page that is named with each question; None to name none.
 
     Returns:
         Right answers, right ones with a right source, and the bytes of the finished reading by tier.
@@ -105,11 +111,11 @@ def ask(
 
 
 def measure(haystack: Haystack, cell: Row, seed: int, trials: int, before: Row | None = None) -> Row:
-    """The row of a cell: of documents with consecutive seeds, what was asked, right, and right with a right source.
+    """Return the row of a cell: counts of asked, right, and right with a right source, over consecutive seeds.
 
     Args:
-        cell: its method, budget, tokens, depth and kind, and what is read again.
-        before: the row of its first trials, which are not taken again.
+        cell: method, budget, tokens, depth, kind, and the passages to read again.
+        before: row of the first trials, which are not repeated.
     """
     method = shared.variant(cell["method"], cell["budget"])
     row = before or {**cell, "settings": method.settings(), "trials": 0, "asked": 0, "correct": 0, "sourced": 0}
@@ -127,15 +133,15 @@ def measure(haystack: Haystack, cell: Row, seed: int, trials: int, before: Row |
 
 
 def unfinished(out: Path) -> Path:
-    """Where rows are written until all are there."""
+    """Return the path for rows of an unfinished run."""
     return out.with_name(f"{out.name}.part")
 
 
 def taken(out: Path, now: dict[str, Any]) -> dict[tuple[Any, ...], Row]:
-    """Rows by cell, of a file and what was left beside it, that the same weights, settings and scores would give."""
+    """Return the rows, by cell, that a file and its unfinished part hold for the same weights, settings and scores."""
     rows: dict[tuple[Any, ...], Row] = {}
     for path in (out, unfinished(out)):
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # not there, or no result: written anew
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # missing or not a result: start anew
             result = json.loads(path.read_text())
             if (result["benchmark"], result["model"], result.get("seed", 0)) != ("needle", now["model"], now["seed"]):
                 continue
@@ -149,7 +155,7 @@ def taken(out: Path, now: dict[str, Any]) -> dict[tuple[Any, ...], Row]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser(
         "Needle in a haystack: accuracy by method, budget, length, depth and kind of document.", "stockpot bench needle"
     )
@@ -177,7 +183,7 @@ def main(argv: list[str] | None = None) -> int:
     rows: list[Row] = []
     for name, budget in itertools.product(chosen.methods, chosen.budgets):
         if name == "full" and budget != chosen.budgets[0]:
-            continue  # it takes none, so once is enough
+            continue  # `full` has no budget, so once is enough
         for kind, tokens in itertools.product(chosen.kinds, chosen.tokens):
             for depth in [None] if kind in SPREAD else chosen.depths:
                 cell = {"method": name, "budget": None if name == "full" else budget}

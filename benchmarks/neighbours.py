@@ -1,12 +1,11 @@
-"""Our condensing methods beside kvpress's presses: the same model, documents, questions and number of entries.
+"""Our condensing methods beside kvpress's presses, with the same model, documents, questions and number of entries.
 
     python -m benchmarks.neighbours --entries 256,512 --tokens 1K,2K
 
-Each question is asked of the text alone, not of the questions before it. `full` is run on both sides, as a check that
-nothing but the choice of entries differs. A press has seen the whole text before it chooses, and so is only run up to
-the model's own window; ours choose as they read. KVzip passes the text a second time, behind itself: of texts longer
-than half of the window it judges at positions that the model was not trained for. Without kvpress its rows are left
-out, and the reason is printed.
+Each question is asked about the text alone, not after other questions. `full` runs on both sides, to check that only
+the choice of entries differs. A press chooses after the whole text, so it runs only up to the model's window; ours
+choose while reading. KVzip passes the text a second time after itself: beyond half of the window it scores at positions
+the model was not trained for. Without kvpress its rows are left out, and the reason is printed.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ OURS = ("locret", "infinipot")
 
 
 def own_method(name: str, entries: int | None) -> Method:
-    """A method that holds at most so many entries when the text has been read; None for one without a limit."""
+    """Return a method that holds at most `entries` entries after the text; None for no limit."""
     method = shared.variant(name, entries)
     # Locret's last tokens come on top of its budget.
     return shared.variant(name, (entries or 0) - method.local) if isinstance(method, Locret) and entries else method
 
 
 def with_ours(model: Model, method: Method, trial: Trial) -> dict[str, float]:
-    """Right answers, entries held, seconds of the reading."""
+    """Return right answers, entries held, and seconds of the reading."""
     started = time.perf_counter()
     reader = read(model, method, trial.ids)
     seconds = time.perf_counter() - started
@@ -51,7 +50,7 @@ def with_ours(model: Model, method: Method, trial: Trial) -> dict[str, float]:
 def with_press(
     model: Model, neighbours: Neighbours, press: str | None, entries: int | None, trial: Trial
 ) -> dict[str, float]:
-    """The same of a press; None for full attention."""
+    """Return the same for a press; None for full attention."""
     ids = torch.cat([torch.tensor(model.chat.prefix), trial.ids])
     pressed, seconds = neighbours.read(press, ids, entries or len(ids))
     right = 0
@@ -62,7 +61,7 @@ def with_press(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser("Our condensing methods beside kvpress's presses at the same number of entries.")
     parser.add_argument("--entries", type=shared.sizes, default=[256, 512], help="kept (default: 256,512)")
     parser.add_argument("--tokens", type=shared.lengths, default=[1024, 1536], help="lengths (default: 1K,1536)")

@@ -1,4 +1,4 @@
-"""Options that several benchmarks share."""
+"""Command-line options that several benchmarks share."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ POCKET = Path(__file__).resolve().parent.parent / "assets" / "pocket"
 
 
 def parser(description: str, prog: str | None = None) -> argparse.ArgumentParser:
-    """A parser with the options of all benchmarks.
+    """Return a parser with the options of all benchmarks.
 
-    prog: the command, if it is one. Those can quantise the model; others compare it with somebody else's plain weights.
+    prog: name of the command, or None. Commands can quantise the model; the others compare it with plain weights of
+    another package.
     """
     options = argparse.ArgumentParser(prog=prog, description=description)
     options.add_argument("--model", default="pocket", help="pocket, a folder or a hub id (default: pocket)")
@@ -43,20 +44,20 @@ def parser(description: str, prog: str | None = None) -> argparse.ArgumentParser
 
 
 def run(main: Callable[[], int]) -> None:
-    """A benchmark as a program: what cannot be done is said in a sentence, and ends it with status 1."""
+    """Run a benchmark as a program: an error it foresees becomes one sentence and status 1."""
     with sentences(Path(sys.argv[0]).name):
         sys.exit(main())
 
 
 def file(text: str) -> Path:
-    """A file to write to."""
+    """Parse the path of a file to write."""
     if Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a folder: name a file in it")
     return Path(text)
 
 
 def size(text: str) -> int:
-    """Return a number of tokens, as `token_count` reads it."""
+    """Parse a number of tokens, as `token_count` does."""
     try:
         return token_count(text)
     except ValueError as error:
@@ -64,49 +65,49 @@ def size(text: str) -> int:
 
 
 def sizes(text: str) -> list[int]:
-    """Several of them, separated by commas."""
+    """Parse numbers of tokens, separated by commas."""
     return [size(part) for part in text.split(",")]
 
 
 def length(text: str) -> int:
-    """A length of a text that something can be asked about."""
+    """Parse a length of a text, which must leave room for a question."""
     if (tokens := size(text)) < SHORTEST:
         raise argparse.ArgumentTypeError(f"a text to ask about has {SHORTEST} tokens or more, not {text}")
     return tokens
 
 
 def lengths(text: str) -> list[int]:
-    """Several of them, separated by commas."""
+    """Parse lengths of texts, separated by commas."""
     return [length(part) for part in text.split(",")]
 
 
 def count(text: str) -> int:
-    """How many of something: one or more."""
+    """Parse a count of one or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a whole number from 1 on is needed, not {text!r}")
     return int(text)
 
 
 def depths(text: str) -> list[float]:
-    """Places in a text, 0 for its beginning and 1 for its end, separated by commas."""
-    found = [float(part) for part in text.split(",")]  # argparse says of a ValueError what was given
+    """Parse depths in a text, 0 for its beginning and 1 for its end, separated by commas."""
+    found = [float(part) for part in text.split(",")]  # argparse reports a ValueError with the value given
     if not all(0 <= depth <= 1 for depth in found):
         raise argparse.ArgumentTypeError(f"depths lie between 0 and 1, as 0.1,0.5,0.9 do, not {text!r}")
     return found
 
 
 def words(text: str) -> list[str]:
-    """Several words, separated by commas."""
+    """Parse words separated by commas."""
     return text.split(",")
 
 
 def model_source(options: argparse.Namespace) -> str:
-    """The folder or hub id that --model names."""
+    """Return the folder or hub id that --model names."""
     return str(POCKET if options.model == "pocket" else options.model)
 
 
 def open_model(options: argparse.Namespace) -> Model:
-    """The model that --model, --quantize, --device and --threads ask for."""
+    """Load the model that --model, --quantize, --device and --threads select."""
     if options.threads:
         torch.set_num_threads(options.threads)
     return load_model(model_source(options), options.device, quantize=options.quantize)
@@ -129,11 +130,10 @@ def parts(name: str) -> list[str]:
 
 
 def variant(name: str, budget: int | None) -> Method:
-    """A method by name, with settings after colons, as in locret:pooling=1:share=heads; a budget there goes first.
+    """Return a method by name with settings after colons, as in locret:pooling=1:share=heads; a budget there wins.
 
-    Colons within a value stay: infinitehip:stages=32:16:1024:8 32:4:256:4.
-
-    infinipot-cap and infinipot-nuc are InfiniPot with one of its two scores alone.
+    Colons inside a value are kept: infinitehip:stages=32:16:1024:8 32:4:256:4. infinipot-cap and infinipot-nuc are
+    InfiniPot with only one of its two scores.
     """
     method, *given = parts(name)
     usual: dict[str, Any] = {"budget": None if method == "full" else budget}
@@ -141,7 +141,7 @@ def variant(name: str, budget: int | None) -> Method:
 
 
 def check_methods(options: argparse.ArgumentParser, names: list[str], budgets: list[int]) -> None:
-    """End with wrong usage if one of these methods cannot be made, before anything takes time."""
+    """Exit with wrong usage if one of these methods cannot be made, before any work."""
     try:
         for name in names:
             for budget in budgets:

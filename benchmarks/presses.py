@@ -1,9 +1,9 @@
-"""A neighbour's methods, run by their own package: kvpress (https://github.com/NVIDIA/kvpress), on stock transformers.
+"""kvpress's methods, run by its own package (https://github.com/NVIDIA/kvpress) on stock transformers.
 
-A press shortens the KV cache of a text that was read in one piece with full attention; so a text cannot be longer than
-what the model, and the memory, can hold as a whole. The package is an optional extra. kvpress 0.5.5 declares
-transformers < 5.3, because newer versions no longer tell attention layers their `cache_position`, which its hooks ask
-for; it is handed to them here, and with that the presses below run unchanged.
+A press shortens the KV cache of a text that was read in one piece with full attention. So the whole text must fit the
+model's window and the memory. The package is an optional extra. kvpress 0.5.5 declares transformers < 5.3, because
+newer versions no longer pass `cache_position` to attention layers. It is passed here, and the presses below then run
+unchanged.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ HINT = "pip install --no-deps kvpress==0.5.5, then requests, fire<0.7, cachetool
 
 
 class NoPresses(Exception):
-    """kvpress is not there, and why."""
+    """kvpress cannot be imported; the message says why."""
 
 
 def load_kvpress() -> Any:
-    """The package.
+    """Import and return kvpress.
 
-    On import it wraps every attention function that transformers knows, the engine's too, which has another signature;
-    the engine's is put back.
+    On import it wraps all attention functions of transformers, including the engine's, which has another signature; the
+    engine's is restored.
 
     Raises:
         NoPresses: it cannot be imported.
@@ -59,7 +59,7 @@ def load_kvpress() -> Any:
 
 @dataclass
 class Pressed:
-    """A text in the cache of a stock model. length: of the text, whose positions questions continue."""
+    """A text in the cache of a stock model. `length` is the text's length, where positions of questions continue."""
 
     network: Any
     cache: Any
@@ -67,7 +67,9 @@ class Pressed:
     stop_ids: frozenset[int]
 
     def held(self) -> float:
-        """Entries per KV head and layer, on average; those that a press hides but leaves in memory do not count."""
+        """Return entries per KV head and layer, on average; entries that a press masks but keeps in memory do not
+        count.
+        """
         entries = heads = 0
         for layer, block in zip(self.cache.layers, self.network.model.layers, strict=True):
             hidden = getattr(block.self_attn, "masked_key_indices", None)
@@ -76,7 +78,7 @@ class Pressed:
         return entries / heads
 
     def answer(self, turn: list[int], most: int) -> tuple[list[int], float]:
-        """Greedy tokens after a turn's tokens, and seconds; the cache is left as it was before."""
+        """Return greedy tokens after a turn's tokens, and seconds; the cache is restored afterwards."""
         started = time.perf_counter()
         before = [layer.keys.shape[2] for layer in self.cache.layers]
         found: list[int] = []
@@ -99,10 +101,10 @@ class Pressed:
 
 
 class Neighbours:
-    """kvpress beside a model of ours: the same weights and tokenizer in a stock transformers model, on the CPU."""
+    """kvpress with the weights and tokenizer of one of our models, in a stock transformers model on the CPU."""
 
     def __init__(self, model: Model, folder: str) -> None:
-        """folder: or hub id that the model came from.
+        """Load the stock model from `folder`, a folder or hub id.
 
         Raises:
             NoPresses: kvpress cannot be imported.
@@ -114,14 +116,16 @@ class Neighbours:
         ).train(False)
 
     def read(self, press: str | None, ids: Tensor, entries: int) -> tuple[Pressed, float]:
-        """Read a text and keep so many entries; seconds. press: a name of PRESSES, or None for full attention."""
+        """Read a text, keep `entries` entries, and return it with the seconds. press: name in PRESSES; None for full
+        attention.
+        """
         started = time.perf_counter()
         for block in self.network.model.layers:
             block.self_attn.masked_key_indices = None
         cache = DynamicCache()
         pressing: Any = contextlib.nullcontext()
         if press is not None and entries < len(ids):
-            # The package takes the share to remove and rounds what is left down.
+            # kvpress takes the share to remove, and rounds the rest down.
             made = getattr(self.kvpress, PRESSES[press])(compression_ratio=1 - (entries + 0.5) / len(ids))
             pressing = made(self.network)
         with torch.no_grad(), pressing:
@@ -130,7 +134,7 @@ class Neighbours:
 
 
 def open_neighbours(model: Model, folder: str) -> tuple[Neighbours | None, str]:
-    """Kvpress beside a model of ours, or None and why it is not there, which is also printed."""
+    """Return kvpress for one of our models and ""; or None and the reason why it is missing, which is also printed."""
     try:
         return Neighbours(model, folder), ""
     except NoPresses as error:

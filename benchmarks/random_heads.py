@@ -1,8 +1,8 @@
-"""Locret with its trained retaining heads beside heads that nobody trained: the paper's Table 6.
+"""Locret with trained retaining heads beside randomly initialised ones: the paper's Table 6.
 
     python -m benchmarks.random_heads --tokens 2K,8K --budget 512 --trials 5
 
-The heads differ in nothing but their numbers, and are drawn anew for each row; facts as in `benchmarks.needle`.
+Only the weights differ; random ones are drawn anew for each row. Facts as in `benchmarks.needle`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from engine.trained.retaining import RetainingHeads, find_heads
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser("Locret with trained retaining heads and with random ones (the paper's Table 6).")
     parser.add_argument("--budget", type=shared.size, default=512, help="entries (default: 512)")
     parser.add_argument("--tokens", type=shared.lengths, default=[2048, 8192], help="lengths (default: 2K,8K)")

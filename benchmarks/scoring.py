@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
-Z = 1.959964  # of a 95 % interval
+Z = 1.959964  # normal quantile of a 95 % interval
 RESAMPLES = 2000
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_PARTS = re.compile(r",|;|\n|\s&\s|\band\b|[.!?](?:\s|$)")  # between the items of a list
+_PARTS = re.compile(r",|;|\n|\s&\s|\band\b|[.!?](?:\s|$)")  # separators of list items
 
 
 def contains(answer: str, reference: str) -> bool:
-    """Whether an answer contains a reference.
+    """Return whether an answer contains a reference.
 
-    As in RULER, case does not count. Unlike there a reference must stand between word borders, so that 12 is not found
+    Case is ignored, as in RULER. Unlike RULER, a reference must be delimited by word borders, so that 12 is not found
     in 3127. An empty reference is never contained.
     """
     plain = _tidy(reference)
@@ -33,9 +33,9 @@ def share_contained(answer: str, references: Sequence[str]) -> float:
 
 
 def precision(answer: str, references: Sequence[str]) -> float:
-    """Return the share of the items of an answer, a list, that contain a reference; 0 for an empty answer.
+    """Return the share of an answer's list items that contain a reference; 0 for an empty answer.
 
-    A reference that is repeated is right once and wrong after that.
+    A reference counts once; repetitions are wrong.
     """
     items = [item for item in _PARTS.split(answer) if any(letter.isalpha() for letter in item)]
     left, right = list(references), 0
@@ -52,14 +52,14 @@ def token_f1(answer: str, references: Sequence[str]) -> float:
 
 
 def exact_match(answer: str, references: Sequence[str]) -> bool:
-    """Whether an answer is one of the references but for case, articles and punctuation."""
+    """Return whether an answer equals a reference, ignoring case, articles and punctuation."""
     return any(_words(answer) == _words(reference) for reference in references)
 
 
 def wilson(mean: float, count: int) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a mean of scores between 0 and 1.
 
-    For scores of 0 and 1 it is the usual one; where some lie between it is too wide, never too narrow.
+    It is exact in the usual sense for scores of 0 and 1; with scores in between it is too wide, never too narrow.
     """
     if count == 0:
         return 0.0, 1.0
@@ -72,7 +72,7 @@ def wilson(mean: float, count: int) -> tuple[float, float]:
 def bootstrap(scores: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % percentile interval of a mean, over resampled questions.
 
-    The same scores give the same interval. Scores that are all alike say nothing of their spread: theirs is Wilson's.
+    The same scores give the same interval. If all scores are equal, it is Wilson's interval.
     """
     if len(set(scores)) < 2:
         return wilson(fmean(scores) if scores else 0.0, len(scores))

@@ -1,13 +1,13 @@
-"""Comparisons in one run: our `full` with transformers' own `generate`, and reading with the bare model.
+"""Paired timings in one run: our `full` against transformers' `generate`, and reading against the bare model.
 
-The bare model passes over the same chunks and remembers nothing: once seeing each chunk alone, and once with as many
-entries before each as the method's budget, so that what attention to them costs is told from what the method adds.
-What Locret's heads cost is the time of reading with them over that of reading where every score is zero, for the
-pocket model and, with weights of noise, for one layer of Llama-3.1-8B's shape.
+The bare model passes over the same chunks without memory: once with each chunk alone, and once with as many entries
+before each as the method's budget. This separates the cost of attention from that of the method. The cost of Locret's
+heads is the reading time with them divided by the time with all scores zero, for the pocket model and for one layer of
+Llama-3.1-8B's shape with random weights.
 
     python -m benchmarks.speed
 
-Sides take turns, so that what else the machine does falls on both; medians and their ratio are reported.
+The sides take turns, so that other load affects both; medians and their ratio are reported.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from engine.seam import ModelSpec
 from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE, RetainingHeads
 
-GENERATED = 64  # tokens
+GENERATED = 64  # tokens of an answer
 REPEATS = 5
-LARGE, WIDTH = "Llama-3.1-8B", 1024  # the shape that heads are timed on, and their width in the paper
+LARGE, WIDTH = "Llama-3.1-8B", 1024  # shape for timing heads, and their width in the paper
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Wall time of one call."""
+    """Return the wall time of one call."""
     started = time.perf_counter()
     run()
     return time.perf_counter() - started
 
 
 def ours(model: Model, ids: Tensor) -> list[int]:
-    """Greedy tokens by the engine's `full`."""
+    """Return greedy tokens by the engine's `full`."""
     method = shared.variant("full", None)
     memory = method.new_memory(model.spec, model.turn_length)
     memory.reserve(len(ids) + GENERATED)
@@ -67,7 +67,7 @@ def ours(model: Model, ids: Tensor) -> list[int]:
 
 
 def against_generate(model: Model, folder: str, ids: Tensor) -> dict[str, Any]:
-    """Prompt and greedy decoding, `full` against transformers with its own cache."""
+    """Compare `full` with transformers and its cache: prompt and greedy decoding."""
     theirs: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
     config = GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=False, max_new_tokens=GENERATED, min_new_tokens=GENERATED, pad_token_id=0
@@ -84,7 +84,7 @@ def against_generate(model: Model, folder: str, ids: Tensor) -> dict[str, Any]:
 
 
 def against_bare(model: Model, name: str, budget: int, entries: int, ids: Tensor) -> dict[str, Any]:
-    """Reading with a method against the model's forward over chunks of the same size, with `entries` before each."""
+    """Compare reading with a method to the model's forward over the same chunks, with `entries` entries before each."""
     method, full = shared.variant(name, budget), shared.variant("full", None)
 
     memory = full.new_memory(model.spec, model.turn_length)
@@ -94,7 +94,7 @@ def against_bare(model: Model, name: str, budget: int, entries: int, ids: Tensor
         memory.commit()
 
     def bare() -> None:
-        for chunk in torch.split(ids, CHUNK):  # never committed, so each takes the place of the one before
+        for chunk in torch.split(ids, CHUNK):  # never committed, so each chunk replaces the one before
             model.forward(chunk, memory, torch.zeros(len(chunk), dtype=torch.int32))
 
     pairs = [(seconds(lambda: read(model, method, ids)), seconds(bare)) for _ in range(REPEATS)]
@@ -103,25 +103,25 @@ def against_bare(model: Model, name: str, budget: int, entries: int, ids: Tensor
 
 
 class Unjudged(RetainedMemory):
-    """Does everything but ask the heads."""
+    """A retained memory whose heads are never run."""
 
     def worth(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Zero for every entry [H, T]."""
+        """Return zero for every entry [H, T]."""
         return k.new_zeros(k.shape[:2], dtype=torch.float32)
 
 
 class WithoutHeads(Locret):
-    """Locret whose memories are `Unjudged`."""
+    """Locret with `Unjudged` memories."""
 
     def new_memory(
         self, spec: ModelSpec, turn_tokens: TurnTokens, kind: type[RetainedMemory] | None = None
     ) -> RetainedMemory:
-        """See `Locret.new_memory`."""
+        """Return an `Unjudged` memory; see `Locret.new_memory`."""
         return super().new_memory(spec, turn_tokens, Unjudged)
 
 
 def heads_cost(model: Model, what: str, budget: int, ids: Tensor) -> dict[str, Any]:
-    """Reading with Locret's heads against reading with none."""
+    """Compare reading with Locret's heads to reading without them."""
     judged, unjudged = Locret(budget=budget), WithoutHeads(budget=budget)
     pairs = [
         (seconds(lambda: read(model, judged, ids)), seconds(lambda: read(model, unjudged, ids))) for _ in range(REPEATS)
@@ -130,7 +130,7 @@ def heads_cost(model: Model, what: str, budget: int, ids: Tensor) -> dict[str, A
 
 
 def large_model(folder: Path) -> Model:
-    """One layer of `LARGE` with a small vocabulary, and heads beside it, all of noise."""
+    """Return one layer of `LARGE` with a small vocabulary and heads beside it, with random weights."""
     config = config_of(LARGE, layers=1)
     config.vocab_size = 512
     model = random_model(LARGE, config, torch.device("cpu"), torch.float32, False, folder)
@@ -145,7 +145,7 @@ def _row(what: str, tokens: int, pairs: list[tuple[float, float]]) -> dict[str, 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser("Paired timings: full against transformers, reading against the bare model.")
     parser.add_argument("--tokens", type=shared.length, default=16384, help="text read for the second comparison")
     chosen = parser.parse_args(argv)

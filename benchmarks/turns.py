@@ -2,10 +2,9 @@
 
     python -m benchmarks.turns --methods full,locret --tokens 1920
 
-Activation Beacon's Table 2. A first turn includes reading the text. Memories of ours are read once and asked again and
-again; beside them `full`, and SnapKV as kvpress has it, aware of the question: it keeps what the question's tokens look
-at, and so has to read text and conversation anew for every question. Without kvpress its rows are left out, and the
-reason is printed.
+Activation Beacon's Table 2. The first turn includes reading the text. Our memories are read once and asked repeatedly.
+For comparison: `full`, and kvpress's SnapKV, which keeps the entries that the question attends to, and so has to read
+text and conversation anew for every question. Without kvpress its rows are left out, and the reason is printed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PRESS = "snapkv"
 
 
 def with_method(model: Model, method: Method, trial: Trial) -> list[tuple[bool, float]]:
-    """Of each turn, whether it was right, and its seconds."""
+    """Return correctness and seconds of each turn."""
     started = time.perf_counter()
     conversation = Conversation(read(model, method, trial.ids).context())
     found = []
@@ -41,7 +40,7 @@ def with_method(model: Model, method: Method, trial: Trial) -> list[tuple[bool, 
 
 
 def with_press(model: Model, neighbours: Neighbours, entries: int, trial: Trial) -> list[tuple[bool, float]]:
-    """The same of the query-aware press; the question's last token passes after the cache has been shortened."""
+    """Return the same for the query-aware press; the question's last token passes after the cache was shortened."""
     ids, found = [*model.chat.prefix, *trial.ids.tolist()], []
     for number, question in enumerate(_asked(trial)):
         ids += model.chat.turn(question.text, first=number == 0)
@@ -57,7 +56,7 @@ def _asked(trial: Trial) -> list[Question]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = shared.parser("Several needles, one question a turn: accuracy and seconds of each turn.")
     methods = ["full", "exact", "locret", "infinipot"]
     parser.add_argument("--methods", type=shared.words, default=methods, help=f"default: {','.join(methods)}")

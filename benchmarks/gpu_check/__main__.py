@@ -1,4 +1,4 @@
-"""The command line of the check; the package's docstring says what it does."""
+"""Command line of the GPU check; see the package's docstring."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from engine.models.skeleton import CPU
 
 LENGTHS = (64 << 10, 256 << 10, 1 << 20)
 TINY_LENGTHS = (512, 1024, 2048)
-SHARE = 0.9  # of the host's free memory, that may be taken
+SHARE = 0.9  # share of the host's free memory to use
 NO_GPU = "There is no CUDA GPU here, so nothing was checked; --tiny --device cpu runs the same code on the processor."
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Check, print and write. 0: all parity holds; 1: it does not, or something broke, or there is no GPU."""
+    """Run the check, print and write. Returns 0 if all parity holds, 1 if not, after a failure, or without a GPU."""
     parser = argparse.ArgumentParser(description="Check speed, bytes and exactness on a GPU held to 24 GiB.")
     every = (*CACHES, *METHODS, *VARIANTS)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="where it runs (default: cuda)")
@@ -51,9 +51,9 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     place, limit = torch.device(chosen.device), int(chosen.memory * (1 << 30))
     if place.type == "cuda":
-        place = torch.device("cuda", torch.cuda.current_device())  # the limit is set of a device with a number alone
+        place = torch.device("cuda", torch.cuda.current_device())  # the limit needs a device with a number
         total = torch.cuda.get_device_properties(place).total_memory
-        limit = min(limit, total) - GPU_BASE  # which is not PyTorch's to give
+        limit = min(limit, total) - GPU_BASE  # used outside PyTorch's allocator
         torch.cuda.set_per_process_memory_fraction(limit / total, place)
     host = min(int(chosen.host_memory * (1 << 30)), int(SHARE * free_bytes(CPU)))
     minutes = (1.5 if chosen.tiny else 8.5) if chosen.minutes is None else chosen.minutes
@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _device(place: torch.device) -> str:
-    """Its name, fit for a file's."""
+    """Return the device's name for use in a file name."""
     return "-".join(str(machine()["device"]).split()).replace("/", "-") if place.type == "cuda" else "cpu"
 
 

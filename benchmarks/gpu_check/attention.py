@@ -1,8 +1,8 @@
-"""Attention of one layer over long texts: all that InfiniteHiP does for it, beside dense attention and hip-attn.
+"""Attention of one layer over long texts: InfiniteHiP's pruning and attention, beside dense attention and hip-attn.
 
-What is timed is `Memory.attend` of a layer of Llama-3.1-8B's shape: every stage of the pruning, and attention to what
-they leave, read from the host tier; and what `exact` does to find the best of everything there, with and without
-sketches. Keys and values of the others are all on the device.
+Timed is `Memory.attend` of a layer of Llama-3.1-8B's shape: all pruning stages, and attention to the selected entries
+in the host tier. Also timed is `exact`'s search for the best entries, with and without sketches. Keys and values of the
+others are all on the device.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from engine.rope import Rope
 from engine.seam import LayerSpec, ModelSpec, Scoring
 
 HIP_ATTN = "hip_attn"
-WINDOW, THETA = 131072, 500000.0  # of Llama-3.1-8B
+WINDOW, THETA = 131072, 500000.0  # Llama-3.1-8B's
 LENGTHS = (32 << 10, 128 << 10, 512 << 10, 1 << 20)
-SINKS, STREAM, KEPT, BLOCK = 256, 1024, 2048, 64  # of InfiniteHiP's 3K presets
+SINKS, STREAM, KEPT, BLOCK = 256, 1024, 2048, 64  # as in InfiniteHiP's 3K presets
 FLASH = {"preset": "3k-flash", "first_layers": 0, "budget": SINKS + STREAM + KEPT + BLOCK - 1}
 SMALL = {"stages": "32:16:128:8 32:4:32:4", "first_layers": 0, "first_keep": 32, "budget": 132, "looks": 1}
 PREFILL, RENEWED, DECODE = "prefill", "a token, all stages", "a token, of 96"
@@ -42,14 +42,14 @@ SEARCHED = {1: "search of everything, a token", 50: "search of everything, 50 to
 SKETCHED = {1: "search by sketches, a token", 50: "search by sketches, 50 tokens"}
 SEARCHES = [what[count] for count in SEARCHED for what in (SEARCHED, SKETCHED)]
 SKETCH = "int2"
-BEST = 128  # entries that a search finds for each query and head
-QUERIES = {True: 32, False: STREAM}  # of a prefill pass, which may not outgrow the stream; tiny or not
-ANSWER = 96  # tokens: 3k-flash begins all stages anew once in so many
-LAST = 5  # passes before a length, and answers at it, whose median is their time
+BEST = 128  # entries to find for each query and head
+QUERIES = {True: 32, False: STREAM}  # of a prefill pass, at most the stream; by tiny
+ANSWER = 96  # tokens after which 3k-flash renews all stages
+LAST = 5  # passes before a length, and answers at it; the median counts
 
 
 def cells(check: Check) -> Iterator[Row]:
-    """What there is to measure."""
+    """Yield the measurements to make."""
     for length in check.lengths if check.tiny else LENGTHS:
         for what in (PREFILL, RENEWED, DECODE, *SEARCHES):
             yield {"what": what, "length": length}
@@ -57,7 +57,7 @@ def cells(check: Check) -> Iterator[Row]:
 
 @torch.no_grad()
 def check_attention(check: Check) -> None:
-    """At each length read noise and answer with some; what comes before is only put there, as it is not timed."""
+    """Read noise at each length and answer with some; earlier entries are only stored, as they are not timed."""
     memory = memory_of(check)
     lengths = sorted({cell["length"] for cell in cells(check)})
     memory.reserve(lengths[-1])
@@ -67,8 +67,8 @@ def check_attention(check: Check) -> None:
             _put(check, memory, queries)
         passes = [_attending(check, memory, _places(memory, queries)) for _ in range(LAST)]
         said = no_source(1)
-        _attending(check, memory.fork(), said)  # kernels are compiled for one query, or for slabs as there are now
-        first = [_attending(check, memory.fork(), said) for _ in range(LAST)]  # of answers, which begins all stages
+        _attending(check, memory.fork(), said)  # compiles the kernels for one query and these slabs
+        first = [_attending(check, memory.fork(), said) for _ in range(LAST)]  # first tokens, with all stages
         answer = memory.fork()
         others = [_attending(check, answer, said) for _ in range(1 + ANSWER)][1:]
         searching = ((memory.host, SEARCHED), (_sketched(memory.host), SKETCHED))
@@ -87,7 +87,7 @@ def check_attention(check: Check) -> None:
 
 
 def memory_of(check: Check) -> RetrievingMemory:
-    """InfiniteHiP's, for a model of one layer."""
+    """Return InfiniteHiP's memory for a model of one layer."""
     frequencies = THETA ** -(torch.arange(0, LLAMA.size, 2, device=check.place) / LLAMA.size)
     layer = LayerSpec(LLAMA.query, LLAMA.kv, LLAMA.size, None, Rope(frequencies))
     spec = ModelSpec((layer,), check.dtype, check.place, 64 if check.tiny else WINDOW)
@@ -101,19 +101,19 @@ def _noise(check: Check, *shape: int) -> Tensor:
 
 
 def _places(memory: WindowMemory, tokens: int) -> Tensor:
-    """Source positions of the next tokens."""
+    """Return source positions of the next tokens."""
     return torch.arange(memory.seen, memory.seen + tokens, dtype=torch.int32)
 
 
 def _put(check: Check, memory: WindowMemory, tokens: int) -> None:
-    """Have a memory hold some more, without any attention, which for a million tokens would take minutes."""
+    """Store more tokens in a memory without attention, which would take minutes for a million."""
     memory.begin(_places(memory, tokens))
     memory.arrive(0, *(_noise(check, heads, tokens, LLAMA.size) for heads in (LLAMA.query, LLAMA.kv, LLAMA.kv)))
     memory.commit()
 
 
 def _attending(check: Check, memory: WindowMemory, source: Tensor) -> float:
-    """Seconds of `attend` in a pass of tokens that stand for these positions."""
+    """Return the seconds of `attend` for a pass of tokens at these positions."""
     q, k, v = (_noise(check, heads, len(source), LLAMA.size) for heads in (LLAMA.query, LLAMA.kv, LLAMA.kv))
     memory.begin(source)
     began = wait(check.place)
@@ -124,20 +124,20 @@ def _attending(check: Check, memory: WindowMemory, source: Tensor) -> float:
 
 
 def _sketched(host: HostTier) -> HostTier:
-    """The same with sketches of all that is in it."""
+    """Return the host tier with sketches of all its entries."""
     sketch = Sketch(host.spec, KINDS[SKETCH])
     sketch.extend(host.keys, host.stored, host.stored)
     return dataclasses.replace(host.snapshot(), sketch=sketch)
 
 
 def _searching(check: Check, host: HostTier, far: int, queries: int) -> float:
-    """Seconds in which `exact` finds and fetches what so many tokens see of the host tier."""
+    """Return the seconds that `exact` takes to find and fetch entries of the host tier for `queries` tokens."""
     q, limits = _noise(check, LLAMA.query, queries, LLAMA.size), torch.full((queries,), far)
     return median_seconds(check.place, lambda: picked(host, 0, q, SINKS + STREAM, limits, BEST, None))
 
 
 def _beside(check: Check, queries: int, length: int) -> Row:
-    """Seconds of dense attention, by PyTorch and by FlashAttention if it is there, and of hip-attn likewise."""
+    """Return the seconds of dense attention, by PyTorch and FlashAttention (if installed), and of hip-attn."""
     q = _noise(check, LLAMA.query, queries, LLAMA.size)
     k, v = _noise(check, LLAMA.kv, length, LLAMA.size), _noise(check, LLAMA.kv, length, LLAMA.size)
 
@@ -152,7 +152,7 @@ def _beside(check: Check, queries: int, length: int) -> Row:
 
 
 def _hip_attn(check: Check, q: Tensor, k: Tensor, v: Tensor) -> Row:
-    """The authors' own package (1.2), with the same sinks, stream and stages and without its caches of stages."""
+    """Time the authors' package (1.2) with the same sinks, stream and stages, without its stage caches."""
     if importlib.util.find_spec(HIP_ATTN) is None:
         return {HIP_ATTN: "not installed"}
     try:
@@ -164,8 +164,8 @@ def _hip_attn(check: Check, q: Tensor, k: Tensor, v: Tensor) -> Row:
             require_cache_statistics=False,
             require_stage_caches=False,
         )
-        rows = [each.transpose(0, 1)[None].contiguous() for each in (q, k, v)]  # it wants [batch, tokens, heads, D]
+        rows = [each.transpose(0, 1)[None].contiguous() for each in (q, k, v)]  # hip-attn: [batch, tokens, heads, D]
         seconds = median_seconds(check.place, lambda: package.hip_attention_12(*rows, args=settings))
-    except Exception as error:  # whatever a package raises that is not ours, or one that it needs
+    except Exception as error:  # third-party packages raise anything
         return {HIP_ATTN: f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
     return {"hip_attn_seconds": seconds, HIP_ATTN: "done"}

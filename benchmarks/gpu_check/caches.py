@@ -1,4 +1,4 @@
-"""Part 4: what there is elsewhere, with the same weights: transformers' own caches, and kvpress."""
+"""Part 4: transformers' own caches and kvpress, with the same weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNLIMITED_MB = 1 << 20
 
 @contextmanager
 def stock(network: PreTrainedModel) -> Iterator[None]:
-    """The network as transformers made it: its own rotary embedding, its own attention."""
+    """Restore transformers' own rotary embedding and attention in the network inside this context."""
     base: Any = network.base_model
     ours, implementation = base.rotary_emb, network.config._attn_implementation
     assert isinstance(ours, NoRotation)
@@ -43,7 +43,7 @@ def stock(network: PreTrainedModel) -> Iterator[None]:
 
 
 def check_cache(check: Check, model: Model, planner: Planner, name: str, over: float) -> None:
-    """Transformers' own cache, on the device or offloaded to the host, read in the same chunks; or kvpress."""
+    """Measure transformers' cache, dense or offloaded to the host, read in the same chunks; or kvpress."""
     facts = {"model": model.name, "method": name}
     if name == KVPRESS:
         _check_kvpress(check, model, check.row("reading", **facts, tokens=check.lengths[0]))
@@ -64,25 +64,26 @@ def check_cache(check: Check, model: Model, planner: Planner, name: str, over: f
 
 
 def cache_bytes(spec: ModelSpec, tokens: int) -> int:
-    """Bytes of the entries of a text; layers with a sliding window have no more than that."""
+    """Return the bytes of a text's entries; sliding-window layers hold at most their window."""
     return sum(2 * size for size in _bank_bytes(spec, tokens))
 
 
 def pinned_bytes(spec: ModelSpec, tokens: int) -> int:
-    """Bytes of host memory that PyTorch pins for them and for an answer: keys and values of a layer take the next power
-    of two each, and the half as large that they grew out of is kept.
+    """Return the bytes of host memory that PyTorch pins for these entries and for an answer.
+
+    Keys and values of a layer take the next power of two each, and the previous buffer of half the size is kept.
     """
     return sum(3 << (size - 1).bit_length() for size in _bank_bytes(spec, tokens + QUESTION + DECODED))
 
 
 def _bank_bytes(spec: ModelSpec, tokens: int) -> Iterator[int]:
-    """Of the keys of each layer, or of its values."""
+    """Yield the bytes of the keys (or of the values) of each layer."""
     for layer in spec.layers:
         yield layer.kv_heads * layer.head_size * min(tokens, layer.sliding_window or tokens) * spec.dtype.itemsize
 
 
 def _measure(check: Check, model: Model, facts: Row, lengths: list[int], over: float) -> None:
-    """One cache, brought to one length after another by reading as far as time allows; the rest is filled in."""
+    """Bring one cache to one length after another: read as far as time allows, fill the rest with noise."""
     network, place = model.network, check.place
     cache = DynamicCache(config=network.config, offloading=facts["method"] == OFFLOADED and place.type == "cuda")
     ids = noise(model, check.lengths[-1]).to(place)
@@ -118,9 +119,9 @@ def _measure(check: Check, model: Model, facts: Row, lengths: list[int], over: f
 
 
 def fill(model: Model, cache: DynamicCache, tokens: int, chunk: int) -> None:
-    """Give a cache so many more tokens of noise, without the model's layers.
+    """Add noise for `tokens` more tokens to a cache, without the model's layers.
 
-    Layers without a sliding window get all at once: whatever comes to these is copied together with what is there.
+    Layers without a sliding window get all at once, as each addition copies their whole cache.
     """
     for number, layer in enumerate(model.spec.layers):
         size = tokens if layer.sliding_window is None else chunk
@@ -131,13 +132,13 @@ def fill(model: Model, cache: DynamicCache, tokens: int, chunk: int) -> None:
 
 
 def offloaded_bytes(cache: DynamicCache, place: torch.device) -> int:
-    """Bytes of what a cache holds elsewhere than on the device."""
+    """Return the bytes of a cache that are not on the device."""
     held = (getattr(layer, name, None) for layer in cache.layers for name in ("keys", "values"))
     return sum(x.nbytes for x in held if isinstance(x, Tensor) and x.device.type != place.type)
 
 
 def empty_pinned(place: torch.device) -> None:
-    """Give back the pinned memory that nobody uses any more."""
+    """Free unused pinned memory."""
     wait(place)
     if place.type == "cuda":
         torch.accelerator.empty_host_cache()
@@ -145,15 +146,16 @@ def empty_pinned(place: torch.device) -> None:
 
 @contextmanager
 def pinning_as_ever(place: torch.device) -> Iterator[None]:
-    """While in it, PyTorch rounds pinned memory up and keeps it for whoever asks next, as it does by itself. The engine
-    has it given back, and an offloaded cache, which takes some anew for each layer of each pass, would mostly wait for
+    """Use PyTorch's default for pinned memory: round sizes up, and keep freed buffers for reuse.
+
+    The engine has them freed. An offloaded cache allocates some for each layer of each pass, and would mostly wait for
     that.
     """
     settings = torch._C._accelerator_getAllocatorSettings()
     always = f"pinned_max_round_threshold_mb:{UNLIMITED_MB},pinned_max_cached_size_mb:{UNLIMITED_MB}"
 
     def pin(said: str) -> None:
-        empty_pinned(place)  # lest what one rule took is handed out under the other
+        empty_pinned(place)  # so that no buffer of one rule is reused under the other
         torch._C._accelerator_setAllocatorSettings(said)
 
     pin(f"{settings},{always}" if settings else always)
@@ -164,7 +166,7 @@ def pinning_as_ever(place: torch.device) -> Iterator[None]:
 
 
 def _answer(row: Row, network: PreTrainedModel, cache: DynamicCache, question: Tensor, over: float) -> None:
-    """Ask at the end of what the cache holds; the few tokens stay there, as some caches cannot take them out again."""
+    """Ask at the end of the cache's text; the question stays there, as some caches cannot remove tokens."""
     head: Any = network.get_output_embeddings()  # type: ignore[no-untyped-call]
     place = question.device
     began = wait(place)
@@ -182,7 +184,7 @@ def _answer(row: Row, network: PreTrainedModel, cache: DynamicCache, question: T
 
 
 def _check_kvpress(check: Check, model: Model, row: Row) -> None:
-    """The first length, which it reads in one pass, pressed to a quarter by key norms."""
+    """Read the first length in one pass, pressed to a quarter by key norms."""
     try:
         kvpress = load_kvpress()
     except NoPresses as error:

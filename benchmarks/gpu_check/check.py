@@ -1,4 +1,4 @@
-"""One run of the check: where it is, the time it has, and the table that it fills in."""
+"""One run of the check: its device, its time, and the table it fills in."""
 
 from __future__ import annotations
 
@@ -18,45 +18,47 @@ from engine import EngineError
 from engine.measure import ran_out
 
 PENDING = "not reached: no time left"
-LEAST_SEC = 0.2  # with less, nothing is begun
+LEAST_SEC = 0.2  # shorter attempts are not started
 Row = dict[str, Any]
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 class NotReached(BaseException):
-    """The time of an attempt is spent. No Exception, just as KeyboardInterrupt: Triton's interpreter swallows those."""
+    """The time of an attempt is over. Not an Exception, as Triton's interpreter would swallow it."""
 
 
 @dataclass
 class Check:
-    """One run. rows: the tables of all parts; each row has a `part` and a `status`.
+    """One run.
 
-    keep: what is done after each attempt, so that a run which the machine ends has not been for nothing.
+    Attributes:
+        rows: tables of all parts; each row has a `part` and a `status`.
+        keep: called after each attempt, to save the rows in case the run is killed.
     """
 
     place: torch.device
     tiny: bool
-    limit: int  # bytes of the device that PyTorch may take
-    host: int  # and of the host's memory, for what is kept of a text
+    limit: int  # device bytes that PyTorch may use
+    host: int  # host bytes for texts
     ends: float  # by time.monotonic
-    folder: Path  # for what lies beside a model
+    folder: Path  # for weights beside a model
     lengths: tuple[int, ...]  # tokens
-    methods: tuple[str, ...]  # and caches
+    methods: tuple[str, ...]  # methods and caches
     rows: list[Row] = field(default_factory=list)
     keep: Callable[[], None] = lambda: None
 
     @property
     def dtype(self) -> torch.dtype:
-        """What is computed in."""
+        """Data type of the computation."""
         return computed_in(self.place)
 
     def left(self) -> float:
-        """Seconds that are left."""
+        """Return the remaining seconds."""
         return self.ends - time.monotonic()
 
     def row(self, part: str, **facts: Any) -> Row:
-        """The row with these facts. Where there is none it is laid out, and says that it was not reached."""
+        """Return the row with these facts; a new one has the status "not reached"."""
         for row in self.rows:
             if row["part"] == part and facts.items() <= row.items():
                 return row
@@ -64,11 +66,10 @@ class Check:
         return self.rows[-1]
 
     def attempt(self, facts: Row, share_sec: float, do: Callable[[float], T]) -> T | None:
-        """Fill in the rows with these facts, within a share of the time.
+        """Fill in the rows with these facts within a share of the time.
 
-        What stops it is said in those that are not filled in by then, and the run goes on.
-
-        do: is given the moment, by time.monotonic, at which it should be over; it is interrupted a little later.
+        An error is noted in the rows that are still empty, and the run continues.
+        do: gets the deadline, by time.monotonic; it is interrupted a little later.
         """
         share_sec = min(share_sec, self.left())
         if share_sec < LEAST_SEC:
@@ -79,7 +80,7 @@ class Check:
                 return do(began + share_sec)
         except NotReached:
             self.missed(facts, status=f"not reached: stopped after {time.monotonic() - began:.0f} s")
-        except Exception as error:  # one cell must not end a run that was paid for
+        except Exception as error:  # one failing cell must not end the whole run
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             if isinstance(error, EngineError) or ran_out(error):
                 self.missed(facts, status=said)
@@ -92,7 +93,7 @@ class Check:
         return None
 
     def missed(self, facts: Row, **why: Any) -> None:
-        """Say why in the rows with these facts of which nothing has been said yet."""
+        """Note the reason in the rows with these facts that are still pending."""
         for row in self.rows:
             if row["status"] == PENDING and facts.items() <= row.items():
                 row |= why
@@ -100,7 +101,7 @@ class Check:
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Raise NotReached in this thread when the time is over, and again every second until it is heard."""
+    """Raise NotReached in this thread when the time is over, and again every second until it has an effect."""
 
     def ring(number: int, frame: object) -> None:
         raise NotReached

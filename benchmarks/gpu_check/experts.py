@@ -1,5 +1,6 @@
-"""Experts in codes: a layer of them in the shape of Qwen3-30B-A3B's, and one in MXFP4 in that of gpt-oss-20b's, beside
-transformers' own over the same weights.
+"""Quantised experts: a layer of Qwen3-30B-A3B's shape, and an MXFP4 layer of gpt-oss-20b's shape.
+
+Both are compared with transformers' own experts over the same weights.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ SMALL = {
     QWEN: {"hidden_size": 64, "moe_intermediate_size": 48, "num_experts": 8, "num_experts_per_tok": 2},
     GPT_OSS: {"hidden_size": 64, "intermediate_size": 96, "num_local_experts": 8, "num_experts_per_tok": 2},
 }
-TOKENS = {False: (1, 64, 2048, 8192), True: (1, 16)}  # of passes; tiny or not
-COMPARED = 64  # tokens of a pass at most that is compared, as float32 of all experts takes memory
+TOKENS = {False: (1, 64, 2048, 8192), True: (1, 16)}  # tokens of a pass, by tiny
+COMPARED = 64  # most tokens of a compared pass, as float32 experts take memory
 SLACK = 1e-6
-MXFP4_NOISE = {"_blocks": (0, 256), "_scales": (117, 121)}  # weights of about the spread of the others
+MXFP4_NOISE = {"_blocks": (0, 256), "_scales": (117, 121)}  # weights about as large as the others
 
 
 def cells(check: Check) -> Iterator[Row]:
-    """What there is to measure."""
+    """Yield the measurements to make."""
     for quantize in WAYS:
         for tokens in TOKENS[check.tiny]:
             yield {"what": quantize, "tokens": tokens}
@@ -48,8 +49,8 @@ def cells(check: Check) -> Iterator[Row]:
 
 @torch.no_grad()
 def check_experts(check: Check) -> None:
-    """Of each packing: no further from float32 than twice transformers' own; how long a pass takes, and whether that of
-    a single token can be recorded, as those of answers are.
+    """Check each packing: error at most twice transformers' own, seconds of a pass, and CUDA-graph recording of one
+    token.
     """
     for quantize, (kind, packing) in WAYS.items():
         config = AutoConfig.for_model(kind, **(SMALL if check.tiny else SIZES)[kind])
@@ -61,7 +62,7 @@ def check_experts(check: Check) -> None:
 
 
 def _measured(check: Check, config: PretrainedConfig, packed: PackedExperts, tokens: int) -> Row:
-    """Of a pass of so many tokens of noise."""
+    """Return the measurements of a pass of `tokens` tokens of noise."""
     x = torch.randn(tokens, config.hidden_size, device=check.place, dtype=check.dtype)
     likely = torch.randn(tokens, config.num_experts, device=check.place).softmax(dim=1)
     weights, which = likely.topk(config.num_experts_per_tok, dim=1)
@@ -75,14 +76,14 @@ def _measured(check: Check, config: PretrainedConfig, packed: PackedExperts, tok
 
 
 def _experts(config: PretrainedConfig) -> nn.Module:
-    """Transformers' own, without weights."""
+    """Return transformers' own experts, without weights."""
     with torch.device("meta"):
         made = MODULES[config.model_type](config)
     return made
 
 
 def _packed(check: Check, config: PretrainedConfig, packing: type[Packing]) -> PackedExperts:
-    """Experts of noise; codes that are published so are noise themselves."""
+    """Return experts of noise; for published code formats, the codes are noise."""
     packed = PackedExperts(_experts(config), packing)
     for name in packed.stacks:
         if issubclass(packing, InRows):
@@ -99,10 +100,10 @@ def _packed(check: Check, config: PretrainedConfig, packing: type[Packing]) -> P
 
 
 def _compared(packed: PackedExperts, config: PretrainedConfig, x: Tensor, which: Tensor, weights: Tensor) -> Row:
-    """Errors against float32 of the packed experts, and of transformers' own with the weights as they are unpacked."""
+    """Return errors against float32 of the packed experts, and of transformers' own with the dequantised weights."""
     used, places = torch.unique(which, return_inverse=True)
     fewer = copy.deepcopy(config)
-    fewer.num_experts = len(used)  # gpt-oss calls it otherwise, and knows this name too
+    fewer.num_experts = len(used)  # gpt-oss has another name for it, and accepts this one
     own = _experts(fewer)
     for name in packed.stacks:
         held = packed.turned(packed.unpacked(name, used, x.dtype))
@@ -117,7 +118,7 @@ def _compared(packed: PackedExperts, config: PretrainedConfig, x: Tensor, which:
 
 
 def _recorded(check: Check, packed: PackedExperts, given: tuple[Tensor, Tensor, Tensor]) -> float | str:
-    """Seconds of a pass of one token that is repeated as it was recorded, or why it cannot be."""
+    """Return the seconds of a replayed one-token pass, or the reason why it cannot be recorded."""
     graph = torch.cuda.CUDAGraph()
     try:
         record(graph, lambda: packed(*given))

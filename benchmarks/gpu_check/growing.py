@@ -1,8 +1,8 @@
-"""A text that reaches one length after another: read, or filled in where to read it would take too long.
+"""A text that grows to one length after another: read, or filled in where reading would take too long.
 
-What is filled in goes the way of what is read, through the same loop and the same memory, which condenses, codes and
-judges it by its own rules. Only the model's layers are left out: each of them is given noise for queries, keys and
-values, the same for all layers of a pass, and spread as its own projections of normed noise would be.
+Filled-in tokens go through the same loop and memory, which condenses, quantises and scores them as usual. Only the
+model's layers are skipped: queries, keys and values are noise, the same for all layers of a pass, with the spread that
+projections of normalised noise would have.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from engine.measure import said_if_out
 from engine.memories.memory import NOT_IN_SOURCE, Memory, no_source
 from engine.passes import condense, feed
 
-LAST = 2  # passes before a length that are read in any case, the second of which says how fast reading is there
+LAST = 2  # passes before a length that are always read; the second gives the reading speed there
 
 
 def noise(model: Model, tokens: int) -> Tensor:
-    """A text; the same for whoever reads it."""
+    """Return the ids of a random text from a fixed seed."""
     return torch.randint(model.network.config.vocab_size, (tokens,), generator=torch.Generator().manual_seed(2))
 
 
 def entries(model: Model, heads: int, tokens: int, size: int) -> Tensor:
-    """What a projection makes of so many tokens [heads, tokens, size], if they are noise after its norm."""
+    """Return noise [heads, tokens, size] with the spread of a projection of normalised noise."""
     spread = SPREAD * model.network.config.hidden_size**0.5
     return torch.randn(heads, tokens, size, dtype=model.spec.dtype, device=model.device).mul_(spread)
 
 
 class Filling(Model):
-    """A model that leaves its layers out where tokens of a text pass; what is no text, such as a catalyst, is read."""
+    """A model that skips its layers for tokens of a text; other tokens, such as a catalyst, are read."""
 
     def __init__(self, model: Model) -> None:
-        """The same in all else."""
+        """Copy everything else from a model."""
         vars(self).update(vars(model))
 
     def forward(self, ids: Tensor, memory: Memory, source: Tensor, repeated: bool = False) -> Tensor:
-        """Noise [T, hidden]; see `Model.forward`."""
+        """Return noise [T, hidden] for tokens of a text; see `Model.forward`."""
         if source[-1] == NOT_IN_SOURCE:
             return super().forward(ids, memory, source, repeated)
         with said_if_out(self.device, f"in a pass of {len(ids)} tokens"), torch.no_grad():
@@ -60,22 +60,26 @@ class Filling(Model):
 
 
 class Growing:
-    """A text in a method's memory. total: its tokens; done: of these, those in the memory; read: of these, those that
-    were read. All with the model's own prefix.
+    """A text in a method's memory. All counts include the model's prefix.
+
+    Attributes:
+        total: its tokens.
+        done: tokens in the memory.
+        read: tokens in the memory that were read.
     """
 
     def __init__(self, model: Model, method: Method) -> None:
-        """Nothing yet."""
+        """Start with an empty memory."""
         self.model, self.method = model, method
         self.memory = new_memory(model, method)
         self.filling = Filling(model)
         self.done = self.read = 0
 
     def extend(self, tokens: int, chunk: int) -> None:
-        """From now on it has so many tokens, which come in passes of `chunk` at most.
+        """Extend the text to `tokens` tokens, in passes of at most `chunk`.
 
         Raises:
-            OutOfMemory: the host's memory cannot hold what is still to come.
+            OutOfMemory: the host's memory cannot hold the rest.
         """
         prefix, ids = torch.tensor(self.model.chat.prefix, dtype=torch.int64), noise(self.model, tokens)
         spans = self.method.spans(tokens, len(prefix))
@@ -88,17 +92,17 @@ class Growing:
 
     @property
     def behind(self) -> int:
-        """Where its last passes begin."""
+        """Start of the last passes."""
         return max(0, self.total - LAST * self._chunk)
 
     def reads(self, end: int) -> Iterator[None]:
-        """Read on, pass by pass, up to a place."""
+        """Read up to `end`, yielding after each pass."""
         for tokens in self._feeds(self.model, end):
             self.read += tokens
             yield
 
     def fills(self, end: int) -> Iterator[None]:
-        """Fill in, pass by pass, up to a place."""
+        """Fill in up to `end`, yielding after each pass."""
         for _ in self._feeds(self.filling, end):
             yield
 
@@ -109,7 +113,7 @@ class Growing:
             yield step.tokens
 
     def context(self) -> Context:
-        """The text so far, as a reader leaves it at its end."""
+        """Return the context of the text so far, as a reader does at its end."""
         if self.memory.wants_room():
             condense(self.model, self.method, self.memory)
         return Context(self.model, self.method, self.memory, self._tokens)

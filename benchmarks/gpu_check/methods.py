@@ -1,4 +1,4 @@
-"""Parts 2 and 3: reading with Stockpot's methods and answering at each length, beside what the planner said of both."""
+"""Parts 2 and 3: reading and answering with each method at each length, beside the planner's figures."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from engine import (
 from engine.records import DEVICE, HOST
 from engine.seam import ModelSpec
 
-QUESTION = 50  # tokens
-DECODED = 32  # tokens of an answer whose speed is taken, or as many as there is time for
-WARMING = 6  # times as short as the first length is what is read to warm up: longer than any window and a pass
-READING_SHARE = 0.12  # of a method's time, in which it reads; what is missing of a length then is filled in
-READING_ONCE_SHARE = 0.6  # the same, where a memory is not brought to one length after another
-# Ways to measure a method, by the names that they have in the tables: what it keeps on the device in codes, or sketched
+QUESTION = 50  # tokens of the question
+DECODED = 32  # timed tokens of an answer, or as many as time allows
+WARMING = 6  # the warm-up reads the first length divided by this: longer than any window and a pass
+READING_SHARE = 0.12  # share of a method's time for reading; the rest of a length is filled in
+READING_ONCE_SHARE = 0.6  # the same if a memory is used for one length only
+# Variants of a method, by their names in the tables: with quantised entries on the device, or with a sketch
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"locret-{store}": ("locret", {"store": store}) for store in ("int8", "fp8")},
     "exact-sketched": ("exact", {"sketch": "int2"}),
 }
-READ, FILLED, SAME = "read", "filled in", "as at {:,}"  # how a memory came to hold a text of some length
+READ, FILLED, SAME = "read", "filled in", "as at {:,}"  # how a memory reached a length
 
 
 def check_method(check: Check, model: Model, planner: Planner, name: str, over: float) -> None:
-    """Bring a memory to each length that fits, by reading as far as time allows, and answer there."""
+    """Bring a memory to each length that fits, reading as far as time allows, and answer there."""
     method, fitting = _fitting(planner, name, check.lengths, 0 if check.tiny else planner.model.spec.window)
     facts = {"model": model.name, "method": name}
     plans = {length: planner.plan(method, length, "nf4") for length in check.lengths}
@@ -60,23 +60,23 @@ def check_method(check: Check, model: Model, planner: Planner, name: str, over: 
 
 
 def measured_as(name: str) -> tuple[str, dict[str, Any]]:
-    """The method that has this name in the tables, and settings of its own there."""
+    """Return the method and its own settings for a name in the tables."""
     return VARIANTS.get(name, (name, {}))
 
 
 def is_settled(method: Method, spec: ModelSpec, plan: Plan) -> bool:
-    """Whether a memory holds no more of any text that is longer than the planned one."""
+    """Return whether a memory grows no more beyond the planned length."""
     full = method.budget is not None and plan.tokens > method.budget + method.passing(spec)
     return full and not grows(plan)
 
 
 def grows(plan: Plan) -> bool:
-    """Whether the memory of a text goes on to be that of a longer one; else that is made anew."""
+    """Return whether a memory can be extended to a longer text; otherwise it is made anew."""
     return HOST in plan.footprint.usage.bytes
 
 
 def _repeat(check: Check, facts: Row, settled: int, length: int) -> None:
-    """Say again of a length what was found at the one from which on nothing changes."""
+    """Copy the results of the length from which on nothing changes."""
     for part in ("reading", "answering"):
         found, row = check.row(part, **facts, tokens=settled), check.row(part, **facts, tokens=length)
         row |= {key: value for key, value in found.items() if key not in row}
@@ -84,7 +84,7 @@ def _repeat(check: Check, facts: Row, settled: int, length: int) -> None:
 
 
 def _measure(check: Check, model: Model, name: str, method: Method, plans: dict[int, Plan], over: float) -> None:
-    """One memory, brought to one of the planned lengths after another; name: the method's in the tables."""
+    """Bring one memory to one planned length after another; `name` is the method's name in the tables."""
     growing, gauge = Growing(model, method), Gauge(check.place)
     pace = 0.0  # seconds that a token took to be filled in
     share = READING_SHARE if len(plans) > 1 else READING_ONCE_SHARE
@@ -120,13 +120,13 @@ def _measure(check: Check, model: Model, name: str, method: Method, plans: dict[
 
 
 def _end(check: Check, growing: Growing, gauge: Gauge) -> Row:
-    """Read the last passes of a length; what it took to get there, and what is held then."""
+    """Read the last passes of a length, and return the cost of the way there and the memory held."""
     at, done, seconds, tokens = wait(check.place), growing.done, 0.0, 0
     for _ in growing.reads(growing.total):
         gauge.look()
         seconds, tokens = wait(check.place) - at, growing.done - done
         at, done = at + seconds, growing.done
-    usage = growing.memory.snapshot().usage()  # when all of it has come to the host
+    usage = growing.memory.snapshot().usage()  # after all copies to the host
     return {
         **gauge.facts(growing.read),
         "read": growing.read,
@@ -139,7 +139,7 @@ def _end(check: Check, growing: Growing, gauge: Gauge) -> Row:
 
 
 def _warm_up(check: Check, model: Model, method: Method, chunk: int) -> None:
-    """Read and answer once, untimed: kernels are compiled when they are first needed, which takes seconds each."""
+    """Read and answer once, untimed: kernels are compiled at first use, which takes seconds each."""
     growing = Growing(model, method)
     growing.extend(check.lengths[0] // WARMING, chunk)
     for _ in growing.reads(growing.total):
@@ -149,16 +149,16 @@ def _warm_up(check: Check, model: Model, method: Method, chunk: int) -> None:
 
 
 def _fitting(planner: Planner, name: str, lengths: tuple[int, ...], window: int) -> tuple[Method, list[int]]:
-    """A method as it suits a window, with the host tier that fits most of the lengths, and which those are.
+    """Return a method suited to a window, with the host tier that fits most of the lengths, and these lengths.
 
-    Where it can look twice it looks once, so that every token of an answer costs what it costs at most.
+    It looks once even if it could look twice, so that every token of an answer has its highest cost.
     """
     kind, settings = measured_as(name)
     looks = {"looks": 1} if "looks" in make_method(kind).settings() else {}
     quicker = quicker_stores(window, kind) if "sketch" in settings else []
     methods = quicker or suited_stores(window, kind, **settings, **looks)
     found = [(method, [each for each in lengths if planner.plan(method, each, "nf4").fits]) for method in methods]
-    return max(found, key=lambda each: len(each[1]))  # of equals the first, which is the least lossy
+    return max(found, key=lambda each: len(each[1]))  # among equals the first, which is the most precise
 
 
 def _planned(plan: Plan) -> Row:
@@ -182,7 +182,7 @@ def _planned_answer(plan: Plan) -> Row:
 
 
 def _answer(row: Row, context: Context, plan: Plan, over: float, compare: bool) -> None:
-    """Fill in seconds to the first token, and tokens per second after it; compare: also without a recorded pass."""
+    """Fill in seconds to the first token, and tokens/s after it; `compare`: also without CUDA graphs."""
     began = time.monotonic()
     left = max(over - began, 0.0)
     if plan.first_token_sec is not None and plan.first_token_sec > left:
@@ -191,16 +191,16 @@ def _answer(row: Row, context: Context, plan: Plan, over: float, compare: bool) 
     question, recorder = _question(context.model), context.model.recorder
     conversation = Conversation(context)
     first = answer_to(conversation, question, 2)
-    if conversation.memory.recordings:  # which took most of its time
+    if conversation.memory.recordings:  # recording took most of the time
         first = answer_to(conversation, question, 2)
-    each = max(first.decode_sec, 1e-6)  # of two tokens: the first took part of it, so this is an upper bound
+    each = max(first.decode_sec, 1e-6)  # time of two tokens, so an upper bound
     asked = time.monotonic()
-    if asked + (asked - began) > over:  # there is no time to ask again
+    if asked + (asked - began) > over:  # no time to ask again
         second = first
     else:
         tokens = max(2, int(min(DECODED, (over - asked - first.time_to_first_token_sec) / each)))
         known, second = conversation.memory.recordings, answer_to(conversation, question, tokens)
-        if conversation.memory.recordings is not known:  # it took part of its time, with three stages thrice
+        if conversation.memory.recordings is not known:  # recording took part of the time
             second = answer_to(conversation, question, tokens)
         if compare and conversation.memory.recordings:
             with recorder.stopped():

@@ -1,4 +1,4 @@
-"""Part 1: the seam is exact, and so is every kernel."""
+"""Part 1: parity of the engine's attention interface with transformers, and of every kernel with its reference."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from engine.seam import attach, run
 
 SEAM = {"what": "seam, bf16"}
 KERNELS = {"kernel": "all"}
-TINY_KEYS = 8  # the interpreter takes minutes for those of a tiny text, as heads are of real size
+TINY_KEYS = 8  # with real head sizes the interpreter would take minutes for a tiny text
 
 
 def check_seam(check: Check, name: str) -> None:
-    """Two layers of real width, read in chunks in bf16: no further from float32 than twice transformers' own."""
+    """Read with two layers of real width in chunks, in bf16; the error must be at most twice transformers' own."""
     config = config_of(name, check.tiny, layers=2)
     vocabulary: int = config.vocab_size
     ids = torch.randint(vocabulary, (600,), generator=torch.Generator().manual_seed(1)).to(check.place)
@@ -45,10 +45,10 @@ def check_seam(check: Check, name: str) -> None:
 
 
 def check_kernels(check: Check) -> None:
-    """Every kernel against its reference; then some of them are timed at other lengths, as far as there is time."""
+    """Compare every kernel with its reference; then time some at other lengths, as far as time allows."""
     every, agreed = check.row("kernels", **KERNELS), True
     for row in kernel_rows(check.place, [TINY_KEYS] if check.tiny else list(check.lengths), check.dtype):
-        if row["agrees"] is None:  # only timed: all that is compared has been
+        if row["agrees"] is None:  # only timed; all comparisons are done
             every |= {"ok": agreed, "status": "done"}
         check.rows.append({"part": "kernels", **row, "status": "done"})
         agreed &= row["agrees"] is not False

@@ -1,4 +1,4 @@
-"""The tables, on the screen and as JSON."""
+"""Tables of the check, on the screen and as JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COLUMNS = {
 
 
 def compare(rows: list[Row]) -> None:
-    """Write beside every speed how many times that of the dense cache it is, at the same length of the same model."""
+    """Add to every speed its ratio to the dense cache's, at the same length of the same model."""
     dense = {
         (row["part"], row["model"], row["tokens"]): speed
         for row in rows
@@ -47,13 +47,13 @@ def compare(rows: list[Row]) -> None:
 
 
 def _speed(row: Row) -> float | None:
-    """At the row's own length, however much of it was read; None where it was not reached."""
+    """Return the speed at the row's length; None if it was not reached."""
     found: float | None = row.get("tokens_per_second_there", row.get("tokens_per_second"))
     return found if row["status"] == "done" else None
 
 
 def write(check: Check, out: Path) -> None:
-    """The result as JSON."""
+    """Write the result as JSON."""
     result = {
         "benchmark": "gpu-check",
         "machine": machine(),
@@ -67,7 +67,7 @@ def write(check: Check, out: Path) -> None:
 
 
 def tables(rows: list[Row]) -> str:
-    """One table per part; bytes in GB."""
+    """Return one table per part, with bytes in GB."""
     shown = []
     for part, columns in COLUMNS.items():
         mine = [{key: _gigabytes(key, value) for key, value in row.items()} for row in rows if row["part"] == part]

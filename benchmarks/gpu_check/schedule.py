@@ -1,4 +1,4 @@
-"""Who comes when, and with how much of the time."""
+"""Order of the parts and their shares of the time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads
 
-SEAM_SHARE = 0.03  # of all the time, for each model
-KERNEL_SHARE = 0.2  # they are compiled a hundred times, for half a second each: for each kind of slab and of heads
+SEAM_SHARE = 0.03  # share of the whole time, for each model
+KERNEL_SHARE = 0.2  # a hundred compilations of half a second: one for each kind of slab and of heads
 EXPERT_SHARE = 0.03
 ATTENTION_SHARE = 0.1
-# Of entries that are filled in most time goes by for pinning the host's memory, some 3 GB/s, and for coding them there
+# Filling in entries mostly takes time to pin host memory, at some 3 GB/s, and to quantise there
 MODEL_SHARES = {"Llama-3.1-8B": 4.5, "Qwen2.5-7B": 2.5, "Phi-3-mini": 1.2}
-METHOD_SHARES = {  # of a model's time; others 1.0
+METHOD_SHARES = {  # weights within a model's time; others 1.0
     **{"offloaded": 3.0, "recall": 4.0, "exact": 4.0, "exact-sketched": 4.0, "infllm": 6.0, "infinitehip": 6.0},
     **{"infinipot": 1.5, "locret": 1.5},
 }
@@ -36,7 +36,7 @@ WEIGHTS = {"what": "weights made"}
 
 
 def run(check: Check, names: list[str]) -> None:
-    """All parts with the models of these names."""
+    """Run all parts with the models of these names."""
     _lay_out(check, names)
     seam_sec, expert_sec, kernel_sec, attention_sec = (
         share * check.left() for share in (SEAM_SHARE, EXPERT_SHARE, KERNEL_SHARE, ATTENTION_SHARE)
@@ -53,7 +53,7 @@ def run(check: Check, names: list[str]) -> None:
 
 
 def _lay_out(check: Check, names: list[str]) -> None:
-    """A row for everything that is to be measured. What is not shown to be exact by the end is not."""
+    """Add a row for every measurement. Parity counts as failed until it is shown."""
     for name in (*names, *SEAM_ONLY):
         check.row("parity", model=name, **SEAM)["ok"] = False
     for name in names:
@@ -72,8 +72,10 @@ def _lay_out(check: Check, names: list[str]) -> None:
 
 
 def _order(check: Check, first: bool) -> list[str]:
-    """The dense cache comes first, as all others are compared with it; then condensing and retrieving methods. first:
-    whether it is the first model, with which alone all ways of a method are measured.
+    """Return the names in order: the dense cache first, as others are compared with it, then condensing and retrieving
+    ones.
+
+    first: the first model, the only one for which all variants of a method are measured.
     """
 
     def beside(name: str) -> bool:
@@ -84,13 +86,13 @@ def _order(check: Check, first: bool) -> list[str]:
 
 
 def _shares(names: list[str], weights: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Each name and its share of what is left when its turn comes, which is for it and for those behind it."""
+    """Yield each name with its share of the time left at its turn."""
     for number, name in enumerate(names):
         yield name, weights.get(name, 1.0) / sum(weights.get(each, 1.0) for each in names[number:])
 
 
 def check_model(check: Check, name: str, rates: Rates, share_sec: float, first: bool = True) -> None:
-    """All methods and caches with one model; first: whether it is the first one."""
+    """Measure all methods and caches with one model; `first` marks the first model."""
     ends = time.monotonic() + share_sec
     model = check.attempt({"model": name}, share_sec, lambda over: _model(check, name))
     if model is None:
@@ -111,7 +113,7 @@ def check_model(check: Check, name: str, rates: Rates, share_sec: float, first: 
 
 
 def _model(check: Check, name: str) -> Model:
-    """A model of noise, and beside it, of noise as well, what some methods train for one."""
+    """Return a random model, with random trained weights beside it for the methods that need them."""
     began, folder = wait(check.place), check.folder / name
     model = random_model(name, config_of(name, check.tiny), check.place, check.dtype, True, folder)
     with check.place:

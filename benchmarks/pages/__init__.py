@@ -1,9 +1,9 @@
 """Turns `results/*.json` into docs/results.md: tables, heat maps and curves. `python -m benchmarks.pages`.
 
-One function for each section: rows of a benchmark in, paragraphs of Markdown out.
+Each section is a function from rows of a benchmark to paragraphs of Markdown.
 """
 
 import matplotlib
 
 matplotlib.use("svg")
-matplotlib.rcParams["svg.hashsalt"] = "stockpot"  # the same figure is the same file
+matplotlib.rcParams["svg.hashsalt"] = "stockpot"  # same figure, same bytes

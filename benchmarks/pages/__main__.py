@@ -1,4 +1,4 @@
-"""The page: its sections in their order; the package's docstring says more."""
+"""Builds the page from its sections, in order; see the package's docstring."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ NAMES = (
 
 
 def rows_of(results: dict[str, dict[str, Any]], benchmark: str) -> list[Row]:
-    """The rows of all runs of a benchmark."""
+    """Return the rows of all runs of a benchmark."""
     return [row for result in results.values() if result["benchmark"] == benchmark for row in result["rows"]]
 
 
 def legend(results: dict[str, dict[str, Any]]) -> list[str]:
-    """What the dagger means, where there is one."""
+    """Return the explanation of the dagger, if a row has one."""
     if not any(row["earlier"] for result in results.values() for row in result["rows"]):
         return []
     return [
@@ -52,7 +52,7 @@ def legend(results: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def main() -> int:
-    """Write the page."""
+    """Write the page docs/results.md."""
     results = load(RESULTS)
     kept = results.pop("facts-kept-stores", {"rows": []})["rows"]
     needles = asked_once(rows_of(results, "needle"))

@@ -1,4 +1,4 @@
-"""Sections about right answers and their sources."""
+"""Sections about accuracy and sources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TITLES = {
 
 
 def accuracy(title: str, rows: list[Row]) -> list[str]:
-    """Accuracy by method and length, depths side by side, shaped like InfiniPot's Table 4."""
+    """Return accuracy by method and length, depths side by side, in the shape of InfiniPot's Table 4."""
     lengths = sorted({row["tokens"] for row in rows})
     depths = sorted({row["depth"] for row in rows if row["depth"] is not None})
     grouped: dict[str, list[Row]] = defaultdict(list)
@@ -45,7 +45,7 @@ def accuracy(title: str, rows: list[Row]) -> list[str]:
 
 
 def heat_map(kind: str, rows: list[Row]) -> str:
-    """Accuracy as colours: methods down, lengths (and depths) across."""
+    """Draw accuracy as colours: methods down, lengths (and depths) across."""
     names = list(dict.fromkeys(label(row) for row in rows))
     columns = sorted({(row["tokens"], row["depth"] if row["depth"] is not None else -1.0) for row in rows})
     grid = [[float("nan")] * len(columns) for _ in names]
@@ -62,7 +62,7 @@ def heat_map(kind: str, rows: list[Row]) -> str:
 
 
 def kept_stores(rows: list[Row]) -> list[str]:
-    """What kept entries in codes still know, and the bytes that they take."""
+    """Return accuracy and bytes of quantised kept entries."""
     lines, plain = [], 0
     for row in rows:
         method, _, store = row["method"].partition(":store=")
@@ -80,7 +80,7 @@ def kept_stores(rows: list[Row]) -> list[str]:
 
 
 def asked_once(rows: list[Row]) -> list[Row]:
-    """Without rows of `needle` whose questions another asked too: with equal seeds, that which asked most has all."""
+    """Return one row of `needle` for each cell: the one with most questions, which include those of the others."""
     most: dict[tuple[Any, ...], Row] = {}
     for row in rows:
         cell = (*(row.get(what) or False for what in CELL), row["earlier"])
@@ -90,12 +90,12 @@ def asked_once(rows: list[Row]) -> list[Row]:
 
 
 def is_varied(row: Row) -> bool:
-    """Whether a row of `needle` belongs into the table of facts read with one setting changed."""
+    """Return whether a row of `needle` belongs to the table of facts with one setting changed."""
     return ":" in row["method"] and row["kind"] == "facts"
 
 
 def sources(rows: list[Row]) -> list[str]:
-    """Of right answers, the share whose first source holds the fact."""
+    """Return the share of right answers whose first source holds the fact."""
     lines = []
     for name in dict.fromkeys(label(row) for row in rows):
         own = [row for row in rows if label(row) == name and row["correct"]]
@@ -109,7 +109,7 @@ def sources(rows: list[Row]) -> list[str]:
 
 
 def citations(rows: list[Row]) -> list[str]:
-    """Of sentences that say a fact, the share that rest on the passage which states it."""
+    """Return the share of sentences whose sources hold the fact that they state."""
     lines = [
         [label(row), length(row["tokens"]), str(row["sentences"]), _share(row["own"], row), _share(row["answer"], row)]
         for row in rows

@@ -1,4 +1,4 @@
-"""What sections of the page are made of: tables in Markdown, names of rows, figures."""
+"""Building blocks of sections: Markdown tables, row names, figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DOCS = RESULTS.parent.parent / "docs"
 
 
 def length(tokens: int) -> str:
-    """2048 as 2K, 1048576 as 1M, 1920 as 1,920."""
+    """Return 2048 as 2K, 1048576 as 1M, 1920 as 1,920."""
     for unit, letter in ((1 << 20, "M"), (1 << 10, "K")):
         if tokens >= unit and tokens % unit == 0:
             return f"{tokens // unit}{letter}"
@@ -20,18 +20,18 @@ def length(tokens: int) -> str:
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table from header and rows."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def marked(name: str, rows: list[Row]) -> str:
-    """The name of what is shown, and a dagger if any of its rows is of earlier weights or settings."""
+    """Return the name, with a dagger if a row has older weights or settings."""
     return name + " †" if any(row.get("earlier") for row in rows) else name
 
 
 def right_answers(rows: list[Row]) -> str:
-    """Return which answers a table counts: of earlier results only those equal to the letter."""
+    """Return which answers a table counts: in earlier results only identical ones."""
     scored = {row.get("scored") for row in rows}
     if scored == {None}:
         return "exact answers"
@@ -39,7 +39,7 @@ def right_answers(rows: list[Row]) -> str:
 
 
 def label(row: Row) -> str:
-    """Method and budget, what was read again, and in how many parts all was read, marked."""
+    """Return method, budget, passages read again and number of parts, with a dagger if the row is older."""
     name = row["method"] if row["budget"] is None else f"{row['method']} {row['budget']}"
     again = ", reading again" if row.get("read_again") else ", page named" if row.get("page") else ""
     parts = f", in {row['parts']} parts" if row.get("parts") else ""
@@ -47,13 +47,13 @@ def label(row: Row) -> str:
 
 
 def percent(cells: list[Row]) -> str:
-    """Accuracy of several rows together."""
+    """Return the accuracy of several rows together."""
     asked = sum(cell["asked"] for cell in cells)
     return f"{100 * sum(cell['correct'] for cell in cells) / asked:.0f}" if asked else ""
 
 
 def save(figure: Figure, name: str) -> str:
-    """Write a figure; Markdown that shows it."""
+    """Write a figure and return Markdown that shows it."""
     path = DOCS / "figures" / f"{name}.svg"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.tight_layout()

@@ -1,4 +1,4 @@
-"""Sections about what methods keep, choose and know, one for each benchmark of its own."""
+"""Sections about the entries that methods keep and select, one for each benchmark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.rounds import LAGS, OUTCOMES
 
 
 def random_heads(rows: list[Row]) -> list[str]:
-    """Locret with trained heads and with random ones."""
+    """Return accuracy of Locret with trained and with random heads."""
     lines = [
         [marked(row["heads"], [row]), str(row["budget"]), length(row["tokens"]), percent([row])]
         for row in sorted(rows, key=lambda row: row["heads"], reverse=True)
@@ -22,7 +22,7 @@ def random_heads(rows: list[Row]) -> list[str]:
 
 
 def consistency(rows: list[Row]) -> list[str]:
-    """Of what matters in the whole text, the share that each scorer finds in a prefix: table and curves."""
+    """Return the share of important entries that each scorer finds in a prefix: table and curves."""
     prefixes = sorted({row["prefix"] for row in rows})
     figure, axes = pyplot.subplots(figsize=(6, 3))
     lines = []
@@ -47,7 +47,7 @@ def consistency(rows: list[Row]) -> list[str]:
 
 
 def neighbours(rows: list[Row]) -> list[str]:
-    """Ours and kvpress's at the same number of entries."""
+    """Return accuracy of our methods and kvpress's at the same number of entries."""
     lines = [
         [
             marked(f"{row['package']}: {row['method']}", [row]),
@@ -68,7 +68,7 @@ def neighbours(rows: list[Row]) -> list[str]:
 
 
 def rounds(rows: list[Row]) -> list[str]:
-    """A conversation of thousands of rounds: its first block, one in the middle, its last; games and answers of all."""
+    """Return the conversation of thousands of rounds: first, middle and last block; games and answers of all."""
     lines = []
     for name, preference in dict.fromkeys((label(row), row.get("preference", "–")) for row in rows):
         own = [row for row in rows if (label(row), row.get("preference", "–")) == (name, preference)]
@@ -92,7 +92,7 @@ def rounds(rows: list[Row]) -> list[str]:
 
 
 def turns(rows: list[Row]) -> list[str]:
-    """One question a turn: accuracy and seconds by turn."""
+    """Return accuracy and seconds by turn."""
     lines = []
     for name, tokens in dict.fromkeys((label(row), row["tokens"]) for row in rows):
         own = [row for row in rows if label(row) == name and row["tokens"] == tokens]
@@ -104,7 +104,7 @@ def turns(rows: list[Row]) -> list[str]:
 
 
 def mass(rows: list[Row]) -> list[str]:
-    """Share of full attention's probability that each method covers, by layer and length: a table and a plot."""
+    """Return the share of full attention's probability that each method covers, by layer and length: table and plot."""
     lengths, layers = sorted({row["tokens"] for row in rows}), sorted({row["layer"] for row in rows})
     names = list(dict.fromkeys(marked(row["method"], [row]) for row in rows))
     share = {(marked(row["method"], [row]), row["tokens"], row["layer"]): 100 * row["covered"] for row in rows}
@@ -132,7 +132,7 @@ def mass(rows: list[Row]) -> list[str]:
 
 
 def ablation(rows: list[Row]) -> list[str]:
-    """Table 5: rules while pruning down, rules of the attention across."""
+    """Return Table 5: pruning rules down, attention rules across."""
     columns = list(dict.fromkeys(row["attention"] for row in rows))
     lines = [
         [
@@ -150,7 +150,7 @@ def ablation(rows: list[Row]) -> list[str]:
 
 
 def cache_table(result: dict[str, Any]) -> list[str]:
-    """Miss rate by policy and size."""
+    """Return the miss rate by policy and size."""
     rows = result["rows"]
     sizes = sorted({row["units"] for row in rows})
     rates = {(row["policy"], row["units"]): f"{100 * row['miss_rate']:.1f}" for row in rows}

@@ -9,7 +9,7 @@ from benchmarks.pages.markup import length, markdown, marked, save
 
 
 def latency(rows: list[Row]) -> list[str]:
-    """Speed, memory and what was planned, by method and length: a table and curves."""
+    """Return speed and memory, measured and planned, by method and length: a table and curves."""
     header = ["method", "tokens", "tokens/s", "distilling", "first token, s", "tokens/s out", "peak MB", "KV MB"]
     lines = [
         [
@@ -33,7 +33,7 @@ def latency(rows: list[Row]) -> list[str]:
 
 
 def curve(rows: list[Row]) -> str:
-    """Peak memory and first-token time against length."""
+    """Draw peak memory and time to first token against length."""
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3))
     for name in dict.fromkeys(marked(row["method"], [row]) for row in rows):
         own = sorted((row for row in rows if marked(row["method"], [row]) == name), key=lambda row: row["tokens"])
@@ -50,7 +50,7 @@ def curve(rows: list[Row]) -> str:
 
 
 def speed(rows: list[Row]) -> list[str]:
-    """Our times as multiples of others', taken in turns."""
+    """Return our times as multiples of others', measured in turns."""
     same = {True: "yes", False: "no", None: ""}
     lines = [
         [
@@ -69,7 +69,7 @@ GROWTH = {"growth": "Time per token against length", "growth-beacon": "Time per 
 
 
 def growth(title: str, figure_name: str, rows: list[Row], crossover: dict[str, dict[str, float | None]]) -> list[str]:
-    """Milliseconds per token against length beside full attention, and where the curves cross."""
+    """Return milliseconds per token against length beside full attention, and the crossover lengths."""
     lengths, names = sorted({row["tokens"] for row in rows}), list(dict.fromkeys(row["method"] for row in rows))
     shown = {name: marked(name, [row for row in rows if row["method"] == name]) for name in names}
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3))

@@ -1,4 +1,4 @@
-"""One cell of the suite: a text that is read once with one method, all its questions, and its continuation."""
+"""One cell of the suite: a text read once with one method, all its questions, and its continuation."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from engine import Context, Conversation, Method, Model, Reader
 from engine.memories.memory import no_source
 from engine.passes import feed
 
-CONTINUED = 64  # tokens of the continuation in a pass; what they look up, they look up together
+CONTINUED = 64  # tokens of the continuation in a pass; they share one look-up
 
 
 class OutOfTime(Exception):
-    """The time that was given is over; what was begun of a cell is not kept."""
+    """The given time is over; an unfinished cell is not kept."""
 
 
 def measure(model: Model, method: Method, text: Text, in_time: Callable[[], None]) -> dict[str, Any]:
-    """Read a text and put every question to a fork of that reading, greedily, so that questions do not see each other.
+    """Read a text and ask every question on its own fork of that reading, greedily.
 
     Args:
         in_time: called between passes and questions; raises OutOfTime.
@@ -57,9 +57,9 @@ def measure(model: Model, method: Method, text: Text, in_time: Callable[[], None
 
 
 def continued(context: Context, ids: Tensor) -> Tensor:
-    """Return -log p of the tokens that go on after a text, float64 [T - 1], as a fork of its reading predicts them.
+    """Return -log p of the tokens after a text, float64 [T - 1], predicted by a fork of its reading.
 
-    The first one is only shown: a method that condenses at a text's end has not kept what predicts it.
+    The first token is only an input: a method that condenses at a text's end no longer has the entry to predict it.
     """
     model, memory = context.model, context.memory.fork()
     passes = feed(model, context.method, memory, ids, no_source(len(ids)), CONTINUED)

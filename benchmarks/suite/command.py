@@ -24,7 +24,7 @@ LENGTH = 4096
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure what is not in the file yet; print a table of all that was asked for, and one line of JSON."""
+    """Measure the cells that are not in the file yet; print a table of all, and one line of JSON."""
     parser = shared.parser(
         "Questions of many kinds about one long text: needles of several kinds, hops, lists, questions over stories "
         "and papers, and perplexity. An answer is right when it contains what is asked for. With --out every finished "
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     chosen = parser.parse_args(argv)
     for name in chosen.methods:
         _check(parser, name)
-    held_out_prose(chosen.data)  # says at once if there is none
+    held_out_prose(chosen.data)  # fails at once if the books are missing
     model = shared.open_model(chosen)
     texts = Texts(model, chosen.data)
     for source in texts.missing():
@@ -62,7 +62,7 @@ Wanted: TypeAlias = tuple[str, str, int]
 
 
 def wanted(methods: list[str], budgets: list[str], tokens: list[int]) -> Iterator[Wanted]:
-    """Return what is to be measured, in this order: by length, then by method, then by budget."""
+    """Yield the cells to measure, by length, then method, then budget."""
     for length in tokens:
         for method in methods:
             for budget in budgets[:1] if method == "full" or own_budget(method) else budgets:
@@ -72,18 +72,20 @@ def wanted(methods: list[str], budgets: list[str], tokens: list[int]) -> Iterato
 class Run:
     """Measures cells, or takes them from a file.
 
-    cells: those that were asked for and are there; left_out: what could not be measured, and why.
+    Attributes:
+        cells: requested cells that are done.
+        left_out: cells that could not be measured, with the reason.
     """
 
     def __init__(self, model: Model, texts: Texts, out: Path | None, in_time: Callable[[], None]) -> None:
-        """out: the file of cells; None keeps nothing."""
+        """Use `out` as the file of cells; None keeps nothing."""
         self.model, self.texts, self.out, self.in_time = model, texts, out, in_time
         self.known = load(out) if out else {}
         self.cells: list[Cell] = []
         self.left_out: list[dict[str, Any]] = []
 
     def all(self, cells: Iterable[Wanted], seeds: range) -> bool:
-        """Measure everything in turn, with texts of these seeds. Returns False if the time was over before."""
+        """Measure all cells in turn, with texts of these seeds. Returns False if the time ran out."""
         for name, budget, tokens in cells:
             try:
                 method = made(name, budget, tokens)
@@ -126,7 +128,7 @@ class Run:
 
 
 def made(name: str, budget: str, tokens: int) -> Method:
-    """Return a method whose budget is its own, else this one, which may be a share of the text.
+    """Return a method with its own budget, or else this one, which may be a share of the text.
 
     Raises:
         SettingsError: it cannot be made with this budget.
@@ -135,7 +137,7 @@ def made(name: str, budget: str, tokens: int) -> Method:
 
 
 def own_budget(name: str) -> int | None:
-    """Return the budget that a method's settings say, or a preset that they name; None if neither does."""
+    """Return the budget in a method's settings or preset; None if there is none."""
     method, *given = shared.parts(name)
     settings = dict(each.split("=", 1) for each in given)
     if "budget" in settings:
@@ -145,20 +147,20 @@ def own_budget(name: str) -> int | None:
 
 
 def entries(budget: str, tokens: int) -> int:
-    """Return a budget in entries: of "1/4" that share of a text of so many tokens."""
+    """Return a budget in entries; "1/4" is that share of a text of `tokens` tokens."""
     share, _, parts = budget.partition("/")
     return tokens * int(share) // int(parts) if parts else shared.size(share)
 
 
 def written(method: Method) -> str:
-    """Return a method as it would be asked for: its name, and the settings that are not its defaults."""
+    """Return a method as the command line names it, with the settings that differ from the defaults."""
     usual = type(method)().settings()
     own = [f"{key}={value}" for key, value in method.settings().items() if key == "budget" or value != usual.get(key)]
     return ":".join([method.name, *own]) if method.name != "full" else method.name
 
 
 def budgets(text: str) -> list[str]:
-    """Budgets separated by commas: entries, or shares such as 1/8."""
+    """Parse budgets separated by commas: entries, or shares such as 1/8."""
     given = text.split(",")
     for budget in given:
         share, _, parts = budget.partition("/")
@@ -170,7 +172,7 @@ def budgets(text: str) -> list[str]:
 
 
 def deadline(minutes: float | None) -> Callable[[], None]:
-    """Return a function that raises OutOfTime once so many minutes are over."""
+    """Return a function that raises OutOfTime after `minutes` minutes."""
     end = None if minutes is None else time.monotonic() + 60 * minutes
 
     def in_time() -> None:
@@ -181,7 +183,7 @@ def deadline(minutes: float | None) -> Callable[[], None]:
 
 
 def publish(cells: list[Cell], left_out: list[dict[str, Any]], as_json: bool) -> None:
-    """Print a table, unless JSON alone was asked for, and one line of JSON."""
+    """Print a table, unless only JSON was asked for, and one line of JSON."""
     rows = rows_of(cells)
     if not as_json:
         print(table(shown(rows)))
@@ -190,12 +192,12 @@ def publish(cells: list[Cell], left_out: list[dict[str, Any]], as_json: bool) ->
 
 
 def note(text: str) -> None:
-    """Say something that is no result."""
+    """Print a message that is not a result to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def _check(parser: argparse.ArgumentParser, name: str) -> None:
-    """End with wrong usage if there is no such method or setting; budgets are checked when their length is known."""
+    """Exit with wrong usage for an unknown method or setting; budgets are checked once their length is known."""
     try:
         shared.variant(name, 1 << 30)
     except SettingsError as error:

@@ -1,4 +1,4 @@
-"""Traits of people, told and asked for in words that have nothing in common: what lies between is common knowledge."""
+"""Traits of people, stated and asked about in different words: only common knowledge connects them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Link:
-    """told: a sentence with a place for a name; asked: a question whose answer is that name."""
+    """A trait of a person.
+
+    Attributes:
+        told: sentence with a place for a name.
+        asked: question whose answer is that name.
+    """
 
     told: str
     asked: str

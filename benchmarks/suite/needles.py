@@ -1,7 +1,7 @@
-"""Families of questions about statements that are made from a seed.
+"""Families of questions about statements made from a seed.
 
-Statements are sentences with a leading space, to stand after a full stop in any prose. People, villages and rivers have
-invented names that neither the prose nor the pocket model's training contains.
+Statements are sentences with a leading space, for use after a full stop in any prose. People, villages and rivers have
+invented names that are neither in the prose nor in the pocket model's training.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from training.pocket.words import ADJECTIVES, THINGS, is_reserved, phrases, syll
 
 SINGLES = 4
 KEYS, KEYS_ASKED, VALUES = 4, 3, 4
-CHAIN = 4  # variables that hold one value
-ORDER = 5  # nearly identical sentences, one after the other
-HELD = 3  # owners whose things, villages and rivers make the worlds of hops
-LISTED, OTHERS = 5, 3  # people to be listed, and people of the same kind who are not
-DECOYS = 2  # people with other traits than the one that is asked for
+CHAIN = 4  # variables with one value
+ORDER = 5  # nearly identical sentences
+HELD = 3  # owners, with their things, villages and rivers, in `hops`
+LISTED, OTHERS = 5, 3  # people to list, and people at the other event
+DECOYS = 2  # people with other traits
 FEWEST_LETTERS = 5
 
 CITIES = phrases(
@@ -37,19 +37,19 @@ class Names:
     """Draws names and numbers that occur nowhere else in a text."""
 
     def __init__(self, rng: random.Random, prose: str) -> None:
-        """prose: what the text is made of otherwise."""
+        """Avoid names and numbers in `prose`, the rest of the text."""
         self.rng, self.prose = rng, prose.lower()
         self.used: set[str] = set()
 
     def name(self) -> str:
-        """Return an invented name that contains no other one."""
+        """Return an invented name that neither contains nor repeats another one."""
         while True:
             name = syllables(self.rng, 2)
             if len(name) >= FEWEST_LETTERS and is_reserved(name.capitalize()) and self._free(name):
                 return name.capitalize()
 
     def number(self, digits: int = 6) -> str:
-        """Return a number that comes once."""
+        """Return a number that occurs once."""
         while True:
             number = str(self.rng.randrange(10 ** (digits - 1), 10**digits))
             if self._free(number):
@@ -63,7 +63,7 @@ class Names:
                 return letters
 
     def thing(self) -> str:
-        """Return "adjective thing", which may be in the prose, but is in one family of needles alone."""
+        """Return "adjective thing", used by one family of needles only; the prose may contain it."""
         while True:
             thing = f"{self.rng.choice(ADJECTIVES)} {self.rng.choice(THINGS)}"
             if thing not in self.used:
@@ -78,7 +78,7 @@ class Names:
 
 
 def single(names: Names) -> Needles:
-    """Statements about different things, of which each is asked for in its own words."""
+    """Return statements about different things, each with a question of its own."""
     pairs = [(names.thing(), names.number()) for _ in range(SINGLES)]
     needles = [f" The reference number of the {thing} is {number}." for thing, number in pairs]
     asked = [
@@ -89,7 +89,7 @@ def single(names: Names) -> Needles:
 
 
 def keys(names: Names) -> Needles:
-    """Several statements that differ in key and value; some of the keys are asked for."""
+    """Return statements that differ in key and value; some of the keys are asked about."""
     pairs = [(names.number(4), names.number()) for _ in range(KEYS)]
     needles = [f" The access code of locker {key} is {value}." for key, value in pairs]
     asked = [
@@ -100,7 +100,7 @@ def keys(names: Names) -> Needles:
 
 
 def values(names: Names) -> Needles:
-    """Several values of one key; all are asked for."""
+    """Return several values of one key; all are asked for."""
     person, numbers = names.name(), tuple(names.number() for _ in range(VALUES))
     needles = [f" One of the ticket numbers of {person} is {number}." for number in numbers]
     question = f"What are the {VALUES} ticket numbers of {person} in the text?"
@@ -108,7 +108,7 @@ def values(names: Names) -> Needles:
 
 
 def variables(names: Names) -> Needles:
-    """Two chains of assignments; all variables that hold the value of one of them are asked for."""
+    """Return two chains of assignments; all variables with the value of one chain are asked for."""
     chains: list[tuple[str, list[str], list[str]]] = []
     for _ in range(2):
         value, held = names.number(5), [names.variable() for _ in range(CHAIN)]
@@ -122,7 +122,7 @@ def variables(names: Names) -> Needles:
 
 
 def order(names: Names) -> Needles:
-    """Nearly identical sentences, of which the k-th is asked for."""
+    """Return nearly identical sentences; the k-th is asked for."""
     person, cities = names.name(), names.rng.sample(CITIES, ORDER)
     needles = [f" A postcard arrived from {person}, who was now in {city}." for city in cities]
     at = names.rng.randrange(1, ORDER - 1)
@@ -132,7 +132,7 @@ def order(names: Names) -> Needles:
 
 
 def unspoken(names: Names) -> Needles:
-    """A trait told in words that share none with the question; two other people have other traits."""
+    """Return a trait stated without words of the question; two other people have other traits."""
     people = [names.name() for _ in range(DECOYS + 1)]
     links = names.rng.sample(LINKS, DECOYS + 1)
     needles = [f" {link.told.format(person)}" for person, link in zip(people, links, strict=True)]
@@ -141,7 +141,7 @@ def unspoken(names: Names) -> Needles:
 
 
 def hops(names: Names) -> Needles:
-    """Owners of things live in villages, which lie on rivers: one question of two hops and one of three."""
+    """Return owners of things, their villages and rivers: one question of two hops and one of three."""
     worlds = [(names.thing(), names.name(), names.name(), names.name()) for _ in range(HELD)]
     said = [
         (
@@ -161,7 +161,7 @@ def hops(names: Names) -> Needles:
 
 
 def listed(names: Names) -> Needles:
-    """Guests of two events; all guests of one of them are asked for."""
+    """Return guests of two events; all guests of one event are asked for."""
     event, other = names.rng.sample(EVENTS, 2)
     guests, others = ([names.name() for _ in range(count)] for count in (LISTED, OTHERS))
     needles = [f" A guest at the {event} was {guest}." for guest in guests]
@@ -188,7 +188,7 @@ def _shuffled(rng: random.Random, statements: list[str]) -> list[str]:
 
 
 def interleaved(rng: random.Random, lists: Sequence[Sequence[str]]) -> list[str]:
-    """Lists mixed at random, each in its own order."""
+    """Merge lists at random, keeping the order within each."""
     turns = [number for number, each in enumerate(lists) for _ in each]
     rng.shuffle(turns)
     left = [iter(each) for each in lists]

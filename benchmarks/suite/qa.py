@@ -1,7 +1,7 @@
-"""Questions over `qa/`: each with the passage that holds its evidence, to be kept in a longer text.
+"""Questions over `qa/`: each with the passage that holds its evidence, for use in a longer text.
 
-Half of the documents, by a checksum of their names, are asked about here. The other half is free for training heads of
-real models. The pocket model was trained with all of the tales.
+Half of the documents, by a checksum of their names, are used here. The other half is free for training heads of real
+models. The pocket model was trained with all of the tales.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ TOKENS_PER_RECORD, FEWEST_RECORDS = 640, 6
 
 @dataclass(frozen=True)
 class Source:
-    """A family of questions over a file of `qa/`; draw: makes one passage and its questions for a text of N tokens."""
+    """A family of questions over a file of `qa/`. `draw` makes a passage and its questions for a text of N tokens."""
 
     family: str
     file: str
     draw: Callable[[random.Random, Path, int], Needles]
 
     def is_there(self, data: Path) -> bool:
-        """Whether its file is in the data folder."""
+        """Return whether its file is in the data folder."""
         return (data / "qa" / self.file).is_file()
 
 
 def is_measured(name: str) -> bool:
-    """Whether a document of `qa/` is asked about here, and so must not be trained on."""
+    """Return whether a document of `qa/` is used here, and must not be trained on."""
     return zlib.crc32(name.encode()) % 2 == 0
 
 
 @functools.cache
 def _tales(file: Path) -> list[tuple[str, str, list[dict[str, Any]]]]:
-    """(title, passage, questions) of the sections that have enough questions with short, explicit answers."""
+    """Return (title, passage, questions) of sections with enough questions with short, explicit answers."""
     found = []
     for tale in filter(lambda tale: is_measured(tale["id"]), _lines(file)):
         sections: dict[str, list[dict[str, Any]]] = {}
@@ -71,13 +71,13 @@ def _about_tale(title: str, question: str) -> str:
 
 
 def _is_fair(question: str, answers: list[str]) -> bool:
-    """Whether answers are short, and none is in the question."""
+    """Return whether all answers are short and none is in the question."""
     short = all(0 < len(answer.split()) <= ANSWER_WORDS for answer in answers)
     return short and not any(contains(question, answer) for answer in answers)
 
 
 def tale(rng: random.Random, file: Path, tokens: int) -> Needles:
-    """A section of a fairy tale."""
+    """Return a section of a fairy tale with questions."""
     title, passage, questions = rng.choice(_tales(file))
     statement = f"\n\nFrom the tale “{title}”: {passage}\n\n"
     asked = [
@@ -95,7 +95,10 @@ def tale(rng: random.Random, file: Path, tokens: int) -> Needles:
 
 @functools.cache
 def _papers(file: Path) -> list[tuple[str, str, str, str]]:
-    """(title, passage, question in full, answer) of short answers; a passage is the sentences around its answer."""
+    """Return (title, passage, full question, answer) for short answers.
+
+    A passage is the sentences around its answer.
+    """
     with lzma.open(file, "rt", encoding="utf-8") as text:
         data = json.load(text)["data"]
     found = []
@@ -114,15 +117,15 @@ def _papers(file: Path) -> list[tuple[str, str, str, str]]:
 
 
 def _around(text: str, start: int, length: int) -> str:
-    """About so many characters around a place, cut at sentences."""
+    """Return about PAPER_CHARACTERS characters around a place, cut at sentences."""
     first = max(0, start - (PAPER_CHARACTERS - length) // 2)
     sentences = split_sentences(text[first : first + PAPER_CHARACTERS])
-    whole = sentences[1 if first else 0 : -1]  # the others are cut
+    whole = sentences[1 if first else 0 : -1]  # the first and last ones are cut
     return " ".join("".join(whole).split())
 
 
 def paper(rng: random.Random, file: Path, tokens: int) -> Needles:
-    """A passage of a medical paper."""
+    """Return a passage of a medical paper with a question."""
     title, passage, question, answer = rng.choice(_papers(file))
     statement = f"\n\nFrom the paper “{title}”: {passage}\n\n"
     return Needles([statement], [Asked("papers", question, (answer,), (statement,), True)])
@@ -134,7 +137,7 @@ def _record_sets(file: Path) -> list[list[list[str]]]:
 
 
 def records(rng: random.Random, file: Path, tokens: int) -> Needles:
-    """Keys and values, all random, more of them in a longer text; one value is asked for."""
+    """Return random keys and values, more of them in a longer text; one value is asked for."""
     held = rng.choice(_record_sets(file))
     held = held[: max(FEWEST_RECORDS, tokens // TOKENS_PER_RECORD)]
     statement = "\n\n{" + ",\n ".join(f'"{key}": "{value}"' for key, value in held) + "}\n\n"

@@ -1,4 +1,4 @@
-"""Finished cells as JSON lines, one each: what was killed goes on, and what is finished is not measured again."""
+"""Finished cells as JSON lines: a killed run continues, and finished cells are not measured again."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Cell = dict[str, Any]
 
 
 def signature(model: Model, method: Method, tokens: int, seed: int, text: str) -> str:
-    """Return a digest of all that decides what a cell is: weights, settings, length, seed, and the text's digest."""
+    """Return a digest of everything that determines a cell: weights, settings, length, seed, and the text's digest."""
     facts = [model.fingerprint, method.name, method.settings(), method.weights_digest(model.spec), tokens, seed, text]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def load(out: Path) -> dict[str, Cell]:
-    """Return the cells of a file by signature; a line that was cut short, by a kill, is passed over."""
+    """Return the cells of a file by signature; a line cut short by a kill is skipped."""
     cells: dict[str, Cell] = {}
     if out.exists():
         for line in out.read_text(encoding="utf-8").splitlines():
@@ -31,7 +31,7 @@ def load(out: Path) -> dict[str, Cell]:
 
 
 def append(out: Path, cell: Cell) -> None:
-    """Add a cell to a file, on a line of its own also where the last one was cut short."""
+    """Append a cell to a file, on a new line even if the last one was cut short."""
     out.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps(cell, ensure_ascii=False) + "\n"
     with out.open("ab+") as file:

@@ -1,4 +1,4 @@
-"""Cells as a table: of every method and length all families together and each alone, with n and 95 % intervals."""
+"""Cells as tables: for each method and length, all families together and each alone, with n and 95 % intervals."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from benchmarks.suite.qa import SOURCES
 from benchmarks.suite.store import Cell
 
 Row = dict[str, Any]
-FEW = 40  # questions; a cell of fewer is marked
+FEW = 40  # questions; smaller cells are marked
 NEEDLES, READING, ALL = "all needles", "all qa", "all"
 OVER_QA = tuple(source.family for source in SOURCES)
 KEY = ("model", "method", "looks", "tokens")
 
 
 def rows_of(cells: Iterable[Cell]) -> list[Row]:
-    """Return rows with numbers: model, method with settings, looks, tokens, family, n, and means with intervals."""
+    """Return rows of numbers: model, method with settings, looks, tokens, family, n, and means with intervals."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         groups.setdefault(tuple(cell[key] for key in KEY), []).append(cell)
@@ -57,7 +57,7 @@ def _means(questions: list[dict[str, Any]]) -> Row:
 
 
 def _perplexity(group: list[Cell]) -> Row:
-    """Perplexity: exp of the mean loss over all tokens; its interval is normal, over tokens."""
+    """Return the perplexity: exp of the mean loss over all tokens, with a normal interval over tokens."""
     count, total, squares = (sum(cell["perplexity"][key] for cell in group) for key in ("tokens", "sum", "squares"))
     mean = total / count
     spread = Z * math.sqrt(max(0.0, squares / count - mean * mean) / count)
@@ -66,7 +66,7 @@ def _perplexity(group: list[Cell]) -> Row:
 
 
 def shown(rows: Iterable[Row]) -> list[Row]:
-    """Return rows for people: percentages with their intervals, n marked where there are few questions."""
+    """Return rows for people: percentages with intervals, and n marked if there are few questions."""
     lines = []
     for row in rows:
         line = {key: row[key] for key in (*KEY, "family")}

@@ -1,4 +1,4 @@
-"""What the suite asks: a question, its references, and the statements that have to stand in the text for it."""
+"""Questions of the suite: a question, its references, and the statements it needs in the text."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from dataclasses import dataclass, field
 from benchmarks.scoring import contains, exact_match, precision, share_contained, token_f1
 from engine import EngineError
 
-SHORT, LIST = 32, 64  # tokens of an answer at most; of one that names several things
+SHORT, LIST = 32, 64  # most tokens of an answer; of a list
 
 
 class NoRoom(EngineError):
-    """A length at which the needles of the suite would be most of the text."""
+    """The suite's needles would fill most of a text of this length."""
 
 
 @dataclass(frozen=True)
 class Asked:
     """A question about a text.
 
-    family: what kind of question it is; references: all values that a whole answer contains, or, of questions over
-    `qa`, answers of which any one will do; any_of: whether that is so; most: tokens of an answer at most; needs: the
-    statements, of those in the text, from which the answer follows.
+    Attributes:
+        family: kind of question.
+        references: values that a complete answer contains all of; with `any_of`, alternative answers.
+        any_of: any one of the references will do, as in questions over `qa`.
+        most: most tokens of an answer.
+        needs: statements in the text from which the answer follows.
     """
 
     family: str
@@ -32,7 +35,7 @@ class Asked:
     most: int = SHORT
 
     def scores(self, answer: str) -> dict[str, float]:
-        """Return the scores of an answer, 0 to 1: contained, f1, exact, and of a list its precision."""
+        """Return the scores of an answer, 0 to 1: contained, f1, exact, and for a list its precision."""
         found = [contains(answer, reference) for reference in self.references]
         contained = float(any(found)) if self.any_of else share_contained(answer, self.references)
         whole = self.references if self.any_of else (", ".join(self.references),)
@@ -48,7 +51,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Needles:
-    """Statements that go into one text, in this order among themselves, and what is asked about them."""
+    """Statements for one text, in this order, and the questions about them."""
 
     statements: Sequence[str]
     asked: Sequence[Asked] = field(default_factory=tuple)

@@ -1,4 +1,4 @@
-"""One text that carries the questions of all families: needles and passages spread over real prose."""
+"""One text with the questions of all families: needles and passages spread over real prose."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ MOST_NEEDLES = 0.75
 
 @dataclass(frozen=True)
 class Text:
-    """A text, its questions, and how its prose goes on.
+    """A text, its questions, and its continuation.
 
-    ids: int64 [T]; asked: in the order in which they are put; spans: of each question, where the statements that it
-    needs lie; continuation: int64 [ROOM], the prose behind the text.
+    Attributes:
+        ids: int64 [T].
+        asked: questions, in order.
+        spans: for each question, the positions of the statements it needs.
+        continuation: int64 [ROOM], the prose after the text.
     """
 
     ids: Tensor
@@ -37,7 +40,7 @@ class Text:
     continuation: Tensor
 
     def digest(self) -> str:
-        """Return a digest of the text and of all that is asked, which changes whenever either does."""
+        """Return a digest of the text and its questions."""
         digest = hashlib.sha256(json.dumps([asdict(asked) for asked in self.asked]).encode())
         for ids in (self.ids, self.continuation):
             digest.update(ids.int().numpy().tobytes())
@@ -45,10 +48,10 @@ class Text:
 
 
 class Texts:
-    """Makes texts for one model's tokenizer."""
+    """Makes texts with one model's tokenizer."""
 
     def __init__(self, model: Model, data: Path) -> None:
-        """data: the folder with books/ and qa/."""
+        """Use `data`, the folder with books/ and qa/."""
         self.model, self.data = model, data
         self.haystack = Haystack(model, data)
 
@@ -57,9 +60,9 @@ class Texts:
         return [source for source in SOURCES if not source.is_there(self.data)]
 
     def make(self, tokens: int, seed: int) -> Text:
-        """Return the text of a length and a seed: the same every time.
+        """Return the text for a length and a seed, the same every time.
 
-        tokens: of the prompt's beginning, the text, and what is then asked or continued.
+        tokens: length of the prompt's beginning, the text, and the question or continuation.
 
         Raises:
             NoProse: there are no books in the data folder.
