@@ -19,10 +19,10 @@ Row = dict[str, Any]
 
 
 def load(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return all results of a folder by name. Each row has `earlier` (older weights, wordings or settings) and
-    `scored`.
+    """Return all results of a folder by name.
 
-    GPU checks are left out, as their weights are noise; they have tables of their own.
+    Each row has `earlier` (measured with older weights, wordings or settings) and `scored`. GPU checks are left out, as
+    their weights are noise; they have tables of their own.
     """
     files = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
     results = {name: result for name, result in files.items() if result["benchmark"] != "gpu-check"}

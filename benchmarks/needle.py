@@ -39,15 +39,17 @@ class Readings:
     """Readings of one cell's trials. A beginning that all documents share, as in filler, is read once."""
 
     def __init__(self, model: Model, method: Method, parts: int | None = None) -> None:
-        """Start without a reading. `parts` is the number of readings per document, each added to the one before; None
-        for one.
+        """Start without a reading.
+
+        `parts` is the number of readings per document, each added to the one before; None for one.
         """
         self.model, self.method, self.parts = model, method, parts
         self._begun: tuple[LoadedParts, dict[str, Any]] | None = None
 
     def read(self, trial: Trial) -> Context:
-        """Read a trial's document to its end. Passes begin at the same places as without sharing, so results are the
-        same.
+        """Read a trial's document to its end.
+
+        Passes begin at the same places as without sharing, so results are the same.
         """
         if self.parts is not None:
             return self._in_parts(trial.ids, self.parts)

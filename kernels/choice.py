@@ -15,8 +15,9 @@ CHOICES = ("auto", "reference", "triton")
 
 @functools.cache
 def implementation() -> str:
-    """Return "triton" or "reference". By default it is Triton, if the package and a GPU are there and it can launch
-    kernels.
+    """Return "triton" or "reference".
+
+    By default it is Triton, if the package and a GPU are there and it can launch kernels.
 
     Raises:
         ValueError: STOCKPOT_KERNELS has another value, or asks for Triton where it is not installed or cannot run.

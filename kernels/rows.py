@@ -1,7 +1,7 @@
 """Rows of keys or values stored in consecutive slabs, in the model's dtype or quantised.
 
-The slabs of a layer form one bank: row i of the bank is row i - n of the slab that begins at row n. Sizes: H KV heads,
-N rows asked for, D head size, W bytes of a quantised row.
+The slabs of a layer's keys (or values) form one bank: row i of the bank is row i - n of the slab that begins at row n.
+Sizes: H KV heads, N rows asked for, D head size, W bytes of a quantised row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Levels:
 
     Attributes:
         centre: float32 [H, D], mean.
-        spread: float32 [H, D], largest deviation from the mean.
+        spread: float32 [H, D], largest deviation from the mean, but at least FLATTEST of the mean spread.
     """
 
     centre: Tensor

@@ -55,8 +55,8 @@ class Conversations(Contexts):
     ) -> SessionRow:
         """Add a session with copies of another session's first turns, and return it; the other one does not change.
 
-        Only finished turns are copied. The title is copied too, with a number if another session over the context has
-        it. If no turn is copied, the title comes from the first question.
+        Only turns with status "done" are copied. The title is copied too, with a number if another session over the
+        context has it. If no turn is copied, the title comes from the first question.
 
         Args:
             turns: number of turns to keep, counting unfinished ones.

@@ -148,8 +148,9 @@ class Deletion(Jobs):
         return self._folder(id)
 
     def sweep(self) -> list[Path]:
-        """Remove folders left by a crash, of deleted items or of items not finished yet, and return them. Done at
-        opening.
+        """Remove folders left by a crash, of deleted items or of items not finished yet, and return them.
+
+        Done at opening.
 
         Temporary files of killed saves are removed too. Only folders noted in the database are removed: beside a
         database restored from a backup there are folders it does not know (`strays`).

@@ -2,11 +2,11 @@
 
 StoreError
 ├── NotFound             no such document, context, session, turn, job or saved state
-├── InUse                a live worker, or another process, holds what was to be changed
-├── AlreadyRead          a reading that is finished was to be gone on with
-├── StoreCorrupt         a file or the database is not what was written
+├── InUse                a live worker, or another process, is using the item
+├── AlreadyRead          the reading to continue is already finished
+├── StoreCorrupt         a file or the database is damaged
 ├── FingerprintMismatch  tensors of another model, tokenizer, method or settings
-├── DiskFull             no room; what was there before is intact
+├── DiskFull             no room; the data from before is intact
 └── StoreFailing         the disk, or the owner of its files, lets nothing be read or written
 """
 
@@ -63,8 +63,8 @@ class DiskFull(StoreError):
     """There is no room for a write.
 
     Attributes:
-        needed_bytes: what the write needs (None where SQLite does not say).
-        free_bytes: what the file system has.
+        needed_bytes: bytes that the write needs (None if SQLite does not report them).
+        free_bytes: free bytes of the file system.
     """
 
     def __init__(self, where: Path, needed_bytes: int | None, free_bytes: int) -> None:

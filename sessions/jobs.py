@@ -69,8 +69,9 @@ class Jobs(Measurements):
             return self.add_job(kind, context_id)
 
     def take_reading(self, context_id: str) -> ContextRow:
-        """Set a context to "reading" by this process, without a job, and cancel its queued jobs. A ready context stays
-        ready.
+        """Set a context to "reading" by this process, without a job, and cancel its queued jobs.
+
+        A ready context stays ready.
 
         Raises:
             InUse: it is being read, or its job has not ended yet.
@@ -215,7 +216,8 @@ class Jobs(Measurements):
         """End a job, and its unfinished turn or reading with it; a finished job stays as it is.
 
         Args:
-            status: done, failed or cancelled. A cancelled reading is paused, so that it can be continued.
+            status: done, failed or cancelled. A cancelled reading is paused if some of it was read, so that it can
+                be continued.
         """
         with self._write():
             job = self.job(id)
@@ -241,8 +243,9 @@ class Jobs(Measurements):
         return not rows or bool(rows[0]["cancel_requested"])
 
     def heartbeat(self, worker: str) -> None:
-        """Record that a worker of this process is alive, also for processes that cannot inspect it; remove dead
-        workers.
+        """Record that a worker of this process is alive, and remove dead workers.
+
+        Processes that cannot inspect this one rely on the record.
         """
         with self._write(passing=True) as db:
             db.table("workers").upsert({"name": worker, "owner": stamp(), "heartbeat_at": time.time()}, pk="name")

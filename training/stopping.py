@@ -12,5 +12,5 @@ class Stopped(EngineError):
 
     @classmethod
     def after(cls, steps: int) -> Stopped:
-        """Return the exception for a stop after so many steps."""
+        """Return the exception for a stop after `steps` steps."""
         return cls(f"Stopped after step {steps:,}, and saved: the same command with --resume goes on from there.")

@@ -132,8 +132,9 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
 
 @functools.lru_cache(maxsize=1024)
 def _sent(lines: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
-    """Copy table lines to a device in one transfer. Cached: only the last slab grows, so most tokens need the same
-    table.
+    """Copy table lines to a device in one transfer.
+
+    Cached: only the last slab grows, so most tokens need the same table.
     """
     return torch.tensor(lines).to(device, non_blocking=True)
 

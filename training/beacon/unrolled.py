@@ -28,7 +28,7 @@ class Unrolled:
         self._tokens = 0
 
     def begin(self, tokens: int, ratio: int) -> int:
-        """Start a window of so many tokens, and return the number of its beacons."""
+        """Start a window of `tokens` tokens with this ratio, and return the number of its beacons."""
         place = window_places(0, tokens, ratio).to(self.spec.device)
         self._tokens = tokens
         self._queries = self.beacons + place

@@ -17,7 +17,7 @@ class LocretSettings(TrainingSettings):
         alpha: weight of the difference between neighbours' scores in the loss.
         queries: whose look at a token makes its label: those of the "answer", as in the paper, or of the "turn", the
             question included. A question here comes when its text has long been condensed, so what it looks for counts.
-        width: of the heads' hidden layer; 0 for 1024, or a quarter of what goes in where that is less.
+        width: of the heads' hidden layer; 0 for 1024, or a quarter of the input width if that is less.
         chunk: tokens that pass through model or heads at a time, which bounds memory and changes nothing else.
     """
 

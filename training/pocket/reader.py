@@ -99,7 +99,7 @@ class Reader:
         far = torch.einsum("hgtd,hnd->hgtn", far_q, far_keys).flatten(0, 1) * scale
         places = torch.arange(SINKS, stop)
         far = far.masked_fill(places[None, None] > (mine - self.window)[None, :, None], -torch.inf)
-        # scale scores by the logarithm of the number of entries, beyond the number in training
+        # beyond the trained number of entries, scale scores by the logarithm of their number
         sharper = ((mine + 1).log() / math.log(self.trained)).clamp_min(1.0)[:, None]
         scores, far = scores * sharper, far * sharper
         best = far.topk(min(self.top_k, far.shape[-1]), dim=-1)

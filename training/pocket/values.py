@@ -1,4 +1,4 @@
-"""Values by kind: what a fact may state. `draw(kind, rng, reserved)` is the one entry; `KINDS` lists what it knows."""
+"""Values of facts, by kind. `draw(kind, rng, reserved)` is the only entry point; `KINDS` lists the kinds."""
 
 import random
 from collections.abc import Callable
