@@ -220,8 +220,6 @@ def _to_ask_about(source: Mapping[str, Any], documents: Sequence[str]) -> str:
 
 
 def _passage(source: Mapping[str, Any]) -> str:
-    quote, (start, end) = source["quote"], source["focus"]
-    marked = f"{esc(quote[:start])}<mark>{esc(quote[start:end])}</mark>{esc(quote[end:])}"
     place = f"?start={int(source['start'])}&amp;end={int(source['end'])}#passage" if "start" in source else ""
     link = page_link(source["document"], int(source["page"]), "Read the whole page", place)
-    return f"<blockquote>{marked}</blockquote>{link}"
+    return f"<blockquote>{esc(source['quote'])}</blockquote>{link}"
