@@ -160,6 +160,15 @@ def test_sentences_have_the_number_of_the_place_that_they_rested_on() -> None:
     assert 'class="number"' not in conversation([turn(answer=answer, sources=sources)], {})
 
 
+def test_an_answer_that_found_nothing_has_its_passages_folded_as_the_closest() -> None:
+    """They were shown with the same conviction as those of an answer."""
+    for found in (True, False):
+        html = conversation([turn(measurements={**turn().measurements, "found": found})], {}, last=True)
+        assert ("Where the model looked" in html) == found
+        assert ("Closest passages" in html) == (not found)
+        assert ('sources" open>' in html) == found
+
+
 def test_what_is_copied_is_what_the_model_wrote() -> None:
     html = conversation([turn(answer='**"A"** <b>', sources=[])], {})
     assert 'data-said="**&quot;A&quot;** &lt;b&gt;"' in html
