@@ -5,9 +5,6 @@ from typing import Any
 
 from app.home import GET_SMOLLM2, POCKET, SMOLLM2, smollm2_file, split_model
 
-NOT_FOUND = "That is not in the text."
-"""What the pocket model was trained to say where it finds nothing."""
-
 OF_SMOLLM2 = (
     "SmolLM2 is a small model: it answers simple questions and is often wrong, so check the marked passage. For real "
     "use choose a larger one."
@@ -29,11 +26,14 @@ def good_for(model: str) -> str:
     return f"{OF_POCKET} {better}"
 
 
-def demo_note(model: str, answer: str) -> str:
-    """Return what is to stand beside an answer of the demo model; empty for all other models."""
+def demo_note(model: str, *, found: bool) -> str:
+    """Return what is to stand beside an answer of the demo model; empty for all other models.
+
+    found: whether the answer says something else than that it is not in the text.
+    """
     if split_model(model)[0] != POCKET:
         return ""
-    if answer.strip() == NOT_FOUND:
+    if not found:
         return "The demo model did not find that. It may be in the text all the same."
     return "This is an answer of the demo model, which is often wrong: check the marked passage."
 

@@ -2,11 +2,11 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.library import Library
-from app.quotes import quotations_in, sentence_around
+from app.quotes import quotations_in, sentences_around
 
 if TYPE_CHECKING:
     import engine
@@ -20,9 +20,9 @@ MOST_CITED = 12
 class Source:
     """A place in a document that an answer rested on.
 
-    document: id; page: 1-based; place: in words ("page 12"); quote: the sentence or sentences there, as they are on the
-    page; weight: share of the attention that fell on the source, 0 to 1; focus: the characters of `quote` that the
-    model looked at; start, end: the quote's place in the document's text; paragraph: as `ingest.Place` has it.
+    document: id; page: 1-based; place: in words ("page 12"); quote: the whole sentences there, as they are on the page;
+    weight: share of the attention that fell on the source, 0 to 1; start, end: the quote's place in the document's
+    text; paragraph: as `ingest.Place` has it.
     """
 
     document: str
@@ -30,7 +30,6 @@ class Source:
     place: str
     quote: str
     weight: float
-    focus: tuple[int, int]
     start: int
     end: int
     paragraph: int | None = None
@@ -48,7 +47,7 @@ class Quotation:
 
 
 def find_sources(passages: Sequence["engine.Passage"], stream: "Stream", library: Library) -> list[Source]:
-    """The places of an answer's passages, at most MOST_SOURCES; passages whose quotes overlap are one source.
+    """Return the places of an answer's passages, at most MOST_SOURCES; passages whose sentences overlap are one source.
 
     Returns:
         The heaviest first.
@@ -60,11 +59,9 @@ def find_sources(passages: Sequence["engine.Passage"], stream: "Stream", library
             source = _source(library, span.document_id, span.start, span.end, passage.weight / len(spans))
             if source is None:
                 continue
-            same = next((index for index, other in enumerate(found) if _overlap(other, source)), None)
-            if same is None:
-                found.append(source)
-            else:
-                found[same] = replace(found[same], weight=found[same].weight + source.weight)
+            same = [other for other in found if _overlap(other, source)]
+            found = [other for other in found if other not in same]
+            found.append(_merged(library, [*same, source]) if same else source)
     return sorted(found, key=lambda source: -source.weight)[:MOST_SOURCES]
 
 
@@ -104,43 +101,29 @@ def _overlap(first: Source, second: Source) -> bool:
 
 
 def _source(library: Library, document_id: str, start: int, end: int, weight: float) -> Source | None:
-    """The source of characters `start` to `end` of a document; None if they are all blank."""
+    """Return the source of the sentences around characters `start` to `end` of a document; None if all are blank."""
     document = library.document(document_id)
     while start < end and document.text[start].isspace():
         start += 1
     if start >= end:
         return None
-    place = document.locate(start)
     index = bisect_right(document.page_starts, start) - 1
     offset, page_text = document.page_starts[index], document.pages[index].text
-    start, end = start - offset, min(end - offset, len(page_text))
-    span = sentence_around(page_text, start, end)
-    quote = page_text[span.start : span.end]
-    if not quote:
-        return None
-    focus = _whole_words(quote, max(0, start - span.start), max(0, min(end, span.end) - span.start))
-    return Source(
-        document_id,
-        place.page,
-        place.label,
-        quote,
-        float(weight),
-        focus,
-        offset + span.start,
-        offset + span.end,
-        place.paragraph,
-    )
+    span = sentences_around(page_text, start - offset, end - offset)
+    return _at(library, document_id, offset + span.start, offset + span.end, weight) if span.start < span.end else None
 
 
-def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """`start` to `end` widened to the ends of words: tokens may end within one."""
-    while 0 < start < len(text) and text[start].isalnum() and text[start - 1].isalnum():
-        start -= 1
-    while 0 < end < len(text) and text[end].isalnum() and text[end - 1].isalnum():
-        end += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return start, end
+def _merged(library: Library, sources: Sequence[Source]) -> Source:
+    """Return one source of several that overlap."""
+    start, end = min(each.start for each in sources), max(each.end for each in sources)
+    return _at(library, sources[0].document, start, end, sum(each.weight for each in sources))
+
+
+def _at(library: Library, document_id: str, start: int, end: int, weight: float) -> Source:
+    document = library.document(document_id)
+    place = document.locate(start)
+    quote = document.text[start:end]
+    return Source(document_id, place.page, place.label, quote, float(weight), start, end, place.paragraph)
 
 
 def check_quotations(answer: str, document_ids: Sequence[str], library: Library) -> list[Quotation]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.answer_options import SAMPLED, AnswerOptions
 from app.errors import UsageError, phrase
+from app.found import says_not_found
 from app.named_pages import is_one, named_pages, require_few, spans_of, tokens_of, written
 from app.opened import OpenContext, OpenConversation
 from app.opening import check_begun, fork_conversation, open_context, open_conversation, save_conversation
@@ -254,9 +255,11 @@ def _finish(
 ) -> TurnRow:
     opened = open_one.opened
     found = find_sources(done.passages, opened.stream, service.library)
-    found, citations = with_citations(found, done.sentences, opened.stream, service.library)
+    there = not says_not_found(done.text)
+    found, citations = with_citations(found, done.sentences if there else [], opened.stream, service.library)
     sources = [asdict(source) for source in found]
     measured = measurements(done)
+    measured["found"] = there
     measured["citations"] = [asdict(each) for each in citations]
     quotations = check_quotations(done.text, opened.row.document_ids, service.library)
     measured["quotations"] = [asdict(each) for each in quotations]
@@ -264,7 +267,7 @@ def _finish(
     if sampling.temperature > 0:
         measured["seed"] = sampling.seed
     measured["warnings"] = [*_warnings(done, opened), *_elsewhere(service, opened, turn.pages, found)]
-    measured["warnings"] += filter(None, [demo_note(opened.row.model, done.text)])
+    measured["warnings"] += filter(None, [demo_note(opened.row.model, found=there)])
     # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
     said: dict[str, Any] = {
         "answer": done.text,

@@ -58,6 +58,8 @@ class Export(Deletion):
             before = turn.asked_before([document.title for document in documents])
             notes = [before] if before else []
             lines += [f"*({_line(each)})*\n" for each in [*notes, *turn.measurements.get("warnings", [])]]
+            if turn.sources and not turn.measurements.get("found", True):
+                lines += ["*(Closest passages:)*", ""]
             lines += [_source(number, source, titles) for number, source in enumerate(turn.sources, 1)]
             lines += [""] if turn.sources else []
         return "\n".join(lines).rstrip() + "\n"

@@ -22,7 +22,7 @@ from app.commands.common import (
 )
 from app.commands.parser import examples
 from app.errors import AppError, phrase, wrong_usage
-from app.words import plural, printable, shorten
+from app.words import plural, printable
 
 if TYPE_CHECKING:
     from app.service import Service
@@ -336,6 +336,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         "turn": turn.id,
         "answer": turn.answer,
         **(reasoned if turn.reasoning else {}),
+        "found": measured.get("found", True),
         "quotations": measured.get("quotations", []),
         "sources": [{key: source[key] for key in SOURCE} for source in turn.sources],
         "citations": measured.get("citations", []),
@@ -354,12 +355,12 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
 
 
 def _note_sources(turn: "TurnRow", titles: dict[str, str]) -> None:
-    """Where the model looked, and how fast. titles: said before a place, by document."""
+    """Print where the model looked, unless it found nothing, and how fast. titles: said before a place, by document."""
     measured = turn.measurements
-    for source in turn.sources[:3]:
+    for source in turn.sources[:3] if measured.get("found", True) else []:
         quote = " ".join(source["quote"].split())
         place = titles.get(source["document"], "") + source["place"]
-        note(f"  {place} ({source['weight']:.0%}): {shorten(quote, 160)}")
+        note(f"  {place} ({source['weight']:.0%}): {quote}")
     if measured:
         took, tokens = "", measured.get("reasoning_tokens", 0)
         if tokens:

@@ -244,6 +244,8 @@ def _describe_turn(turn: "TurnRow", titles: Sequence[str], before: dict[str, str
         f"  {before.get(each['document'], '')}{each['place']} ({each['weight']:.0%}): {' '.join(each['quote'].split())}"
         for each in turn.sources
     ]
+    if sources and not turn.measurements.get("found", True):
+        sources.insert(0, "  Closest passages:")
     return [f"turn {turn.id} of session {turn.session_id}", *_said(turn, titles), *sources]
 
 

@@ -183,7 +183,12 @@ class Answering:
 
 def rested_on(turn: TurnRow) -> dict[str, Any]:
     """Return what is told beside an answer, which those APIs know nothing of."""
-    return {"sources": turn.sources, "citations": turn.measurements.get("citations", [])}
+    measured = turn.measurements
+    return {
+        "found": measured.get("found", True),
+        "sources": turn.sources,
+        "citations": measured.get("citations", []),
+    }
 
 
 def error_body(sentence: str, status: int) -> dict[str, Any]:

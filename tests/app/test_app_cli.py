@@ -62,6 +62,7 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
         "session",
         "turn",
         "answer",
+        "found",
         "quotations",
         "citations",
         "sources",
@@ -289,6 +290,11 @@ def test_show_takes_the_turn_that_ask_names(tmp_path: Path, capsys: pytest.Captu
     assert (shown["kind"], shown["id"], shown["answer"]) == ("turn", turn, "A lamp.")
     status, out, _ = in_process(tmp_path, capsys, "show", turn)
     assert out == f"turn {turn} of session {session}\n  2. What?\n     A lamp.\n  page 3 (50%): The lamp.\n"
+    with Store(tmp_path) as store:
+        missed = store.add_turn(session, "When?").id
+        store.finish_turn(missed, answer="That is not in the text.", sources=[source], measurements={"found": False})
+    out = in_process(tmp_path, capsys, "show", missed)[1]
+    assert out.endswith("That is not in the text.\n  Closest passages:\n  page 3 (50%): The lamp.\n")
     status, _, err = in_process(tmp_path, capsys, "show", "t-222222")
     assert (status, "t-222222" in err) == (1, True)
 

@@ -300,7 +300,7 @@ def test_where_the_model_looked_elsewhere_than_at_the_named_pages_it_is_said(
     for document, page, expected in ((1, 1, True), (0, 3, True), (1, 4, True), (1, 3, False)):
         id = context.document_ids[document]
         start, end = service.library.document(id).span(page)
-        source = Source(id, page, "there", "Words.", 0.5, (0, 3), start, end)
+        source = Source(id, page, "there", "Words.", 0.5, start, end)
         monkeypatch.setattr("app.turns.find_sources", lambda *given, found=source: [found])
         session = service.store.add_session(context.id).id
         turn = answer(service, keep_question(service, session, "Who?", pages).id, AnswerOptions(max_tokens=4))

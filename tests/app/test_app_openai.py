@@ -82,6 +82,7 @@ def test_an_answer_has_its_reason_its_tokens_and_its_sources(server: Server, con
     assert said(answer) == turn["answer"].strip()
     assert answer["sources"] == turn["sources"]
     measured = turn["measurements"]
+    assert answer["found"] == measured["found"]
     assert answer["choices"][0]["finish_reason"] == measured["finish_reason"]
     assert answer["usage"] == {
         "prompt_tokens": measured["prompt_tokens"],

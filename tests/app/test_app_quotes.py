@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.quotes import PageWords, quotations_in, sentence_around, whole_sentences
+from app.quotes import PageWords, quotations_in, sentences_around, whole_sentences
 
 PAGE = (
     "Call me Ishmael. Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money. "
@@ -12,7 +12,7 @@ PAGE = (
 
 def around(text: str, words: str, limit: int = 400) -> str:
     start = text.index(words)
-    span = sentence_around(text, start, start + len(words), limit)
+    span = sentences_around(text, start, start + len(words), limit)
     return text[span.start : span.end]
 
 
@@ -23,12 +23,38 @@ def around(text: str, words: str, limit: int = 400) -> str:
         ("years", "Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money."),
         ("money", "Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money."),
         ("pot boils", "The pot boils!"),
-        ("boils! Is", "The pot boils! Is it done?"),
+        ("pot boils! Is it do", "The pot boils! Is it done?"),
+        ("boils! Is", "The pot boils!"),  # few words of both: the one of which there are more
         ("It is", "It is."),
     ],
 )
-def test_the_sentence_around_a_passage(words: str, sentence: str) -> None:
+def test_the_sentences_around_a_passage(words: str, sentence: str) -> None:
     assert around(PAGE, words) == sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "sentence"),
+    [
+        ("He rose. “What is it?” he cried at last. She went.", "cried", "“What is it?” he cried at last."),
+        (
+            "So it was. See Karpukhin et al. (2020) and Fig. 3 for more. Then",
+            "2020",
+            "See Karpukhin et al. (2020) and Fig. 3 for more.",
+        ),
+        ("Rules:\n1. Never go out.\n2. Burn the lamp.", "lamp", "2. Burn the lamp."),
+        ("It ended.\n\nthen a verse", "verse", "then a verse"),
+        ("One is here now. Two is the one. Three is long gone.", "now. Two is the one. Three", "Two is the one."),
+    ],
+)
+def test_a_sentence_has_its_beginning_and_its_end(text: str, words: str, sentence: str) -> None:
+    assert around(text, words) == sentence
+
+
+def test_sentences_at_the_edges_go_where_there_are_too_many() -> None:
+    text = "Alpha is one of them all. Beta was the second of them. Gamma came as the third one."
+    assert around(text, "one of them all. Beta was the second of them. Gamma came as", 60) == (
+        "Alpha is one of them all. Beta was the second of them."
+    )
 
 
 def test_a_paragraph_ends_a_sentence() -> None:
@@ -44,7 +70,7 @@ def test_a_quote_is_never_longer_than_its_limit_and_holds_whole_words(limit: int
 
 
 def test_a_passage_longer_than_the_limit_is_cut_at_its_end() -> None:
-    span = sentence_around("x" * 1000, 100, 900, 50)
+    span = sentences_around("x" * 1000, 100, 900, 50)
     assert (span.start, span.end) == (100, 150)
 
 

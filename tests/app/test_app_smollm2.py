@@ -8,10 +8,11 @@ import pytest
 
 import app.home
 from app.errors import AppError
+from app.found import says_not_found
 from app.home import canonical_model, default_model, model_source, named_model, smollm2_file
 from app.local_models import LocalModel, local_models
 from app.methods import method_for, methods_table
-from app.recommended import NOT_FOUND, RECOMMENDED, Recommended, best_here, demo_note, good_for
+from app.recommended import RECOMMENDED, Recommended, best_here, demo_note, good_for
 from app.web.new_reading import hub_choices
 from engine import load_model
 from training.pocket.documents import ABSENT
@@ -79,13 +80,13 @@ def test_smollm2_loads_and_can_chat() -> None:
 def test_small_models_are_told_apart_from_others() -> None:
     assert "often wrong" in good_for("smollm2:nf4")
     assert "demo" in good_for("pocket")
-    assert good_for("org/other") == demo_note("org/other", NOT_FOUND) == ""
+    assert good_for("org/other") == demo_note("org/other", found=False) == ""
 
 
 def test_a_demo_model_that_finds_nothing_is_not_believed() -> None:
-    assert NOT_FOUND == ABSENT
-    assert "did not find that" in demo_note("pocket", f" {NOT_FOUND}")
-    assert "often wrong" in demo_note("pocket:8bit", "Mara Duvane")
+    assert says_not_found(ABSENT)
+    assert "did not find that" in demo_note("pocket", found=False)
+    assert "often wrong" in demo_note("pocket:8bit", found=True)
 
 
 def test_what_fits_follows_from_the_memory() -> None:

@@ -1,12 +1,17 @@
 """From token positions to places in documents."""
 
+from pathlib import Path
+
 import torch
 
 from app.library import Library
+from app.quotes import QUOTE_CHARACTERS
 from app.sources import MOST_CITED, Citation, check_quotations, find_sources, with_citations
 from app.stream import TOKEN_BYTES, Stream, Stretch, compose
 from engine import Encoding, Passage, Sentence
-from ingest import Document, Page, PageQuality
+from ingest import Document, Page, PageQuality, ingest
+
+SAMPLE = ingest(Path(__file__).parents[2] / "assets" / "sample" / "three-adventures-and-a-register.html")
 
 FIRST = Document(
     "First",
@@ -66,19 +71,50 @@ def test_a_passage_becomes_the_sentence_on_its_page() -> None:
         ("d-second", 1, "Epsilon waits."),
     ]
     first = sources[0]
-    assert first.quote[first.focus[0] : first.focus[1]] == "sings"
     assert FIRST.text[first.start : first.end] == first.quote
-
-
-def test_the_focus_is_widened_to_whole_words() -> None:
-    start, end = read_back("ing")
-    source = find_sources([Passage(start, end, 1.0)], stream(), LIBRARY)[0]
-    assert source.quote[source.focus[0] : source.focus[1]] == "sings"
 
 
 def test_passages_in_one_sentence_are_one_source() -> None:
     sources = find_sources([Passage(*read_back("Gamma"), 0.2), Passage(*read_back("sings"), 0.5)], stream(), LIBRARY)
     assert [(each.quote, round(each.weight, 6)) for each in sources] == [("Gamma sings.", 0.7)]
+
+
+def test_sources_of_a_book_are_whole_sentences() -> None:
+    """They began and ended in the middle of sentences, wherever the tokens did that the model looked at."""
+    whole = compose(Letters(), [("d-sample", SAMPLE)])  # type: ignore[arg-type]
+    library = Library({"d-sample": SAMPLE}.__getitem__)
+    for start in range(1_000, len(SAMPLE.text) - 200, 977):
+        (source,) = find_sources([Passage(start, start + 190, 1.0)], whole, library)
+        before, behind = SAMPLE.text[: source.start], SAMPLE.text[source.end :]
+        assert source.quote == SAMPLE.text[source.start : source.end] == source.quote.strip()
+        assert max(start, source.start) < min(start + 190, source.end)
+        assert len(source.quote) <= QUOTE_CHARACTERS
+        assert before.endswith("\n\n") or before.rstrip(" ").rstrip("”’)")[-1] in ".!?"
+        assert behind.startswith("\n\n") or source.quote.rstrip("”’)")[-1] in ".!?"
+        assert not behind[:2].strip().islower()  # “Who?” he cried.
+
+
+def test_passages_that_share_a_sentence_are_one_source() -> None:
+    """The same sentence stood in two places of the list."""
+    passages = [
+        Passage(read_back("Gamma")[0], read_back("Delta dances")[1], 0.5),
+        Passage(*read_back("Alpha is here"), 0.2),
+        Passage(*read_back("Delta dances"), 0.3),
+    ]
+    sources = find_sources(passages, stream(), LIBRARY)
+    assert [(each.quote, each.weight) for each in sources] == [
+        ("Gamma sings. Delta dances.", 0.8),
+        ("Alpha is here.", 0.2),
+    ]
+
+
+def test_sources_that_share_a_sentence_hold_what_both_do() -> None:
+    text = "One is the first here. Two is the next there. Three is the last one."
+    page = Document("Page", "pdf", "4" * 64, (Page(1, "page 1", text, PageQuality(len(text), "text")),))
+    whole = compose(Letters(), [("d-page", page)])  # type: ignore[arg-type]
+    passages = [Passage(0, text.index(" Three"), 0.4), Passage(text.index("Two"), len(text), 0.3)]
+    (source,) = find_sources(passages, whole, Library({"d-page": page}.__getitem__))
+    assert (source.quote, round(source.weight, 6), source.start) == (text, 0.7, 0)
 
 
 def test_a_passage_over_two_documents_is_divided() -> None:

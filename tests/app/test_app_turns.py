@@ -3,13 +3,16 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app import turns
 from app.answer_options import AnswerOptions
+from app.commands.asking import _note_sources, result_of
 from app.errors import UsageError
 from app.readings import read
 from app.service import Service
@@ -53,6 +56,35 @@ def test_an_answer_has_sources_and_measurements(service: Service, book: Path) ->
     for source in turn.sources:
         assert source["quote"] == text[source["start"] : source["end"]]
     json.dumps(turn.sources)
+
+
+def test_an_answer_that_found_nothing_is_kept_as_such(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Passages were shown under it with the same conviction as under any other."""
+    context = read_through(service, add(service, book))
+    session = service.store.add_session(context.id).id
+    shown = {}
+    for words in ("", "That is not in the text."):
+        if words:  # of a model too small to say so by itself
+            monkeypatch.setattr("app.turns._finish", _saying(words))
+        turn = answer(service, keep_question(service, session, "Where?").id, SHORT)
+        assert turn.sources
+        _note_sources(turn, {})
+        shown[turn.measurements["found"]] = "%)" in capsys.readouterr().err
+        assert result_of(turn)["found"] == turn.measurements["found"]
+    assert turn.measurements["citations"] == []
+    assert shown == {True: True, False: False}
+
+
+def _saying(words: str) -> Callable[..., TurnRow]:
+    """Return what finishes turns as ever, after putting other words in the place of the model's."""
+    finish = turns._finish
+
+    def finished(service: Service, turn: TurnRow, open_one: Any, done: Any, sampling: Any) -> TurnRow:
+        return finish(service, turn, open_one, replace(done, text=words), sampling)
+
+    return finished
 
 
 def test_passages_are_read_again_where_words_are_forgotten_unless_told_not_to(service: Service, tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ def turn(**changes: Any) -> TurnRow:
                 "place": EVIL,
                 "quote": f"a {EVIL} b",
                 "weight": 0.5,
-                "focus": [0, 5],
                 "start": 0,
                 "end": 9,
             }
@@ -148,7 +147,7 @@ def test_quotations_are_marked_by_whether_they_are_there() -> None:
 
 def test_sentences_have_the_number_of_the_place_that_they_rested_on() -> None:
     answer = "It is lit. It was **dark.**"
-    source = {"document": "d-a", "quote": "Lit.", "weight": 0.3, "focus": [0, 3], "start": 7, "end": 12}
+    source = {"document": "d-a", "quote": "Lit.", "weight": 0.3, "start": 7, "end": 12}
     sources = [{**source, "page": page, "place": f"page {page}"} for page in (3, 3, 5)]
     cited = [{"start": 0, "end": 10, "source": 2}, {"start": 10, "end": 27, "source": 1}]
     measured = {**turn().measurements, "citations": cited}
@@ -159,6 +158,15 @@ def test_sentences_have_the_number_of_the_place_that_they_rested_on() -> None:
     assert re.search(r"It is lit\.<button .*</button> It was <strong>dark\.</strong><button", said)
     assert re.findall(r'<span class="number">(\d)</span><b>page (\d)', html) == [("1", "3"), ("2", "5")]
     assert 'class="number"' not in conversation([turn(answer=answer, sources=sources)], {})
+
+
+def test_an_answer_that_found_nothing_has_its_passages_folded_as_the_closest() -> None:
+    """They were shown with the same conviction as those of an answer."""
+    for found in (True, False):
+        html = conversation([turn(measurements={**turn().measurements, "found": found})], {}, last=True)
+        assert ("Where the model looked" in html) == found
+        assert ("Closest passages" in html) == (not found)
+        assert ('sources" open>' in html) == found
 
 
 def test_what_is_copied_is_what_the_model_wrote() -> None:
@@ -237,24 +245,21 @@ def test_one_place_is_listed_once() -> None:
     """Two passages of one paragraph looked like two places of the same name."""
     passages = [("d-a", "page 3", "First.", 0.3), ("d-b", "page 3", "Other.", 0.2), ("d-a", "page 3", "Second.", 0.1)]
     sources = [
-        {"document": d, "page": 3, "place": place, "quote": quote, "weight": w, "focus": [0, 5], "start": 7, "end": 12}
+        {"document": d, "page": 3, "place": place, "quote": quote, "weight": w, "start": 7, "end": 12}
         for d, place, quote, w in passages
     ]
     html = conversation([turn(sources=sources)], {"d-a": "A", "d-b": "B"})
     assert "2 places" in html
     assert html.count("<li>") == 2
     assert 'documents">40%</span>' in html
-    assert html.index("<mark>First") < html.index("<mark>Secon") < html.index("<mark>Other")
+    assert html.index(">First") < html.index(">Second") < html.index(">Other")
     assert html.count('href="documents/d-a/pages/3?start=7&amp;end=12#passage"') == 2
 
 
 def test_places_are_in_the_order_of_the_shares_that_are_shown() -> None:
     """A place of one passage with 8 % stood above one of two with 11 % together."""
     passages = [("page 3", 0.08), ("page 5", 0.06), ("page 5", 0.05)]
-    sources = [
-        {"document": "d-a", "page": 3, "place": place, "quote": "Lit.", "weight": w, "focus": [0, 3]}
-        for place, w in passages
-    ]
+    sources = [{"document": "d-a", "page": 3, "place": place, "quote": "Lit.", "weight": w} for place, w in passages]
     measured = {**turn().measurements, "citations": [{"start": 0, "end": 10, "source": 0}]}
     html = conversation([turn(answer="It is lit. Is it?", sources=sources, measurements=measured)], {"d-a": "A"})
     assert re.findall(r'<span class="number">(\d)</span><b>(page \d)</b>', html) == [("1", "page 5"), ("2", "page 3")]

@@ -358,6 +358,16 @@ def test_pages_that_were_named_stay_with_the_question(filled: Any) -> None:
     assert "Who came?\n\n*(Pages named: 2:3, 1:4/1-2)*\n\nNobody." in filled.store.export_session(session.id)
 
 
+def test_passages_under_an_answer_that_found_nothing_are_the_closest_in_an_export(filled: Any) -> None:
+    session = filled.session().id
+    turn = filled.store.add_turn(session, "Who is Ahab?")
+    source = {"document": "d-a", "page": 3, "quote": "Line 3."}
+    for found in (True, False):
+        filled.store.finish_turn(turn.id, answer="Nobody.", sources=[source], measurements={"found": found})
+        text = filled.store.export_session(session)
+        assert ("*(Closest passages:)*\n\n1. d-a, p. 3: “Line 3.”" in text) == (not found)
+
+
 def test_sentences_in_an_export_have_the_numbers_of_their_sources(filled: Any) -> None:
     session = filled.session().id
     turn = filled.store.add_turn(session, "Is it lit?")

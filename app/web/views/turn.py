@@ -20,7 +20,7 @@ def conversation(turns: Sequence[TurnRow], titles: Mapping[str, str], *, last: b
 
     Args:
         titles: of the context's documents, by id, in the order in which they are read.
-        last: the last of all is among them; its sources are unfolded.
+        last: the last of all is among them; its sources are unfolded, unless it found nothing.
     """
     unfolded = turns[-1].id if last and turns else None
     return "".join(turn_article(turn, titles, expanded=turn.id == unfolded) for turn in turns)
@@ -176,13 +176,15 @@ def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
     if not turn.sources:
         return ""
     places, cited = _places(turn), bool(turn.measurements.get("citations"))
+    found = turn.measurements.get("found", True)
+    name = "Where the model looked" if found else "Closest passages"
     items = "".join(
         _place(f"{turn.id} {number}", sources, titles, number, numbered=cited)
         for number, sources in enumerate(places.values(), 1)
     )
     return (
-        f'<details class="sources" data-fold="{esc(turn.id)} sources"{" open" if expanded else ""}>'
-        f'<summary>Where the model looked<span class="count">{plural(len(places), "place")}</span></summary>'
+        f'<details class="sources" data-fold="{esc(turn.id)} sources"{" open" if expanded and found else ""}>'
+        f'<summary>{name}<span class="count">{plural(len(places), "place")}</span></summary>'
         f"<ol>{items}</ol></details>"
     )
 
@@ -220,8 +222,6 @@ def _to_ask_about(source: Mapping[str, Any], documents: Sequence[str]) -> str:
 
 
 def _passage(source: Mapping[str, Any]) -> str:
-    quote, (start, end) = source["quote"], source["focus"]
-    marked = f"{esc(quote[:start])}<mark>{esc(quote[start:end])}</mark>{esc(quote[end:])}"
     place = f"?start={int(source['start'])}&amp;end={int(source['end'])}#passage" if "start" in source else ""
     link = page_link(source["document"], int(source["page"]), "Read the whole page", place)
-    return f"<blockquote>{marked}</blockquote>{link}"
+    return f"<blockquote>{esc(source['quote'])}</blockquote>{link}"
