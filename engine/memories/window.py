@@ -9,6 +9,7 @@ cache. Window keys are rotated once when they arrive and once more whenever the 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -184,14 +185,14 @@ class WindowMemory(Memory):
         self.query_block = query_block
         self.expected = 0  # entries that will have come into the buffer once the text is read, if that is known
         self.length = 0  # entries in the buffer, those that have left the window included
-        self._allocate(0)
+        self._allocate(spec.layers, 0)
         self.watching = False  # whether `_attended` is to be told
         self._to_sinks = 0  # tokens of the incoming pass that become sinks
         self._views: dict[int | None, _View] = {}
 
-    def _allocate(self, capacity: int) -> None:
-        """Begin with empty sinks, and empty buffers for so many entries."""
-        self.layers = [LayerWindow(layer, self.spec, self.sinks, capacity) for layer in self.spec.layers]
+    def _allocate(self, layers: Iterable[LayerSpec], capacity: int) -> None:
+        """Begin with empty sinks, and empty buffers for `capacity` entries of these layers."""
+        self.layers = [LayerWindow(layer, self.spec, self.sinks, capacity) for layer in layers]
         self.source = torch.full((self.sinks + capacity,), NOT_IN_SOURCE, dtype=torch.int32, device=self.spec.device)
 
     def reserve(self, tokens: int) -> None:
@@ -401,7 +402,7 @@ class WindowMemory(Memory):
         if not 0 <= start <= start + length <= room <= most:
             raise RuntimeError(f"a window of {length} entries from {start} on, in room for {room}")
         self.length = start + length
-        self._allocate(room)
+        self._allocate([held.layer for held in self.layers], room)  # some have no heads here
         source = tensors["source"].to(self.source.device)
         self.source[: self.sinks] = source[: self.sinks]
         self.source[self.sinks + start : self.sinks + self.length] = source[self.sinks :]

@@ -62,7 +62,8 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     expect(turn).to_have_count(1)
     expect(turn.locator(".measured")).to_be_in_viewport()  # and not scrolled away by the sources under it
     expect(turn.locator(".measured")).to_contain_text("to first token")
-    expect(turn.locator(".measured")).to_contain_text("1,000 tokens")
+    # A model of random weights may repeat itself before its 1,000 tokens are over, which ends the answer.
+    expect(turn.locator(".measured")).to_contain_text(re.compile(r"\d{3} tokens"))
     expect(turn.locator(".sources li").first).to_be_visible()
     expect(turn.locator(".sources .place").first).to_contain_text("%")
     expect(tab.locator("#live-turn .turn")).to_have_count(0)
