@@ -18,12 +18,24 @@ from pydantic import Field
 
 import sessions
 from app.answer_options import LONGEST, AnswerOptions
-from app.errors import NotFound, UsageError, phrase
+from app.errors import NotFound, phrase
 from app.service import Service
 from app.shelf import find_context
 from app.web.guard import BEFORE_ALL
 from app.web.openai_responses import add_responses
-from app.web.openai_turns import LISTED, PREFIX, Answering, Given, Message, error_body, rested_on
+from app.web.openai_turns import (
+    LISTED,
+    MOST_TOKENS,
+    PREFIX,
+    Answering,
+    Asked,
+    Given,
+    Message,
+    error_body,
+    rested_on,
+    tokens_of,
+    was_cut,
+)
 from app.worker import Worker
 from sessions import ContextRow, StoreError, TurnRow
 
@@ -33,8 +45,6 @@ EFFORTS = {"none": 0, "minimal": 256, "low": 1024, "medium": 4096, "high": 16384
 UNSTORED = {"Cache-Control": "no-store"}
 ASKED = ("ready", "reading")
 """States of the contexts that are listed."""
-MOST_TOKENS = 4000
-"""Of an answer, where a client does not say."""
 
 
 class StreamOptions(Given):
@@ -43,21 +53,16 @@ class StreamOptions(Given):
     include_usage: bool = False
 
 
-class ChatRequest(Given):
+class ChatRequest(Asked):
     """What a client asks for; of other fields nothing is promised, and nothing needed.
 
     reasoning_effort: none, minimal, low, medium, high or xhigh, of a model that reasons first: tokens that it may take
     for it, 0, 256, 1,024, 4,096, 16,384 or 65,536; without it 4,096, or as many as the answer may have if that is less.
     temperature, top_p, top_k, min_p, repetition_penalty: without them the model's own.
-    store: whether the turn is kept once it is answered, or the client has gone away.
     """
 
-    model: str
     messages: list[Message]
-    stream: bool = False
     stream_options: StreamOptions = StreamOptions()
-    temperature: float | None = None
-    top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
@@ -66,18 +71,9 @@ class ChatRequest(Given):
     seed: int | None = None
     n: int | None = None
     stop: str | list[str] = Field(default_factory=list)
-    tools: list[Any] | None = None
-    tool_choice: str | dict[str, Any] = "auto"
     logprobs: bool | None = None
     response_format: dict[str, Any] = Field(default_factory=lambda: {"type": "text"})
     reasoning_effort: str | None = None
-    store: bool = True
-
-    @property
-    def left_out(self) -> list[str]:
-        """Sentences about what was asked for and is not done, where a client may expect an answer all the same."""
-        unused = self.tools and self.tool_choice != "none"
-        return ["The tools were left out: no answer calls one."] if unused else []
 
     def options(self) -> AnswerOptions:
         """How to answer. A number of tokens below 1, and a seed or top_k below 0, mean none: so other servers take -1.
@@ -88,13 +84,11 @@ class ChatRequest(Given):
         effort = (self.reasoning_effort or "").strip().lower()
         refused = {
             "n above 1": (self.n or 1) > 1,
-            "a tool_choice that demands a tool": self.tools and self.tool_choice not in ("auto", "none"),
             "logprobs": self.logprobs,
             "a response_format other than text": self.response_format.get("type") != "text",
             f"a reasoning_effort other than {', '.join(EFFORTS)}": effort and effort not in EFFORTS,
         }
-        if wrong := next((name for name, asked in refused.items() if asked), None):
-            raise UsageError(f"Stockpot does not support {wrong}: leave it out.")
+        self.refuse(refused)
         most, reasoning = MOST_TOKENS, AnswerOptions.max_reasoning
         if (given := self.max_completion_tokens or self.max_tokens or 0) > 0:
             most = min(given, LONGEST)
@@ -222,14 +216,12 @@ def _line(body: dict[str, Any]) -> str:
 
 def _reason(turn: TurnRow) -> str:
     """Why an answer ended, in that API's words, which know nobody who stopped it."""
-    cut = turn.status == "cancelled" or turn.measurements.get("finish_reason") in ("length", "repetition")
-    return "length" if cut else "stop"
+    return "length" if was_cut(turn) else "stop"
 
 
 def _usage(turn: TurnRow) -> dict[str, Any]:
     """Tokens, without those of the text, which are not read again."""
-    names = ("prompt_tokens", "answer_tokens", "reasoning_tokens")
-    asked, answered, reasoned = (int(turn.measurements.get(name, 0)) for name in names)
+    asked, answered, reasoned = tokens_of(turn)
     said = answered + reasoned
     return {
         "prompt_tokens": asked,

@@ -15,41 +15,24 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import Field
 
 from app.answer_options import LONGEST, AnswerOptions
-from app.errors import UsageError
 from app.turns import said_in
-from app.web.openai_turns import Answering, Given, Message, error_body, rested_on
+from app.web.openai_turns import MOST_TOKENS, Answering, Asked, Message, error_body, rested_on, tokens_of, was_cut
 from sessions import TurnRow
 
-MOST_TOKENS = 4000
-"""Tokens of an answer, where a client does not say."""
 
-
-class ResponseRequest(Given):
+class ResponseRequest(Asked):
     """A request. Fields that are not here are left aside.
 
     input: the question, or messages of which the last is the user's; instructions: stand before the first question;
-    previous_response_id: the turn to go on behind; store: whether the turn is kept once it is answered.
+    previous_response_id: the turn to go on behind.
     """
 
-    model: str
     input: str | list[Message] = ""
     instructions: str = ""
     previous_response_id: str | None = None
-    stream: bool = False
-    temperature: float | None = None
-    top_p: float | None = None
     max_output_tokens: int | None = None
-    tools: list[Any] | None = None
-    tool_choice: str | dict[str, Any] = "auto"
     text: dict[str, Any] = Field(default_factory=dict)
     background: bool = False
-    store: bool = True
-
-    @property
-    def left_out(self) -> list[str]:
-        """Sentences about what was asked for and is not done, where a client may expect an answer all the same."""
-        unused = self.tools and self.tool_choice != "none"
-        return ["The tools were left out: no answer calls one."] if unused else []
 
     def options(self) -> AnswerOptions:
         """Return how to answer.
@@ -58,12 +41,10 @@ class ResponseRequest(Given):
             UsageError: something is asked for that Stockpot cannot do.
         """
         refused = {
-            "a tool_choice that demands a tool": self.tools and self.tool_choice not in ("auto", "none"),
             "a text.format other than text": (self.text.get("format") or {"type": "text"}).get("type") != "text",
             "background": self.background,
         }
-        if wrong := next((name for name, asked in refused.items() if asked), None):
-            raise UsageError(f"Stockpot does not support {wrong}: leave it out.")
+        self.refuse(refused)
         usual, given = AnswerOptions(), self.max_output_tokens or 0
         most = min(given, LONGEST) if given > 0 else MOST_TOKENS
         return AnswerOptions(
@@ -109,7 +90,7 @@ def add_responses(api: APIRouter, answering: Answering) -> None:
 def _response(turn: TurnRow, given: ResponseRequest) -> dict[str, Any]:
     """Return a turn as a response object."""
     answering = turn.status == "answering"
-    cut = turn.status == "cancelled" or turn.measurements.get("finish_reason") == "length"
+    cut = was_cut(turn)
     ended = "failed" if turn.status == "failed" else "incomplete" if cut else "completed"
     state = "in_progress" if answering else ended
     reason = {"reason": "max_output_tokens"} if state == "incomplete" else None
@@ -144,8 +125,7 @@ def _item(turn: TurnRow, status: str) -> dict[str, Any]:
 
 def _usage(turn: TurnRow) -> dict[str, Any]:
     """Return numbers of tokens, without those of the text, which are not read again."""
-    names = ("prompt_tokens", "answer_tokens", "reasoning_tokens")
-    asked, answered, reasoned = (int(turn.measurements.get(name, 0)) for name in names)
+    asked, answered, reasoned = tokens_of(turn)
     return {
         "input_tokens": asked,
         "input_tokens_details": {"cached_tokens": 0},

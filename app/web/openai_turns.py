@@ -29,6 +29,8 @@ from sessions import SHOWN_TITLE, SessionRow, TurnRow
 PREFIX = "/v1"
 LISTED = f"GET {PREFIX}/models"
 """Where a client finds the contexts that it can ask."""
+MOST_TOKENS = 4000
+"""Tokens of an answer, where a client does not say."""
 POLL_SEC = 0.05
 """The store is asked this often for more of an answer."""
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -71,6 +73,51 @@ class Message(Given):
         if other := next((part.type for part in self.content if part.type not in TEXT_PARTS), None):
             raise UsageError(f"A message holds text, not {other}: what is to be read is read with `stockpot ingest`.")
         return "".join(part.text for part in self.content)
+
+
+class Asked(Given):
+    """Fields that every request for an answer has.
+
+    store: whether the turn is kept once it is answered, or the client has gone away.
+    """
+
+    model: str
+    stream: bool = False
+    temperature: float | None = None
+    top_p: float | None = None
+    tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] = "auto"
+    store: bool = True
+
+    @property
+    def left_out(self) -> list[str]:
+        """Sentences about fields that are left aside, where a client may expect an answer all the same."""
+        unused = self.tools and self.tool_choice != "none"
+        return ["The tools were left out: no answer calls one."] if unused else []
+
+    def refuse(self, wrong: dict[str, Any]) -> None:
+        """Refuse a tool that must be called, and each name in `wrong` whose value is true.
+
+        Raises:
+            UsageError: the first of them is asked for.
+        """
+        tool = self.tools and self.tool_choice not in ("auto", "none")
+        refused = {"a tool_choice that demands a tool": tool, **wrong}
+        if name := next((name for name, asked in refused.items() if asked), None):
+            raise UsageError(f"Stockpot does not support {name}: leave it out.")
+
+
+def was_cut(turn: TurnRow) -> bool:
+    """Return whether an answer ended before its model ended it."""
+    return turn.status == "cancelled" or turn.measurements.get("finish_reason") in ("length", "repetition")
+
+
+def tokens_of(turn: TurnRow) -> tuple[int, int, int]:
+    """Return tokens of question, answer and reasoning, without those of the text, which are not read again."""
+    asked, answered, reasoned = (
+        int(turn.measurements.get(name, 0)) for name in ("prompt_tokens", "answer_tokens", "reasoning_tokens")
+    )
+    return asked, answered, reasoned
 
 
 def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:

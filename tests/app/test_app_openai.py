@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from app.answer_options import LONGEST, AnswerOptions
 from app.errors import UsageError
 from app.service import Service
-from app.web.openai_api import MOST_TOKENS, ChatRequest, router
-from app.web.openai_turns import Message, turns_of
+from app.web.openai_api import ChatRequest, router
+from app.web.openai_turns import MOST_TOKENS, Message, turns_of
 from app.worker import Worker
 from sessions import JobRow
 from tests.app.helpers import PATIENCE_SEC, Server, add, book_text, read_through, wait_for
