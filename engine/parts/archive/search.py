@@ -18,10 +18,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from engine.host import tier_plan
-from engine.host.sketch import CANDIDATES, Sketch
-from engine.host.slabs import page_of
-from engine.host.transfers import STREAMED, streamed
+from engine.parts.archive import tier_plan
+from engine.parts.archive.sketch import CANDIDATES, Sketch
+from engine.parts.archive.slabs import page_of
+from engine.parts.archive.transfers import STREAMED, streamed
 from engine.seam import ModelSpec
 from kernels import rows
 from kernels.gathering import taken

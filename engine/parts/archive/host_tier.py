@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.host import tier_plan
-from engine.host.search import Found, best_among, best_by_sketch, best_of_all
-from engine.host.sketch import Sketch
-from engine.host.slabs import Slab, page_of
-from engine.host.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
-from engine.host.transfers import Staging, homeward, pin_exactly
+from engine.parts.archive import tier_plan
+from engine.parts.archive.search import Found, best_among, best_by_sketch, best_of_all
+from engine.parts.archive.sketch import Sketch
+from engine.parts.archive.slabs import Slab, page_of
+from engine.parts.archive.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
+from engine.parts.archive.transfers import Staging, copy_to_host_async, use_exact_pinned_sizes
 from engine.measure import require_memory
 from engine.records import LoadedParts, Part, Parts
 from engine.seam import ModelSpec
@@ -64,7 +64,7 @@ class HostTier:
 
     def __post_init__(self) -> None:
         if self.pinned:
-            pin_exactly()
+            use_exact_pinned_sizes()
 
     @property
     def page(self) -> int:
@@ -140,9 +140,9 @@ class HostTier:
         positions [T] on the host.
 
         Of heads that the tier's spec does not have, nothing is kept. From a GPU they come while it goes on, and are in
-        slabs when the next pass is over, or after `settle`.
+        slabs when the next pass is over, or after `flush`.
         """
-        self.settle()  # of the pass before, which counts: if this fails, it still waits
+        self.flush()  # of the pass before, which counts: if this fails, it still waits
         before = self.length
         try:
             stored = self.dtype if self.page == 1 else self.spec.dtype
@@ -152,16 +152,16 @@ class HostTier:
                 for x, count in zip(each, heads, strict=True)
             ]
             self.arriving = Arriving(
-                homeward(coming, self.staging), source, source.nbytes + sum(x.nbytes for x in coming)
+                copy_to_host_async(coming, self.staging), source, source.nbytes + sum(x.nbytes for x in coming)
             )
             self.length += source.shape[0]
             if not coming[0].is_cuda:
-                self.settle()
+                self.flush()
         except BaseException:
             self.length, self.arriving = before, None
             raise
 
-    def settle(self, needed: int | None = None) -> None:
+    def flush(self, needed: int | None = None) -> None:
         """Wait for the last pass, if it is still on its way, and put it into slabs.
 
         needed: not if so many entries can be looked at without it.
@@ -178,7 +178,7 @@ class HostTier:
 
     def _rest(self) -> None:
         """Wait for the last pass, and give the memory back through which it came: for now there will be no other."""
-        self.settle()
+        self.flush()
         self.staging = Staging()
 
     def _whole_pages(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> tuple[Any, ...]:
@@ -248,7 +248,7 @@ class HostTier:
 
     def snapshot(self) -> HostTier:
         """As it is now; appending to either writes behind what the other sees."""
-        self.settle()
+        self.flush()
         slabs = self.slabs[:-1] + [dataclasses.replace(last) for last in self.slabs[-1:]]
         return dataclasses.replace(self, slabs=slabs, expected=0, sketch=self.sketch and self.sketch.snapshot())
 
@@ -303,11 +303,11 @@ class HostTier:
     def source_of(self, index: Tensor) -> Tensor:
         """Source positions int32 [...] of entries int64 [...], where the index is."""
         if index.device.type != "cpu":
-            return self.mirrored(index.device)[index]
+            return self.source_on_device(index.device)[index]
         slabs = [(slab.source.view(1, -1, 1), slab.length) for slab in self.slabs if slab.length]
         return take(slabs, index.reshape(1, -1)).view(index.shape)
 
-    def mirrored(self, device: torch.device) -> Tensor:
+    def source_on_device(self, device: torch.device) -> Tensor:
         """The source positions of all entries on a device, so that none is fetched for each that a query chooses."""
         known, start = self.mirror
         if known is None or self.stored > len(known):
@@ -322,7 +322,7 @@ class HostTier:
 
     def source(self) -> Tensor:
         """Source position of every entry, int32 [N]."""
-        self.settle()
+        self.flush()
         waiting = torch.empty(0, dtype=torch.int32) if self.waiting is None else self.waiting[2]
         return torch.cat([*(slab.source[: slab.length] for slab in self.slabs), waiting])
 
@@ -337,8 +337,8 @@ class HostTier:
 
     def device_bytes(self) -> int:
         """Bytes on the device: of sketches, and of source positions."""
-        mirrored = 0 if self.mirror[0] is None else self.mirror[0].nbytes
-        return mirrored + (0 if self.sketch is None else self.sketch.nbytes())
+        source_on_device = 0 if self.mirror[0] is None else self.mirror[0].nbytes
+        return source_on_device + (0 if self.sketch is None else self.sketch.nbytes())
 
     def on_disk(self) -> tuple[int, int]:
         """Entries and bytes of the slabs that are mapped."""

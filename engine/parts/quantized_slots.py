@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from engine.errors import SettingsError
-from engine.memories.attention import FEW_QUERIES, Lists
-from engine.memories.entries import Slots
+from engine.parts.attention import FEW_QUERIES, Lists
+from engine.parts.slot_rows import Slots
 from engine.seam import LayerSpec, ModelSpec
 from kernels import choice, quantise
 from kernels.rows import BANKS, Bank, Levels, Pages, Slabs
@@ -77,9 +77,9 @@ class Coding:
         least = min(LEAST_WAIT, budget // 4)
         return cls(CODES[store], max(least, min(LONGEST_WAIT, budget // WAIT_SHARE)), catalyst)
 
-    def slots(self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, surplus: int) -> CodedSlots:
+    def slots(self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, extra_entries: int) -> CodedSlots:
         """Empty slots that are coded so."""
-        return CodedSlots(layer, spec, first_slot, capacity, surplus, self)
+        return CodedSlots(layer, spec, first_slot, capacity, extra_entries, self)
 
     def slot_bytes(self, spec: ModelSpec, capacity: int) -> int:
         """Bytes of the slots of all layers: codes, a scale each, source and score; and what waits. Without levels."""
@@ -100,13 +100,13 @@ class CodedSlots(Slots):
     )
 
     def __init__(
-        self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, surplus: int, coding: Coding
+        self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, extra_entries: int, coding: Coding
     ) -> None:
         """Empty; see `Slots`."""
         self.coding = coding
         self.coded = 0
-        self.levels: tuple[Levels, Levels] | None = None  # of keys and values, until entries have shown them
-        super().__init__(layer, spec, first_slot, capacity, surplus)
+        self.levels: tuple[Levels, Levels] | None = None  # of keys and values, from the first quantisation on
+        super().__init__(layer, spec, first_slot, capacity, extra_entries)
 
     def _allocate(self, spec: ModelSpec, capacity: int) -> None:
         heads, size, kind = self.layer.kv_heads, self.layer.head_size, self.coding.kind
@@ -120,22 +120,23 @@ class CodedSlots(Slots):
         self.values_codes = self.keys_codes.new_empty(valued, *codes[1:])
         self.values_scale = self.keys_scale.new_empty(valued, capacity)
 
-    def follow(self, base: Self) -> None:
-        """What is coded behind the base is levelled like it."""
+    def share_scales(self, base: Self) -> None:
+        """Normalise as the base does."""
         self.levels = base.levels
 
-    def _put(self, at: int, keys: Tensor, values: Tensor) -> None:
+    def _put(self, at: int | Tensor, keys: Tensor, values: Tensor) -> None:
+        assert isinstance(at, int), "quantised slots are not recorded"
         begin, end = at - self.coded, at - self.coded + keys.shape[1]
         assert end <= self.keys.shape[1], "a pass that goes beyond what may wait"
         self.keys[:, begin:end] = keys
         self.values[:, begin:end] = values[: self.layer.value_heads]
 
-    def waiting(self, length: int) -> int:
-        """Those that are not coded."""
+    def pending(self, length: int) -> int:
+        """Return how many of the first `length` entries are not quantised."""
         return length - self.coded
 
-    def settled(self, length: int) -> Self:
-        """Coded up to there, behind the codes that are there already; what waits here stays for whoever looks back."""
+    def quantize_pending(self, length: int) -> Self:
+        """Return the same slots with the first `length` entries quantised; pending rows of these stay for snapshots."""
         new = copy.copy(self)
         count = length - self.coded
         waiting = {name: self._bank(name)[:, :count] for name in BANKS}
@@ -146,13 +147,13 @@ class CodedSlots(Slots):
         new.coded = length
         return new
 
-    def shown(
-        self, base: Self | None, length: int, queries: int, in_sight: Tensor | None = None
+    def slabs(
+        self, base: Self | None, length: int, queries: int, mask: Tensor | None = None
     ) -> tuple[Slabs, Slabs, Lists | None]:
-        """As codes where kernels read them, for few queries; else as numbers, for as long as somebody holds them."""
-        assert in_sight is None, "what is in codes is seen by all heads"
+        """Return codes where kernels read them, for few queries; else dequantised rows."""
+        assert mask is None, "quantised entries are seen by all heads"
         if queries <= FEW_QUERIES and choice.by_triton(self.keys.device):
-            total = sum(count for _, count in self.sides(base, length))
+            total = sum(count for _, count in self.with_base(base, length))
             every = torch.arange(total, device=self.keys.device)[None]
             lists = Lists(every, every, queries, *self.layer.rope.table(total))
             keys = self._as_they_lie("keys", base, length)
@@ -161,9 +162,9 @@ class CodedSlots(Slots):
         values = rotated if self.layer.latent else self._numbers("values", base, length)
         return [(rotated, rotated.shape[1])], [(values, values.shape[1])], None
 
-    def take_over(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
+    def gather_from(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
         """Codes and scales go over as they are; what still waits is coded on the way."""
-        sides = old.sides(base, length)
+        sides = old.with_base(base, length)
         self.levels = old.levels
         if self.levels is None:  # condensed early, before anything had to be coded
             waiting = (torch.cat([slots._bank(name)[:, :count] for slots, count in sides], dim=1) for name in BANKS)
@@ -243,7 +244,7 @@ class CodedSlots(Slots):
     def _as_they_lie(self, name: str, base: Self | None, length: int) -> Slabs:
         """Keys or values of the base and of so many own entries: codes, and behind them what waits."""
         slabs: list[tuple[Bank, int]] = []
-        for slots, count in self.sides(base, length):
+        for slots, count in self.with_base(base, length):
             if slots.coded:
                 slabs.append((slots._pages(name), slots.coded))
             if count > slots.coded:

@@ -20,11 +20,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from engine.host.retrieving import EMPTY
-from engine.host.tiered import TieredMemory
-from engine.method import require
-from engine.positions import QueryBlocks, pruning_places
-from engine.records import Usage
+from engine.parts.selectors.base import EMPTY
+from engine.methods.base import require
+from engine.parts.positions import QueryBlocks, pruning_places
 from engine.seam import ModelSpec
 from kernels.pruning import chunk_scores
 from kernels.rows import Slabs
@@ -92,106 +90,97 @@ class LayerRule:
 
 
 class Pruning:
-    """The stages of one memory, and what each has chosen last while answering."""
+    """The stages of one memory, and what each chose last while answering."""
 
     def __init__(self, spec: ModelSpec, stages: tuple[Stage, ...], rules: list[LayerRule]) -> None:
         """rules: one for each layer."""
         self.spec, self.stages, self.rules = spec, stages, rules
         self.runs = [0] * len(stages)  # how often each stage has run, over layers and committed passes
         self.steps = 0  # of decoding since the last longer pass
-        # Of each layer, what every stage chose last while decoding: chunk starts [1, k / l_c]
+        # Of each layer, chunk starts [1, k / l_c] that every stage chose last while decoding, at addresses that stay
         self.chosen: list[list[Tensor]] = [[] for _ in spec.layers]
+        self._known = [False] * len(spec.layers)  # whether `chosen` is of this answer
         self._decoding = False
         self._ran = [0] * len(stages)
 
     @property
     def sizes(self) -> set[int]:
-        """Of the blocks of queries that the stages work on."""
+        """Sizes of the blocks of queries that the stages work on."""
         return {stage.query_block for stage in self.stages}
 
     def begin(self, decoding: bool) -> None:
-        """A pass begins; one that is not a step of decoding ends the decoding before it."""
+        """Begin a pass; one that is not a step of decoding ends the decoding before it."""
         self._decoding = decoding
         self._ran = [0] * len(self.stages)
         if not decoding:
             self.steps = 0
-            self.chosen = [[] for _ in self.spec.layers]
+            self._known = [False] * len(self._known)
 
-    def commit(self) -> None:
-        """Count the step and the stages that ran."""
+    def end_pass(self, replayed: bool) -> None:
+        """Count the step and the stages that ran. replayed: whether the pass was a recording of `restart`'s kind."""
+        if replayed:
+            layers = sum(self._known)
+            self._ran = [layers * (number >= self.first_due(0)) for number in range(len(self.stages))]
         self.steps = self.steps + 1 if self._decoding else 0
         self.runs = [before + ran for before, ran in zip(self.runs, self._ran, strict=True)]
 
     def snapshot(self) -> Self:
-        """What was chosen is replaced, never changed."""
+        """Return the stages as they are now; what was chosen is copied, because it is overwritten."""
         child = copy.copy(self)
-        child.chosen = list(self.chosen)
+        child.chosen = [[starts.clone() for starts in each] for each in self.chosen]
+        child._known = list(self._known)
         return child
 
     def fork(self) -> Self:
-        """Of a conversation, whose runs are counted by themselves."""
+        """Return the stages of a conversation, whose runs are counted by themselves."""
         child = self.snapshot()
         child.runs = [0] * len(self.stages)
         return child
 
     def choose(self, layer: int, q: Tensor, blocks: Callable[[int], QueryBlocks], keys: Slabs) -> Tensor:
-        """Entries int64 [NB, k] that each query block is left with, in order (Algorithm 1; Algorithm 4 in decoding).
+        """Return the entries that each query block is left with, int64 [NB, k], in order.
 
         Args:
-            layer: its number.
+            layer: number of the layer.
             q: [HQ, T, D], before RoPE.
-            blocks: the queries in blocks of a given size.
-            keys: of the host tier, before RoPE.
+            blocks: gives the queries in blocks of a given size.
+            keys: of the archive, before RoPE.
+        Source: Algorithm 1; while answering, Algorithm 4.
         """
-        begin = self.due(layer)
-        before = self.chosen[layer][begin - 1] if begin else None
-        starts = self.run(layer, begin, before, q, blocks, keys)
-        self.keep(layer, begin, starts)
-        last = starts[-1] if starts else before
-        assert last is not None
-        return self.entries(last)
-
-    def run(
-        self,
-        layer: int,
-        begin: int,
-        before: Tensor | None,
-        q: Tensor,
-        blocks: Callable[[int], QueryBlocks],
-        keys: Slabs,
-    ) -> list[Tensor]:
-        """Chunk starts [NB, k / l_c] that each stage from `begin` on chooses; before: those of the stage before it."""
-        starts: list[Tensor] = []
-        for number in range(begin, len(self.stages)):
-            own = blocks(self.stages[number].query_block)
-            before = self._run_stage(layer, number, q, own, keys, before)
-            starts.append(before)
-        return starts
-
-    def keep(self, layer: int, begin: int, starts: list[Tensor]) -> None:
-        """The stages from `begin` on have run: count them, and while answering use again what they have chosen."""
-        for number in range(begin, len(self.stages)):
+        first = self.first_due(layer)
+        last = self.chosen[layer][first - 1] if first else None
+        for number in range(first, len(self.stages)):
+            last = self._run_stage(layer, number, q, blocks(self.stages[number].query_block), keys, last)
             self._ran[number] += 1
-        if self._decoding:
-            self.chosen[layer] = [*self.chosen[layer][:begin], *starts]
+            if self._decoding:
+                last = self._remember(layer, number, last)
+        self._known[layer] = self._decoding
+        assert last is not None
+        return (last[..., None] + torch.arange(self.stages[-1].chunk, device=last.device)).flatten(1)
 
-    def entries(self, starts: Tensor) -> Tensor:
-        """The entries int64 [NB, k] of chunks of the last stage."""
-        return (starts[..., None] + torch.arange(self.stages[-1].chunk, device=starts.device)).flatten(1)
+    def _remember(self, layer: int, number: int, starts: Tensor) -> Tensor:
+        """Keep what a stage chose, where it chose as much before at the same address; return it from there."""
+        chosen = self.chosen[layer]
+        if number < len(chosen) and chosen[number].shape == starts.shape:
+            return chosen[number].copy_(starts)
+        self.chosen[layer] = [*chosen[:number], starts.clone()]
+        return self.chosen[layer][number]
 
-    def widths(self) -> tuple[int, ...]:
-        """How many chunks each stage chose last while answering, layer by layer."""
-        return tuple(starts.shape[1] for each in self.chosen for starts in each)
+    def graph_key(self) -> tuple[int, ...]:
+        """Return addresses and sizes of all that was chosen."""
+        every = (starts for each in self.chosen for starts in each)
+        return tuple(fact for starts in every for fact in (starts.data_ptr(), starts.shape[1]))
 
     def restart(self) -> int | None:
-        """The stage with which the next token's choosing begins anew, the number of stages where none does; None where
-        it is the first one, or nothing has been chosen.
-        """
-        return next((self.due(layer) for layer, chosen in enumerate(self.chosen) if chosen), 0) or None
+        """Return the stage from which the next token chooses anew, the number of stages where from none.
 
-    def due(self, layer: int) -> int:
-        """The first stage that is due; the ones behind it work on what it chooses, so they are due as well."""
-        if not self._decoding or not self.chosen[layer]:
+        None where from the first, or where nothing has been chosen.
+        """
+        return next((self.first_due(layer) for layer, known in enumerate(self._known) if known), 0) or None
+
+    def first_due(self, layer: int) -> int:
+        """Return the first stage that is due; those behind it work on what it chooses, so they are due as well."""
+        if not self._decoding or not self._known[layer]:
             return 0
         due = (number for number, stage in enumerate(self.stages) if self.steps % stage.refresh == 0)
         return next(due, len(self.stages))
@@ -229,39 +218,3 @@ class Pruning:
         full = torch.arange(len(chunks) * blocks.size, device=q.device).clamp_max(q.shape[1] - 1)
         folded = rope.rotate(q, queries, limit)[:, full].view(q.shape[0], len(chunks), blocks.size, -1)
         return chunk_scores(folded, keys, starts, blocks.evicted, chunk, places)
-
-
-class PrunedMemory(TieredMemory):
-    """Laid over a memory: queries see what the stages of a pruning leave of the host tier."""
-
-    pruning: Pruning
-
-    def begin(self, source: Tensor) -> None:
-        """A longer pass ends the decoding before it."""
-        super().begin(source)
-        self.pruning.begin(self.answering and len(source) == 1)
-
-    def commit(self, novelty: Tensor | None = None) -> None:
-        """Count the step and the stages that ran."""
-        super().commit(novelty)
-        self.pruning.commit()
-
-    def static_widths(self) -> tuple[int, ...]:
-        """How much the stages chose."""
-        return (*self.pruning.widths(), *super().static_widths())
-
-    def fork(self) -> Self:
-        """With runs of its own."""
-        child = super().fork()
-        child.pruning = self.pruning.fork()
-        return child
-
-    def snapshot(self) -> Self:
-        """What was chosen is replaced, never changed."""
-        child = super().snapshot()
-        child.pruning = self.pruning.snapshot()
-        return child
-
-    def usage(self) -> Usage:
-        """With the stages that ran."""
-        return dataclasses.replace(super().usage(), stages=tuple(self.pruning.runs))

@@ -18,7 +18,7 @@ PACKED_BYTES = 64 << 20  # room on the device that what goes to the host togethe
 
 
 @cache
-def pin_exactly() -> None:
+def use_exact_pinned_sizes() -> None:
     """Pinned memory takes what it is asked for and goes back when it is freed, if it is more than a MiB: by itself
     PyTorch rounds it up to a power of two, which may be twice as much, and keeps it. What a person has set beside that
     stays.
@@ -48,19 +48,19 @@ class Staging:
 
 
 @cache
-def _way(device: torch.device, home: bool) -> torch.cuda.Stream:
+def _copy_stream(device: torch.device, home: bool) -> torch.cuda.Stream:
     """Where copies to the host run, or from it: on the stream of the passes, the next one would begin when they are
     over.
     """
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def on_host(tensors: list[Tensor]) -> list[Tensor]:
+def copy_to_host(tensors: list[Tensor]) -> list[Tensor]:
     """The same tensors on the host, to which those of a device come in few copies."""
-    return homeward(tensors, Staging())()
+    return copy_to_host_async(tensors, Staging())()
 
 
-def homeward(tensors: list[Tensor], staging: Staging) -> Callable[[], list[Tensor]]:
+def copy_to_host_async(tensors: list[Tensor], staging: Staging) -> Callable[[], list[Tensor]]:
     """Send tensors of one dtype from a GPU to the host, in few copies; what this returns waits for them.
 
     They come to lie in `staging`, and are there until it is used again.
@@ -70,7 +70,7 @@ def homeward(tensors: list[Tensor], staging: Staging) -> Callable[[], list[Tenso
     counts = [x.numel() for x in tensors]
     room = staging.room(sum(counts), tensors[0])
     coming = [there.view(x.shape) for there, x in zip(torch.split(room, counts), tensors, strict=True)]
-    here, way = torch.cuda.current_stream(tensors[0].device), _way(tensors[0].device, home=True)
+    here, way = torch.cuda.current_stream(tensors[0].device), _copy_stream(tensors[0].device, home=True)
     begin = 0
     while begin < len(tensors):
         sizes = itertools.accumulate(x.nbytes for x in tensors[begin:])
@@ -100,7 +100,7 @@ def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
     if all(bank.device == device for bank, _ in slabs):
         yield from slabs
         return
-    here, way = torch.cuda.current_stream(device), _way(device, home=False)
+    here, way = torch.cuda.current_stream(device), _copy_stream(device, home=False)
 
     def send(bank: Bank, length: int) -> tuple[Bank, torch.cuda.Event]:
         there, pairs = room_for(bank, length, device)

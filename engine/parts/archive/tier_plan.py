@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from engine.host.slabs import page_of
-from engine.memories.coded import level_bytes
+from engine.parts.archive.slabs import page_of
+from engine.parts.quantized_slots import level_bytes
 from engine.records import DISK, HOST, Usage
 from engine.seam import ModelSpec
 from kernels import quantise

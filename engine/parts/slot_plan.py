@@ -6,16 +6,22 @@ Arithmetic on sizes, of `slots.py` and of what plans its memories.
 from __future__ import annotations
 
 import dataclasses
+import sys
 
-from engine.footprint import Footprint, mean_attended
-from engine.memories.attention import FEW_QUERIES
-from engine.memories.coded import Coding, level_bytes
-from engine.memories.memory import UNLIMITED
-from engine.memories.window import window_slack
+from engine.parts.attention import FEW_QUERIES
+from engine.parts.footprint import Footprint, mean_attended
+from engine.parts.quantized_slots import Coding, level_bytes
 from engine.records import DEVICE, Usage
 from engine.seam import LayerSpec, ModelSpec
 
 FIRST_CAPACITY = 256
+LEAST_SLACK, MOST_SLACK = 512, 2048
+UNLIMITED = sys.maxsize
+
+
+def window_slack(window: int) -> int:
+    """Return how many tokens pass before the buffer of a window is packed: as many as it holds, within bounds."""
+    return min(max(window, LEAST_SLACK), MOST_SLACK)
 
 
 def slot_bytes(spec: ModelSpec, capacity: int, coding: Coding | None = None) -> int:
@@ -31,7 +37,7 @@ def saved_bytes(spec: ModelSpec, entries: int, coding: Coding | None) -> int:
     return entries * (spec.entry_bytes + 8 * sum(layer.kv_heads for layer in spec.layers))
 
 
-def near_window(spec: ModelSpec, layer: LayerSpec, capacity: int | None) -> int | None:
+def layer_window(spec: ModelSpec, layer: LayerSpec, capacity: int | None) -> int | None:
     """How many entries a layer keeps because it sees no more; None where it keeps what there is, or what a budget says.
 
     capacity: entries that fit at most, None for no limit. Where one is below window and slack, and where no layer sees
@@ -40,10 +46,10 @@ def near_window(spec: ModelSpec, layer: LayerSpec, capacity: int | None) -> int 
     window = layer.sliding_window
     if window is None or capacity is None:
         return window
-    return window if near_room(window) <= capacity and farthest(spec) == UNLIMITED else None
+    return window if window_capacity(window) <= capacity and farthest(spec) == UNLIMITED else None
 
 
-def near_room(window: int, passing: int = 1) -> int:
+def window_capacity(window: int, passing: int = 1) -> int:
     """Entries per head to allocate where a layer sees `window` of them, with so many tokens in a pass."""
     return window + max(window_slack(window), passing)
 
@@ -60,19 +66,19 @@ def planned_bytes(
 
     Args:
         chunk: tokens per pass at most.
-        coding: where there is no `near_window`: what is in one is never coded.
+        coding: where there is no `layer_window`: what is in one is never coded.
 
     Returns:
-        The model without heads in layers that have a `near_window`, the bytes of that, and those of these layers.
+        The model without heads in layers that have a `layer_window`, the bytes of that, and those of these layers.
     """
     near, room = 0, max(tokens, FIRST_CAPACITY) if capacity is None else capacity
     for layer in spec.layers:
-        window = near_window(spec, layer, capacity)
+        window = layer_window(spec, layer, capacity)
         if window is not None:
-            most = near_room(window, chunk)
+            most = window_capacity(window, chunk)
             alone = dataclasses.replace(spec, layers=(layer,))
             near += slot_bytes(alone, min(room, most) if capacity is None else most)
-    looking = spec.with_heads(lambda layer: near_window(spec, layer, capacity) is None)
+    looking = spec.with_heads(lambda layer: layer_window(spec, layer, capacity) is None)
     return looking, slot_bytes(looking, room, coding), near
 
 

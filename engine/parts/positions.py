@@ -106,6 +106,14 @@ class QueryBlocks:
         evicted, fits, number = sent[:blocks], sent[blocks : 2 * blocks].bool(), sent[2 * blocks :]
         return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, here=self)
 
+    def changing(self, number: Tensor, evicted: Tensor) -> QueryBlocks:
+        """Return this block of one query with its number [1] and what it has evicted [1] read from tensors.
+
+        Facts that are asked of it on the host must hold for all tokens to come; it must not fit the model's window.
+        """
+        fits = torch.zeros(1, dtype=torch.bool, device=number.device)
+        return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, here=self.known)
+
     @property
     def known(self) -> QueryBlocks:
         """Where the numbers can be asked for without waiting."""

@@ -7,15 +7,15 @@ import math
 
 import torch
 
-from engine.footprint import Footprint, Task
-from engine.host.retrieving import pickable, picked_in_pass
-from engine.host.search import searching_bytes
-from engine.host.sketch import CANDIDATES, entry_sketch_bytes, sketch_bytes, sketched, sketching_bytes
-from engine.host.slabs import page_of
-from engine.host.tier_plan import FIRST_OF_CONVERSATION, SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
-from engine.memories.coded import CODES
-from engine.memories.window import plan_window
-from engine.method import require
+from engine.parts.footprint import Footprint, Task
+from engine.parts.archive.retrieving import pickable, picked_in_pass
+from engine.parts.archive.search import searching_bytes
+from engine.parts.archive.sketch import CANDIDATES, entry_sketch_bytes, sketch_bytes, sketched, sketching_bytes
+from engine.parts.archive.slabs import page_of
+from engine.parts.archive.tier_plan import FIRST_OF_CONVERSATION, SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
+from engine.parts.quantized_slots import CODES
+from engine.parts.window import plan_window
+from engine.methods.base import require
 from engine.records import DEVICE, DISK, HOST, Usage
 from engine.seam import ModelSpec
 from kernels.rows import PAGE

@@ -28,7 +28,7 @@ WIDEST = MOST * (2 * REACH + 1 + 2 * AROUND)  # entries that may stand out toget
 
 
 @dataclass(frozen=True)
-class Focus:
+class FocusedEntries:
     """Where to look.
 
     entries: int64 [N], ascending; until: how many entries there were. What has come since is always looked at.
@@ -38,7 +38,7 @@ class Focus:
     until: int
 
     @staticmethod
-    def of(mass: Tensor, source: Tensor, far: int) -> Focus | None:
+    def of(mass: Tensor, source: Tensor, far: int) -> FocusedEntries | None:
         """Of a question that was asked: what stood out, and all that is not far yet or not in the source.
 
         Args:
@@ -49,31 +49,31 @@ class Focus:
         found = _found(mass, source, far, MOST + 1)
         if not found or (len(found) > MOST and found[0].weight < AHEAD * found[MOST].weight):
             return None
-        return Focus._on([each for each in found[:MOST] if each.weight >= BESIDE * found[0].weight], source, far)
+        return FocusedEntries._on([each for each in found[:MOST] if each.weight >= BESIDE * found[0].weight], source, far)
 
     @staticmethod
-    def close(mass: Tensor, source: Tensor, far: int) -> Focus | None:
+    def close(mass: Tensor, source: Tensor, far: int) -> FocusedEntries | None:
         """The same of the best `CLOSE` passages, whether they stand out or not; None if nothing got any attention."""
         found = _found(mass, source, far, CLOSE)
-        return Focus._on(found, source, far) if found else None
+        return FocusedEntries._on(found, source, far) if found else None
 
     @staticmethod
-    def named(tokens: Tensor, source: Tensor, far: int) -> Focus:
+    def named(tokens: Tensor, source: Tensor, far: int) -> FocusedEntries:
         """The same of these tokens of the source, int64 [N]."""
-        return Focus._of(torch.isin(source, tokens), source, far)
+        return FocusedEntries._of(torch.isin(source, tokens), source, far)
 
     @staticmethod
-    def _on(found: list[Passage], source: Tensor, far: int) -> Focus:
+    def _on(found: list[Passage], source: Tensor, far: int) -> FocusedEntries:
         wanted = torch.zeros(len(source), dtype=torch.bool)
         for passage in found:
             wanted[max(0, passage.start - AROUND) : passage.end + AROUND] = True
-        return Focus._of(wanted, source, far)
+        return FocusedEntries._of(wanted, source, far)
 
     @staticmethod
-    def _of(wanted: Tensor, source: Tensor, far: int) -> Focus:
+    def _of(wanted: Tensor, source: Tensor, far: int) -> FocusedEntries:
         wanted = wanted | (source < 0)
         wanted[far:] = True
-        return Focus(wanted.nonzero()[:, 0], len(source))
+        return FocusedEntries(wanted.nonzero()[:, 0], len(source))
 
     def behind(self, far: int) -> Tensor:
         """int64 [N]: the entries to look at when so many are behind the window."""
@@ -82,22 +82,22 @@ class Focus:
 
 
 @dataclass(frozen=True)
-class Gaze:
+class SecondLook:
     """Where a memory looks while a question is asked and answered.
 
     again: how often the question is to be asked before it is asked for good; focus: where to look, None for everywhere.
     """
 
     again: int
-    focus: Focus | None = None
+    focus: FocusedEntries | None = None
 
-    def after(self, mass: Tensor, source: Tensor, far: int) -> Gaze:
-        """When it has been asked once more; see `Focus.of`."""
-        found = Focus.of(mass, source, far)
+    def after(self, mass: Tensor, source: Tensor, far: int) -> SecondLook:
+        """When it has been asked once more; see `FocusedEntries.of`."""
+        found = FocusedEntries.of(mass, source, far)
         if found is not None or self.again == 1:
-            return Gaze(0, found)
-        close = Focus.close(mass, source, far)
-        return Gaze(self.again - 1 if close is not None else 0, close)
+            return SecondLook(0, found)
+        close = FocusedEntries.close(mass, source, far)
+        return SecondLook(self.again - 1 if close is not None else 0, close)
 
 
 def _found(mass: Tensor, source: Tensor, far: int, most: int) -> list[Passage]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.host.host_tier import HostTier
+from engine.parts.archive.host_tier import HostTier
 from engine.seam import ModelSpec
 
 POLICIES = ("lru", "frequency", "fifo", "random")

@@ -1,0 +1,233 @@
+"""Softmax attention over several segments of keys, in one softmax.
+
+A segment brings its own queries because position rules differ: the same query is rotated one way for its window and
+another way for sinks or far keys. Each segment gives its output and its log-sum-exp, from which the whole is merged.
+Sizes: HQ query heads, H KV heads, T queries, NB blocks of queries, N keys, D head size.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
+
+from engine.parts import flash
+from engine.seam import Scoring
+from kernels import attention, choice, columns, softmax
+from kernels.attention import Lists, Span, reference
+from kernels.rows import Slabs, plain, reachable
+
+FEW_QUERIES = 64  # up to here, and
+FEW_BYTES = 16 << 20  # up to so many bytes, all logits are written out at once
+
+__all__ = ["Lists", "PerQueryKeys", "Segment", "SharedKeys", "Span", "attend", "causal_range", "torch_sdpa"]
+
+
+class Segment(Protocol):
+    """Keys and values that some queries attend to."""
+
+    @property
+    def q(self) -> Tensor:
+        """The queries [HQ, T, D]."""
+
+    @property
+    def source(self) -> tuple[Tensor, ...]:
+        """Source positions of the keys, in consecutive pieces (see `AttentionMass.add`); empty where none are asked."""
+
+    def attend(self, scoring: Scoring) -> tuple[Tensor, Tensor]:
+        """Return the output [HQ, T, D] of a softmax over this segment alone, and its log-sum-exp [HQ, T]."""
+
+    def attention_per_key(self, total: Tensor, scoring: Scoring) -> Tensor:
+        """Return probabilities under the log-sum-exp [HQ, T] of all segments, summed over queries that share keys."""
+
+    def logits(self, scoring: Scoring) -> Tensor:
+        """Return at least float32 [HQ, T, N], -inf where a key is masked."""
+
+    def weighted_values(self, weights: Tensor) -> Tensor:
+        """Return the sum of values [HQ, T, D] by weights [HQ, T, N]."""
+
+    def summed(self, weights: Tensor) -> Tensor:
+        """Return weights [HQ, T, N] summed over queries that share keys, as `attention_per_key` does."""
+
+    def logit_bytes(self) -> int:
+        """Return the bytes of its logits, or more than any limit where kernels should compute without them."""
+
+
+@dataclass(frozen=True)
+class SharedKeys:
+    """Rows of slabs that all queries share, each seeing those of its visible range.
+
+    Attributes:
+        q: [HQ, T, D], rotated.
+        keys, values: [H, capacity, D] each.
+        visible: the rows that each query sees.
+        table: the rows that each block of queries sees, with their positions, keys being before RoPE; None for all
+            rows, keys being rotated. Attention per key is [HQ, NB, N], with NB = 1 without a table.
+        source: see `Segment`.
+    """
+
+    q: Tensor
+    keys: Slabs
+    values: Slabs
+    visible: Span
+    table: Lists | None = None
+    source: tuple[Tensor, ...] = ()
+
+    def attend(self, scoring: Scoring) -> tuple[Tensor, Tensor]:
+        """Return [HQ, T, D] and [HQ, T]."""
+        return attention.attend(
+            self.q, self.keys, self.values, self.visible, self.table, scoring.scaling, scoring.softcap
+        )
+
+    def attention_per_key(self, total: Tensor, scoring: Scoring) -> Tensor:
+        """Return [HQ, NB, N]."""
+        return columns.column_sums(
+            self.q, self.keys, self.visible, self.table, total, scoring.scaling, scoring.softcap
+        )
+
+    def logits(self, scoring: Scoring) -> Tensor:
+        """Return [HQ, T, N]."""
+        return reference.logits(self.q, self.keys, self.visible, self.table, scoring.scaling, scoring.softcap)
+
+    def weighted_values(self, weights: Tensor) -> Tensor:
+        """Return [HQ, T, D]."""
+        return reference.mix(weights, self.values, self.table, self.q)
+
+    def summed(self, weights: Tensor) -> Tensor:
+        """Return [HQ, NB, N]."""
+        return reference.per_list(weights, self.table)
+
+    def logit_bytes(self) -> int:
+        """Return the bytes of [HQ, T, N] in float32, or more than any limit where a kernel needs no logits."""
+        if choice.by_triton(self.q.device) and reachable([*self.keys, *self.values], self.q):
+            return sys.maxsize
+        rows = sum(n for _, n in self.keys) if self.table is None else self.table.index.shape[1]
+        return 4 * self.q.shape[0] * self.q.shape[1] * rows
+
+
+@dataclass(frozen=True)
+class PerQueryKeys:
+    """Keys that each query has selected by itself: q [HQ, T, D], k and v [HQ, T, N, D], seen bool [HQ, T, N]."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    seen: Tensor
+    source: tuple[Tensor, ...] = ()
+
+    def attend(self, scoring: Scoring) -> tuple[Tensor, Tensor]:
+        """Return [HQ, T, D] and [HQ, T]."""
+        logits = self.logits(scoring)
+        total = logits.logsumexp(dim=-1)
+        return self.weighted_values((logits - softmax.finite(total)[..., None]).exp()), total
+
+    def attention_per_key(self, total: Tensor, scoring: Scoring) -> Tensor:
+        """Return [HQ, T, N]."""
+        return (self.logits(scoring) - softmax.finite(total)[..., None]).exp()
+
+    def logits(self, scoring: Scoring) -> Tensor:
+        """Return [HQ, T, N]."""
+        logits = softmax.scores(self.q[:, :, None], self.k, scoring.scaling, scoring.softcap)[:, :, 0]
+        return logits.masked_fill(~self.seen, float("-inf"))
+
+    def weighted_values(self, weights: Tensor) -> Tensor:
+        """Return [HQ, T, D]."""
+        return (weights.to(self.v.dtype)[:, :, None] @ self.v)[:, :, 0]
+
+    def summed(self, weights: Tensor) -> Tensor:
+        """Return the weights: no two queries share keys."""
+        return weights
+
+    def logit_bytes(self) -> int:
+        """Return the bytes of [HQ, T, N] in float32; the selected keys take far more."""
+        return 4 * self.seen.numel()
+
+
+def causal_range(queries: int, keys: int, window: int | None, device: torch.device) -> Span:
+    """Return which of `keys` keys each of the last `queries` positions may see.
+
+    window: a query sees its last `window` positions, itself included; None for no limit.
+    """
+    end = torch.arange(keys - queries, keys) + 1
+    return Span(torch.zeros_like(end) if window is None else (end - window).clamp_min(0), end).to(device)
+
+
+def attend(segments: list[Segment], scoring: Scoring, watched: bool = False) -> tuple[Tensor, list[Tensor]]:
+    """Attend to all segments in one softmax.
+
+    Returns:
+        The output [HQ, T, D], and the attention per key of each segment (empty unless watched).
+    """
+    if len(segments) == 1 and not watched and scoring.plain:
+        only = segments[0]
+        if isinstance(only, SharedKeys) and (output := fused(only, scoring.scaling)) is not None:
+            return output, []
+    elif sum(segment.logit_bytes() for segment in segments) <= FEW_BYTES and segments[0].q.shape[1] <= FEW_QUERIES:
+        return _written_out(segments, scoring, watched)
+    output, total = softmax.merge([segment.attend(scoring) for segment in segments])
+    if scoring.sink is not None:
+        whole = torch.logaddexp(total, scoring.sink[:, None].to(total.dtype))
+        output, total = (output * (total - whole).exp()[..., None]).to(output.dtype), whole
+    return output, [segment.attention_per_key(total, scoring) for segment in segments] if watched else []
+
+
+def _written_out(segments: list[Segment], scoring: Scoring, watched: bool) -> tuple[Tensor, list[Tensor]]:
+    """Attend by one matrix of logits, as for a token of an answer: keys are read once, also where it is watched."""
+    logits = [segment.logits(scoring) for segment in segments]
+    sizes = [piece.shape[-1] for piece in logits]
+    if scoring.sink is not None:
+        logits.append(scoring.sink[:, None, None].to(logits[0].dtype).expand(*logits[0].shape[:2], 1))
+    weights = (logits[0] if len(logits) == 1 else torch.cat(logits, dim=-1)).softmax(dim=-1)
+    pieces = torch.split(weights[..., : sum(sizes)], sizes, dim=-1)
+    output = segments[0].weighted_values(pieces[0])
+    for segment, piece in zip(segments[1:], pieces[1:], strict=True):
+        output = output + segment.weighted_values(piece)
+    each = zip(segments, pieces, strict=True)
+    return output, [segment.summed(piece) for segment, piece in each] if watched else []
+
+
+def fused(segment: SharedKeys, scaling: float) -> Tensor | None:
+    """Return the output [HQ, T, D] by FlashAttention or, on a GPU, by PyTorch's attention; None where neither fits."""
+    if segment.table is not None or len(segment.keys) > 1:
+        return None
+    ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
+    usable, causal = flash.usable(segment.q), segment.visible.causal_over(length)
+    if usable and causal and (function := flash.choice()[0]):
+        return flash.attend(function, segment.q, k[:, :length], v[:, :length], scaling)
+    # With fewer KV heads than query heads PyTorch fuses what needs no mask, of heads that are not too wide; its kernel
+    # for the rest repeats keys and writes all logits.
+    fusing = len(segment.q) == len(k) or (usable and (causal or _all_seen(segment, length)))
+    return torch_sdpa(segment, scaling) if segment.q.is_cuda and fusing else None
+
+
+def _all_seen(segment: SharedKeys, length: int) -> bool:
+    """Tell whether every query sees all of the first `length` rows."""
+    low, high = segment.visible.common
+    return low <= 0 and length <= high
+
+
+def torch_sdpa(segment: SharedKeys, scaling: float) -> Tensor:
+    """Return the output [HQ, T, D] of a segment of one slab by PyTorch's own attention.
+
+    It gives no log-sum-exp, so it serves only where nothing is to be merged or watched. On a GPU a causal pass takes
+    the FlashAttention in PyTorch, and no mask is made for it.
+    """
+    ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
+    mask: Tensor | None = None
+    if not _all_seen(segment, length):
+        causal = segment.visible.causal_over(length)
+        shown = None if causal else segment.visible.mask_of(0, length)
+        mask = causal_lower_right(segment.q.shape[1], length) if shown is None else shown.to(segment.q.dtype)
+    return F.scaled_dot_product_attention(
+        segment.q[None],
+        k[None, :, :length],
+        v[None, :, :length],
+        attn_mask=mask,
+        scale=scaling,
+        enable_gqa=segment.q.shape[0] != k.shape[0],
+    )[0]

@@ -1,0 +1,116 @@
+"""The base of all evictors. By itself it keeps everything."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from engine.parts.slots import SlotStore
+from engine.parts.store import Store
+from engine.seam import Guests
+
+UNLIMITED = sys.maxsize
+
+
+class Evictor:
+    """Decides which entries leave a store that is full. This one never lets anything go."""
+
+    def __init__(self, store: Store) -> None:
+        """Evict from this store."""
+        self.store = store
+        self.catalyst_tokens = 0  # of the pass, its last tokens that are a catalyst's; they are never kept
+        self.order: tuple[Tensor, Tensor] | None = None  # of a pass with extra tokens: see `BeaconEvictor`
+
+    def reserve(self, tokens: int) -> None:
+        """Learn how many tokens the text has."""
+
+    def begin_pass(self, source: Tensor) -> Tensor:
+        """Return the source positions, int32 [T] on the host, of the pass with its extra tokens."""
+        return source
+
+    def extra_tokens(self) -> Guests | None:
+        """Return the tokens that the method adds to the pass, or None."""
+        return None
+
+    def observed(self, tokens: int) -> int:
+        """Return how many of the last tokens of a pass have their attention handed to `observe`."""
+        return self.catalyst_tokens
+
+    def observe(self, number: int, attention: Tensor) -> None:
+        """Take the attention [HQ, N] that observed tokens gave to the entries of slots `number`."""
+
+    def importance(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
+        """Return the scores, float32 [H, T], of the entries of a pass, or None where they get none on arrival.
+
+        Args:
+            q: [HQ, T, D]; k, v: [H, T, D]; all before RoPE.
+        """
+        return None
+
+    def end_pass(self, tokens: int) -> None:
+        """Count the tokens that the pass has kept."""
+
+    def room(self) -> int:
+        """Return how many tokens the next pass may carry; 0 if `evict` must be called first."""
+        return UNLIMITED
+
+    def needs_final_eviction(self) -> bool:
+        """Tell whether to evict once more when a text has been read, before anything is said."""
+        return False
+
+    @contextmanager
+    def catalyst_scoring(self, tokens: int) -> Iterator[None]:
+        """Treat the last `tokens` of the passes inside as a catalyst's."""
+        self.catalyst_tokens = tokens
+        try:
+            yield
+        finally:
+            self.catalyst_tokens = 0
+
+    def catalyst_shares_pass(self) -> bool:
+        """Tell whether a catalyst may follow the tokens that fill the memory in the same pass."""
+        return False
+
+    def evict(self) -> None:
+        """Make room. Called where there is none, and before a passage is read again."""
+        raise AssertionError(f"{type(self).__name__} never runs out of room")
+
+    def recordable(self) -> bool:
+        """Tell whether the pass of one token that has begun can be recorded."""
+        return not self.catalyst_tokens
+
+    def fork(self, store: Store) -> Self:
+        """Return an evictor with the same state for a fork or snapshot of the store."""
+        child = copy.copy(self)
+        child.store = store
+        return child
+
+    def state(self) -> dict[str, Any]:
+        """Return JSON-able facts from which `load` restores the evictor."""
+        return {}
+
+    def load(self, meta: dict[str, Any]) -> None:
+        """Take back what `state` returned."""
+
+
+class SlotEvictor(Evictor):
+    """An evictor for entries in slots."""
+
+    store: SlotStore
+
+    def keep_same(self, index: Tensor) -> None:
+        """Keep the entries int64 [M], ascending, in every evictable slot."""
+        index = index.to(self.store.spec.device)
+        kept = {number: index.expand(self.store.heads[number].kv_heads, -1) for number in self.store.evictable}
+        self.store.keep(kept)
+
+
+def zeros_for(store: SlotStore, number: int) -> Tensor:
+    """Return a score of 0 for every entry in slots `number`, float32 [H, held]."""
+    return torch.zeros(store.heads[number].kv_heads, store.held(number), device=store.spec.device)

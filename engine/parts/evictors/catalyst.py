@@ -1,0 +1,93 @@
+"""InfiniPot's evictor: keep what a catalyst prompt attends to (CaP) and what was surprising when it was read (NuC).
+
+Source: InfiniPot (https://arxiv.org/abs/2410.01518), Code 1 of appendix B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor
+
+from engine.parts.evictors.base import UNLIMITED, SlotEvictor, zeros_for
+from engine.parts.slots import SlotStore, highest, pooled
+
+
+def spare(budget: int) -> int:
+    """Return the entries that are free once a text that did not fit is read, so that a first question need not wait."""
+    return min(256, budget // 4)
+
+
+class CatalystEvictor(SlotEvictor):
+    """Distils a full store to a share of its budget: first the most novel, then the most representative."""
+
+    def __init__(
+        self,
+        store: SlotStore,
+        prompt_tokens: int,
+        keep: float,
+        novelty_share: float,
+        pooling: int,
+        reduction: str,
+        shares_pass: bool = True,
+    ) -> None:
+        """Evict from these slots. Settings are those of `InfiniPot`.
+
+        Args:
+            prompt_tokens: entries that the catalyst takes while the store is distilled; they count against the budget.
+            shares_pass: whether the catalyst may follow text in one pass.
+        """
+        super().__init__(store)
+        self.prompt_tokens = prompt_tokens
+        self.keep, self.novelty_share, self.pooling, self.reduction = keep, novelty_share, pooling, reduction
+        self.shares_pass = shares_pass
+        self.attention: dict[int, Tensor] = {}  # of each evictable slots, what the catalyst gave [HQ, N]
+
+    def room(self) -> int:
+        """Return what is left beside the catalyst."""
+        capacity = self.store.capacity
+        return UNLIMITED if capacity is None else max(0, capacity - self.prompt_tokens - self.store.entries)
+
+    def needs_final_eviction(self) -> bool:
+        """Tell whether the text did not fit: one that does is not distilled before something is said."""
+        capacity, store = self.store.capacity, self.store
+        return capacity is not None and store.entries < store.seen and self.room() < spare(capacity)
+
+    def catalyst_shares_pass(self) -> bool:
+        """Tell whether it may; not where what fills the store is still to be quantised."""
+        return self.shares_pass and self.store.capacity is not None and self.store.coding is None
+
+    @contextmanager
+    def catalyst_scoring(self, tokens: int) -> Iterator[None]:
+        """Treat the last `tokens` of the passes inside as the catalyst's; what they attend to counts until left."""
+        self.attention = {}
+        try:
+            with super().catalyst_scoring(tokens):
+                yield
+        finally:
+            self.attention = {}
+
+    def observe(self, number: int, attention: Tensor) -> None:
+        """Keep the catalyst's attention until `evict`."""
+        self.attention[number] = attention
+
+    def evict(self) -> None:
+        """Distil the store to |C| entries."""
+        store = self.store
+        assert store.capacity is not None
+        size = min(round(self.keep * store.capacity), store.entries)
+        novel = round(self.novelty_share * size)
+        scores = {number: self._representative(number) for number in store.evictable}
+        if novel:
+            for number, score in scores.items():
+                score.scatter_(1, highest(store.column(number, "score"), novel), float("inf"))
+        store.keep_best(scores, size, novel)
+
+    def _representative(self, number: int) -> Tensor:
+        """Return CaP scores [H, held]: attention summed over the catalyst's tokens, one per KV head, pooled."""
+        if number not in self.attention:
+            return zeros_for(self.store, number)
+        summed = self.attention[number].view(self.store.heads[number].kv_heads, -1, self.store.held(number))
+        score = summed.amax(dim=1) if self.reduction == "max" else summed.mean(dim=1)
+        return pooled(score, self.pooling)

@@ -1,0 +1,46 @@
+"""TOVA's eviction: the entries that the last token attends to least are evicted.
+
+Source: Transformers are Multi-State RNNs (https://arxiv.org/abs/2401.06104), section 3.2. The paper evicts one entry a
+step; here the last token of a chunk judges all entries at once.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.parts.evictors.scored import ScoredEvictor
+
+
+class LastAttentionEvictor(ScoredEvictor):
+    """Scores are the attention of the last token before an eviction, averaged over the heads of a layer."""
+
+    def __init__(self, *args: int, **settings: int) -> None:
+        """Take the settings of `ScoredEvictor`."""
+        super().__init__(*args, **settings)  # type: ignore[arg-type]
+        self.attention: dict[int, Tensor] = {}  # of each slots [N], of the last token that was observed
+
+    def observed(self, tokens: int) -> int:
+        """Return 1 for a pass that fills the store, of which the last token judges, else 0."""
+        return int(self.budget is not None and tokens == self.room())
+
+    def observe(self, number: int, attention: Tensor) -> None:
+        """Keep the last token's attention."""
+        self.attention[number] = attention.mean(dim=0)
+
+    def recordable(self) -> bool:
+        """Tell whether nobody observes the token."""
+        return super().recordable() and not self.observed(self.store.tokens)
+
+    def score(self, number: int) -> Tensor:
+        """Return the last token's attention, the same for all heads; what came after it was not judged and stays."""
+        held, device = self.store.held(number), self.store.spec.device
+        score = torch.arange(1, held + 1, dtype=torch.float32, device=device)  # above any attention, newest highest
+        known = self.attention.get(number, score[:0])
+        score[: len(known)] = known
+        return score.repeat(self.store.heads[number].kv_heads, 1)
+
+    def evict(self) -> None:
+        """Evict, and forget what the last token attended to."""
+        super().evict()
+        self.attention = {}

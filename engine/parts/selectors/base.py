@@ -1,0 +1,166 @@
+"""The base of all selectors, and the selection that each query makes by itself."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from engine.parts.archive.archive import Archive
+from engine.parts.archive.search import Found
+from engine.parts.attention import PerQueryKeys, Segment
+from engine.parts.store import Store
+from engine.records import LoadedParts, Parts, Usage
+from engine.seam import LayerSpec, ModelSpec
+from kernels.gathering import taken
+from kernels.rows import Slabs
+
+EMPTY = 1 << 60  # in an index of entries: none
+SELECTED_BYTES = 256 << 20  # room for what the queries of a pass select, each by itself
+ON_GPU = 4  # times as much of it there, where each pass of a question has all keys sent once more
+
+
+def selecting_queries(spec: ModelSpec, top: int) -> int:
+    """Return for how many queries of a pass `top` entries each fit SELECTED_BYTES."""
+    room = SELECTED_BYTES * (ON_GPU if spec.device.type == "cuda" else 1)
+    return max(1, room // selected_bytes(spec, top))
+
+
+def selected_bytes(spec: ModelSpec, top: int) -> int:
+    """Return the bytes of `top` entries that a query of each head selects.
+
+    Counted are keys before and after RoPE, in float32 if they are narrower, values and logits.
+    """
+    number = 3 * spec.dtype.itemsize + (4 if spec.dtype.itemsize < 4 else 0)
+    each = max(layer.query_heads * (layer.head_size * number + 24) for layer in spec.layers)
+    return max(1, top) * each
+
+
+def selected_in_pass(spec: ModelSpec, top: int, chunk: int) -> int:
+    """Return the bytes of what the queries of a pass of up to `chunk` tokens select."""
+    return min(chunk, selecting_queries(spec, top)) * selected_bytes(spec, top)
+
+
+class Selector(ABC):
+    """Chooses which entries of an archive the queries of a pass attend to, beside those of the store."""
+
+    archives_answers = True  # whether questions and answers go to the archive too
+
+    def __init__(self, spec: ModelSpec, store: Store, archive: Archive) -> None:
+        """Select from this archive, beside this store."""
+        self.spec, self.store, self.archive = spec, store, archive
+
+    def reserve(self, tokens: int) -> None:
+        """Learn how many tokens the text has."""
+
+    def begin_pass(self) -> None:
+        """Make readable what the pass may look up. The store has begun the pass."""
+
+    def pass_limit(self) -> int | None:
+        """Return how many tokens the next pass may carry at most, or None."""
+        return None
+
+    def observe(self, layer: int, q: Tensor) -> None:
+        """Take the queries [HQ, T, D] of a pass, before RoPE, whose entries the store has."""
+
+    @abstractmethod
+    def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
+        """Return the store's segments, and beside them what is selected.
+
+        q: [HQ, T, D], before RoPE. catalyst: whether these are the tokens of a catalyst.
+        """
+
+    def watches(self, layer: int) -> bool:
+        """Tell whether `attended` wants to know what the queries of this pass attend to."""
+        return False
+
+    def attended(self, layer: int, attention: list[Tensor]) -> None:
+        """Take the attention per key, [HQ, NB, N], of each of `segments`."""
+
+    def before_end(self) -> None:
+        """Note what must be noted before anything of the pass is kept."""
+
+    def end_pass(self) -> None:
+        """Keep what belongs to the pass. Store and archive have kept theirs."""
+
+    def before_evict(self) -> None:
+        """Learn that entries are about to be evicted from the store."""
+
+    def after_evict(self) -> None:
+        """Learn that entries have been evicted from the store."""
+
+    @abstractmethod
+    def num_evicted(self) -> int:
+        """Return how many entries of the archive the next token does not see without looking them up."""
+
+    def graph_kind(self) -> int | None:
+        """Return which kind of recording the pass of one token that has begun needs; None if it cannot be recorded."""
+        return None
+
+    def graph_key(self) -> tuple[int, ...]:
+        """Return the addresses and shapes that a recording depends on."""
+        source: tuple[int, ...] = ()
+        if self.store.counted and self.spec.device.type != "cpu":
+            # Brought up to date here, so that the pass fetches nothing.
+            source = (self.archive.host.source_on_device(self.spec.device).data_ptr(),)
+        return (*self.archive.host.addresses(), *source)
+
+    def fix(self) -> None:
+        """Put what depends on the position of the pass's one token into tensors at fixed addresses."""
+
+    def start_layers(self) -> None:
+        """Forget tensors that were computed for all layers, because a recording computes them itself."""
+
+    def fork(self, store: Store, archive: Archive) -> Self:
+        """Return a conversation's selector, for forks of store and archive."""
+        return self.snapshot(store, archive)
+
+    def snapshot(self, store: Store, archive: Archive) -> Self:
+        """Return the selector as it is now, for snapshots of store and archive."""
+        child = copy.copy(self)
+        child.store, child.archive = store, archive
+        return child
+
+    def usage(self, usage: Usage) -> Usage:
+        """Add what the selector has on the device."""
+        return usage
+
+    def state(self) -> tuple[Parts, dict[str, Any]]:
+        """Return tensors and JSON-able facts for `load`."""
+        return {}, {}
+
+    def load(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
+        """Take back what `state` returned."""
+
+
+def searched(
+    archive: Archive, layer: int, q: Tensor, distance: int, limits: Tensor, top: int, lookup: Tensor | None
+) -> tuple[PerQueryKeys, Tensor]:
+    """Search the archive for the `top` best entries of each query [HQ, T, D] of each head, all at one distance.
+
+    limits, lookup: `limits` and `among` of `HostTier.search`.
+
+    Returns:
+        The selected keys, and the numbers of the entries, int64 [HQ, T, K], where the queries are.
+    """
+    spec = archive.host.spec.layers[layer]
+    turned = spec.rope.to_constant(q, distance)
+    found = archive.host.search(layer, spec.rope.towards_kept(turned), limits, top, lookup)
+    return gathered(spec, turned, *archive.slabs(layer), found), found.entries
+
+
+def gathered(
+    layer: LayerSpec, q: Tensor, keys: Slabs, values: Slabs, found: Found, source: tuple[Tensor, ...] = ()
+) -> PerQueryKeys:
+    """Gather the keys and values that each query selected, rotated to the shared far position.
+
+    q: [HQ, T, D], rotated.
+    """
+    rows, shape = found.entries.reshape(keys[0][0].shape[0], -1), (*found.entries.shape, q.shape[2])
+    k = taken(keys, rows, q.device, q.dtype).view(shape) if found.keys is None else found.keys
+    v = k if layer.latent else taken(values, rows, q.device, q.dtype).view(shape)
+    # Keys stand at position 0, where rotation is the identity (or a scale).
+    return PerQueryKeys(q, layer.rope.to_constant(k, 0), v, found.held, source)

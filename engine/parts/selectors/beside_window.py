@@ -1,0 +1,253 @@
+"""Selectors beside a window: sinks and window on the device, everything behind the sinks in the archive.
+
+`exact` searches every entry for each query; `infllm` and `infinitehip` choose entries for each block of queries, and
+attend to sinks, chosen entries and window in one softmax. Sizes: HQ query heads, H KV heads, T queries, NB blocks of
+queries, N entries chosen for a block, D head size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from engine.parts.archive.archive import Archive
+from engine.parts.archive.bank import DeviceCache
+from engine.parts.archive.transfers import copy_to_host
+from engine.parts.attention import Lists, Segment, SharedKeys
+from engine.parts.positions import FarPlaces, QueryBlocks, far_query_position
+from engine.parts.selectors.base import EMPTY, Selector, searched, selecting_queries
+from engine.parts.store import Store
+from engine.parts.window import WindowStore
+from engine.records import DEVICE, Usage
+from engine.seam import ModelSpec
+from kernels.rows import Fixed, Slabs
+
+
+class WindowSelector(Selector):
+    """Selects from what has left a window. Layers with a sliding window of their own see nothing else."""
+
+    store: WindowStore
+
+    def __init__(self, spec: ModelSpec, store: WindowStore, archive: Archive) -> None:
+        """Select from this archive, beside this window; `store.query_block` queries of a pass choose together."""
+        super().__init__(spec, store, archive)
+        self.bank: DeviceCache | None = None
+        # Of this pass, by layer: what the bank was asked for, and the attention it got [NB, N]
+        self._asked: dict[int, Tensor] = {}
+        self._attention: dict[int, Tensor] = {}
+        self._blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of this pass
+        self._looks_far = False  # whether something has left the window of a query of this pass
+        # Of a fixed pass: number of its token [1] and entries that it does not see [1]
+        self._number = torch.zeros(1, dtype=torch.int64, device=spec.device)
+        self._evicted = torch.zeros_like(self._number)
+        self._fixed_blocks: dict[tuple[int, bool], QueryBlocks] = {}
+        self._behind_sinks: tuple[tuple[int, ...], dict[int, tuple[Fixed, Fixed]]] = ((), {})
+
+    def use_bank(self, units: int, size: int, policy: str) -> None:
+        """Keep `units` units of `size` entries on the device; 0 for none."""
+        if units:
+            self.bank = DeviceCache(self.archive.host.spec, units, size, policy)
+
+    def picks(self) -> int:
+        """Return how many entries each query of the next pass selects by itself, in each head."""
+        return 0
+
+    def pass_limit(self) -> int:
+        """Return how many tokens the next pass may carry: whole blocks of queries, if there is room for one.
+
+        A pass is no longer than the window, because its own tokens are not in the archive yet, nor is a quantisation
+        group that is not whole. And it has no more queries than what they select has room for.
+        """
+        block = self.store.query_block
+        most = self.store.window - self.archive.host.together + 1
+        if picks := self.picks():
+            most = min(most, selecting_queries(self.spec, picks))
+        return max(most // block * block, min(most, block))
+
+    def begin_pass(self) -> None:
+        """Make readable what leaves the windows of the pass."""
+        store = self.store
+        self.archive.prepare_lookup(max(0, store.seen + store.tokens - store.sinks - store.window))
+        self._blocks, self._asked, self._attention = {}, {}, {}
+        self._looks_far = int(self.evicted(store.tokens)[-1]) > 0
+
+    def num_evicted(self) -> int:
+        """Return how many entries of the archive the next token's window does not show."""
+        return int(self.evicted(1)[0])
+
+    def evicted(self, count: int) -> Tensor:
+        """Return how many entries have left the window of each block of `count` queries, int64 [NB] on the host."""
+        store = self.store
+        first = torch.arange(store.seen, store.seen + count, store.query_block)
+        return (first - store.sinks - store.window + 1).clamp_min(0)
+
+    def query_blocks(self, size: int, extend: bool = True) -> QueryBlocks:
+        """Return the pass's queries in blocks of `size`, a divisor of query_block; computed once a pass.
+
+        extend: whether far keys never stand at true distances.
+        """
+        known = self._fixed_blocks if self.store.fixed else self._blocks
+        if (size, extend) not in known:
+            store, count = self.store, self.store.tokens
+            evicted = self.evicted(count).repeat_interleave(store.query_block // size)[: -(-count // size)]
+            # Where a block ends is asked of the whole block that it is part of, however long the pass.
+            ahead = store.sinks + store.window + store.query_block - 2
+            blocks = QueryBlocks(
+                number=torch.arange(store.seen, store.seen + count),
+                size=size,
+                evicted=evicted,
+                ahead=ahead,
+                fits=(evicted + ahead < self.spec.window) & (not extend),
+                sinks=store.sinks,
+                window=store.window,
+                trained=self.spec.window,
+            )
+            on_device = blocks.changing(self._number, self._evicted) if store.fixed else blocks.to(self.spec.device)
+            known[size, extend] = on_device
+        return known[size, extend]
+
+    def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
+        """Return sinks and window, and what the method selects or a second look is for."""
+        if self.spec.layers[layer].sliding_window is not None or not self._looks_far:
+            return self.store.segments(layer, q)
+        return self.select(layer, q) if self.archive.lookup is None else self.search(layer, q)
+
+    @abstractmethod
+    def select(self, layer: int, q: Tensor) -> list[Segment]:
+        """Return all segments at a first look, for queries [HQ, T, D], before RoPE."""
+
+    def beside_window(
+        self, layer: int, q: Tensor, blocks: QueryBlocks, index: Tensor, rule: str, banked: bool = True
+    ) -> list[Segment]:
+        """Return window, sinks and chosen entries.
+
+        Args:
+            q: [HQ, T, D], before RoPE.
+            blocks: of the queries.
+            index: int64 [NB, N], entries of the archive in order, `EMPTY` behind them.
+            rule: of ATTENTION_RULES.
+            banked: whether the bank is asked, if there is one.
+        """
+        near = self.store.segments(layer, q, sinks_for=blocks.near)
+        if self.bank is None or not banked:
+            keys, values = self._listed_slabs(layer)
+            return [*near, self._listed(layer, q, blocks, index, rule, keys, values)]
+        asked = index.masked_fill(index >= blocks.evicted[:, None], -1).cpu()
+        found = self.bank.gather(layer, self.archive.host, asked)
+        slabs = ([(each.flatten(1, 2).contiguous(), index.numel())] for each in found)
+        keys, values = ([(sink, self.store.sinks), *bank] for sink, bank in zip(self._sinks(layer), slabs, strict=True))
+        rows = torch.arange(index.numel(), device=q.device).view_as(index)
+        self._asked[layer] = asked
+        return [*near, self._listed(layer, q, blocks, index, rule, keys, values, rows)]
+
+    def _sinks(self, layer: int) -> tuple[Tensor, Tensor]:
+        return self.store.layers[layer].unrotated_sinks
+
+    def _listed_slabs(self, layer: int) -> tuple[Slabs, Slabs]:
+        """Return keys and values of a layer, sinks first; of a fixed pass, as objects that stay the same."""
+        sinks, count = self._sinks(layer), self.store.sinks
+        if not self.store.fixed:
+            keys, values = self.archive.slabs(layer)
+            return [(sinks[0], count), *keys], [(sinks[1], count), *values]
+        addresses = self.archive.host.addresses()
+        if self._behind_sinks[0] != addresses:
+            self._behind_sinks = addresses, {}
+        known = self._behind_sinks[1]
+        if layer not in known:
+            keys, values = self.archive.stable_slabs(layer)
+            known[layer] = Fixed([(sinks[0], count), *keys]), Fixed([(sinks[1], count), *values])
+        return known[layer]
+
+    def _listed(
+        self,
+        layer: int,
+        q: Tensor,
+        blocks: QueryBlocks,
+        index: Tensor,
+        rule: str,
+        keys: Slabs,
+        values: Slabs,
+        rows: Tensor | None = None,
+    ) -> SharedKeys:
+        """Return sinks and chosen entries as queries see them.
+
+        rows: int64 [NB, N], the entries' rows behind the sinks; None where an entry's number is its row. Others: see
+        `beside_window`; keys and values begin with the sinks.
+        """
+        rope, sinks = self.spec.layers[layer].rope, self.store.sinks
+        valid = index < blocks.evicted[:, None]
+        index = torch.where(valid, index, 0)
+        first = torch.arange(sinks, device=q.device).expand(len(index), -1)
+        original = torch.cat([first, index + sinks], dim=1)
+        # Blocks without far entries see nothing here; where their keys would stand is of no interest.
+        places = FarPlaces.of(rule, blocks, original, valid.sum(dim=1))
+        behind = torch.where(valid, (index if rows is None else rows) + sinks, EMPTY)
+        cos, sin = rope.table(places.limit)
+        source: tuple[Tensor, ...] = ()
+        if self.store.counted:
+            known = self.store.source[:sinks].expand(len(index), -1)
+            source = (torch.cat([known, self.archive.host.source_of(index)], dim=1),)
+        return SharedKeys(
+            q=rope.rotate(q, places.queries, places.limit),
+            keys=keys,
+            values=values,
+            visible=blocks.span(sum(length for _, length in keys)),
+            table=Lists(torch.cat([first, behind], dim=1), places.keys, min(blocks.size, q.shape[1]), cos, sin),
+            source=source,
+        )
+
+    def search(self, layer: int, q: Tensor) -> list[Segment]:
+        """Return sinks, window and the `picks` best entries of each query of each head, all at one distance."""
+        store = self.store
+        limits = self.evicted(q.shape[1]).repeat_interleave(store.query_block)[: q.shape[1]]
+        distance = far_query_position(store.sinks, store.window)
+        best, index = searched(self.archive, layer, q, distance, limits, self.picks(), self.archive.lookup)
+        if store.counted:
+            best = dataclasses.replace(best, source=(self.archive.host.source_of(index),))
+        return [*store.segments(layer, q), best]
+
+    def fix(self) -> None:
+        """Write the token's number and what it does not see into tensors that stay where they are."""
+        self._number.fill_(self.store.seen)
+        self._evicted.fill_(self.num_evicted())
+
+    def watches(self, layer: int) -> bool:
+        """Tell whether the bank gives up what got the least attention."""
+        return layer in self._asked and self.bank is not None and self.bank.policy == "frequency"
+
+    def attended(self, layer: int, attention: list[Tensor]) -> None:
+        """Note what the bank wants to know once the pass is over."""
+        self._attention[layer] = attention[-1][..., self.store.sinks :].sum(dim=0)
+
+    def before_end(self) -> None:
+        """Tell the bank how much attention its units got."""
+        if self.bank is not None and self._attention:
+            on_host = copy_to_host(list(self._attention.values()))
+            for layer, attention in zip(self._attention, on_host, strict=True):
+                self.bank.attended(layer, self._asked[layer], attention)
+
+    def fork(self, store: Store, archive: Archive) -> Self:
+        """Return a selector with tensors and a bank of its own."""
+        child = self.snapshot(store, archive)
+        child.bank = self.bank and self.bank.fresh()
+        child._number, child._evicted = torch.zeros_like(self._number), torch.zeros_like(self._evicted)
+        child._fixed_blocks, child._behind_sinks = {}, ((), {})
+        return child
+
+    def snapshot(self, store: Store, archive: Archive) -> Self:
+        """Return the selector as it is now, with an empty bank of its own."""
+        child = super().snapshot(store, archive)
+        child.bank = self.bank and self.bank.fresh(self.bank.traffic)
+        return child
+
+    def usage(self, usage: Usage) -> Usage:
+        """Add the bank."""
+        if self.bank is None:
+            return usage
+        on_device = usage.bytes[DEVICE] + self.bank.nbytes()
+        traffic: dict[str, Any] = dataclasses.asdict(self.bank.traffic)
+        return dataclasses.replace(usage, bytes={**usage.bytes, DEVICE: on_device}, traffic=traffic)

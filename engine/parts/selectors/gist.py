@@ -1,0 +1,261 @@
+"""Selection beside a gist (`recall`): what is selected from the archive and already in the gist is hidden, per head.
+
+The archive holds the text and nothing of a conversation. What has been read since the last eviction is all in the gist,
+and so is what waits for its quantisation group to fill.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from engine.parts.archive.archive import Archive
+from engine.parts.attention import Lists, PerQueryKeys, Segment, SharedKeys
+from engine.parts.positions import TRUE, FarPlaces, QueryBlocks
+from engine.parts.selectors.base import EMPTY, Selector, searched, selecting_queries
+from engine.parts.selectors.stages import Pruning
+from engine.parts.slots import SlotStore
+from engine.parts.store import Store
+from engine.records import LoadedParts, Parts, Usage
+from engine.seam import ModelSpec
+
+
+class GistSelector(Selector):
+    """Selects by InfiniteHiP's pruning, or by exact search, beside entries in slots."""
+
+    store: SlotStore
+    archives_answers = False
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        store: SlotStore,
+        archive: Archive,
+        pruning: Pruning | None,
+        selected: int,
+        distance: int,
+        attention: str,
+        while_reading: bool,
+    ) -> None:
+        """Select beside these slots.
+
+        Args:
+            pruning: the stages; None to search exactly.
+            selected: entries that a query sees of the archive at most.
+            distance: entries of the gist, at most: how far away the archive lies.
+            attention: position rule of selected keys.
+            while_reading: whether the text's own queries select too.
+        """
+        super().__init__(spec, store, archive)
+        self.pruning, self.selected, self.distance = pruning, selected, distance
+        self.attention, self.while_reading = attention, while_reading
+        self._evicted = 0  # entries of the archive that may be missing from the gist
+        self._lookup: Tensor | None = None  # `Archive.lookup` on the device
+        self._blocks: dict[int, QueryBlocks] = {}  # of this pass, by their size
+        self._held: dict[int, Tensor] = {}  # by layer, see `held_by_heads`
+        self._number = torch.zeros(1, dtype=torch.int64, device=spec.device)  # of a fixed pass's token
+        self._fixed_blocks: dict[tuple[int, ...], QueryBlocks] = {}
+
+    def num_evicted(self) -> int:
+        """Return how many entries of the archive may be selected."""
+        return self._evicted
+
+    def begin_pass(self) -> None:
+        """Make readable what may be selected. A second look restricts the gist too."""
+        archive = self.archive
+        archive.prepare_lookup(self._evicted)
+        lookup = archive.lookup
+        self._lookup = None if lookup is None else lookup.to(self.spec.device, torch.int32, non_blocking=True)
+        self._blocks = {}
+        if self.pruning:
+            self.pruning.begin(archive.answering and self.store.tokens == 1)
+
+    def pass_limit(self) -> int | None:
+        """Return how many tokens fit where queries search: what they select takes room."""
+        searching = self.pruning is None and self.selects
+        if self.archive.focused is None and not searching:
+            return None
+        return selecting_queries(self.spec, self.selected)
+
+    @property
+    def selects(self) -> bool:
+        """Whether queries select anything now."""
+        return self.archive.answering or self.while_reading
+
+    def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
+        """Return the gist, and what is selected beside it. Slots are shared by all heads of a layer.
+
+        A catalyst sees the gist alone, and all of it.
+        """
+        mask = None if catalyst else self._gist_mask(layer)
+        gist = self.store.segments(layer, q, mask=mask)
+        sliding = self.spec.layers[layer].sliding_window is not None
+        if catalyst or not self.selects or sliding or self._evicted == 0:
+            return gist
+        return [*gist, self._pruned(layer, q) if self.prunes(layer) else self._searched(layer, q)]
+
+    def _gist_mask(self, layer: int) -> Tensor | None:
+        """Return which entries of the gist each head sees at a second look, bool [H, held]; None for all.
+
+        Those that stood out, and those that are not in the text.
+        """
+        if self._lookup is None or self.store.windows[layer] is not None:
+            return None
+        source = self.store.column(layer, "source")
+        return (source < 0) | (source >= self._evicted) | torch.isin(source, self._lookup)
+
+    def prunes(self, layer: int) -> bool:
+        """Tell whether a layer prunes what is far, rather than searching it."""
+        searches = self.pruning is None or self.archive.lookup is not None
+        return not searches and self.spec.layers[layer].sliding_window is None
+
+    def query_blocks(self, size: int) -> QueryBlocks:
+        """Return the queries in blocks of `size`, where they stand behind the gist; computed once a pass."""
+        store, count = self.store, self.store.tokens
+        if not store.fixed:
+            if size not in self._blocks:
+                first = self._evicted + store.entries
+                self._blocks[size] = self._blocks_from(first, count, size).to(self.spec.device)
+            return self._blocks[size]
+        room = min(slots.capacity - slots.extra_entries for slots in store.own)
+        last = self._evicted + store.base_length + room  # the number that a token may have at most
+        if (size, last, self._evicted) not in self._fixed_blocks:
+            evicted = torch.full_like(self._number, self._evicted)
+            blocks = self._blocks_from(last, 1, size).changing(self._number, evicted)
+            self._fixed_blocks[size, last, self._evicted] = blocks
+        return self._fixed_blocks[size, last, self._evicted]
+
+    def _blocks_from(self, first: int, count: int, size: int) -> QueryBlocks:
+        """Return queries with numbers from `first` on, in blocks, on the host; all that is far lies before the gist."""
+        blocks = -(-count // size)
+        assert self.store.capacity is not None, "where there is a gist there is a budget"
+        return QueryBlocks(
+            number=first + torch.arange(count),
+            size=size,
+            evicted=torch.full((blocks,), self._evicted),
+            ahead=self.store.capacity - 1,
+            fits=torch.zeros(blocks, dtype=torch.bool),
+            sinks=0,
+            window=self.distance,
+            trained=self.spec.window,
+        )
+
+    def _pruned(self, layer: int, q: Tensor) -> SharedKeys:
+        """Return what the stages leave of the archive, in order, for each block of queries."""
+        assert self.pruning is not None
+        keys, values = self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)
+        index = self.pruning.choose(layer, q, self.query_blocks, keys)
+        blocks = self.query_blocks(self.pruning.stages[-1].query_block)
+        # Entry i of the archive stands for position i of the source.
+        rope = self.spec.layers[layer].rope
+        valid = index < self._evicted
+        index = torch.where(valid, index, 0)
+        places = FarPlaces.of(self.attention, blocks, index, valid.sum(dim=1))
+        held = self.held_by_heads(layer)
+        unknown = ~_among(held, index.expand(len(held), -1, -1))
+        cos, sin = rope.table(places.limit)
+        size = min(blocks.size, q.shape[1])
+        return SharedKeys(
+            q=rope.rotate(q, places.queries, places.limit),
+            keys=keys,
+            values=values,
+            visible=blocks.span(self._evicted),
+            table=Lists(torch.where(valid, index, EMPTY), places.keys, size, cos, sin, unknown),
+            source=(index,) if self.store.counted else (),
+        )
+
+    def _searched(self, layer: int, q: Tensor) -> PerQueryKeys:
+        """Return the best entries of the archive, or of those to look up, for each query, all at one distance."""
+        limits = torch.full((q.shape[1],), self._evicted)
+        best, index = searched(self.archive, layer, q, self.distance, limits, self.selected, self.archive.lookup)
+        heads = self.spec.layers[layer].kv_heads
+        by_head = index.view(heads, len(q) // heads * q.shape[1], index.shape[2])  # of none, if none is to be looked at
+        known = _among(self.held_by_heads(layer), by_head).view(index.shape)
+        source = (index,) if self.store.counted else ()
+        return dataclasses.replace(best, seen=best.seen & ~known, source=source)
+
+    def held_by_heads(self, layer: int) -> Tensor:
+        """Return the source positions that each head of the gist holds, ascending, int64 [H, N], -1 first.
+
+        Computed anew only when the gist holds other tokens of the text.
+        """
+        if layer not in self._held:
+            self._held[layer] = self.store.positions(layer).sort(dim=1).values.long()
+        return self._held[layer]
+
+    def graph_kind(self) -> int | None:
+        """Return the stage from which choosing begins anew, but for the first.
+
+        None at a second look, or where positions are true distances.
+        """
+        if self.archive.lookup is not None or self.pruning is None or not self.archive.readable_in_place():
+            return None
+        return None if self.pruning.rules[0].places == TRUE else self.pruning.restart()
+
+    def graph_key(self) -> tuple[int, ...]:
+        """Return addresses of slabs, of what the stages chose and of what the gist holds."""
+        assert self.pruning is not None
+        held = (self.held_by_heads(layer).data_ptr() for layer in range(len(self.spec.layers)) if self.prunes(layer))
+        return (*self.archive.host.addresses(), *self.pruning.graph_key(), *held)
+
+    def fix(self) -> None:
+        """Write the token's number into a tensor that stays where it is."""
+        self._number.fill_(self._evicted + self.store.entries)
+
+    def end_pass(self) -> None:
+        """Count the step and the stages that ran."""
+        if self.pruning:
+            self.pruning.end_pass(self.store.fixed)
+        if bool((self.store.on_host >= 0).any()):
+            self._held = {}
+
+    @property
+    def grouped(self) -> int:
+        """Entries of the archive that lie in whole quantisation groups, once the last pass is there."""
+        host = self.archive.host
+        return host.length // host.page * host.page
+
+    def before_evict(self) -> None:
+        """Spare what waits for its group to fill: it can be found nowhere else."""
+        waits = self.grouped < self.archive.host.length
+        self.store.unarchived_from = self.grouped if waits else None
+
+    def after_evict(self) -> None:
+        """Let all that has been read so far be selected, because it may be missing from the gist."""
+        self._evicted, self._held = self.grouped, {}
+
+    def fork(self, store: Store, archive: Archive) -> Self:
+        """Return a conversation's selector, with tensors and runs of its own."""
+        child = self.snapshot(store, archive)
+        child.pruning = self.pruning and self.pruning.fork()
+        child._number, child._fixed_blocks = torch.zeros_like(self._number), {}
+        return child
+
+    def snapshot(self, store: Store, archive: Archive) -> Self:
+        """Return the selector as it is now."""
+        child = super().snapshot(store, archive)
+        child.pruning = self.pruning and self.pruning.snapshot()
+        child._held = dict(self._held)
+        return child
+
+    def usage(self, usage: Usage) -> Usage:
+        """Add how often each stage ran."""
+        return dataclasses.replace(usage, stages=tuple(self.pruning.runs)) if self.pruning else usage
+
+    def state(self) -> tuple[Parts, dict[str, Any]]:
+        """Return how much may be missing from the gist."""
+        return {}, {"far": self._evicted}
+
+    def load(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
+        """Take back what `state` returned."""
+        self._evicted, self._held = int(meta["far"]), {}
+
+
+def _among(held: Tensor, index: Tensor) -> Tensor:
+    """Return which numbers int64 [H, ...] are among a head's own, ascending [H, N]; bool of that shape."""
+    flat = index.reshape(index.shape[0], -1).contiguous()
+    place = torch.searchsorted(held, flat).clamp_max(held.shape[1] - 1)
+    return (held.gather(1, place) == flat).view(index.shape)

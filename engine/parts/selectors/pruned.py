@@ -1,0 +1,126 @@
+"""InfiniteHiP's selection beside a window: each block of queries prunes the archive, stage by stage, to a few chunks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from engine.parts.archive.archive import Archive
+from engine.parts.attention import Segment
+from engine.parts.positions import TRUE, QueryBlocks
+from engine.parts.selectors.beside_window import WindowSelector
+from engine.parts.selectors.stages import LayerRule, Pruning, Stage
+from engine.parts.store import Store
+from engine.parts.window import WindowStore
+from engine.records import Usage
+from engine.seam import ModelSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstLayers:
+    """Rules of the first layers. See the settings of `InfiniteHiP`.
+
+    Attributes:
+        count: how many layers these are.
+        rule: how they prune.
+        recent: newest far entries that they see instead of pruning, 0 to prune.
+    """
+
+    count: int
+    rule: LayerRule
+    recent: int = 0
+
+
+class PruningSelector(WindowSelector):
+    """Sinks and what the last stage leaves are attended to beside the window."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        store: WindowStore,
+        archive: Archive,
+        stages: tuple[Stage, ...],
+        rule: LayerRule,
+        first: FirstLayers,
+        attention: str,
+        extend_always: bool,
+    ) -> None:
+        """attention: position rule of far keys. extend_always: never put them at true distances."""
+        super().__init__(spec, store, archive)
+        self.first, self.attention, self.extend_always = first, attention, extend_always
+        rules = [first.rule if layer < first.count else rule for layer in range(len(spec.layers))]
+        self.pruning = Pruning(spec, stages, rules)
+        self._true = TRUE in (rule.places, first.rule.places)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages, coarse to fine."""
+        return self.pruning.stages
+
+    def picks(self) -> int:
+        """Return, at a second look, as many entries as the last stage leaves."""
+        return 0 if self.archive.focused is None else self.stages[-1].keep
+
+    def begin_pass(self) -> None:
+        """Make the archive readable. A longer pass ends the decoding before it."""
+        super().begin_pass()
+        self.pruning.begin(self.archive.answering and self.store.tokens == 1)
+
+    def prunes(self, layer: int) -> bool:
+        """Tell whether a layer prunes what is far."""
+        newest = self.first.recent > 0 and layer < self.first.count
+        return not newest and self.spec.layers[layer].sliding_window is None
+
+    def select(self, layer: int, q: Tensor) -> list[Segment]:
+        """Return window, sinks and what the last stage leaves."""
+        blocks = self.query_blocks(self.stages[-1].query_block, self.extend_always)
+        if not self.prunes(layer):
+            return self.beside_window(layer, q, blocks, self.newest(blocks), self.attention, banked=False)
+        keys = self.archive.stable_slabs(layer)[0] if self.store.fixed else self.archive.slabs(layer)[0]
+        index = self.pruning.choose(layer, q, lambda size: self.query_blocks(size, self.extend_always), keys)
+        return self.beside_window(layer, q, blocks, index, self.attention)
+
+    def newest(self, blocks: QueryBlocks) -> Tensor:
+        """Return the newest far entries of each block, int64 [NB, N]: what the first layers see instead of pruning."""
+        most = self.first.recent if self.store.fixed else min(self.first.recent, blocks.last)
+        first = (blocks.evicted - most).clamp_min(0)
+        return first[:, None] + torch.arange(most, device=first.device)
+
+    def graph_kind(self) -> int | None:
+        """Return the stage from which choosing begins anew, but for the first.
+
+        None at a second look, with a bank, or where positions are true distances.
+        """
+        archive = self.archive
+        if self.bank is not None or archive.lookup is not None or self._true or not archive.readable_in_place():
+            return None
+        if self.query_blocks(self.stages[0].query_block, self.extend_always).fitting:
+            return None
+        return self.pruning.restart()
+
+    def graph_key(self) -> tuple[int, ...]:
+        """Return addresses of slabs and of what the stages chose."""
+        return (*super().graph_key(), *self.pruning.graph_key())
+
+    def end_pass(self) -> None:
+        """Count the step and the stages that ran."""
+        self.pruning.end_pass(self.store.fixed)
+
+    def fork(self, store: Store, archive: Archive) -> Self:
+        """Return a conversation's selector, with runs of its own."""
+        child = super().fork(store, archive)
+        child.pruning = self.pruning.fork()
+        return child
+
+    def snapshot(self, store: Store, archive: Archive) -> Self:
+        """Return the selector as it is now."""
+        child = super().snapshot(store, archive)
+        child.pruning = self.pruning.snapshot()
+        return child
+
+    def usage(self, usage: Usage) -> Usage:
+        """Add how often each stage ran."""
+        return dataclasses.replace(super().usage(usage), stages=tuple(self.pruning.runs))

@@ -1,0 +1,184 @@
+"""Rows of slots: entries of heads that hold equally many, in the model's dtype.
+
+Sizes: H KV heads, T tokens, N and M entries, D head size.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.parts.attention import Lists
+from engine.parts.mass import NOT_IN_SOURCE
+from engine.seam import LayerSpec, ModelSpec
+from kernels.gathering import Room, gather
+from kernels.rows import Slabs
+
+
+def put_rows(buffer: Tensor, at: int | Tensor, rows: Tensor) -> None:
+    """Write rows [H, T, ...] into a buffer [H, N, ...], from row `at` on, or at the rows int64 [T] in a tensor."""
+    if isinstance(at, int):
+        buffer[:, at : at + rows.shape[1]] = rows
+    else:
+        buffer.index_copy_(1, at, rows)
+
+
+class Slots:
+    """Entries of heads that hold equally many: keys before and after RoPE and values [H, capacity, D].
+
+    Attributes:
+        source: int32 [H, capacity], the source position of each entry.
+        score: float32 [H, capacity], its importance or novelty when it was read.
+        first_slot: position of the first row.
+        extra_entries: entries that these heads hold above the store's average, negative below.
+    """
+
+    ROWS: ClassVar[tuple[str, ...]] = ("keys", "rotated", "values", "source", "score")  # tensors with a row an entry
+
+    def __init__(self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, extra_entries: int) -> None:
+        """Allocate empty slots for the heads that `layer` describes."""
+        self.layer = layer
+        self.first_slot = first_slot
+        self.extra_entries = extra_entries
+        shape = (layer.kv_heads, capacity)
+        self.source = torch.full(shape, NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)
+        self.score = torch.zeros(shape, dtype=torch.float32, device=spec.device)
+        self.blank = False  # whether rows without an entry hold numbers, so that they may be masked
+        self._allocate(spec, capacity)
+
+    def _allocate(self, spec: ModelSpec, capacity: int) -> None:
+        shape = (self.layer.kv_heads, capacity, self.layer.head_size)
+        self.keys = torch.empty(shape, dtype=spec.dtype, device=spec.device)
+        self.rotated = torch.empty_like(self.keys)
+        self.values = self.keys.new_empty(self.layer.value_heads, *shape[1:])
+
+    @property
+    def unrotated(self) -> tuple[Tensor, Tensor]:
+        """Keys before RoPE, and values."""
+        return self.keys, self.keys if self.layer.latent else self.values
+
+    @property
+    def capacity(self) -> int:
+        """Entries per head that fit."""
+        return self.source.shape[1]
+
+    def make_room(self, length: int, end: int, most: int = sys.maxsize) -> None:
+        """Grow, by doubling, until `end` entries fit; the first `length` are kept. most: entries that ever come."""
+        if end > self.capacity:
+            self._grow(max(end, min(2 * self.capacity, most)), length)
+
+    def write(self, at: int | Tensor, keys: Tensor, values: Tensor, source: Tensor, score: Tensor | None) -> None:
+        """Write a pass of T tokens into rows for which there is room.
+
+        Args:
+            at: the first row, or int64 [1] on the device for a pass of one token.
+            keys: [H, T, D], before RoPE.
+            values: [H, T, D].
+            source: int32 [T].
+            score: float32 [H, T], or None for 0.
+        """
+        put_rows(self.source, at, source.expand(len(keys), -1))
+        put_rows(self.score, at, self.score.new_zeros(1, 1).expand(keys.shape[:2]) if score is None else score)
+        self._put(at, keys, values)
+
+    def _put(self, at: int | Tensor, keys: Tensor, values: Tensor) -> None:
+        put_rows(self.keys, at, keys)
+        put_rows(self.values, at, values[: self.layer.value_heads])
+        limit = None if isinstance(at, int) else self.first_slot + self.capacity
+        put_rows(self.rotated, at, self.layer.rope.rotate(keys, at + self.first_slot, limit))
+
+    def _grow(self, capacity: int, length: int) -> None:
+        larger: dict[str, Tensor] = {}
+        for name in self.ROWS:
+            old: Tensor = getattr(self, name)
+            new = old.new_empty(old.shape[0], capacity, *old.shape[2:])
+            new[:, :length] = old[:, :length]
+            larger[name] = new
+        vars(self).update(larger)  # all or none: memory may run out on the way
+        self.blank = False
+
+    def blank_from(self, length: int) -> None:
+        """Fill the rows behind the first `length` with zeros, once, so that they can be masked."""
+        if not self.blank:
+            self.rotated[:, length:], self.values[:, length:] = 0.0, 0.0
+            self.source[:, length:] = NOT_IN_SOURCE
+            self.blank = True
+
+    def pending(self, length: int) -> int:
+        """Return how many of the first `length` entries `quantize_pending` would quantise."""
+        return 0
+
+    def quantize_pending(self, length: int) -> Self:
+        """Return the same slots with nothing pending; these are not changed."""
+        return self
+
+    def with_base(self, base: Self | None, length: int) -> list[tuple[Self, int]]:
+        """Return the slots before these, if there are any, and these, each with how many entries count."""
+        return [(base, self.first_slot), (self, length)] if base is not None and self.first_slot else [(self, length)]
+
+    def slabs(
+        self, base: Self | None, length: int, queries: int, mask: Tensor | None = None
+    ) -> tuple[Slabs, Slabs, Lists | None]:
+        """Return keys and values of the base and of the first `length` own entries.
+
+        Args:
+            queries: of the pass; the last entries are theirs.
+            mask: which of the entries before the queries' own each head sees, bool [H, N]; None for all.
+
+        Returns:
+            Keys after RoPE and no table, or keys before RoPE and a table of the rows to see.
+        """
+        sides = self.with_base(base, length)
+        name = "rotated" if mask is None else "keys"
+        names = (name, name if self.layer.latent else "values")
+        keys, values = ([(getattr(slots, each), count) for slots, count in sides] for each in names)
+        if mask is None:
+            return keys, values, None
+        seen = F.pad(mask, (0, queries), value=True)
+        rows = seen.any(dim=0).nonzero().T
+        table = self.layer.rope.table(seen.shape[1])
+        return keys, values, Lists(rows, rows, queries, *table, seen=seen[:, None, rows[0]])
+
+    def sources(self, base: Self | None, length: int, table: Lists | None) -> tuple[Tensor, ...]:
+        """Return the source positions of what `slabs` returns, int32 [H, 1, 1, N] each."""
+        pieces = [slots.source[:, None, None, :count] for slots, count in self.with_base(base, length)]
+        if table is None:
+            return tuple(pieces)
+        return (torch.cat(pieces, dim=-1)[..., table.index[0]],)
+
+    def gather_from(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
+        """Become entries `index` [H, M] of the base and the first `length` old slots, rotated to 0, 1, 2, ..."""
+        sides = old.with_base(base, length)
+        keys = [(slots.keys, count) for slots, count in sides]
+        values = [(slots.values, count) for slots, count in sides]
+        cos, sin = self.layer.rope.table(index.shape[1])
+        gather(keys, values, index, cos, sin, Room(self.keys, self.rotated, self.values))
+
+    def saved(self, length: int) -> dict[str, Tensor]:
+        """Return views of the first `length` entries, by name, for disk."""
+        return {name: getattr(self, name)[:, :length] for name in ("keys", "values", "source", "score")}
+
+    def load(self, saved: dict[str, Tensor], length: int) -> None:
+        """Become what was saved; these slots are empty.
+
+        Raises:
+            RuntimeError: what was saved is quantised.
+        """
+        if saved["keys"].shape[1] != length:
+            raise RuntimeError(f"keys of {saved['keys'].shape[1]} entries, where there are {length}")
+        self.make_room(0, length, length)
+        self._put(0, saved["keys"].to(self.keys), saved["values"].to(self.keys))
+        for name in ("source", "score"):
+            column: Tensor = getattr(self, name)
+            column[:, :length] = saved[name].to(column.device)
+
+    def share_scales(self, base: Self) -> None:
+        """Quantise like the base; only quantised slots do something."""
+
+    def tensors(self) -> list[Tensor]:
+        """Return all tensors that take memory."""
+        return [getattr(self, name) for name in self.ROWS]

@@ -1,0 +1,116 @@
+"""The interface of a store: the entries that a memory has on the device."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from engine.parts.attention import Segment
+from engine.parts.mass import NOT_IN_SOURCE
+from engine.records import LoadedParts, Parts, Usage
+from engine.seam import ModelSpec
+
+
+class Store(ABC):
+    """Entries of all layers, on the device.
+
+    A pass goes `begin_pass`, then `append` and `segments` once per layer, then `end_pass`. Nothing is remembered before
+    `end_pass`. Between `fix` and `end_pass` the tokens of the pass (one) are at fixed addresses in shapes that do not
+    change, so that the pass can be recorded.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        """Start empty, for a model like `spec`."""
+        self.spec = spec
+        self.seen = 0  # tokens committed since the beginning, whether still remembered or not
+        self.groups: list[range] = [range(n, n + 1) for n in range(len(spec.layers))]  # numbers of a layer's slots
+        self.tokens = 0  # of the pass
+        self.counted = False  # whether segments of the pass say which source positions their keys have
+        self.fixed = False
+        self.incoming = torch.empty(0, dtype=torch.int32, device=spec.device)  # source positions of the pass [T]
+        self.on_host = torch.empty(0, dtype=torch.int32)  # the same on the host
+        self._incoming_one = torch.full((1,), NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)
+
+    def reserve(self, tokens: int) -> None:
+        """Prepare for a text of `tokens` tokens. May be called again for a text that goes on."""
+
+    def begin_pass(self, source: Tensor, counted: bool) -> None:
+        """Make room for a pass and forget what was computed for the one before.
+
+        Args:
+            source: int32 [T] on the host, the source position of each token.
+            counted: whether attention mass will be counted.
+        """
+        self.tokens, self.counted, self.fixed = len(source), counted, False
+        self.on_host = source
+        self.incoming = source.to(self.spec.device, non_blocking=True)
+
+    def graph_key(self) -> tuple[int, ...] | None:
+        """Return the addresses and shapes that a recording of this pass would depend on; None if it cannot be one."""
+        return None
+
+    def fix(self) -> None:
+        """Put what depends on the position of the pass's one token into tensors at fixed addresses."""
+        self.fixed = True
+        self._incoming_one.copy_(self.incoming)
+        self.incoming = self._incoming_one
+
+    def start_layers(self) -> None:
+        """Forget tensors that were computed for all layers, because a recording computes them itself."""
+
+    @abstractmethod
+    def append(self, layer: int, k: Tensor, v: Tensor, importance: Tensor | None = None) -> None:
+        """Write keys (before RoPE) and values [H, T, D] of the pass, and their scores [H, T] if they have any."""
+
+    @abstractmethod
+    def segments(self, number: int, q: Tensor, offset: int = 0, sinks_for: int | None = None) -> list[Segment]:
+        """Return what queries attend to in slots `number`.
+
+        Args:
+            q: [HQ, T, D], before RoPE: tokens of the pass from `offset` on.
+            sinks_for: how many of the first queries see the sinks, if there are any; None for all.
+        """
+
+    @abstractmethod
+    def pass_rows(self, skip: int) -> tuple[list[Tensor], list[Tensor]]:
+        """Return keys (before RoPE) and values of the pass for every layer, without its first `skip` tokens."""
+
+    @abstractmethod
+    def end_pass(self, novelty: Tensor | None, tokens: int) -> None:
+        """Keep the first `tokens` tokens of the pass. novelty: -log p of each [T], for methods that ask for it."""
+
+    @abstractmethod
+    def position_ids(self, tokens: int) -> Tensor:
+        """Return how many entries each token of the next pass may see before it, int64 [T] on the host."""
+
+    def pass_limit(self) -> int | None:
+        """Return how many tokens the next pass may carry at most, or None."""
+        return None
+
+    @abstractmethod
+    def fork(self) -> Self:
+        """Return a conversation's own store. Entries so far are shared and never written again."""
+
+    def snapshot(self) -> Self:
+        """Return the store as it is now, sharing all tensors."""
+        return copy.copy(self)
+
+    @abstractmethod
+    def usage(self) -> Usage:
+        """Return entries and bytes per tier, from the tensors themselves."""
+
+    @abstractmethod
+    def positions(self, layer: int) -> Tensor:
+        """Return the source position of every entry, int32 [H, N]; -1 for what is not in the source."""
+
+    @abstractmethod
+    def state(self) -> tuple[Parts, dict[str, Any]]:
+        """Return tensors and JSON-able facts for `load`; of a fork, only its own entries."""
+
+    @abstractmethod
+    def load(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
+        """Become what `state` described. Called on an empty store, or on a fresh fork of the same context."""

@@ -1,0 +1,75 @@
+"""Bytes and attended entries of sinks and a window, computed before anything is allocated."""
+
+from __future__ import annotations
+
+from engine.parts.footprint import Footprint, Task, mean_attended
+from engine.parts.slot_plan import LEAST_SLACK, window_slack
+from engine.records import DEVICE, Usage
+from engine.seam import LayerSpec, ModelSpec
+
+
+def window_room(window: int, held: int, arriving: int, expected: int = 0) -> int:
+    """Return the entries to allocate for a window that holds `held` and gets `arriving` more in a pass.
+
+    As long as all that is to come fits the window, there is room for no more than that. expected: entries that a text
+    will have brought in all, 0 if that is not known.
+    """
+    room = max(expected, held + max(arriving, LEAST_SLACK))
+    return room if room <= window else max(window + window_slack(window), held + arriving)
+
+
+def window_bytes(spec: ModelSpec, sinks: int, window: int, chunk: int, total: int) -> int:
+    """Bytes of sinks and buffers of all layers while `total` tokens go through in passes of up to `chunk`."""
+    coming = max(0, total - sinks)
+    held = 0 if max(coming, LEAST_SLACK) <= window else window
+    room = window_room(window, held, chunk, coming) if coming else 0
+    return (sinks + room) * (spec.entry_bytes + spec.key_bytes + 4)
+
+
+def split_by_window(spec: ModelSpec, window: int) -> tuple[ModelSpec, ModelSpec, int]:
+    """The model without heads in layers whose own sliding window is longer than a memory's, with heads in these alone,
+    and the longest of them; 0 if there are none.
+    """
+    longest = max(layer.sliding_window or 0 for layer in spec.layers)
+
+    def is_wide(layer: LayerSpec) -> bool:
+        return (layer.sliding_window or 0) > window
+
+    return (
+        spec.with_heads(lambda layer: not is_wide(layer)),
+        spec.with_heads(is_wide),
+        longest if longest > window else 0,
+    )
+
+
+def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int, whole: bool = False) -> Footprint:
+    """What a reading through sinks and a window keeps and attends to.
+
+    whole: layers whose own sliding window is longer keep all of that, beside it; else they see no more than `window`.
+    """
+    others, with_wide, longest = split_by_window(spec, window) if whole else (spec, spec, 0)
+    talk = task.total + LEAST_SLACK  # with what a conversation begins with
+    size = window_bytes(others, sinks, window, min(task.chunk, task.total), task.total)
+    forked = window_bytes(others, sinks, window, min(task.chunk, task.total), talk)
+    held = min(task.total, sinks + window)
+    saved = held * others.entry_bytes + 4 * (sinks + window)
+    if longest:
+        size += window_bytes(with_wide, 0, longest, min(task.chunk, task.total), task.total)
+        forked += window_bytes(with_wide, 0, longest, min(task.chunk, task.total), talk)
+        saved += min(task.total, longest) * with_wide.entry_bytes + 4 * longest
+
+    def most(layer: LayerSpec) -> int:
+        own = layer.sliding_window
+        return sinks + window if own is None else own if whole else min(own, window)
+
+    return Footprint(
+        usage=Usage({DEVICE: held}, {DEVICE: size}),
+        spare_bytes=size,
+        tail_bytes=3 * forked,
+        saved_bytes=saved,
+        passed=task.total,
+        attended=spec.averaged(lambda layer: mean_attended(task.total, most(layer))),
+        widest=min(task.total, held + task.chunk),
+        answering=round(spec.averaged(lambda layer: min(task.total, most(layer)))),
+        recorded=True,
+    ).with_states(spec.state_bytes)
