@@ -92,7 +92,7 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
         base=0 if here else engine.GPU_BASE,
         disk=disk_free(home) if here else None,
     )
-    sizes = engine.skeleton(config, dtype, place, local_path(source))
+    sizes = engine.model_sizes(config, dtype, place, local_path(source))
     try:
         chat = engine.load_chat(source, config)
     except engine.ModelError:  # a config alone: lengths of prompts are estimated
@@ -218,7 +218,7 @@ def require_memory(
 
     source, quantize = model_source(name), split_model(name)[1]
     config, place = engine.read_config(source), engine.device_named(device)
-    sizes = engine.skeleton(config, engine.dtype_on(place, config), place, local_path(source))
+    sizes = engine.model_sizes(config, engine.dtype_on(place, config), place, local_path(source))
     planner = engine.Planner(sizes, engine.Machine.now(place), chat.turn_length, len(chat.prefix))
     plan = planner.plan(method, tokens, quantize, read=read)
     if not plan.fits:

@@ -23,7 +23,7 @@ from app.web.screen import Chosen, Screen
 from app.worker import Worker
 from engine import ContextMismatch, SettingsError
 from engine.trained.beacons import FILE, Beacons
-from engine.trained.beside import save_weights
+from engine.trained.sidecar_weights import save_weights
 from sessions import ContextRow, NotFound, StoreCorrupt, StoreError
 from tests.app.helpers import (
     BUDGET,

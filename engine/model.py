@@ -20,22 +20,23 @@ from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTr
 from transformers.utils.hub import cached_file
 
 from engine import graphs
-from engine.carry import Carry
 from engine.errors import ModelNotFound, SettingsError, UnsupportedModel
 from engine.graphs import Recorder
-from engine.measure import said_if_out
+from engine.measure import oom_as_engine_error
 from engine.memories.memory import Memory
 from engine.models import architectures
+from engine.models.attention_interface import attach, run, sampled
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import named_files
 from engine.models.gguf.header import is_gguf, parts_of
 from engine.models.gguf.reading import description_of
 from engine.models.gguf.tokens import tokenizer_of
+from engine.models.load_errors import load_errors_as, refuse_pointers
 from engine.models.loading import device_named, dtype_on, fast_in_bfloat16, load_network, read_config
-from engine.models.refusing import refuse_pointers, refusing
-from engine.models.skeleton import layers_of
+from engine.models.recurrent_state import RecurrentState
+from engine.models.sizes import layers_of
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.sampling import own_sampling
-from engine.seam import LayerSpec, ModelSpec, attach, run, sampled
 from kernels.choice import implementation
 
 log = logging.getLogger(__name__)
@@ -106,17 +107,17 @@ class Model:
         Raises:
             OutOfMemory: memory ran out; what is remembered is what it was.
         """
-        with said_if_out(self.device, f"in a pass of {len(ids)} tokens"), torch.no_grad():
+        with oom_as_engine_error(self.device, f"in a pass of {len(ids)} tokens"), torch.no_grad():
             memory.begin(source)
             if repeated and len(ids) == 1 and (hidden := self.recorder.step(ids, memory)) is not None:
                 return hidden
-            carry = Carry(memory.states) if self.spec.recurrent else None
+            state = RecurrentState(memory.states) if self.spec.recurrent else None
             scaled = self.network.config.model_type in architectures.SCALED_BY_PLACE
             places = memory.places(len(ids)).to(self.device, non_blocking=True) if scaled else None
             ids = ids.to(self.device, non_blocking=True)
-            hidden = run(self.network, ids, memory, memory.guests(), carry, places)
-            if carry:
-                memory.carried(carry.states)
+            hidden = run(self.network, ids, memory, memory.extra_tokens(), state, places)
+            if state:
+                memory.carried(state.states)
             return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -232,7 +233,7 @@ def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
         refuse_pointers(
             [whole if whole.exists() else whole.with_suffix(".model"), whole.with_name("tokenizer_config.json")]
         )
-    with refusing(ModelNotFound, f"The model at '{source}' has no tokenizer that can be loaded"):
+    with load_errors_as(ModelNotFound, f"The model at '{source}' has no tokenizer that can be loaded"):
         tokenizer = tokenizer_of(source) if is_gguf(source) else _tokenizer(source)
     chat = Chat(tokenizer)
     largest = max([*_ids_of_text(tokenizer), *chat.own_ids()], default=0)

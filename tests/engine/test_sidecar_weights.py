@@ -14,13 +14,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from engine import Model, WeightsError, make_method
-from engine.rope import NoRope
-from engine.trained import beside
+from engine.models.rope import NoRope
+from engine.trained import sidecar_weights
 from engine.trained.beacons import FILE as BEACONS
 from engine.trained.beacons import Beacons, find_beacons
-from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads, find_heads
+from engine.trained.sidecar_weights import save_weights
 
 
 def test_weights_are_shared_by_all_who_use_them_and_go_with_the_last(model: Model, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_an_activation_with_weights_of_its_own_is_as_it_was_made(model: Model, t
 def test_digests_are_worked_out_once_and_load_nothing(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Each change of the form for a new reading read all weights for a model that is a skeleton, and let go of those
+    """Each change of the form for a new reading read all weights for a model that is only planned, and let go of those
     in use: the next memory put them on the GPU once more.
     """
     save_weights(RetainingHeads(model.spec, [8] * len(model.spec.layers)), tmp_path / HEADS, model.spec, {})
@@ -63,12 +63,12 @@ def test_digests_are_worked_out_once_and_load_nothing(
     loaded = dataclasses.replace(model.spec, folder=tmp_path)
     find = find_beacons if name == "beacon" else find_heads
     used, read = find(loaded, ""), []
-    monkeypatch.setattr(beside, "_read", lambda kind, file: read.append(file))
+    monkeypatch.setattr(sidecar_weights, "_read", lambda kind, file: read.append(file))
     for device, dtype in (("cuda", torch.bfloat16), ("cpu", torch.float32), ("meta", torch.float16)):
         layers = tuple(dataclasses.replace(layer, rope=NoRope()) for layer in loaded.layers)
         place = torch.device(device)
-        skeleton = dataclasses.replace(loaded, layers=layers, device=place, dtype=dtype, embedding="")
-        assert make_method(name).weights_digest(skeleton) == used.digest
+        planned = dataclasses.replace(loaded, layers=layers, device=place, dtype=dtype, embedding="")
+        assert make_method(name).weights_digest(planned) == used.digest
     assert find(loaded, "") is used
     assert not read
 

@@ -24,10 +24,11 @@ from engine.models import architectures
 from engine.models.building import outline
 from engine.models.experts import MXFP4, PACKINGS, PackedExperts, Packing, has_experts, shapes_of, together_on
 from engine.models.integers import INTEGERS, layer_bytes
+from engine.models.load_errors import load_errors_as
 from engine.models.quantised import Published, eight_bit_bytes, four_bit_bytes
 from engine.models.recurrence import Recurrence, recurrence_of
-from engine.models.refusing import refusing
-from engine.seam import LayerSpec, ModelSpec, projections_of, rope_of, rotary_of, window_of
+from engine.models.rotary import rope_of, rotary_of
+from engine.models.spec import LayerSpec, ModelSpec, projections_of, window_of
 
 QUANTIZATIONS = ("none", "8bit", "nf4")  # that a plan may choose; INTEGERS must be asked for
 NO_MODEL = "describes no model that can be built, correct it or fetch it anew"
@@ -35,7 +36,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Skeleton:
+class ModelSizes:
     """Sizes of a model; weights are counted in numbers, not bytes.
 
     linear: (output, input) sizes of each layer that quantisation reaches: all linear ones but the head.
@@ -204,9 +205,9 @@ class Skeleton:
         return 1 - (1 - self.chosen / self.experts[0][0]) ** rows if self.experts else 0.0
 
 
-def skeleton(
+def model_sizes(
     config: PretrainedConfig, dtype: torch.dtype, device: torch.device = CPU, folder: Path | None = None
-) -> Skeleton:
+) -> ModelSizes:
     """The sizes of the model that a configuration describes, as it would be on a device.
 
     folder: where it lies, for what is trained for it and lies beside it.
@@ -215,7 +216,7 @@ def skeleton(
         UnsupportedModel: an architecture that the engine cannot use, or sizes that go with none.
     """
     architectures.check(config)
-    with refusing(UnsupportedModel, f"The config.json of '{config.name_or_path}' {NO_MODEL}"):
+    with load_errors_as(UnsupportedModel, f"The config.json of '{config.name_or_path}' {NO_MODEL}"):
         network = outline(config)
         spec = ModelSpec(
             layers_of(network),
@@ -225,12 +226,12 @@ def skeleton(
             folder=folder,
             projections=projections_of(network),
         )
-        sizes = skeleton_of(network, spec)
+        sizes = sizes_of(network, spec)
         states = sizes.recurrence.state_bytes if sizes.recurrence else 0
         return replace(sizes, spec=replace(spec, state_bytes=states))
 
 
-def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
+def sizes_of(network: PreTrainedModel, spec: ModelSpec) -> ModelSizes:
     """The sizes of a network, loaded or on the meta device. Weights may be quantised: the layers say their shapes, also
     where they are of a package that quantises, and no nn.Linear.
     """
@@ -257,7 +258,7 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
     looked_up = [each.weight for each in network.modules() if isinstance(each, nn.Embedding)]
     apart = {id(each) for each in (*looked_up, None if head is None else head.weight, *of_experts)}
     multiplied = [own for own in rest.values() if own.dim() == 2 and id(own) not in apart]
-    return Skeleton(
+    return ModelSizes(
         spec=spec,
         linear=linear,
         experts=experts,
@@ -276,7 +277,7 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
 
 
 def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
-    """What the seam would find out by sending a token through: tests compare the two for every architecture.
+    """What `attach` would find out by sending a token through: tests compare the two for every architecture.
 
     Raises:
         UnsupportedModel: no layer attends.

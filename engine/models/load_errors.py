@@ -8,21 +8,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from engine.errors import EngineError, ModelError, ModelNotFound
-from engine.measure import ran_out
+from engine.measure import is_out_of_memory
 
 POINTER = b"version https://git-lfs"  # what a clone without git-lfs has in place of a large file
 ANEW = "fetch the checkpoint anew, or see that config.json is its own"  # what to do about tensors that do not fit it
 
 
 @contextmanager
-def refusing(kind: type[ModelError], what: str) -> Iterator[None]:
+def load_errors_as(kind: type[ModelError], what: str) -> Iterator[None]:
     """While in it, an error is raised anew as `kind`: "what: its cause.". The engine's own pass, and want of memory."""
     try:
         yield
     except EngineError:
         raise
     except Exception as error:
-        if ran_out(error):
+        if is_out_of_memory(error):
             raise
         raise kind(f"{what}: {cause_of(error)}.") from error
 

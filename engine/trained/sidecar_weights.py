@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from engine.errors import NoSuchWeights, WeightsError
-from engine.seam import ModelSpec
+from engine.models.spec import ModelSpec
 
 Shapes = Mapping[str, tuple[int, ...]]  # by published names
 
@@ -62,8 +62,8 @@ class Kind(Generic[T]):
     pattern: re.Pattern[str]
     example: str
     build: Callable[[ModelSpec, Shapes, Mapping[str, str], str], T]
-    bars: Callable[[ModelSpec], str] = lambda spec: ""
-    never: Callable[[ModelSpec], str] = lambda spec: ""
+    why_untrainable: Callable[[ModelSpec], str] = lambda spec: ""
+    why_impossible: Callable[[ModelSpec], str] = lambda spec: ""
 
     @property
     def file(self) -> str:
@@ -92,7 +92,7 @@ def find(kind: Kind[T], spec: ModelSpec, given: str) -> T:
     return found
 
 
-def digest_there(kind: Kind[T], spec: ModelSpec, given: str) -> str:
+def sidecar_digest(kind: Kind[T], spec: ModelSpec, given: str) -> str:
     """The digest of the weights that `find` would find, none of which goes to the model's device for it.
 
     Raises:
@@ -101,7 +101,7 @@ def digest_there(kind: Kind[T], spec: ModelSpec, given: str) -> str:
     return _fitting(kind, spec, given)[0].digest
 
 
-def shapes_there(kind: Kind[Any], spec: ModelSpec, given: str) -> Shapes | None:
+def sidecar_shapes(kind: Kind[Any], spec: ModelSpec, given: str) -> Shapes | None:
     """Shapes of the weights that `find` would find, for arithmetic; None if there are none that can be read."""
     try:
         path = _locate(kind, spec, given)
@@ -167,7 +167,7 @@ def _locate(kind: Kind[Any], spec: ModelSpec, given: str) -> Path:
             found = "a model of the hub, or in a single file, has none beside it"
         else:
             found = f"no safetensors file lies in {path}" if path.is_dir() else f"there is no file {path}"
-        if bar := kind.bars(spec):
+        if bar := kind.why_untrainable(spec):
             training = f"They cannot be trained yet for a model that has {bar}: choose another method"
         else:
             training = f"Train them with '{_training(kind, spec)}'"
@@ -184,7 +184,7 @@ def require_possible(kind: Kind[Any], spec: ModelSpec) -> None:
     Raises:
         NoSuchWeights: saying why.
     """
-    if reason := kind.never(spec):
+    if reason := kind.why_impossible(spec):
         raise NoSuchWeights(f"{kind.method} {reason}: choose another method.")
 
 

@@ -1,8 +1,8 @@
-"""Rotary position embedding, applied by the engine and not by the model (see `seam.py`).
+"""Rotary position embedding, applied by the engine and not by the model (see `attention_interface.py`).
 
 Half-split layout, as in Llama: dimension i is paired with i + R/2, where R is the rotated width (R < D for partial
-rotary). Of models that pair neighbours instead, the seam puts queries and keys into this order. Keys are remembered
-before rotation; which position a key or query gets is the matter of `positions.py`.
+rotary). Where a model pairs neighbours instead, the attention function puts queries and keys into this order. Memories
+keep keys before rotation; `engine/positions.py` says which position a key or query gets.
 """
 
 from __future__ import annotations

@@ -2,12 +2,14 @@
 
 Their size does not depend on how much has been read, so no method has anything to choose there: every memory keeps the
 states behind the last token that it has committed, beside its entries. transformers' layers ask a cache for them and
-give it the new ones; `Carry` is that cache.
+give it the new ones; `RecurrentState` is that cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,9 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 CONVOLUTION, RECURRENCE = "convolution", "recurrence"
+RECURRENCES = ("causal_conv1d_", "mamba2_", "torch_")  # how names of what recurrent layers call begin
 
 
-class Carry:
+class RecurrentState:
     """The states of one pass: those before it go in, those after it come out.
 
     To layers it is a cache of transformers', of which they use what is here. Layers with attention give it their keys
@@ -27,19 +30,19 @@ class Carry:
     def __init__(self, states: Mapping[str, Tensor] | None = None) -> None:
         """Behind these states, which are copied; None before the first token."""
         self.states: dict[str, Tensor] = {}  # written in place, at addresses that do not change
-        self.move_to(states or {})
+        self.load(states or {})
 
     @property
     def nbytes(self) -> int:
         """Of the states."""
         return sum(state.nbytes for state in self.states.values())
 
-    def move_to(self, states: Mapping[str, Tensor]) -> None:
+    def load(self, states: Mapping[str, Tensor]) -> None:
         """The next pass comes behind these states, which are copied."""
         for name, state in states.items():
             self._put(name, state)
 
-    def taken(self) -> dict[str, Tensor]:
+    def copies(self) -> dict[str, Tensor]:
         """The states after the pass, to be kept."""
         return {name: state.clone() for name, state in self.states.items()}
 
@@ -89,3 +92,25 @@ class Carry:
 
 def _name(layer: int, what: str, number: int) -> str:
     return f"{layer}.{what}{number or ''}"
+
+
+@functools.cache
+def spare_kernels(modeling: str) -> None:
+    """Let recurrent layers of a module of transformers call kernels of other packages for tensors on a GPU alone.
+
+    Whether there are any (flash-linear-attention, mamba_ssm, causal_conv1d) is settled as the module is imported, for
+    tensors on every device, and they run on no other.
+    """
+    module = sys.modules[modeling]
+    for name, function in list(vars(module).items()):
+        if name.startswith(RECURRENCES) and hasattr(function, "__wrapped__"):
+            setattr(module, name, _by_device(function, function.__wrapped__))
+
+
+def _by_device(kernel: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def call(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return (kernel if x.is_cuda else plain)(x, *args, **kwargs)
+
+    del call.__wrapped__  # it is not to be taken apart again
+    return call

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from engine.models.architectures import EXPANDING
 
 
-def spare_expanding(base: nn.Module) -> None:
+def keep_latents(base: nn.Module) -> None:
     """From now on attention layers give latents as they are."""
     for module in base.modules():
         if hasattr(module, EXPANDING):
@@ -39,12 +39,12 @@ def _expansion(module: Any) -> tuple[Tensor, Tensor]:
     return by_head[:, : module.qk_nope_head_dim], by_head[:, module.qk_nope_head_dim :]
 
 
-def towards(module: Any, query: Tensor) -> Tensor:
+def absorb_query(module: Any, query: Tensor) -> Tensor:
     """Queries [1, HQ, T, R + L] to be compared with latents, of queries [1, HQ, T, N + R] that are for keys."""
     still, turned = torch.tensor_split(query, [module.qk_nope_head_dim], dim=-1)
     return torch.cat([turned, still @ _expansion(module)[0]], dim=-1)
 
 
-def back(module: Any, output: Tensor) -> Tensor:
+def expand_output(module: Any, output: Tensor) -> Tensor:
     """Sums of values [HQ, T, V] for sums [HQ, T, R + L] of what stands for them."""
     return output[..., module.qk_rope_head_dim :] @ _expansion(module)[1].transpose(1, 2)
