@@ -13,7 +13,7 @@ from app.shelf import delete
 from app.uploads import WAITING, discard, sweep
 from app.worker import Worker
 from ingest import Document
-from ingest.apart import ingest_apart
+from ingest.subprocess import ingest_apart
 from sessions import ContextRow, DiskFull, JobRow
 from tests.app.helpers import PATIENCE_SEC, SETTINGS, book_text, ended, read_book, upload, wait_for, work_once
 
