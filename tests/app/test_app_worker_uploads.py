@@ -13,7 +13,7 @@ from app.listing import delete
 from app.reading.documents import Options
 from app.service import Service
 from ingest import Document
-from ingest.apart import ingest_apart
+from ingest.subprocess import ingest_apart
 from sessions import ContextRow, DiskFull, JobRow
 from tests.app.helpers import PATIENCE_SEC, SETTINGS, book_text, ended, read_book, upload, wait_for, work_once
 
