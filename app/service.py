@@ -4,10 +4,10 @@ from pathlib import Path
 
 import ingest
 from app.home import home_folder
-from app.library import Library
-from app.lru import Recent
-from app.models import Models
-from app.opened import OpenContext, OpenContexts, OpenConversation
+from app.lru_cache import Recent
+from app.machine.loaded_model import Models
+from app.reading.context_cache import OpenContext, OpenContexts, OpenConversation
+from app.reading.document_cache import Library
 from sessions import NotFound, Store
 
 OPEN_CONVERSATIONS = 8

@@ -13,24 +13,24 @@ from typing import Any
 
 import gradio as gr
 
-from app import shelf
-from app.answer_options import AnswerOptions
-from app.documents import Options
+from app import listing
+from app.asking.answer_options import AnswerOptions
+from app.asking.turns import branch, new_session
 from app.errors import AppError, expected, phrase
+from app.formatting import byte_size
 from app.home import canonical_model, sample_book
-from app.local_models import local_models
-from app.methods import method_for
-from app.planning import estimate
-from app.preparing import base_for
-from app.recommended import good_for, recommended_json
+from app.jobs.uploads import copy_in, discard, move_in, unread
+from app.jobs.worker import Worker
+from app.machine.local_models import local_models
+from app.machine.planning import estimate
+from app.machine.recommended import good_for, recommended_json
+from app.reading.documents import Options
+from app.reading.methods import method_for
+from app.reading.preparing import base_for
 from app.service import Service
-from app.turns import branch, new_session
-from app.uploads import copy_in, discard, move_in, unread
 from app.web.new_reading import OCR, hub_choices, model_choices, settings_from, suiting, unusable_models
-from app.web.screen import ADDRESSED, Chosen, Screen, first_shown, number_before
+from app.web.tab_state import ADDRESSED, Chosen, Screen, first_shown, number_before
 from app.web.views.markup import esc
-from app.words import byte_size
-from app.worker import Worker
 from sessions import MOST_HITS, JobRow, listed
 
 MOST_FOUND = 12
@@ -325,13 +325,13 @@ class Actions:
 
     def rename(self, chosen: Chosen, what: str | None, title: str | None) -> Chosen:
         """Give the session, the context or a document another title."""
-        shelf.rename(self.service, *shelf.find(self.service, what or ""), title or "")
+        listing.rename(self.service, *listing.find(self.service, what or ""), title or "")
         return chosen
 
     def ask_to_delete(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
         """Ask whether something is really to be deleted."""
         one, rows = kind.removesuffix("s"), self._to_delete(kind, chosen)
-        size = shelf.bytes_to_free(self.service, one, *rows)
+        size = listing.bytes_to_free(self.service, one, *rows)
         return chosen, asked(self._named(one, rows), [(one, row.id) for row in rows], size)
 
     def ask_to_remove(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
@@ -345,21 +345,23 @@ class Actions:
         if chosen.context.startswith("j-"):
             job = self.service.store.job(chosen.context)
             if rows := unread(self.service, job.progress.get("documents", []), job):
-                size = shelf.bytes_to_free(self.service, "document", *rows)
+                size = listing.bytes_to_free(self.service, "document", *rows)
                 return chosen, asked(self._named("document", rows), [("upload", job.id)], size)
             discard(self.service, job)
             return Chosen(), unasked()
         context = self.service.store.context(chosen.context)
         named = self._named("context", [context])
-        if kind == "documents" and (rows := shelf.own_documents(self.service, context)):
+        if kind == "documents" and (rows := listing.own_documents(self.service, context)):
             named = f"{named} and the {self._named('document', rows, also=False)}"
-            return chosen, asked(named, [("reading", context.id)], shelf.bytes_to_free(self.service, "document", *rows))
-        return chosen, asked(named, [("context", context.id)], shelf.bytes_to_free(self.service, "context", context))
+            return chosen, asked(
+                named, [("reading", context.id)], listing.bytes_to_free(self.service, "document", *rows)
+            )
+        return chosen, asked(named, [("context", context.id)], listing.bytes_to_free(self.service, "context", context))
 
     def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
         """Things of a kind, by their titles. also: with what goes with them."""
         titles = listed([f"“{row.title}”" for row in rows], MOST_NAMED)
-        further = shelf.goes_with(self.service, kind, *rows) if also else ""
+        further = listing.goes_with(self.service, kind, *rows) if also else ""
         return f"{kind}{'' if len(rows) == 1 else 's'} {titles}{further}"
 
     def _to_delete(self, kind: str, chosen: Chosen) -> list[Any]:
@@ -380,12 +382,12 @@ class Actions:
                 discard(self.service, self.service.store.job(*ids))
             elif kind == "reading":  # with the documents that nothing else uses, also since it was asked
                 context = self.service.store.context(*ids)
-                documents = shelf.own_documents(self.service, context)
-                shelf.delete(self.service, "context", context)
+                documents = listing.own_documents(self.service, context)
+                listing.delete(self.service, "context", context)
                 if documents:
-                    shelf.delete(self.service, "document", *documents)
+                    listing.delete(self.service, "document", *documents)
             else:
-                shelf.delete(self.service, kind, *(shelf.find(self.service, id, (kind,))[1] for id in ids))
+                listing.delete(self.service, kind, *(listing.find(self.service, id, (kind,))[1] for id in ids))
         return self.screen.settle(chosen), unasked()
 
     def search(self, query: str | None) -> list[Any]:
@@ -396,7 +398,7 @@ class Actions:
         if not query or not query.strip():
             return [gr.update(choices=[], value=None, visible=False)]
         choices: dict[str, tuple[str, str]] = {}
-        for hit in shelf.search(self.service, query, MOST_HITS):  # one session may have very many of them
+        for hit in listing.search(self.service, query, MOST_HITS):  # one session may have very many of them
             name = f"{hit.row.title}\n{number_before(hit.row.title)}" + "\n".join(hit.lines)
             choices.setdefault(hit.row.id, (name, hit.turn.id if hit.turn else hit.row.id))
         label = "Found" if choices else "Nothing found"

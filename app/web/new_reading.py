@@ -8,12 +8,12 @@ from typing import Any
 import gradio as gr
 
 from app.errors import expected
+from app.formatting import byte_size, plural
 from app.home import named_model, sample_book
-from app.local_models import LocalModel
-from app.methods import methods_table
+from app.machine.local_models import LocalModel
+from app.reading.methods import methods_table
 from app.web.confirm import Confirm, build_confirm
 from app.web.views.markup import esc
-from app.words import byte_size, plural
 
 OCR = {"Where it is needed and installed": None, "Always": True, "Never": False}
 

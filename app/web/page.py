@@ -1,18 +1,18 @@
-"""The page: its areas side by side. Building only; `wiring.py` connects them."""
+"""The page: its areas side by side. Building only; `events.py` connects them."""
 
 from typing import Any
 
 import gradio as gr
 from gradio.processing_utils import client_utils
 
+from app.jobs.uploads import check_dropped
+from app.jobs.worker import Worker
 from app.service import Service
-from app.uploads import check_dropped
+from app.web.chat_panel import build_talk
+from app.web.events import Page, Wiring
 from app.web.new_reading import build_new_reading
-from app.web.reading import build_reading
-from app.web.shelf import build_shelf
-from app.web.talk import build_talk
-from app.web.wiring import Page, Wiring
-from app.worker import Worker
+from app.web.reading_panel import build_reading
+from app.web.sidebar import build_shelf
 
 PULSE_SEC = 1.0
 STREAM_SEC = 0.25

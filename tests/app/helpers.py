@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from app import readings
-from app.answer_options import AnswerOptions
+from app.asking.answer_options import AnswerOptions
 from app.cli import main
-from app.documents import Options, add_documents
-from app.preparing import prepare
-from app.readings import read
+from app.jobs.uploads import copy_in
+from app.jobs.worker import Worker
+from app.reading import readings
+from app.reading.documents import Options, add_documents
+from app.reading.preparing import prepare
+from app.reading.readings import read
 from app.service import Service
-from app.uploads import copy_in
-from app.worker import Worker
 from sessions import UNDER_WAY, ContextRow
 
 ROOT = Path(__file__).resolve().parents[2]

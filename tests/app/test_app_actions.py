@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import engine
-from app.documents import Options
 from app.errors import AppError, NotFound
+from app.formatting import byte_size
+from app.jobs.uploads import cache
+from app.jobs.worker import Worker
+from app.reading.documents import Options
 from app.service import Service
-from app.uploads import cache
 from app.web.actions import Actions
-from app.web.screen import AT_ONCE, Chosen, Screen
-from app.words import byte_size
-from app.worker import Worker
+from app.web.tab_state import AT_ONCE, Chosen, Screen
 from sessions import InUse
 from tests.app.helpers import SETTINGS, add, begin, book_text, read_through, upload, work_once
 from tests.app.test_app_find import add_context, add_document

@@ -6,21 +6,21 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from app import readings
-from app.answer_options import AnswerOptions
-from app.documents import Options
+from app.asking.answer_options import AnswerOptions
+from app.asking.turns import answer, branch, keep_question
 from app.errors import AppError
-from app.methods import spec_of
-from app.preparing import prepare, prepare_more
-from app.progress import Report
-from app.readings import Stopped, read
+from app.jobs.uploads import cache
+from app.jobs.worker import Worker
+from app.reading import readings
+from app.reading.documents import Options
+from app.reading.methods import spec_of
+from app.reading.preparing import prepare, prepare_more
+from app.reading.progress import Report
+from app.reading.readings import Stopped, read
 from app.service import Service
-from app.turns import answer, branch, keep_question
-from app.uploads import cache
 from app.web.actions import Actions
-from app.web.gauge import Gauge
-from app.web.screen import Chosen, Screen
-from app.worker import Worker
+from app.web.metrics import Gauge
+from app.web.tab_state import Chosen, Screen
 from engine import ContextMismatch, SettingsError
 from engine.trained.beacons import FILE, Beacons
 from engine.trained.sidecar_weights import save_weights
@@ -249,7 +249,7 @@ def test_of_what_is_there_only_what_is_shared_needs_no_room_on_the_disk(
     base, condensed = read_through(service, ids), read_through(service, ids, "streaming")
     both = [*ids, *add(service, letter)]
     free = [10**9]
-    monkeypatch.setattr("app.planning.disk_free", lambda path: free[0])
+    monkeypatch.setattr("app.machine.planning.disk_free", lambda path: free[0])
     needed = {row.id: refusal(service, both, row.method, free) for row in (base, condensed)}
     free[0] = needed[base.id] - base.usage["bytes"]["host"]
     assert begin_more(service, base, letter).status == "reading"

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import engine
-from app.answer_options import AnswerOptions
+from app.asking.answer_options import AnswerOptions
+from app.asking.turns import answer, branch, keep_question
 from app.errors import AppError, UsageError
-from app.opening import open_conversation
-from app.readings import read
+from app.jobs.worker import Worker
+from app.reading.open_context import open_conversation
+from app.reading.readings import read
 from app.service import Service
-from app.turns import answer, branch, keep_question
 from app.web.actions import Actions
-from app.web.screen import Chosen, Screen
-from app.worker import Worker
+from app.web.tab_state import Chosen, Screen
 from sessions import TurnRow
 from tests.app.helpers import SHORT, add, answered, begin, read_through
 
@@ -137,7 +137,7 @@ def test_the_first_token_is_waited_for_from_the_question_on(
         late += took.pop(0)
         return open_conversation(*given)
 
-    monkeypatch.setattr("app.turns.open_conversation", open_slowly)
+    monkeypatch.setattr("app.asking.turns.open_conversation", open_slowly)
     monkeypatch.setattr("time.perf_counter", lambda: clock() + late)
     waits = [ask(service, session, "Who?").measurements["time_to_first_token_seconds"] for _ in range(2)]
     assert waits[0] > 1000 > waits[1]

@@ -17,8 +17,8 @@ import pytest
 
 from app.cli import main
 from app.commands.asking import result_of
-from app.doctor import examine
-from app.words import byte_size, printable
+from app.formatting import byte_size, printable
+from app.machine.doctor import examine
 from sessions import ContextRow, Store
 from tests.app.helpers import PATIENCE_SEC, ROOT, Cli, book_text, in_process
 
@@ -552,7 +552,7 @@ import importlib, os, sys
 for missing, others_have in [each.split(":") for each in sys.argv[2:]]:
     if not os.fork():
         sys.modules[missing] = None
-        from app.doctor import examine
+        from app.machine.doctor import examine
         print([missing, [(each.name, each.ok) for each in examine(sys.argv[1], sys.argv[1])]], flush=True)
         os._exit(0)
     assert os.wait()[1] == 0, missing
@@ -589,7 +589,7 @@ def test_doctor_advises_to_train_the_pocket_model_only_where_it_is_what_fails(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     [model] = [each for each in examine(str(tmp_path), device="cuda") if each.name == "model"]
     assert (model.ok, "No CUDA device" in model.detail, model.advice) == (False, True, "")
-    monkeypatch.setattr("app.doctor.model_source", lambda name: str(tmp_path / "none"))
+    monkeypatch.setattr("app.machine.doctor.model_source", lambda name: str(tmp_path / "none"))
     [model] = [each for each in examine(str(tmp_path)) if each.name == "model"]
     assert (model.ok, "stockpot train pocket" in model.advice) == (False, True)
 

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import pytest
 
 from app.commands.common import ProgressLine, note
-from app.words import printable
+from app.formatting import printable
 from sessions import Store
 from tests.app.helpers import PATIENCE_SEC, ROOT, begin, book_text, in_process, wait_for
 
@@ -101,8 +101,8 @@ def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tin
 def test_a_reading_that_was_stopped_goes_on_by_its_id(
     tmp_path: Path, tiny: Path, book: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from app.documents import Options, add_documents
-    from app.readings import Stopped, read
+    from app.reading.documents import Options, add_documents
+    from app.reading.readings import Stopped, read
     from app.service import Service
 
     home = tmp_path / "home"
@@ -138,8 +138,8 @@ def test_a_reading_that_was_stopped_goes_on_by_its_id(
 @pytest.fixture(scope="module")
 def talkative(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, str]:
     """A home with one short reading by a model that does not stop talking, and the context."""
-    from app.documents import Options, add_documents
-    from app.readings import read
+    from app.reading.documents import Options, add_documents
+    from app.reading.readings import read
     from app.service import Service
 
     folder = tmp_path_factory.mktemp("talkative")

@@ -16,7 +16,7 @@ from app.commands.common import table
 from app.commands.inputs import METHOD_NAMES, files_of
 from app.commands.reading import describe, in_words
 from app.errors import UsageError
-from app.progress import Report
+from app.reading.progress import Report
 from sessions import DocumentRow
 from tests.app.helpers import free_port, in_process
 

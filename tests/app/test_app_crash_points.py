@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from app.opening import open_conversation
+from app.asking.turns import answer, branch, keep_question
+from app.reading.open_context import open_conversation
 from app.service import Service
-from app.turns import answer, branch, keep_question
 from tests.app.helpers import SHORT, add, read_through
 from tests.app.killed import kill, steps_of
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from app import documents
-from app.answer_options import AnswerOptions
-from app.documents import Options, add_documents
+from app.asking.answer_options import AnswerOptions
+from app.asking.turns import answer, keep_question
 from app.errors import phrase
-from app.opening import open_context, open_conversation
-from app.readings import Stopped, read
+from app.reading import documents
+from app.reading.documents import Options, add_documents
+from app.reading.open_context import open_context, open_conversation
+from app.reading.readings import Stopped, read
 from app.service import Service
-from app.turns import answer, keep_question
 from ingest import ingest
 from sessions import ContextRow, StoreCorrupt, TurnRow
 from tests.app.helpers import BUDGET, add, begin, read_through

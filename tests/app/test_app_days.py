@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from app.answer_options import AnswerOptions
-from app.opening import model_of, open_context
-from app.preparing import prepare_more
-from app.progress import Report
-from app.readings import Stopped, begin, read
+from app.asking.answer_options import AnswerOptions
+from app.asking.turns import answer, keep_question
+from app.reading.open_context import model_of, open_context
+from app.reading.preparing import prepare_more
+from app.reading.progress import Report
+from app.reading.readings import Stopped, begin, read
 from app.service import Service
-from app.turns import answer, keep_question
 from engine import ContextMismatch
 from tests.app import helpers
 from tests.app.helpers import BUDGET, add, read_through
@@ -32,7 +32,7 @@ def dated(tmp_path: Path) -> Path:
 @pytest.fixture
 def calendar(monkeypatch: pytest.MonkeyPatch) -> type["Calendar"]:
     monkeypatch.setattr("engine.models.chat.date", Calendar)
-    monkeypatch.setattr("app.readings.date", Calendar)
+    monkeypatch.setattr("app.reading.readings.date", Calendar)
     Calendar.day = MONDAY
     return Calendar
 

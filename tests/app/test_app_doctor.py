@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from app.doctor import Check, examine
-from app.opening import open_context
-from app.readings import Stopped, read
+from app.asking.turns import answer, keep_question
+from app.machine.doctor import Check, examine
+from app.reading.open_context import open_context
+from app.reading.readings import Stopped, read
 from app.service import Service
-from app.turns import answer, keep_question
 from tests.app.helpers import BUDGET, SHORT, add, begin, read_through
 
 

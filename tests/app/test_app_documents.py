@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import ingest
-from app.documents import Options, add_documents
 from app.errors import AppError
+from app.reading.documents import Options, add_documents
 from app.service import Service
 from ingest import BrokenFile, Document, Limits, OcrUnavailable, TooLarge
-from ingest.apart import ingest_apart
 from ingest.document import OCR_FOUND_NOTHING
+from ingest.subprocess import ingest_apart
 from sessions import ContextRow, DiskFull, DocumentRow, InUse
 from tests.app.helpers import begin
 from tests.ingest import makers
@@ -91,7 +91,7 @@ def test_what_is_read_of_a_document_while_ocr_goes_on_stays(
         contexts.append(begin(service, [id], "exact", {"budget": 320}))
         return ingest_apart(*given, **settings)
 
-    monkeypatch.setattr("app.documents.ingest_apart", read_meanwhile)
+    monkeypatch.setattr("app.reading.documents.ingest_apart", read_meanwhile)
     with pytest.raises(InUse, match=f"delete {id} with what was read of it, then read the file again"):
         add(service, file, options=OCR)
     assert [row.id for row in service.store.documents()] == [id]

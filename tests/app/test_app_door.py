@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from app.api.routes import MOST_BODY
 from app.errors import AppError
-from app.uploads import cache, check_dropped, move_in
-from app.web.api import MOST_BODY
+from app.jobs.uploads import cache, check_dropped, move_in
 from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
 
 SECRET = "The combination is nineteen, four, thirty-one."

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from app.answer_options import AnswerOptions
-from app.documents import Options, add_documents
+from app.asking.answer_options import AnswerOptions
+from app.asking.turns import answer, keep_question, new_session
 from app.errors import AppError
-from app.opening import open_conversation
-from app.progress import Report
-from app.readings import Stopped, read
+from app.jobs.worker import Worker
+from app.reading.documents import Options, add_documents
+from app.reading.open_context import open_conversation
+from app.reading.progress import Report
+from app.reading.readings import Stopped, read
 from app.service import Service
-from app.turns import answer, keep_question, new_session
-from app.web.screen import Chosen, Screen
-from app.worker import Worker
+from app.web.tab_state import Chosen, Screen
 from sessions import ContextRow, TurnRow
 from tests.app.helpers import SHORT, begin, book_text, wait_for
 

@@ -10,10 +10,10 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
 import engine
-from app import fetching
 from app.errors import UsageError
-from app.hub import hub_id
-from app.local_models import local_folder, local_models
+from app.machine import hub_download
+from app.machine.hub import hub_id
+from app.machine.local_models import local_folder, local_models
 from tests.app.helpers import in_process
 from tests.app.hub_server import Hub
 
@@ -35,7 +35,7 @@ def hub(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     hub = Hub(NAME, published)
     point_to(hub.url, monkeypatch)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(fetching, "PAUSE_SEC", 0.0)
+    monkeypatch.setattr(hub_download, "PAUSE_SEC", 0.0)
     yield hub
     hub.close()
 
@@ -127,7 +127,7 @@ def test_a_connection_that_breaks_again_and_again_is_given_up(
     assert status == 1
     assert "does not answer" in err
     assert "goes on from what has come" in err
-    assert hub.fetched.count(WEIGHTS) == fetching.TRIES + 1
+    assert hub.fetched.count(WEIGHTS) == hub_download.TRIES + 1
 
 
 def test_after_ctrl_c_the_same_command_goes_on(
@@ -135,7 +135,7 @@ def test_after_ctrl_c_the_same_command_goes_on(
 ) -> None:
     hub.cut_at, hub.cuts = 50_000, 1
     with monkeypatch.context() as patched:
-        whole_stream = fetching._Fetch._stream
+        whole_stream = hub_download._Fetch._stream
 
         def stopped(*given: object) -> None:
             try:
@@ -143,7 +143,7 @@ def test_after_ctrl_c_the_same_command_goes_on(
             except Exception:
                 raise KeyboardInterrupt from None
 
-        patched.setattr(fetching._Fetch, "_stream", stopped)
+        patched.setattr(hub_download._Fetch, "_stream", stopped)
         status, _, err = get(tmp_path, capsys)
     assert status == 1
     assert "Stopped." in err
@@ -193,7 +193,7 @@ def test_a_file_that_was_damaged_here_is_found(hub: Hub, tmp_path: Path, capsys:
 def test_a_disk_that_is_too_small_is_said_before_weights_are_fetched(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fetching, "disk_free", lambda path: len(hub.files[WEIGHTS]) - 1)
+    monkeypatch.setattr(hub_download, "disk_free", lambda path: len(hub.files[WEIGHTS]) - 1)
     status, _, err = get(tmp_path, capsys)
     assert status == 1
     assert "more on the disk" in err
@@ -227,8 +227,8 @@ def test_a_model_without_what_is_needed_is_refused(
 def test_an_index_leads_to_no_other_files(hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index = json.dumps({"weight_map": {"a": "training_args.bin"}}).encode()
     del hub.listed[WEIGHTS]
-    hub.files[fetching.INDEX] = index
-    hub.listed[fetching.INDEX] = hub._described(fetching.INDEX, index)
+    hub.files[hub_download.INDEX] = index
+    hub.listed[hub_download.INDEX] = hub._described(hub_download.INDEX, index)
     status, _, err = get(tmp_path, capsys)
     assert status == 1
     assert "'training_args.bin'" in err

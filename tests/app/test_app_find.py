@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.errors import Ambiguous, NotFound
+from app.listing import KINDS, find, find_context, find_document, find_session, listing, search
 from app.service import Service
-from app.shelf import KINDS, find, find_context, find_document, find_session, listing, search
 from sessions import MOST_HITS, ContextRow, DocumentRow, StoreError
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import engine
+from app.asking.turns import answer, keep_question
 from app.errors import AppError
-from app.opening import open_context, open_conversation
-from app.readings import read
+from app.reading.open_context import open_context, open_conversation
+from app.reading.readings import read
 from app.service import Service
-from app.turns import answer, keep_question
 from sessions import Part, StoreCorrupt, StoreError, TensorFolder
 from tests.app.helpers import SHORT, add, begin
 

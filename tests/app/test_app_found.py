@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.found import says_not_found
+from app.asking.not_found import says_not_found
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 from huggingface_hub import constants
 
 from app.errors import AppError
-from app.found_models import find_model, found_models, ollama_file
 from app.home import canonical_model, check_model, model_source
-from app.local_models import local_models
+from app.machine.found_models import find_model, found_models, ollama_file
+from app.machine.local_models import local_models
 
 DIGEST = "sha256:" + "a" * 64
 

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.errors import AppError, UsageError
-from app.uploads import cache, copy_in, move_in, safe_name
+from app.jobs.uploads import cache, copy_in, move_in, safe_name
 from app.web import guard
 from app.web.guard import MOST_WAITING, MOST_WRONG, MOST_WRONG_OF_ALL, WITHIN, Guard, credentials, is_loopback
 from app.web.server import _announce

@@ -14,9 +14,9 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from app.errors import AppError
-from app.uploads import copy_in, uploads
-from app.web import incoming
-from app.web.incoming import DROPPED_AT, Incoming
+from app.jobs.uploads import copy_in, uploads
+from app.web import dropped_files
+from app.web.dropped_files import DROPPED_AT, Incoming
 from sessions import DiskFull
 from tests.app.helpers import Server, wait_for
 
@@ -76,7 +76,7 @@ def test_an_upload_for_which_there_is_no_room_is_refused_before_it_fills_the_dis
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "incoming"
-    monkeypatch.setattr(incoming, "disk_free", lambda path: 4)
+    monkeypatch.setattr(dropped_files, "disk_free", lambda path: 4)
     refused = page(folder, None).post(DROPPED_AT, content=b"words")
     assert (refused.status_code, "5 bytes are needed and 4 are free" in refused.text) == (507, True)
     assert not folder.exists()

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.documents import Options, add_documents
-from app.library import Library
-from app.memory_map import STRETCHES, Remembered, keep_map, kept_map, memory_map, tenths
-from app.readings import read
+from app.listing import details
+from app.reading.document_cache import Library
+from app.reading.documents import Options, add_documents
+from app.reading.memory_map import STRETCHES, Remembered, keep_map, kept_map, memory_map, tenths
+from app.reading.readings import read
+from app.reading.token_stream import Stream, Stretch
 from app.service import Service
-from app.shelf import details
-from app.stream import Stream, Stretch
-from app.web.gauge import Gauge
-from app.web.views.live import Live, map_of
+from app.web.metrics import Gauge
+from app.web.views.metrics_panel import Live, map_of
 from ingest import Document, Page, PageQuality
 from tests.app.helpers import begin, in_process
 

@@ -8,17 +8,17 @@ import pymupdf
 import pytest
 
 import ingest
-from app.answer_options import AnswerOptions
+from app.asking.answer_options import AnswerOptions
+from app.asking.named_pages import MOST_TOKENS, Named, around, in_words, named_pages, page_number, tokens_of, written
+from app.asking.sources import Source
+from app.asking.turns import answer, keep_question
 from app.errors import UsageError
-from app.library import Library
-from app.named_pages import MOST_TOKENS, Named, around, in_words, named_pages, page_number, tokens_of, written
-from app.opening import open_context
-from app.readings import read
+from app.jobs.worker import Worker
+from app.reading.document_cache import Library
+from app.reading.open_context import open_context
+from app.reading.readings import read
 from app.service import Service
-from app.sources import Source
-from app.turns import answer, keep_question
 from app.web.views.turn import turn_article
-from app.worker import Worker
 from ingest.document import page_label
 from sessions import ContextRow, TurnRow
 from tests.app.helpers import BUDGET, add, begin, book_text, ended, in_process, work_once
@@ -235,7 +235,7 @@ def test_pages_without_text_and_too_many_cannot_be_read_again(
     with pytest.raises(UsageError, match=r"There are about [\d,]+ tokens on pages 1.*: name fewer"):
         keep_question(service, session, "Who?", pages)
     assert not service.store.turns(session)
-    monkeypatch.setattr("app.named_pages.SURELY", 1e9)  # as where it is not sure
+    monkeypatch.setattr("app.asking.named_pages.SURELY", 1e9)  # as where it is not sure
     turn = keep_question(service, session, "Who?", pages)
     with pytest.raises(UsageError, match=r"tokens on pages 1.*, and 16,384 at most are read again .* name fewer"):
         answer(service, turn.id, AnswerOptions(max_tokens=4))
@@ -301,7 +301,7 @@ def test_where_the_model_looked_elsewhere_than_at_the_named_pages_it_is_said(
         id = context.document_ids[document]
         start, end = service.library.document(id).span(page)
         source = Source(id, page, "there", "Words.", 0.5, start, end)
-        monkeypatch.setattr("app.turns.find_sources", lambda *given, found=source: [found])
+        monkeypatch.setattr("app.asking.turns.find_sources", lambda *given, found=source: [found])
         session = service.store.add_session(context.id).id
         turn = answer(service, keep_question(service, session, "Who?", pages).id, AnswerOptions(max_tokens=4))
         said = [each for each in turn.measurements["warnings"] if each.startswith(asked)]

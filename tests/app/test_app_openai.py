@@ -12,12 +12,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from app.answer_options import LONGEST, AnswerOptions
+from app.api.openai_chat import ChatRequest, router
+from app.api.openai_turns import MOST_TOKENS, Message, turns_of
+from app.asking.answer_options import LONGEST, AnswerOptions
 from app.errors import UsageError
+from app.jobs.worker import Worker
 from app.service import Service
-from app.web.openai_api import ChatRequest, router
-from app.web.openai_turns import MOST_TOKENS, Message, turns_of
-from app.worker import Worker
 from sessions import JobRow
 from tests.app.helpers import PATIENCE_SEC, Server, add, book_text, read_through, wait_for
 

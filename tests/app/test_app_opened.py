@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.opened import Asleep, OpenContext
-from app.opening import open_context, open_conversation
-from app.readings import read
+from app.asking.turns import answer, keep_question
+from app.jobs.worker import Worker
+from app.listing import delete
+from app.reading.context_cache import Asleep, OpenContext
+from app.reading.open_context import open_context, open_conversation
+from app.reading.readings import read
 from app.service import Service
-from app.shelf import delete
-from app.turns import answer, keep_question
-from app.worker import Worker
 from engine import OutOfMemory
 from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads, find_heads
@@ -142,7 +142,7 @@ def test_what_another_program_deletes_is_closed_here(service: Service, tmp_path:
 def test_the_worker_looks_for_what_others_deleted(
     service: Service, worker: Worker, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.claims.LOOK_SEC", 0.2)
+    monkeypatch.setattr("app.jobs.job_runner.LOOK_SEC", 0.2)
     context = read_through(service, add(service, book))
     ask(service, context)
     with Store(service.home) as other:

@@ -10,13 +10,13 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from app.documents import Options, add_documents
+from app.api.routes import MOST_DRAWN, add_error_handlers, router
 from app.errors import NotFound
-from app.pages import page_of, picture_of_page
+from app.jobs.worker import Worker
+from app.reading.documents import Options, add_documents
+from app.reading.pages import page_of, picture_of_page
 from app.service import Service
-from app.web.api import MOST_DRAWN, add_error_handlers, router
 from app.web.views.document_page import document_page
-from app.worker import Worker
 from ingest import PasswordNeeded, TocEntry
 from tests.app.helpers import PATIENCE_SEC, in_process
 from tests.ingest import makers
@@ -118,7 +118,7 @@ def test_many_pictures_leave_the_server_free_for_all_else(
         enough.wait(PATIENCE_SEC)
         return PNG
 
-    monkeypatch.setattr("app.web.api.picture_of_page", draw)
+    monkeypatch.setattr("app.api.routes.picture_of_page", draw)
     app = FastAPI()
     app.include_router(router(service, Worker(service)))
     with TestClient(app, base_url="http://127.0.0.1") as http, ThreadPoolExecutor(61) as callers:

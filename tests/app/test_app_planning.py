@@ -15,17 +15,17 @@ import pytest
 
 import engine
 from app.cli import main
-from app.documents import Options, add_documents
 from app.errors import AppError
 from app.home import canonical_model, model_source, named_model, split_model
-from app.local_models import local_models
-from app.planning import estimate, in_words, measured_rates, require_memory
-from app.readings import read
-from app.recommended import RECOMMENDED
+from app.jobs.worker import Worker
+from app.machine.local_models import local_models
+from app.machine.planning import estimate, in_words, measured_rates, require_memory
+from app.machine.recommended import RECOMMENDED
+from app.reading.documents import Options, add_documents
+from app.reading.readings import read
 from app.service import Service
 from app.web.actions import Actions
-from app.web.screen import Screen
-from app.worker import Worker
+from app.web.tab_state import Screen
 from tests.app.helpers import begin, book_text
 from tests.engine.test_architectures import small_config
 

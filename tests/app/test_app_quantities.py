@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.errors import UsageError
-from app.gpus import CARDS, gpu_of
+from app.machine.gpus import CARDS, gpu_of
 from app.quantities import bytes_of, rates_of, tokens_of
 
 

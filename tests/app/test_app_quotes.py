@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.quotes import PageWords, quotations_in, sentences_around, whole_sentences
+from app.asking.quotes import PageWords, quotations_in, sentences_around, whole_sentences
 
 PAGE = (
     "Call me Ishmael. Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money. "

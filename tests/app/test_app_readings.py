@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 import torch
 
-from app import readings
-from app.checkpoints import save
-from app.documents import Options, add_documents
+from app.asking.turns import answer, keep_question, new_session
 from app.errors import AppError, UsageError, phrase
-from app.opening import open_context
-from app.planning import plan_reading, require_disk
-from app.progress import Report
-from app.readings import OnReport, Stopped, read
+from app.machine.planning import plan_reading, require_disk
+from app.reading import readings
+from app.reading.checkpoints import save
+from app.reading.documents import Options, add_documents
+from app.reading.open_context import open_context
+from app.reading.progress import Report
+from app.reading.readings import OnReport, Stopped, read
 from app.service import Service
-from app.turns import answer, keep_question, new_session
-from app.web.gauge import Gauge
+from app.web.metrics import Gauge
 from engine import Machine, Method, OutOfMemory, Planner, SettingsError, make_method
 from ingest import IngestError
 from sessions import AlreadyRead, ContextRow, DiskFull, InUse, StoreCorrupt
@@ -188,11 +188,11 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 import sessions.tensors
-from app import readings
-from app.checkpoints import save
-from app.documents import Options, add_documents
-from app.preparing import prepare
-from app.readings import begin
+from app.reading import readings
+from app.reading.checkpoints import save
+from app.reading.documents import Options, add_documents
+from app.reading.preparing import prepare
+from app.reading.readings import begin
 from app.service import Service
 
 service = Service(sys.argv[1], sys.argv[2], "cpu")
@@ -229,7 +229,7 @@ def test_a_reading_that_was_saved_whole_is_not_read_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
-        killed.setattr(*(("app.readings.keep_map",) if step == "keep_map" else (service.store, step)), fail)
+        killed.setattr(*(("app.reading.readings.keep_map",) if step == "keep_map" else (service.store, step)), fail)
         with pytest.raises(KeyboardInterrupt):
             read(service, row.id, lambda report: None, checkpoint_sec=0.0)
     paused = service.store.context(row.id)
@@ -286,7 +286,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         assert disk.wait(PATIENCE_SEC)
         save(*given, **named)
 
-    monkeypatch.setattr("app.checkpoints.save", later)
+    monkeypatch.setattr("app.reading.checkpoints.save", later)
     return disk
 
 

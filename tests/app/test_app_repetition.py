@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.repetition import TAIL, repetition_start
+from app.asking.repetition import TAIL, repetition_start
 from ingest import ingest
 
 SAMPLE = Path(__file__).parents[2] / "assets" / "sample" / "three-adventures-and-a-register.html"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from app.checkpoints import Checkpoints
-from app.opening import open_context, open_conversation
-from app.readings import read
+from app.asking.turns import answer, keep_question
+from app.reading.checkpoints import Checkpoints
+from app.reading.open_context import open_context, open_conversation
+from app.reading.readings import read
 from app.service import Service
-from app.turns import answer, keep_question
 from tests.app.helpers import SHORT, add, begin
 from tests.app.killed import kill, steps_of
 

@@ -10,8 +10,8 @@ import pytest
 from fastapi import FastAPI, UploadFile
 from starlette.testclient import TestClient
 
+from app.api.routes import MOST_BODY, add_error_handlers, status_of
 from app.errors import UsageError
-from app.web.api import MOST_BODY, add_error_handlers, status_of
 from engine import OutOfMemory
 from sessions import DiskFull, InUse, NotFound, Store, StoreCorrupt, StoreFailing
 from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import app.home
+from app.asking.not_found import says_not_found
 from app.errors import AppError
-from app.found import says_not_found
 from app.home import canonical_model, default_model, model_source, named_model, smollm2_file
-from app.local_models import LocalModel, local_models
-from app.methods import method_for, methods_table
-from app.recommended import RECOMMENDED, Recommended, best_here, demo_note, good_for
+from app.machine.local_models import LocalModel, local_models
+from app.machine.recommended import RECOMMENDED, Recommended, best_here, demo_note, good_for
+from app.reading.methods import method_for, methods_table
 from app.web.new_reading import hub_choices
 from engine import load_model
 from training.pocket.documents import ABSENT
@@ -109,7 +109,7 @@ def test_page_offers_what_fits_and_is_not_here() -> None:
 
 @pytest.mark.parametrize(("room", "name"), [(10**9, None), (8 * 10**9, "Qwen/Qwen3-1.7B")])
 def test_best_here_is_the_largest_that_fits(monkeypatch: pytest.MonkeyPatch, room: int, name: str | None) -> None:
-    monkeypatch.setattr("app.recommended.room_for_weights", lambda device: (room, False))
+    monkeypatch.setattr("app.machine.recommended.room_for_weights", lambda device: (room, False))
     best = best_here("cpu")
     assert (best[0].name if best else None) == name
     assert best is None or isinstance(best[0], Recommended)

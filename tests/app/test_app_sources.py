@@ -4,10 +4,10 @@ from pathlib import Path
 
 import torch
 
-from app.library import Library
-from app.quotes import QUOTE_CHARACTERS
-from app.sources import MOST_CITED, Citation, check_quotations, find_sources, with_citations
-from app.stream import TOKEN_BYTES, Stream, Stretch, compose
+from app.asking.quotes import QUOTE_CHARACTERS
+from app.asking.sources import MOST_CITED, Citation, check_quotations, find_sources, with_citations
+from app.reading.document_cache import Library
+from app.reading.token_stream import TOKEN_BYTES, Stream, Stretch, compose
 from engine import Encoding, Passage, Sentence
 from ingest import Document, Page, PageQuality, ingest
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from app.answer_options import AnswerOptions
+from app.asking.answer_options import AnswerOptions
+from app.asking.turns import answer, keep_question
 from app.commands.asking import result_of
-from app.opening import open_conversation
+from app.jobs.worker import Worker
+from app.reading.open_context import open_conversation
 from app.service import Service
-from app.turns import answer, keep_question
 from app.web.actions import Actions
-from app.web.screen import Chosen, Screen
+from app.web.tab_state import Chosen, Screen
 from app.web.views.turn import turn_article
-from app.worker import Worker
 from tests.app.helpers import add, read_through
 from tests.app.tiny import make_tiny_model
 

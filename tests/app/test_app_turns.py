@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from app import turns
-from app.answer_options import AnswerOptions
+from app.asking import turns
+from app.asking.answer_options import AnswerOptions
+from app.asking.turns import answer, keep_question, new_session
 from app.commands.asking import _note_sources, result_of
 from app.errors import UsageError
-from app.readings import read
+from app.reading.readings import read
 from app.service import Service
-from app.turns import answer, keep_question, new_session
 from app.web.views.turn import turn_article
 from sessions import TurnRow, stamp
 from tests.app.helpers import BUDGET, SHORT, add, begin, book_text, read_through
@@ -67,7 +67,7 @@ def test_an_answer_that_found_nothing_is_kept_as_such(
     shown = {}
     for words in ("", "That is not in the text."):
         if words:  # of a model too small to say so by itself
-            monkeypatch.setattr("app.turns._finish", _saying(words))
+            monkeypatch.setattr("app.asking.turns._finish", _saying(words))
         turn = answer(service, keep_question(service, session, "Where?").id, SHORT)
         assert turn.sources
         _note_sources(turn, {})
@@ -238,7 +238,7 @@ def test_only_a_turn_that_is_being_answered_fails(
     session = service.store.add_session(read_through(service, add(service, book)).id)
     turn = keep_question(service, session.id, "Who?")
     with monkeypatch.context() as late:
-        late.setattr("app.turns._answer", lambda *_: service.store.finish_turn(turn.id, answer="He.") and 1 / 0)
+        late.setattr("app.asking.turns._answer", lambda *_: service.store.finish_turn(turn.id, answer="He.") and 1 / 0)
         with pytest.raises(ZeroDivisionError):
             answer(service, turn.id, SHORT)
     assert (service.store.turn(turn.id).status, service.store.turn(turn.id).answer) == ("done", "He.")

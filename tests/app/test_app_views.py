@@ -5,11 +5,11 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from app.pages import DocumentPage
+from app.reading.pages import DocumentPage
 from app.web.views.document_page import document_page
-from app.web.views.live import Live, panel
 from app.web.views.markup import sparkline, thin
-from app.web.views.reading import context_head, ingest_card, reading_card
+from app.web.views.metrics_panel import Live, panel
+from app.web.views.reading_card import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, live_turn
 from ingest import Page, PageQuality, TocEntry
 from sessions import ContextRow, DocumentRow, JobRow, TurnRow

@@ -14,11 +14,11 @@ import gradio as gr
 import pytest
 from gradio.state_holder import SessionState
 
+from app.jobs.uploads import name_of
+from app.jobs.worker import Worker
 from app.service import Service
-from app.uploads import name_of
 from app.web.page import build_page
-from app.web.screen import LISTED, Chosen, Props, Screen
-from app.worker import Worker
+from app.web.tab_state import LISTED, Chosen, Props, Screen
 from sessions import InUse, StoreCorrupt
 from tests.app.helpers import add, read_through
 from tests.app.test_app_find import add_context, add_document

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 import engine
-from app.answer_options import AnswerOptions
-from app.documents import Options
+from app.api.openai_turns import session_saying
+from app.asking.answer_options import AnswerOptions
+from app.asking.turns import answer, keep_question
 from app.errors import AppError, UsageError
+from app.jobs.worker import Worker
+from app.reading.documents import Options
 from app.service import Service
-from app.turns import answer, keep_question
 from app.web.actions import Actions
-from app.web.openai_turns import session_saying
-from app.web.screen import Chosen, Screen
-from app.worker import Worker
+from app.web.tab_state import Chosen, Screen
 from sessions import ContextRow, DiskFull, InUse, JobRow, TurnRow
 from tests.app.helpers import (
     SETTINGS,

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from app.answer_options import AnswerOptions
-from app.documents import Options
+from app.asking.answer_options import AnswerOptions
+from app.jobs.worker import Worker
+from app.reading.documents import Options
 from app.service import Service
-from app.worker import Worker
 from sessions import ContextRow, Store
 from tests.app.helpers import PATIENCE_SEC, ROOT, SETTINGS, answered, book_text, ended, read_book, upload, wait_for
 
@@ -24,7 +24,7 @@ from tests.app.helpers import PATIENCE_SEC, ROOT, SETTINGS, answered, book_text,
 def worker(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     """One that does not wait long for a locked database, nor until it looks again."""
     monkeypatch.setattr("sessions.database.BUSY_SEC", 0.5)  # for the connection of its thread, which it opens itself
-    monkeypatch.setattr("app.claims.LOOK_SEC", 0.2)
+    monkeypatch.setattr("app.jobs.job_runner.LOOK_SEC", 0.2)
     worker = Worker(service)
     worker.start()
     yield worker
@@ -162,9 +162,9 @@ def test_what_a_killed_command_left_is_put_right_while_the_server_runs(
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from app.documents import Options, add_documents
-from app.preparing import prepare
-from app.readings import begin, read
+from app.reading.documents import Options, add_documents
+from app.reading.preparing import prepare
+from app.reading.readings import begin, read
 from app.service import Service
 
 service = Service(sys.argv[1], sys.argv[2], "cpu")

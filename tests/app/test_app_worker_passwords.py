@@ -8,13 +8,13 @@ from typing import Any
 import pymupdf
 import pytest
 
-from app import shelf
-from app.claims import IDLE_SEC
-from app.documents import Options
+from app import listing
 from app.errors import AppError
+from app.jobs.job_runner import IDLE_SEC
+from app.jobs.uploads import discard, is_locked, sweep
+from app.jobs.worker import Worker
+from app.reading.documents import Options
 from app.service import Service
-from app.uploads import discard, is_locked, sweep
-from app.worker import Worker
 from sessions import JobRow
 from tests.app.helpers import SETTINGS, book_text, ended, upload, wait_for, work_once
 
@@ -137,7 +137,7 @@ def test_a_locked_copy_goes_when_its_file_is_ingested_or_deleted(
             unknown.setattr(service.store, "find_document", lambda sha256: None)
             waits = ingest(None)
         assert is_locked(service, waits)
-        shelf.delete(service, "document", service.store.document(document))
+        listing.delete(service, "document", service.store.document(document))
         assert waits.id not in [job.id for job in service.store.jobs()]
     wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the copies to be gone")
 
@@ -225,7 +225,7 @@ def test_an_upload_that_two_tabs_unlock_at_once_is_queued_once(
             others[0].join(0.5)
         return locked
 
-    monkeypatch.setattr("app.intake.is_locked", looked_at_by_both)
+    monkeypatch.setattr("app.jobs.upload_jobs.is_locked", looked_at_by_both)
     unlock()
     others[0].join()
     assert len(service.store.jobs(status="queued")) == 1

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from app.documents import Options
+from app.jobs.uploads import WAITING, discard, sweep
+from app.jobs.worker import Worker
+from app.listing import delete
+from app.reading.documents import Options
 from app.service import Service
-from app.shelf import delete
-from app.uploads import WAITING, discard, sweep
-from app.worker import Worker
 from ingest import Document
-from ingest.apart import ingest_apart
+from ingest.subprocess import ingest_apart
 from sessions import ContextRow, DiskFull, JobRow
 from tests.app.helpers import PATIENCE_SEC, SETTINGS, book_text, ended, read_book, upload, wait_for, work_once
 
@@ -43,7 +43,7 @@ def test_a_file_that_cannot_be_read_is_told_while_the_next_one_is_opened(
         told.extend(service.store.job(job.id).progress.get("left_out", ["nothing"]))
         return ingest_apart(file, **options)
 
-    monkeypatch.setattr("app.documents.ingest_apart", noted)
+    monkeypatch.setattr("app.reading.documents.ingest_apart", noted)
     work_once(worker)
     assert told[0] == "nothing"
     assert "torn.pdf" in told[1]
@@ -141,7 +141,7 @@ def test_files_are_opened_and_turned_into_tokens_while_a_book_is_read(
     assert ended(service, third.id) == "cancelled"
     wait_for(lambda: len(service.store.documents()) == 3, "the document to go")
     assert (service.store.context(first).status, service.store.job(second.id).status) == ("reading", "running")
-    monkeypatch.setattr("app.preparing.compose", lambda *_: pytest.fail("it is turned into tokens only now"))
+    monkeypatch.setattr("app.reading.preparing.compose", lambda *_: pytest.fail("it is turned into tokens only now"))
     held.clear()
     assert ended(service, second.id) == "done"
     wait_for(lambda: [row.status for row in service.store.contexts()] == ["ready"] * 3, "both readings")
@@ -288,7 +288,7 @@ def test_the_names_of_files_that_became_nothing_are_forgotten(
     discard(service, service.store.job(gone))
     sweep(service)
     assert [job.id for job in service.store.jobs(kind="ingest")] == [read.id, *torn]  # why it failed may still be asked
-    monkeypatch.setattr("app.uploads.RECENT_SEC", 0)
+    monkeypatch.setattr("app.jobs.uploads.RECENT_SEC", 0)
     sweep(service)
     assert service.store.jobs(kind="ingest") == [read]
     wait_for(lambda: all(job.finished_at for job in service.store.jobs()), "the worker to let go of the context")
@@ -350,7 +350,7 @@ def test_an_upload_whose_context_is_deleted_before_it_is_handed_over_ends(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its job was running for as long as the server was."""
-    monkeypatch.setattr("app.claims.LOOK_SEC", 0.2)
+    monkeypatch.setattr("app.jobs.job_runner.LOOK_SEC", 0.2)
     add_context = service.store.add_context
 
     def deleted_at_once(**fields: Any) -> ContextRow:
@@ -376,7 +376,7 @@ def test_a_slow_file_does_not_hold_up_the_next_upload(
             go_on.wait(PATIENCE_SEC)
         return ingest_apart(file, **options)
 
-    monkeypatch.setattr("app.documents.ingest_apart", slow)
+    monkeypatch.setattr("app.reading.documents.ingest_apart", slow)
     first = worker.ingest(upload(service, tmp_path, "slow.txt", book_text(20).encode()), "exact", SETTINGS, Options())
     wait_for(lambda: service.store.job(first.id).status == "running", "the slow file to be begun with")
     try:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from app.named_pages import around, in_words
+from app.asking.named_pages import around, in_words
+from app.formatting import plural, short_seconds, speed
 from app.web.views.markdown import Mark, rendered
 from app.web.views.markup import bar, esc, page_link
-from app.words import plural, short_seconds, speed
 from sessions import TurnRow
 
 NOTES = {

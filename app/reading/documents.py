@@ -1,0 +1,177 @@
+"""Files become documents: each is read from its format once, and recognised by its content afterwards.
+
+What is kept is also read again by itself, without its file.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import ingest
+from app.errors import AppError, phrase
+from app.service import Service
+from ingest.subprocess import check_password_apart, ingest_apart
+from sessions import DocumentRow, StoreError
+
+log = logging.getLogger(__name__)
+
+LEFT_OUT = "Left out: "
+"""How the warning about a file that could not be used begins."""
+
+OnPage = Callable[[str, int, int], None]
+"""Called with the file's name, pages done and pages in all: 0 as long as they are not known. What it raises ends it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How files are turned into documents. title: of a single new file's document, or of what is read of several
+    together or of a document that is known; password: of those that are encrypted, also where they are known; ocr: None
+    to decide page by page; beside: whether they are read together with others than these; opened: ids of documents
+    whose files were let in before, perhaps with another password, which are not asked for this one; refused: SHA-256 of
+    files that no password has opened: if they are encrypted they stay out, also where they are known.
+    """
+
+    title: str | None = None
+    password: str | None = None
+    ocr: bool | None = None
+    beside: bool = False
+    opened: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+
+
+@dataclass
+class Added:
+    """Documents in the order of their files, what a person should know about them, and why files were left out.
+
+    title: what a context of several is to be called; None for its documents' titles.
+    """
+
+    documents: list[DocumentRow] = field(default_factory=list)
+    title: str | None = None
+    warnings: list[str] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+
+
+def add_documents(
+    service: Service,
+    sources: Sequence[Path | DocumentRow],
+    options: Options,
+    on_page: OnPage,
+    added: Added | None = None,
+) -> Added:
+    """Turn files into documents and keep them. One that cannot be used is left out with a warning, if another can be.
+
+    Args:
+        sources: files, and documents that are kept already, in the order in which they are to be read.
+        added: what to add to; it says how far this came also if it ends with an error.
+
+    Raises:
+        ingest.IngestError, sessions.StoreError, OSError, AppError: the only file cannot be used.
+        AppError: none of several can.
+        Exception: whatever `on_page` raises.
+    """
+    added = Added() if added is None else added
+    if len(sources) > 1 or options.beside:
+        options, added.title = replace(options, title=None), options.title
+    ended: list[Exception] = []
+
+    def report(name: str, done: int, total: int) -> None:
+        try:
+            on_page(name, done, total)
+        except Exception as error:
+            ended.append(error)
+            raise
+
+    for source in sources:
+        name = source.name if isinstance(source, Path) else source.title
+        try:
+            report(name, 0, 0)
+            row = _add(service, source, options, report)
+        except (AppError, ingest.IngestError, StoreError, OSError) as error:
+            if ended:
+                raise
+            log.info("left out %s: %s", name, error)
+            added.failures.append(error)
+            added.warnings.append(f"{LEFT_OUT}{phrase(error)}")
+            continue
+        if options.title and options.title.strip() != row.title:  # it was known: other readings of it keep their title
+            added.title = options.title
+        if any(row.id == other.id for other in added.documents):
+            if isinstance(source, Path):
+                added.warnings.append(f"{LEFT_OUT}{name} is the same as {row.title!r}, which is read once.")
+            continue
+        added.documents.append(row)
+        added.warnings += [f"{row.title}: {warning}" for warning in row.warnings]
+    if not added.documents:
+        if len(added.failures) == 1:
+            raise added.failures[0]
+        raise AppError(" ".join(added.warnings) or "No file was given.")
+    return added
+
+
+def _add(service: Service, source: Path | DocumentRow, options: Options, on_page: OnPage) -> DocumentRow:
+    known = source if isinstance(source, DocumentRow) else _find(service, source)
+    if known is not None and isinstance(source, Path):
+        password = "" if options.password is None and known.sha256 in options.refused else options.password
+        if password is not None and known.format == "pdf" and known.id not in options.opened:
+            check_password_apart(source, password)
+        if not service.store.has_content(known.id):
+            _mend(service, known, source, options, on_page)
+    if known is not None and not (options.ocr and _ocr_may_help(service, known)):
+        return known
+    was_read = known is not None and service.store.contexts(known.id) and ingest.ocr_languages()
+    if isinstance(source, DocumentRow) or was_read:
+        assert known is not None
+        raise AppError(f"{known.title!r} was read without OCR; delete {known.id}, then read the file again with it.")
+    document = _ingested(source, options.title or (known.title if known else None), options, on_page)
+    row = service.store.add_document(
+        sha256=document.sha256,
+        title=document.title,
+        format=document.format,
+        pages=len(document.pages),
+        characters=len(document.text),
+        content=document.to_json(),
+        file=source,
+        warnings=list(document.warnings),
+        instead_of=known.id if known else None,
+    )
+    if known:
+        service.library.drop(known.id)
+    return row
+
+
+def _ingested(file: Path, title: str | None, options: Options, on_page: OnPage) -> ingest.Document:
+    return ingest_apart(
+        file,
+        title=title,
+        password=options.password,
+        ocr=options.ocr,
+        on_page=lambda done, total: on_page(file.name, done, total),
+    )
+
+
+def _mend(service: Service, known: DocumentRow, file: Path, options: Options, on_page: OnPage) -> None:
+    """Make the text of a known document anew from its file, where it was lost or altered.
+
+    Raises:
+        StoreCorrupt: it came out otherwise, so that what was read of it would not fit it.
+    """
+    content = _ingested(file, None, options, on_page).to_json()
+    titles = (content["title"], known.title)  # one that it was given, if it is not called otherwise by now
+    if not any(service.store.mend_content(known.id, {**content, "title": title}) for title in titles):
+        service.store.document_content(known.id)  # which says what is wrong
+    service.library.drop(known.id)
+    log.warning("the text of %s was damaged, and is made anew from %s", known.id, file.name)
+
+
+def _find(service: Service, file: Path) -> DocumentRow | None:
+    """The document that a file became, if it is kept."""
+    ingest.check_file(file)
+    return service.store.find_document(ingest.fingerprint(file))
+
+
+def _ocr_may_help(service: Service, row: DocumentRow) -> bool:
+    """Whether a known document has pages to which OCR could add some text."""
+    pages = service.library.document(row.id).pages
+    return row.format == "pdf" and any(page.quality.ocr_may_help for page in pages)
