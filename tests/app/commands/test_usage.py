@@ -22,13 +22,13 @@ from tests.app.helpers import free_port, in_process
 
 
 def test_the_makefile_starts_what_there_is() -> None:
-    recipe = re.search(r"stockpot (serve.*)", (Path(__file__).parents[2] / "Makefile").read_text())
+    recipe = re.search(r"stockpot (serve.*)", (Path(__file__).parents[3] / "Makefile").read_text())
     assert recipe is not None
     assert build_parser().parse_args(recipe[1].split()).open
 
 
 def test_the_readme_says_how_to_start_it() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     readme = (root / "README.md").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"^    make ([a-z-]+)", readme, re.MULTILINE))
@@ -148,7 +148,7 @@ def test_every_command_but_those_that_the_docs_name_has_an_object_for_programs()
     commands = actions[0].choices
     without = {name for name, parser in commands.items() if "--json" not in parser._option_string_actions}
     assert without == {"serve", "chat", "train", "export"}
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     readme, docs = (" ".join((root / path).read_text().split()) for path in ("README.md", "docs/command-line.md"))
     assert "All but `serve`, `chat`, `train` and `export` take `--json`" in docs
     listed = re.search(r"lists all commands: `([a-z ]+)`", readme)
@@ -238,7 +238,7 @@ def test_a_mistake_is_answered_before_torch_is_loaded(tmp_path: Path) -> None:
         "    assert status in (1, 2), (words, status)\n"
         "    assert 'torch' not in sys.modules, words\n"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     command = [sys.executable, "-c", script, str(tmp_path)]
     run = subprocess.run(command, input=json.dumps(MISTAKES), capture_output=True, text=True, cwd=root, check=False)
     assert run.returncode == 0, run.stderr

@@ -25,6 +25,7 @@ from tests.app.helpers import (
     SETTINGS,
     SHORT,
     add,
+    add_context,
     answered,
     book_text,
     ended,
@@ -33,7 +34,6 @@ from tests.app.helpers import (
     upload,
     wait_for,
 )
-from tests.app.test_app_find import add_context
 from tests.app.tiny import make_tiny_model
 
 

@@ -1,27 +1,14 @@
 """What is meant by an id, a prefix of one or a title, where several things fit."""
 
 from dataclasses import asdict
-from typing import Any
 
 import pytest
 
 from app.errors import Ambiguous, NotFound
 from app.listing import KINDS, find, find_context, find_document, find_session, listing, search
 from app.service import Service
-from sessions import MOST_HITS, ContextRow, DocumentRow, StoreError
-
-
-def add_document(service: Service, title: str) -> DocumentRow:
-    number = len(service.store.documents())
-    facts: dict[str, Any] = {"format": "txt", "pages": 1, "characters": 3, "content": {}, "file": None}
-    return service.store.add_document(sha256=f"{number:064x}", title=title, **facts)
-
-
-def add_context(service: Service, *documents: DocumentRow, **other: Any) -> ContextRow:
-    reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320, "tokens": 9}
-    reading |= other
-    number = len(service.store.contexts())
-    return service.store.add_context(**reading, fingerprint=str(number), document_ids=[each.id for each in documents])
+from sessions import MOST_HITS, ContextRow, StoreError
+from tests.app.helpers import add_context, add_document
 
 
 def test_what_is_deleted_while_things_are_listed_is_left_out(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

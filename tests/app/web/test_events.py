@@ -20,8 +20,7 @@ from app.service import Service
 from app.web.page import build_page
 from app.web.tab_state import LISTED, Chosen, Props, Screen
 from sessions import InUse, StoreCorrupt
-from tests.app.helpers import add, read_through
-from tests.app.test_app_find import add_context, add_document
+from tests.app.helpers import add, add_context, add_document, read_through
 
 
 class Visitor:

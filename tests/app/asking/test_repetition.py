@@ -8,7 +8,7 @@ import pytest
 from app.asking.repetition import TAIL, repetition_start
 from ingest import ingest
 
-SAMPLE = Path(__file__).parents[2] / "assets" / "sample" / "three-adventures-and-a-register.html"
+SAMPLE = Path(__file__).parents[3] / "assets" / "sample" / "three-adventures-and-a-register.html"
 CLAIM = "DPR outperforms BM25 by a large margin on all five datasets"
 PARAGRAPH = (
     "The encoder is a neural network that is trained to map a sequence of tokens to a vector of length M, where M is "

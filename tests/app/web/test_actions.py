@@ -18,9 +18,18 @@ from app.service import Service
 from app.web.actions import Actions
 from app.web.tab_state import AT_ONCE, Chosen, Screen
 from sessions import InUse
-from tests.app.helpers import SETTINGS, add, begin, book_text, read_through, upload, work_once
-from tests.app.test_app_find import add_context, add_document
-from tests.app.test_app_worker_uploads import fails
+from tests.app.helpers import (
+    SETTINGS,
+    add,
+    add_context,
+    add_document,
+    begin,
+    book_text,
+    fails,
+    read_through,
+    upload,
+    work_once,
+)
 
 
 def test_what_is_deleted_is_what_was_named(tmp_path: Path, model: str, book: Path) -> None:

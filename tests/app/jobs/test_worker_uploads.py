@@ -15,7 +15,17 @@ from app.service import Service
 from ingest import Document
 from ingest.apart import ingest_apart
 from sessions import ContextRow, DiskFull, JobRow
-from tests.app.helpers import PATIENCE_SEC, SETTINGS, book_text, ended, read_book, upload, wait_for, work_once
+from tests.app.helpers import (
+    PATIENCE_SEC,
+    SETTINGS,
+    book_text,
+    ended,
+    fails,
+    read_book,
+    upload,
+    wait_for,
+    work_once,
+)
 
 
 def test_files_left_out_are_named_also_where_the_rest_was_read_before(
@@ -226,19 +236,6 @@ def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
         work_once(following)
     assert service.store.job(job.id).status == "cancelled"
     assert service.store.documents() == []
-
-
-TOO_WIDE = {"budget": 320, "top_k": 300}
-"""Settings of `exact` that leave no room for a question."""
-
-
-def fails(worker: Worker, files: list[Path], *documents: str) -> JobRow:
-    """An upload that becomes documents, which cannot be read like this."""
-    job = worker.ingest(files, "exact", TOO_WIDE, Options(), documents=documents)
-    work_once(worker)
-    job = worker.service.store.job(job.id)
-    assert (job.status, "top_k" in str(job.error)) == ("failed", True)
-    return job
 
 
 def test_a_text_that_cannot_be_read_in_one_way_is_kept_to_be_read_in_another(service: Service, tmp_path: Path) -> None:

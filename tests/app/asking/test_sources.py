@@ -11,7 +11,7 @@ from app.reading.token_stream import TOKEN_BYTES, Stream, Stretch, compose
 from engine import Encoding, Passage, Sentence
 from ingest import Document, Page, PageQuality, ingest
 
-SAMPLE = ingest(Path(__file__).parents[2] / "assets" / "sample" / "three-adventures-and-a-register.html")
+SAMPLE = ingest(Path(__file__).parents[3] / "assets" / "sample" / "three-adventures-and-a-register.html")
 
 FIRST = Document(
     "First",
