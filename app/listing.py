@@ -259,7 +259,7 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
     store = service.store
     facts: dict[str, Any] = {"kind": kind, **asdict(row)}
     if isinstance(row, DocumentRow):
-        document = service.library.document(row.id)
+        document = service.document_cache.document(row.id)
         facts["coverage"] = document.coverage()
         facts["contents"] = [{**asdict(entry), "name": page_name(document, entry.page)} for entry in document.toc]
         facts["contexts"] = [each.id for each in store.contexts(row.id)]
@@ -369,5 +369,5 @@ def delete(service: Service, kind: str, *rows: Row) -> None:
         service.contexts.drop(each)  # with the conversations over it; the others stay open, one may be answering
     for row in rows:
         service.conversations.drop(row.id)
-        service.library.drop(row.id)
+        service.document_cache.drop(row.id)
     discard_locked(service, [row.sha256 for row in rows if isinstance(row, DocumentRow)])

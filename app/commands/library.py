@@ -219,7 +219,7 @@ def _show_page(service: "Service", arguments: Arguments) -> int:
     from app.reading.pages import page_of, picture_of_page
 
     row = find_document(service, arguments.id)
-    found = page_of(service, row.id, page_number(arguments.page, service.library.document(row.id)))
+    found = page_of(service, row.id, page_number(arguments.page, service.document_cache.document(row.id)))
     page, facts = found.page, {"document": row.id, "page": found.page.number, "place": found.page.label}
     if arguments.picture:
         start, end = arguments.mark or (0, 0)

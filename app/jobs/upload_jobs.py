@@ -247,7 +247,7 @@ class Intake(Claims):
             else:
                 how = payload["method"], payload["settings"], payload["model"]
                 prepared = prepare(self.service, ids, *how, on_stage)
-            context = readings.known(self.service, prepared, added.warnings, added.title)
+            context = readings.find_finished(self.service, prepared, added.warnings, added.title)
             if context is None:
                 store.update_job(job.id, stage=WAITING)
                 yield

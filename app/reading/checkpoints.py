@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from app.reading.open_context import to_keep
+from app.reading.open_context import to_host
 from app.reading.progress import Report
 from app.reading.token_stream import PART, Stream
 from app.service import Service
@@ -35,7 +35,7 @@ def save(
     """Save the stream, with the parts and facts of a reader under way or of the finished context, if there is one.
 
     The ids that the model's chat template puts before a text are kept to be compared: see `model_of`; so is what tells
-    the model by its files: see `readings.known`; and what the database says of it, for `repair.take_back`.
+    the model by its files: see `readings.find_finished`; and what the database says of it, for `repair.take_back`.
 
     Args:
         beside: what is saved already stays, but for these parts.
@@ -107,7 +107,7 @@ class Checkpoints:
 
     def _begin(self, now: Report) -> None:
         parts, facts = self._reader.state()
-        kept, full = to_keep(parts), self._reader.memory.full_in_memory()
+        kept, full = to_host(parts), self._reader.memory.full_in_memory()
 
         def write() -> float:
             began = time.monotonic()

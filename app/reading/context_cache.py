@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from app.lru_cache import Recent
+from app.lru_cache import LruCache
 from app.reading.token_stream import Stream
 from sessions import ContextRow
 
@@ -44,7 +44,7 @@ class OpenConversation:
 
 
 @dataclass(frozen=True)
-class Asleep:
+class OffloadedContext:
     """A context in host memory: nothing of it is on the device, and nothing need be read from disk to go on."""
 
     opened: OpenContext  # with an empty memory
@@ -53,17 +53,17 @@ class Asleep:
     bytes: int  # of its tensors, those left out that are mapped from disk
 
     @classmethod
-    def of(cls, opened: OpenContext) -> "Asleep":
+    def offload(cls, opened: OpenContext) -> "OffloadedContext":
         """Bring a context's tensors to host memory."""
         context = opened.context
         parts, meta = context.state()
-        there = {name: {key: t.cpu() for key, t in part.tensors.items()} for name, part in parts.items()}
+        on_host = {name: {key: t.cpu() for key, t in part.tensors.items()} for name, part in parts.items()}
         mapped = context.memory.usage().bytes.get("disk", 0)
-        size = sum(tensor.nbytes for part in there.values() for tensor in part.values()) - mapped
+        size = sum(tensor.nbytes for part in on_host.values() for tensor in part.values()) - mapped
         empty = context.method.new_memory(context.model.spec, context.model.turn_length)
-        return cls(replace(opened, context=replace(context, memory=empty)), there, meta, size)
+        return cls(replace(opened, context=replace(context, memory=empty)), on_host, meta, size)
 
-    def wake(self) -> OpenContext:
+    def reload(self) -> OpenContext:
         """Bring it back to the device."""
         context = self.opened.context
         loaded = type(context).load(context.model, context.method, self.parts, self.meta)
@@ -71,64 +71,64 @@ class Asleep:
         return replace(self.opened, context=loaded)
 
 
-class OpenContexts:
+class ContextCache:
     """The contexts in memory, least recently used first. Safe to use from several threads."""
 
-    def __init__(self, limit: int, conversations: "Recent[str, OpenConversation]") -> None:
+    def __init__(self, limit: int, conversations: "LruCache[str, OpenConversation]") -> None:
         """limit: bytes of all of them, on the device and in host memory each; conversations: those that are open."""
         self.limit = limit
         self._conversations = conversations
-        self._awake: OrderedDict[str, OpenContext] = OrderedDict()
-        self._asleep: OrderedDict[str, Asleep] = OrderedDict()
+        self._open: OrderedDict[str, OpenContext] = OrderedDict()
+        self._offloaded: OrderedDict[str, OffloadedContext] = OrderedDict()
         self._lock = threading.RLock()  # also held while a context is loaded: it is loaded once
 
     def get(self, key: str, expected: int, load: Callable[[], OpenContext]) -> OpenContext:
-        """The context of that id: as it is, woken, or loaded. Room is made before, for `expected` bytes."""
+        """Return an open context; reload it from host memory or load it first, with room made for `expected` bytes."""
         with self._lock:
-            if key not in self._awake:
-                sleeping = self._asleep.pop(key, None)
+            if key not in self._open:
+                offloaded = self._offloaded.pop(key, None)
                 self._make_room(expected, key)
-                self._awake[key] = self._opened(sleeping.wake if sleeping else load)
-            self._awake.move_to_end(key)
+                self._open[key] = self._load(offloaded.reload if offloaded else load)
+            self._open.move_to_end(key)
             self._make_room(0, key)
-            return self._awake[key]
+            return self._open[key]
 
-    def _opened(self, load: Callable[[], OpenContext]) -> OpenContext:
+    def _load(self, load: Callable[[], OpenContext]) -> OpenContext:
         """What `load` gives; where memory runs out, whatever the limit, all others make room first."""
         import engine
 
         try:
             return load()
         except engine.OutOfMemory:
-            if not self._awake:
+            if not self._open:
                 raise
-        for key in list(self._awake):
-            self._put_away(key)
+        for key in list(self._open):
+            self._offload(key)
         return load()
 
     def _make_room(self, coming: int, keep: str) -> None:
         """Put away what has not been used for longest, but for one context, until so many bytes more are allowed."""
         while True:
             over = {tier for tier, held in self.bytes().items() if held + coming > self.limit}
-            if self._asleep and "host" in over:
-                self._asleep.popitem(last=False)
-            elif over and len(self._awake) > (keep in self._awake):
-                self._put_away(next(key for key in self._awake if key != keep))
+            if self._offloaded and "host" in over:
+                self._offloaded.popitem(last=False)
+            elif over and len(self._open) > (keep in self._open):
+                self._offload(next(key for key in self._open if key != keep))
             else:
                 return
 
-    def _put_away(self, key: str) -> None:
+    def _offload(self, key: str) -> None:
         """From a GPU to host memory; else it is on disk anyway."""
-        opened = self._awake[key]
+        opened = self._open[key]
         self.drop(key)
         if opened.model.device.type != "cpu":
-            self._asleep[key] = Asleep.of(opened)
+            self._offloaded[key] = OffloadedContext.offload(opened)
 
     def bytes(self) -> dict[str, int]:
         """Bytes in use, "device" and "host"; without a GPU all is on the host. Tails of conversations included."""
-        total = {"device": 0, "host": sum(each.bytes for each in list(self._asleep.values()))}
+        total = {"device": 0, "host": sum(each.bytes for each in list(self._offloaded.values()))}
         conversations = self._conversations.values()
-        for opened in list(self._awake.values()):
+        for opened in list(self._open.values()):
             base = opened.context.usage().bytes
             tails = [each.conversation.usage().bytes for each in conversations if each.opened is opened]
             for tier in ("device", "host"):
@@ -138,21 +138,21 @@ class OpenContexts:
 
     def __contains__(self, key: str) -> bool:
         """Whether the context is ready to be asked."""
-        return key in self._awake
+        return key in self._open
 
     def ids(self) -> list[str]:
         """The ids of the contexts that are held."""
-        return [*self._awake, *self._asleep]
+        return [*self._open, *self._offloaded]
 
     def drop(self, key: str) -> None:
         """Forget a context and the conversations over it; their tails were saved at the end of their last turns."""
         with self._lock:
-            opened = self._awake.pop(key, None)
-            self._asleep.pop(key, None)
+            opened = self._open.pop(key, None)
+            self._offloaded.pop(key, None)
             self._conversations.drop_where(lambda each: each.opened is opened)
 
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
-            self._awake.clear()
-            self._asleep.clear()
+            self._open.clear()
+            self._offloaded.clear()

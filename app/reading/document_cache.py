@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from app.asking.quotes import PageWords
-from app.lru_cache import Recent
+from app.lru_cache import LruCache
 
 if TYPE_CHECKING:
     import ingest
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 MOST_DOCUMENTS = 16
 
 
-class Library:
+class DocumentCache:
     """Documents that were used lately, each read from its file once."""
 
     def __init__(self, fetch: Callable[[str], "ingest.Document"]) -> None:
         """fetch: gives the document of an id."""
         self._fetch = fetch
-        self._documents: Recent[str, ingest.Document] = Recent(MOST_DOCUMENTS)
-        self._words: Recent[str, PageWords] = Recent(MOST_DOCUMENTS)
+        self._documents: LruCache[str, ingest.Document] = LruCache(MOST_DOCUMENTS)
+        self._words: LruCache[str, PageWords] = LruCache(MOST_DOCUMENTS)
 
     def document(self, document_id: str) -> "ingest.Document":
         """The document of an id."""

@@ -137,7 +137,7 @@ def _add(service: Service, source: Path | DocumentRow, options: Options, on_page
         instead_of=known.id if known else None,
     )
     if known:
-        service.library.drop(known.id)
+        service.document_cache.drop(known.id)
     return row
 
 
@@ -161,7 +161,7 @@ def _mend(service: Service, known: DocumentRow, file: Path, options: Options, on
     titles = (content["title"], known.title)  # one that it was given, if it is not called otherwise by now
     if not any(service.store.mend_content(known.id, {**content, "title": title}) for title in titles):
         service.store.document_content(known.id)  # which says what is wrong
-    service.library.drop(known.id)
+    service.document_cache.drop(known.id)
     log.warning("the text of %s was damaged, and is made anew from %s", known.id, file.name)
 
 
@@ -173,5 +173,5 @@ def _find(service: Service, file: Path) -> DocumentRow | None:
 
 def _ocr_may_help(service: Service, row: DocumentRow) -> bool:
     """Whether a known document has pages to which OCR could add some text."""
-    pages = service.library.document(row.id).pages
+    pages = service.document_cache.document(row.id).pages
     return row.format == "pdf" and any(page.quality.ocr_may_help for page in pages)

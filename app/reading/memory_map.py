@@ -10,7 +10,7 @@ from sessions import Store
 if TYPE_CHECKING:
     import torch
 
-    from app.reading.document_cache import Library
+    from app.reading.document_cache import DocumentCache
     from app.reading.token_stream import Stream
 
 KIND = "memory map"  # of the measurement in which it is kept
@@ -34,7 +34,7 @@ class Remembered:
     share: float
 
 
-def memory_map(remembered: "torch.Tensor", stream: "Stream", library: "Library") -> list[Remembered]:
+def memory_map(remembered: "torch.Tensor", stream: "Stream", document_cache: "DocumentCache") -> list[Remembered]:
     """The stretches of a text, from its beginning to its end; none if everything is remembered.
 
     Args:
@@ -51,7 +51,7 @@ def memory_map(remembered: "torch.Tensor", stream: "Stream", library: "Library")
         edges = [whole.first + tokens * number // pieces for number in range(pieces + 1)]
         for first, end in pairwise(edges):
             [span] = stream.spans(first, end)
-            place = library.document(span.document_id).locate(span.start).label
+            place = document_cache.document(span.document_id).locate(span.start).label
             share = round(float(remembered[first:end].mean()), 5)
             found.append(Remembered(span.document_id, span.start, span.end, place, end - first, share))
     return found

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONGEST_UP = 31
+MAX_UPTIME_DAYS = 31
 """Days before a reading on one of which its model was loaded, where nothing says which: it was told that day."""
 
 Held = TypeVar("Held", OpenContext, OpenConversation)
@@ -42,10 +42,10 @@ def open_context(service: "Service", context_id: str) -> OpenContext:
         return _load_context(service, context_id)
 
     folder, contexts = service.store.context_state(context_id), service.contexts
-    return _untouched(folder, lambda: contexts.get(context_id, expected, load), lambda: contexts.drop(context_id))
+    return _current(folder, lambda: contexts.get(context_id, expected, load), lambda: contexts.drop(context_id))
 
 
-def _untouched(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[], None]) -> Held:
+def _current(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[], None]) -> Held:
     """What is open of a folder; if its files were touched since it was opened, opened anew."""
     held = get()
     if held.stamps == folder.stamps():
@@ -54,14 +54,14 @@ def _untouched(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[],
     return get()
 
 
-def is_begun(service: "Service", row: ContextRow) -> bool:
+def has_begun(service: "Service", row: ContextRow) -> bool:
     """Whether a context can be asked: some of it has been read, by this process or up to a checkpoint."""
     return row.status == "ready" or row.tokens_read > 0 or service.read_here(row.id) is not None
 
 
-def check_begun(service: "Service", row: ContextRow) -> None:
+def require_begun(service: "Service", row: ContextRow) -> None:
     """Raise AppError if a context cannot be asked yet."""
-    if not is_begun(service, row):
+    if not has_begun(service, row):
         reason = f" ({row.error})" if row.error else ""
         raise AppError(
             f"Context {row.id} is {row.status}{reason}: it can be asked when some of its text has been read. "
@@ -92,7 +92,7 @@ def model_of(
     if "day" in meta:
         days = [date.fromisoformat(meta["day"])]
     else:
-        days = [date.fromtimestamp(row.created_at) - timedelta(before) for before in range(LONGEST_UP)]
+        days = [date.fromtimestamp(row.created_at) - timedelta(before) for before in range(MAX_UPTIME_DAYS)]
     model = next((each for each in map(found.on, days) if each.chat.prefix == meta["prefix"]), None)
     if model is None:
         raise engine.ContextMismatch(
@@ -115,7 +115,7 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     import engine
 
     row = service.store.context(context_id)
-    check_begun(service, row)
+    require_begun(service, row)
     found = service.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
     folder = service.store.context_state(context_id)
@@ -161,7 +161,7 @@ def open_conversation(
         return _load_conversation(service, session_id, opened)
 
     folder, conversations = service.store.session_state(session_id), service.conversations
-    held = _untouched(folder, lambda: conversations.get(session_id, load), lambda: conversations.drop(session_id))
+    held = _current(folder, lambda: conversations.get(session_id, load), lambda: conversations.drop(session_id))
     if not held.conversation.turns:
         try:
             _replay(service, session_id, held, on_pass, on_turn)
@@ -201,7 +201,7 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
             "branch, which reads the turns that it keeps from their text."
         ) from error
     try:
-        _mend_last_turn(service, meta["turn"])
+        _finish_last_turn(service, meta["turn"])
     except NotFound:
         log.warning("session %s remembers a turn that is not kept: it is read anew from those that are", session_id)
         folder.discard()
@@ -209,7 +209,7 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
     return OpenConversation(opened, engine.Conversation.load(opened.context, parts, meta["conversation"]), stamps)
 
 
-def _mend_last_turn(service: "Service", turn: dict[str, Any]) -> None:
+def _finish_last_turn(service: "Service", turn: dict[str, Any]) -> None:
     """Finish a turn that a crash left unfinished after its tail had been saved: the tail knows the whole answer.
 
     Raises:
@@ -229,7 +229,7 @@ def save_conversation(service: "Service", session_id: str, open_one: OpenConvers
     """Save the session's tail, with the turn that it ends in (id, answer, reasoning, sources, measurements)."""
     parts, meta = open_one.conversation.state()
     folder = service.store.session_state(session_id)
-    folder.save(to_keep(parts), {"conversation": meta, "turn": turn}, open_one.opened.row.fingerprint)
+    folder.save(to_host(parts), {"conversation": meta, "turn": turn}, open_one.opened.row.fingerprint)
     open_one.stamps = folder.stamps()
 
 
@@ -251,6 +251,6 @@ def fork_conversation(service: "Service", session_id: str, turns: int, branch_id
         log.info("branch %s reads its turns from their text: %s", branch_id, error)
 
 
-def to_keep(parts: "Mapping[str, engine.Part]") -> dict[str, Part]:
+def to_host(parts: "Mapping[str, engine.Part]") -> dict[str, Part]:
     """Parts of the engine's as the store keeps them, brought to host memory."""
     return {name: Part({key: x.cpu() for key, x in part.tensors.items()}, part.sealed) for name, part in parts.items()}

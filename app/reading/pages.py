@@ -32,7 +32,7 @@ def page_of(service: Service, document_id: str, number: int) -> DocumentPage:
     Raises:
         NotFound: it has no such page.
     """
-    document = service.library.document(document_id)
+    document = service.document_cache.document(document_id)
     for page, start in zip(document.pages, document.page_starts, strict=True):
         if page.number == number:
             title, printed = service.store.document(document_id).title, pdf_of(service, document_id)

@@ -119,7 +119,7 @@ def _encoded(
 ) -> Stream:
     return compose(
         chat,
-        [(each, service.library.document(each)) for each in document_ids],
+        [(each, service.document_cache.document(each)) for each in document_ids],
         lambda share: report(Report(f"turning text into tokens: {share:.0%}")),
         behind,
     )

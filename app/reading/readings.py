@@ -13,7 +13,7 @@ from app.reading.context_cache import OpenContext
 from app.reading.documents import LEFT_OUT
 from app.reading.memory_map import keep_map, memory_map
 from app.reading.methods import spec_of
-from app.reading.open_context import check_finished, model_of, to_keep
+from app.reading.open_context import check_finished, model_of, to_host
 from app.reading.preparing import OnReport, Prepared
 from app.reading.progress import Report, usage_json
 from app.reading.saved_state import check_context
@@ -24,7 +24,7 @@ from sessions import ContextRow, InUse, StoreError
 if TYPE_CHECKING:
     import engine
 
-FURTHEST = ("ready", "paused", "failed", "cancelled", "reading")
+RESUME_ORDER = ("ready", "paused", "failed", "cancelled", "reading")
 """Statuses of readings of the same: which of them is gone on with, first."""
 
 
@@ -32,19 +32,19 @@ class Stopped(Exception):
     """The work was asked to stop. Of a reading a checkpoint is saved, and it can be taken up again."""
 
 
-def known(
+def find_finished(
     service: Service, prepared: Prepared, warnings: Sequence[str] = (), title: str | None = None
 ) -> ContextRow | None:
     """The context, if exactly this was read to its end before and no model is needed to tell: the files of the one that
     read it are what they were. In any thread; else as `begin`, to which all others are left.
     """
     stamp = service.models.stamp(prepared.model)
-    for row in (row for row in _alike(service, prepared) if row.status == "ready"):
+    for row in (row for row in _same_request(service, prepared) if row.status == "ready"):
         with suppress(StoreError):  # deleted meanwhile, or damaged, which opening it says
             _, meta = service.store.context_state(row.id).load(row.fingerprint, only=())
             by = meta.get("model")  # what was read of old does not say
-            if by and by["stamp"] == stamp and _is_of(row, by["fingerprint"], spec_of(prepared.model), prepared):
-                return _renewed(service, row, prepared, warnings, title)
+            if by and by["stamp"] == stamp and _matches(row, by["fingerprint"], spec_of(prepared.model), prepared):
+                return _reuse(service, row, prepared, warnings, title)
     return None
 
 
@@ -69,10 +69,10 @@ def begin(
         sessions.InUse: it is being read right now.
         AppError: it would not fit the memory that is free.
     """
-    if row := known(service, prepared, warnings, title):
+    if row := find_finished(service, prepared, warnings, title):
         return row
     name, method, stream = prepared.model, prepared.method, prepared.stream
-    begun = any(row.model == name for row in _alike(service, prepared))
+    begun = any(row.model == name for row in _same_request(service, prepared))
     # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room, nor
     # does what was begun need as much.
     if service.models.held is None and not begun:
@@ -81,43 +81,45 @@ def begin(
     model = service.models.get(name).on(date.today())
 
     def same() -> list[ContextRow]:
-        return [row for row in _alike(service, prepared) if _is_of(row, model.fingerprint, model.spec, prepared)]
+        return [
+            row for row in _same_request(service, prepared) if _matches(row, model.fingerprint, model.spec, prepared)
+        ]
 
     def check() -> None:
         if rows := same():
             raise InUse(f"This has just begun to be read (context {rows[0].id}); wait for it, or cancel it first.")
 
     if not (there := same()):
-        return _begun(service, prepared, model, [*prepared.warnings, *warnings], title, check)
-    row = service.store.take_reading(min(there, key=lambda row: FURTHEST.index(row.status)).id)
-    return _renewed(service, row, prepared, warnings, title)
+        return _create(service, prepared, model, [*prepared.warnings, *warnings], title, check)
+    row = service.store.take_reading(min(there, key=lambda row: RESUME_ORDER.index(row.status)).id)
+    return _reuse(service, row, prepared, warnings, title)
 
 
-def _alike(service: Service, prepared: Prepared) -> list[ContextRow]:
+def _same_request(service: Service, prepared: Prepared) -> list[ContextRow]:
     """The readings of these documents with this method, by whichever model."""
     ids, method = prepared.document_ids, prepared.method
     return [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
 
 
-def _is_of(row: ContextRow, model: str, spec: "engine.ModelSpec", prepared: Prepared) -> bool:
+def _matches(row: ContextRow, model: str, spec: "engine.ModelSpec", prepared: Prepared) -> bool:
     """Whether a reading is of just these tokens by this model, of which `model` is the fingerprint."""
     import engine
 
     return engine.fingerprint(model, spec, prepared.method, prepared.stream.ids, row.settings) == row.fingerprint
 
 
-def _renewed(
+def _reuse(
     service: Service, row: ContextRow, prepared: Prepared, warnings: Sequence[str], title: str | None
 ) -> ContextRow:
     """What was read before, called as it is to be called now, with the warnings of now."""
     if title:
         row = service.store.rename_context(row.id, title)
     # This time other files may have been left out, or none.
-    now = list(dict.fromkeys([*_lasting(row), *prepared.warnings, *warnings]))
+    now = list(dict.fromkeys([*_document_warnings(row), *prepared.warnings, *warnings]))
     return row if now == row.warnings else service.store.update_context(row.id, warnings=now)
 
 
-def _begun(
+def _create(
     service: Service,
     prepared: Prepared,
     model: "engine.Model",
@@ -137,9 +139,9 @@ def _begun(
     if base is not None:
         kept = base.usage.get("bytes", {})
         there = kept.get("host", 0) + kept.get("disk", 0)  # the rest is written anew
-        model, facts = _beginning(service, base, model, method, stream)
-        title = title or _own_title(service, base)
-        warnings = [*_lasting(base), *warnings]
+        model, facts = _starting_checkpoint(service, base, model, method, stream)
+        title = title or _given_title(service, base)
+        warnings = [*_document_warnings(base), *warnings]
     # Refuses what cannot fit, before any of it is taken, and settings that leave no room, before anything is kept.
     plan = _planned(service, model, prepared.model, method, len(stream.ids), _read_before(prepared))
     method.new_memory(model.spec, model.turn_length)
@@ -173,7 +175,7 @@ def _planned(
     return plan_reading(model, name, method, tokens, read_before)
 
 
-def _own_title(service: Service, row: ContextRow) -> str | None:
+def _given_title(service: Service, row: ContextRow) -> str | None:
     """What somebody called a context, which so is called when it has grown; None if that are its documents' titles."""
     titles = ", ".join(each.title for each in service.store.context_documents(row.id))
     return row.title if row.title != titles else None
@@ -183,12 +185,12 @@ def _read_before(prepared: Prepared) -> int:
     return prepared.base.tokens if prepared.base else 0
 
 
-def _lasting(row: ContextRow) -> list[str]:
+def _document_warnings(row: ContextRow) -> list[str]:
     """Warnings that say something of the documents, and not of files that were left out."""
     return [each for each in row.warnings if not each.startswith(LEFT_OUT)]
 
 
-def _beginning(
+def _starting_checkpoint(
     service: Service, base: ContextRow, model: "engine.Model", method: "engine.Method", stream: Stream
 ) -> tuple["engine.Model", dict[str, Any]]:
     """What a context was read by, and what it has read, as the facts of the first checkpoint of a reading that goes on
@@ -308,9 +310,9 @@ def _read(
     now = replace(now, usage=usage_json(reader.memory.usage()))  # the last checkpoint may have let go of something
     report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
     context = reader.context()
-    stretches = memory_map(context.remembered(), stream, service.library)
+    stretches = memory_map(context.remembered(), stream, service.document_cache)
     state, facts = context.state()
-    save(service, row, stream, model, to_keep(state), context=facts)  # nothing, if it was deleted meanwhile
+    save(service, row, stream, model, to_host(state), context=facts)  # nothing, if it was deleted meanwhile
     keep_map(service.store, row.id, stretches)
     seconds = max(now.seconds, row.seconds)  # a reading that was finished before it was taken up has no clock
     return service.store.update_context(

@@ -17,7 +17,7 @@ from app.jobs.job_runner import READ
 from app.jobs.uploads import INGEST, WAITING, is_listed, is_locked, name_of, names_in
 from app.jobs.worker import ANSWER
 from app.machine.recommended import good_for
-from app.reading.open_context import is_begun
+from app.reading.open_context import has_begun
 from app.reading.preparing import can_grow
 from app.service import Service
 from app.web.metrics import Gauge
@@ -153,7 +153,7 @@ class Screen:
         hidden = turns[0].position if turns else 0
         answering = [turn for turn in turns if turn.status == "answering"]
         edited = self._edited(chosen)
-        begun = context is not None and is_begun(self.service, context)
+        begun = context is not None and has_begun(self.service, context)
         talking = context is not None and (context.status == "ready" or (begun and session is not None))
         return {
             "where": {"value": _where(chosen, edited, turns)},
@@ -277,7 +277,7 @@ class Screen:
             cancel = work is not None and not work.cancel_requested
             resume = context.status in ("paused", "failed", "cancelled")
             discard, own = resume, resume and bool(listing.own_documents(self.service, context))
-            early = is_begun(self.service, context)
+            early = has_begun(self.service, context)
         return {
             "card": {"value": card},
             "unlock_area": {"visible": locked},
@@ -357,7 +357,7 @@ class Screen:
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:
             try:
-                self._coverages[document_id] = self.service.library.document(document_id).coverage()
+                self._coverages[document_id] = self.service.document_cache.document(document_id).coverage()
             except StoreError as error:
                 return phrase(error)
         return self._coverages[document_id]

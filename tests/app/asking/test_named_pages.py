@@ -14,7 +14,7 @@ from app.asking.sources import Source
 from app.asking.turns import answer, keep_question
 from app.errors import UsageError
 from app.jobs.worker import Worker
-from app.reading.document_cache import Library
+from app.reading.document_cache import DocumentCache
 from app.reading.open_context import open_context
 from app.reading.readings import read
 from app.service import Service
@@ -49,7 +49,9 @@ def text_of(service: Service, context: ContextRow, pages: str) -> str:
     """What the tokens of pages say."""
     opened = open_context(service, context.id)
     ids = context.document_ids
-    tokens = tokens_of(named_pages(pages, ids, service.library), ids, opened.stream, service.library, False)
+    tokens = tokens_of(
+        named_pages(pages, ids, service.document_cache), ids, opened.stream, service.document_cache, False
+    )
     return opened.model.decode(opened.stream.ids[tokens].tolist())
 
 
@@ -81,7 +83,7 @@ def test_the_tokens_of_pages_are_the_words_on_them(service: Service, context: Co
 
 def test_a_place_that_a_source_names_is_among_the_paragraphs_around_it(service: Service, context: ContextRow) -> None:
     for number, id in enumerate(context.document_ids, 1):
-        document = service.library.document(id)
+        document = service.document_cache.document(id)
         for found in re.finditer(r"In \w+, section \d, paragraph \d is here\.", document.text):
             place = document.locate(found.start())
             words = text_of(service, context, f"{number}:{around(place.page, place.paragraph)}")
@@ -115,7 +117,7 @@ def test_a_place_that_a_source_names_is_among_the_paragraphs_around_it(service: 
 )
 def test_what_names_no_pages_is_refused(service: Service, context: ContextRow, pages: str, why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)):
-        named_pages(pages, context.document_ids, service.library)
+        named_pages(pages, context.document_ids, service.document_cache)
 
 
 PRINTED = ("i", "ii", "iii", "1", "2", "3", "4")
@@ -123,7 +125,7 @@ PARTS = ("1", "2", "1", "2", "A-1", "A-2", "a, b")
 PLAIN = ("1", "2", "3")
 
 
-def library_of(*labels: tuple[str, ...]) -> tuple[Library, list[str]]:
+def cache_of(*labels: tuple[str, ...]) -> tuple[DocumentCache, list[str]]:
     """PDFs on whose pages that is printed, by their ids."""
     quality = ingest.PageQuality(4, "text")
     made = {
@@ -138,7 +140,7 @@ def library_of(*labels: tuple[str, ...]) -> tuple[Library, list[str]]:
         )
         for number, each in enumerate(labels)
     }
-    return Library(made.__getitem__), list(made)
+    return DocumentCache(made.__getitem__), list(made)
 
 
 @pytest.mark.parametrize(
@@ -163,34 +165,34 @@ def test_pages_are_named_by_what_is_printed_on_them(
     labels: tuple[str, ...], pages: str, first: int, last: int, kept: str
 ) -> None:
     """They were counted as the file does, and so 9 was another page than the one that a source called page 9."""
-    library, ids = library_of(labels)
-    assert named_pages(pages, ids, library) == [Named(1, first, last)]
-    assert written([Named(1, first, last)], ids, library) == kept
-    assert named_pages(kept, ids, library) == [Named(1, first, last)], "and so it is unambiguous"
+    document_cache, ids = cache_of(labels)
+    assert named_pages(pages, ids, document_cache) == [Named(1, first, last)]
+    assert written([Named(1, first, last)], ids, document_cache) == kept
+    assert named_pages(kept, ids, document_cache) == [Named(1, first, last)], "and so it is unambiguous"
 
 
 @pytest.mark.parametrize("labels", [PRINTED, PARTS, PLAIN])
 def test_what_a_source_shows_can_be_typed(labels: tuple[str, ...]) -> None:
-    library, (id,) = library_of(labels)
-    document = library.document(id)
+    document_cache, (id,) = cache_of(labels)
+    document = document_cache.document(id)
     for page in document.pages:
         if "," not in page.label:  # which is between several
             assert page_number(page.label, document) == page.number
-            assert named_pages(page.label, [id], library) == [Named(1, page.number, page.number)]
+            assert named_pages(page.label, [id], document_cache) == [Named(1, page.number, page.number)]
         for place in ("", page.label):
-            assert named_pages(around(page.number, None, None, place), [id], library) == [
+            assert named_pages(around(page.number, None, None, place), [id], document_cache) == [
                 Named(1, page.number, page.number)
             ]
 
 
 def test_each_of_several_documents_has_its_own_printed_pages() -> None:
-    library, ids = library_of(PRINTED, PLAIN)
-    named = named_pages("1:iii-1, 2:3, 1:4/1", ids, library)
+    document_cache, ids = cache_of(PRINTED, PLAIN)
+    named = named_pages("1:iii-1, 2:3, 1:4/1", ids, document_cache)
     assert named == [Named(1, 3, 4), Named(2, 3, 3), Named(1, 1, 1, page=7)]
     kept = "1:iii-1 (pages 3-4 of the file), 2:3, 1:7/1 of the file"
-    assert written(named, ids, library) == kept
-    assert named_pages(kept, ids, library) == named
-    assert named_pages(around(4, None, 1), ids, library) == [Named(1, 4, 4)]
+    assert written(named, ids, document_cache) == kept
+    assert named_pages(kept, ids, document_cache) == named
+    assert named_pages(around(4, None, 1), ids, document_cache) == [Named(1, 4, 4)]
 
 
 @pytest.mark.parametrize(
@@ -210,16 +212,16 @@ def test_each_of_several_documents_has_its_own_printed_pages() -> None:
     ],
 )
 def test_what_is_printed_nowhere_or_on_several_pages_is_refused(labels: tuple[str, ...], pages: str, why: str) -> None:
-    library, ids = library_of(labels)
+    document_cache, ids = cache_of(labels)
     with pytest.raises(UsageError, match=re.escape(why)):
-        named_pages(pages, ids, library)
+        named_pages(pages, ids, document_cache)
 
 
 def test_sections_are_written_as_they_are_named(service: Service, context: ContextRow) -> None:
     ids = context.document_ids
     named = [Named(1, 3, 3), Named(1, 3, 4), Named(2, 2, 4, page=3), Named(2, 2, 2, page=3)]
-    assert written(named, ids, service.library) == "1:3, 1:3-4, 2:3/2-4, 2:3/2"
-    assert written(named[:2], ids[:1], service.library) == "3, 3-4"
+    assert written(named, ids, service.document_cache) == "1:3, 1:3-4, 2:3/2-4, 2:3/2"
+    assert written(named[:2], ids[:1], service.document_cache) == "3, 3-4"
 
 
 def test_pages_without_text_and_too_many_cannot_be_read_again(
@@ -229,7 +231,7 @@ def test_pages_without_text_and_too_many_cannot_be_read_again(
     long.write_text(book_text(MOST_TOKENS // 15), encoding="utf-8")
     context = read(service, begin(service, add(service, long), "streaming", BUDGET).id, lambda _: None)
     assert context.tokens > MOST_TOKENS
-    document = service.library.document(context.document_ids[0])
+    document = service.document_cache.document(context.document_ids[0])
     pages = f"1-{len(document.pages)}"
     session = service.store.add_session(context.id).id
     with pytest.raises(UsageError, match=r"There are about [\d,]+ tokens on pages 1.*: name fewer"):
@@ -244,14 +246,14 @@ def test_pages_without_text_and_too_many_cannot_be_read_again(
     page = document.pages[0]
     blank = ingest.Page(1, "page 1", "", ingest.PageQuality(0, "none"))
     empty = ingest.Document(document.title, "pdf", document.sha256, (blank, page))
-    service.library._documents.get("d-empty", lambda: empty)
+    service.document_cache._documents.get("d-empty", lambda: empty)
     stream = open_context(service, context.id).stream
     renamed = type(stream)(
         stream.ids, stream.starts, tuple(type(s)("d-empty", s.first, s.end, s.characters) for s in stream.stretches)
     )
-    named = named_pages("1", ["d-empty"], service.library)
+    named = named_pages("1", ["d-empty"], service.document_cache)
     with pytest.raises(UsageError, match="There is no text on page 1"):
-        tokens_of(named, ["d-empty"], renamed, service.library, False)
+        tokens_of(named, ["d-empty"], renamed, service.document_cache, False)
 
 
 @pytest.mark.parametrize("method", ["exact", "streaming"])
@@ -299,7 +301,7 @@ def test_where_the_model_looked_elsewhere_than_at_the_named_pages_it_is_said(
     asked = "None of the places where the model looked most is on the page"
     for document, page, expected in ((1, 1, True), (0, 3, True), (1, 4, True), (1, 3, False)):
         id = context.document_ids[document]
-        start, end = service.library.document(id).span(page)
+        start, end = service.document_cache.document(id).span(page)
         source = Source(id, page, "there", "Words.", 0.5, start, end)
         monkeypatch.setattr("app.asking.turns.find_sources", lambda *given, found=source: [found])
         session = service.store.add_session(context.id).id

@@ -6,7 +6,7 @@ import torch
 
 from app.asking.quotes import QUOTE_CHARACTERS
 from app.asking.sources import MOST_CITED, Citation, check_quotations, find_sources, with_citations
-from app.reading.document_cache import Library
+from app.reading.document_cache import DocumentCache
 from app.reading.token_stream import TOKEN_BYTES, Stream, Stretch, compose
 from engine import Encoding, Passage, Sentence
 from ingest import Document, Page, PageQuality, ingest
@@ -23,7 +23,7 @@ FIRST = Document(
     ),
 )
 SECOND = Document("Second", "pdf", "2" * 64, (Page(1, "page 1", "Epsilon waits.", PageQuality(14, "text")),))
-LIBRARY = Library({"d-first": FIRST, "d-second": SECOND}.__getitem__)
+LIBRARY = DocumentCache({"d-first": FIRST, "d-second": SECOND}.__getitem__)
 
 
 class Letters:
@@ -82,9 +82,9 @@ def test_passages_in_one_sentence_are_one_source() -> None:
 def test_sources_of_a_book_are_whole_sentences() -> None:
     """They began and ended in the middle of sentences, wherever the tokens did that the model looked at."""
     whole = compose(Letters(), [("d-sample", SAMPLE)])  # type: ignore[arg-type]
-    library = Library({"d-sample": SAMPLE}.__getitem__)
+    document_cache = DocumentCache({"d-sample": SAMPLE}.__getitem__)
     for start in range(1_000, len(SAMPLE.text) - 200, 977):
-        (source,) = find_sources([Passage(start, start + 190, 1.0)], whole, library)
+        (source,) = find_sources([Passage(start, start + 190, 1.0)], whole, document_cache)
         before, behind = SAMPLE.text[: source.start], SAMPLE.text[source.end :]
         assert source.quote == SAMPLE.text[source.start : source.end] == source.quote.strip()
         assert max(start, source.start) < min(start + 190, source.end)
@@ -113,7 +113,7 @@ def test_sources_that_share_a_sentence_hold_what_both_do() -> None:
     page = Document("Page", "pdf", "4" * 64, (Page(1, "page 1", text, PageQuality(len(text), "text")),))
     whole = compose(Letters(), [("d-page", page)])  # type: ignore[arg-type]
     passages = [Passage(0, text.index(" Three"), 0.4), Passage(text.index("Two"), len(text), 0.3)]
-    (source,) = find_sources(passages, whole, Library({"d-page": page}.__getitem__))
+    (source,) = find_sources(passages, whole, DocumentCache({"d-page": page}.__getitem__))
     assert (source.quote, round(source.weight, 6), source.start) == (text, 0.7, 0)
 
 
@@ -160,10 +160,10 @@ def test_an_answer_of_one_sentence_cites_nothing() -> None:
 def test_a_long_answer_has_no_more_sources_than_people_look_at() -> None:
     text = " ".join(f"This is fact {number}." for number in range(30))
     long = Document("Long", "pdf", "3" * 64, (Page(1, "page 1", text, PageQuality(len(text), "text")),))
-    library = Library({"d-long": long}.__getitem__)
+    document_cache = DocumentCache({"d-long": long}.__getitem__)
     whole = compose(Letters(), [("d-long", long)])  # type: ignore[arg-type]
     places = [text.index(f"fact {number}.") for number in range(30)]
     sentences = [Sentence(n, n + 1, [Passage(at, at + 6, 1 / 30)]) for n, at in enumerate(places)]
-    found, citations = with_citations([], sentences, whole, library)
+    found, citations = with_citations([], sentences, whole, document_cache)
     assert len(found) == len(citations) == MOST_CITED
     assert {each.source for each in citations} == set(range(MOST_CITED))

@@ -52,7 +52,7 @@ def test_an_answer_has_sources_and_measurements(service: Service, book: Path) ->
     assert turn.measurements["kv_entries"] <= 320
     assert (turn.measurements["stages"], turn.measurements["traffic"]) == ([], {})  # of infinitehip, and of a cache
     assert turn.sources
-    text = service.library.document(context.document_ids[0]).text
+    text = service.document_cache.document(context.document_ids[0]).text
     for source in turn.sources:
         assert source["quote"] == text[source["start"] : source["end"]]
     json.dumps(turn.sources)

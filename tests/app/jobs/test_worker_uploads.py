@@ -74,13 +74,13 @@ def test_a_file_that_cannot_be_read_is_told_while_the_next_one_is_opened(
 def test_a_stop_while_text_is_turned_into_tokens_is_not_forgotten(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_document = service.library.document
+    open_document = service.document_cache.document
 
     def asked_meanwhile(document_id: str) -> Document:  # the last thing before the text is encoded
         service.store.request_cancel(service.store.jobs(status="running")[0].id)
         return open_document(document_id)
 
-    monkeypatch.setattr(service.library, "document", asked_meanwhile)
+    monkeypatch.setattr(service.document_cache, "document", asked_meanwhile)
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = worker.ingest(files, "exact", SETTINGS, Options())
     assert ended(service, job.id) == "cancelled"
@@ -108,14 +108,14 @@ def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = Worker(service)
-    open_document = service.library.document
+    open_document = service.document_cache.document
 
     def ends(document_id: str) -> Document:
         worker._stopping.set()
         return open_document(document_id)
 
     with monkeypatch.context() as patch:
-        patch.setattr(service.library, "document", ends)
+        patch.setattr(service.document_cache, "document", ends)
         files = upload(service, tmp_path, "book.txt", book_text(20).encode())
         job = worker.ingest(files, "exact", SETTINGS, Options())
         worker.run()
@@ -218,7 +218,7 @@ def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
 ) -> None:
     """What it had been turned into before the restart stayed, though the page said that nothing was kept."""
     first, following = Worker(service), Worker(service)
-    open_document = service.library.document
+    open_document = service.document_cache.document
     job = first.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
 
     def meanwhile(document_id: str) -> Document:
@@ -227,7 +227,7 @@ def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
         first._stopping.set()
         return open_document(document_id)
 
-    monkeypatch.setattr(service.library, "document", meanwhile)
+    monkeypatch.setattr(service.document_cache, "document", meanwhile)
     first.run()
     assert len(service.store.documents()) == 1
     if when == "queued":

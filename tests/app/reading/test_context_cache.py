@@ -12,7 +12,7 @@ import torch
 from app.asking.turns import answer, keep_question
 from app.jobs.worker import Worker
 from app.listing import delete
-from app.reading.context_cache import Asleep, OpenContext
+from app.reading.context_cache import OffloadedContext, OpenContext
 from app.reading.open_context import open_context, open_conversation
 from app.reading.readings import read
 from app.service import Service
@@ -134,8 +134,8 @@ def test_what_another_program_deletes_is_closed_here(service: Service, tmp_path:
     service.forget_deleted()
     assert service.contexts.ids() == [kept.id]
     assert [each.opened.row.id for each in service.conversations.values()] == [kept.id]
-    assert gone.document_ids[0] not in service.library.ids()
-    assert kept.document_ids[0] in service.library.ids()
+    assert gone.document_ids[0] not in service.document_cache.ids()
+    assert kept.document_ids[0] in service.document_cache.ids()
     ask(service, kept, session)
 
 
@@ -151,21 +151,21 @@ def test_the_worker_looks_for_what_others_deleted(
 
 
 @pytest.mark.parametrize("method", ["exact", "infinipot", "full"])
-def test_a_context_that_slept_in_host_memory_wakes_as_it_was(service: Service, book: Path, method: str) -> None:
+def test_an_offloaded_context_is_reloaded_as_it_was(service: Service, book: Path, method: str) -> None:
     settings = {} if method == "full" else BUDGET
     row = read(service, begin(service, add(service, book), method, settings).id, lambda report: None)
     opened = open_context(service, row.id)
     expected = {name: part.tensors for name, part in opened.context.state()[0].items()}
-    sleeping = Asleep.of(opened)
+    offloaded = OffloadedContext.offload(opened)
     mapped = opened.context.usage().bytes.get("disk", 0)
     assert (mapped > 0) == (method == "exact")
-    assert sleeping.bytes == sum(tensor.nbytes for part in expected.values() for tensor in part.values()) - mapped
-    awake = sleeping.wake().context
-    assert awake.usage() == opened.context.usage()
-    woken = awake.state()[0]
+    assert offloaded.bytes == sum(tensor.nbytes for part in expected.values() for tensor in part.values()) - mapped
+    reloaded_context = offloaded.reload().context
+    assert reloaded_context.usage() == opened.context.usage()
+    reloaded = reloaded_context.state()[0]
     got = {
         f"{part.rstrip('0123456789')}.{key}": tensor
-        for part, held in woken.items()
+        for part, held in reloaded.items()
         for key, tensor in held.tensors.items()
     }
     for part, tensors in expected.items():
@@ -207,16 +207,16 @@ def test_on_a_gpu_what_is_put_away_sleeps_in_host_memory_first(tmp_path: Path, t
     class Elsewhere:
         device = torch.device("cuda")
 
-    for key, opened in list(contexts._awake.items()):
-        contexts._awake[key] = replace(opened, model=Elsewhere())  # type: ignore[arg-type]
+    for key, opened in list(contexts._open.items()):
+        contexts._open[key] = replace(opened, model=Elsewhere())  # type: ignore[arg-type]
     contexts.limit = int(2.9 * max(contexts.bytes().values()) / 3)
     contexts.get(third.id, 0, lambda: pytest.fail("it is open"))
     assert first.id not in contexts
     assert second.id in contexts
-    assert list(contexts._asleep) == [first.id]
+    assert list(contexts._offloaded) == [first.id]
     contexts.limit = one // 100
     contexts.get(third.id, 0, lambda: pytest.fail("it is open"))
-    assert (list(contexts._awake), list(contexts._asleep)) == ([third.id], [])
+    assert (list(contexts._open), list(contexts._offloaded)) == ([third.id], [])
     service.close()
 
 
@@ -268,7 +268,7 @@ def test_what_is_open_makes_room_for_a_reading(
 def test_what_is_open_is_counted_while_it_changes(tmp_path: Path, tiny: Path) -> None:
     """A tab counts while the worker puts a context to sleep: `dictionary changed size during iteration`."""
     service = Service(tmp_path / "home", str(tiny), "cpu")
-    asleep = service.contexts._asleep
+    asleep = service.contexts._offloaded
 
     class Changing:
         @property

@@ -149,11 +149,11 @@ def test_a_text_that_was_damaged_is_mended_from_its_file(
     session = service.store.add_session(row.id).id
     expected = ask(service, session).answer
     damage(service.home / "documents" / document.id / "content.json")
-    service.library.drop(document.id)
+    service.document_cache.drop(document.id)
     with pytest.raises(StoreCorrupt, match="read its file again, which mends it"):
-        service.library.document(document.id)
+        service.document_cache.document(document.id)
     assert add(service, book) == [document.id]
-    assert service.library.document(document.id).text
+    assert service.document_cache.document(document.id).text
     assert ask(service, service.store.add_session(row.id).id).answer == expected
 
 

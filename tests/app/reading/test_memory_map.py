@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from app.listing import details
-from app.reading.document_cache import Library
+from app.reading.document_cache import DocumentCache
 from app.reading.documents import Options, add_documents
 from app.reading.memory_map import STRETCHES, Remembered, keep_map, kept_map, memory_map, tenths
 from app.reading.readings import read
@@ -32,7 +32,7 @@ def document(title: str, pages: int, letters: int) -> Document:
 
 
 LONG, SHORT = document("Long", 50, 18), document("Short", 1, 3)
-LIBRARY = Library({"d-long": LONG, "d-short": SHORT}.__getitem__)
+LIBRARY = DocumentCache({"d-long": LONG, "d-short": SHORT}.__getitem__)
 TOKENS = len(LONG.text)  # a token for each letter
 
 

@@ -39,7 +39,7 @@ def test_a_page_knows_where_it_stands(service: Service, tmp_path: Path) -> None:
     first, second = page_of(service, id, 1), page_of(service, id, 2)
     assert first.contents == second.contents == (TocEntry(1, "How it was lit", 2),)
     assert (first.page.text, first.start, first.numbers) == ("The keeper of the lamp was Orla Quent.", 0, (1, 2))
-    assert service.library.document(id).text[second.start :] == second.page.text
+    assert service.document_cache.document(id).text[second.start :] == second.page.text
     with pytest.raises(NotFound, match=r"no page 3 in .*: its pages are 1 to 2"):
         page_of(service, id, 3)
 
