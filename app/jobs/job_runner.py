@@ -25,7 +25,7 @@ LOOK_SEC = 10.0
 log = logging.getLogger(__name__)
 
 
-class Claims(threading.Thread):
+class JobRunner(threading.Thread):
     """A thread that claims jobs until it is told to stop; what it does with them comes on top of this."""
 
     def __init__(self, service: Service) -> None:

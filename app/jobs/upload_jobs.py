@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from app.asking.turns import branch, said_in
 from app.errors import AppError, phrase
 from app.formatting import plural
-from app.jobs.job_runner import Claims
+from app.jobs.job_runner import JobRunner
 from app.jobs.uploads import (
     INGEST,
     WAITING,
@@ -37,7 +37,7 @@ from ingest import PasswordNeeded, WrongPassword, fingerprint
 from sessions import DocumentRow, JobRow, NotFound, stamp
 
 UPLOAD = "upload"
-INTAKE_THREADS = 3
+UPLOAD_THREADS = 3
 """Uploads that are taken in at a time; each has a process of its own that extracts text."""
 LOCKED = (PasswordNeeded, WrongPassword)
 """What an encrypted file ends with until it is given its password."""
@@ -50,7 +50,7 @@ class Upload(NamedTuple):
     rest: Generator[None]
 
 
-class Intake(Claims):
+class UploadJobs(JobRunner):
     """Takes uploads in."""
 
     def __init__(self, service: Service) -> None:

@@ -17,7 +17,7 @@ from app.reading.open_context import open_conversation
 from app.reading.readings import read
 from app.service import Service
 from app.web.actions import Actions
-from app.web.tab_state import Chosen, Screen
+from app.web.tab_state import Selection, TabState
 from sessions import TurnRow
 from tests.app.helpers import SHORT, add, answered, begin, read_through
 
@@ -150,11 +150,11 @@ def test_how_far_a_branch_has_read_its_turns_is_said_meanwhile(
     session = service.store.add_session(read_through(service, add(service, book)).id)
     for question in FIRST:
         ask(service, session.id, question)
-    branch, screen, shown = service.store.branch_session(session.id, 2), Screen(service), []
+    branch, screen, shown = service.store.branch_session(session.id, 2), TabState(service), []
     replay = engine.Conversation.replay
 
     def look_and_replay(*given: Any) -> None:
-        shown.append(screen.props(Chosen(branch.context_id, branch.id))["live"]["value"])
+        shown.append(screen.props(Selection(branch.context_id, branch.id))["live"]["value"])
         replay(*given)
         time.sleep(0.25)  # said a few times a second
 
@@ -192,14 +192,14 @@ def test_a_stopped_answer_leaves_a_branch_as_it_was(
 
 @pytest.fixture
 def actions(service: Service) -> Actions:
-    return Actions(service, Worker(service), Screen(service), [], [], [])
+    return Actions(service, Worker(service), TabState(service), [], [], [])
 
 
 def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, actions: Actions, book: Path) -> None:
     store, screen = service.store, actions.screen
     session = store.add_session(read_through(service, add(service, book)).id)
     turns = [ask(service, session.id, question) for question in FIRST]
-    chosen = Chosen(session.context_id, session.id)
+    chosen = Selection(session.context_id, session.id)
     assert not screen.props(chosen)["edit_area"]["visible"]
     editing = actions.edit(chosen, turns[1].id)
     assert editing.query == chosen.query

@@ -12,7 +12,7 @@ from app.jobs.worker import Worker
 from app.reading.open_context import open_conversation
 from app.service import Service
 from app.web.actions import Actions
-from app.web.tab_state import Chosen, Screen
+from app.web.tab_state import Selection, TabState
 from app.web.views.turn import turn_article
 from tests.app.helpers import add, read_through
 from tests.app.tiny import make_tiny_model
@@ -67,9 +67,11 @@ def test_the_page_can_ask_for_an_answer_at_once(
     monkeypatch.setattr(AnswerOptions, "max_reasoning", 16)  # in place of thousands
     service = Service(tmp_path / "home", str(thinker), "cpu")
     context = read_through(service, add(service, book)).id
-    actions = Actions(service, Worker(service), Screen(service), [], [], [])
+    actions = Actions(service, Worker(service), TabState(service), [], [], [])
     for reason in (False, True):
-        asked = actions.ask(Chosen(context, service.store.add_session(context).id), "Who?", 0.0, 1.0, 8, reason=reason)
+        asked = actions.ask(
+            Selection(context, service.store.add_session(context).id), "Who?", 0.0, 1.0, 8, reason=reason
+        )
         turn = service.store.turns(asked.session)[0]
         (job,) = service.store.jobs(subject_id=turn.id)
         turn = answer(service, turn.id, AnswerOptions(**job.payload))

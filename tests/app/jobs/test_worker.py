@@ -19,7 +19,7 @@ from app.jobs.worker import Worker
 from app.reading.documents import Options
 from app.service import Service
 from app.web.actions import Actions
-from app.web.tab_state import Chosen, Screen
+from app.web.tab_state import Selection, TabState
 from sessions import ContextRow, DiskFull, InUse, JobRow, TurnRow
 from tests.app.helpers import (
     SETTINGS,
@@ -215,12 +215,12 @@ def test_an_answer_that_a_stopping_program_leaves_says_so(
 
 def test_an_answer_of_another_program_is_stopped_there(service: Service, book: Path) -> None:
     """Stop did nothing, without a word, where a command answered."""
-    actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store
+    actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     context = read_through(service, add(service, book)).id
     session = store.add_session(context).id
     theirs, ours = keep_question(service, session, "Who?"), actions.worker.ask(lambda: session, "Where?", SHORT)
     with pytest.raises(InUse, match=f"answers {theirs.id}: stop it there"):
-        actions.stop_answer(Chosen(context, session))
+        actions.stop_answer(Selection(context, session))
     assert [each.status for each in store.turns(session)] == ["answering", "cancelled"]
     store.finish_turn(theirs.id)
     actions.worker.stop_answer(theirs.id, ours.id)
@@ -232,7 +232,10 @@ def test_a_question_that_cannot_be_queued_is_not_kept_nor_what_was_made_for_it(
 ) -> None:
     """It stayed, as one that is being answered, and nobody could ask anything else until the server was restarted."""
     worker, store = Worker(service), service.store
-    actions, context = Actions(service, worker, Screen(service), [], [], []), read_through(service, add(service, book))
+    actions, context = (
+        Actions(service, worker, TabState(service), [], [], []),
+        read_through(service, add(service, book)),
+    )
     session = store.add_session(context.id)
     turn = answer(service, keep_question(service, session.id, "Who?").id, SHORT)
 
@@ -242,17 +245,17 @@ def test_a_question_that_cannot_be_queued_is_not_kept_nor_what_was_made_for_it(
     with monkeypatch.context() as patch:
         patch.setattr(store, "add_job", full)
         for chosen in (
-            Chosen(context.id, session.id),
-            Chosen(context.id),
-            Chosen(context.id, session.id, turn.id),
+            Selection(context.id, session.id),
+            Selection(context.id),
+            Selection(context.id, session.id, turn.id),
         ):
             with pytest.raises(DiskFull):
                 actions.ask(chosen, "Where?", 0.0, 1.0, 4)
     with pytest.raises(UsageError, match="at most"):
-        actions.ask(Chosen(context.id), "Where? " * 4000, 0.0, 1.0, 4)
+        actions.ask(Selection(context.id), "Where? " * 4000, 0.0, 1.0, 4)
     assert [row.id for row in store.sessions()] == [session.id]
     assert store.turns(session.id) == [turn]
-    asked = actions.ask(Chosen(context.id, session.id), "Where?", 0.0, 1.0, 4)
+    asked = actions.ask(Selection(context.id, session.id), "Where?", 0.0, 1.0, 4)
     assert asked.session == session.id
     with pytest.raises(AppError, match="still being answered"):
         actions.ask(asked, "When?", 0.0, 1.0, 4)

@@ -25,7 +25,7 @@ from app.reading.documents import Options, add_documents
 from app.reading.readings import read
 from app.service import Service
 from app.web.actions import Actions
-from app.web.tab_state import Screen
+from app.web.tab_state import TabState
 from tests.app.helpers import begin, book_text
 from tests.engine.test_architectures import small_config
 
@@ -434,7 +434,7 @@ def test_the_form_offers_models_in_all_their_bits_and_says_why_others_cannot_be_
     service: Service, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(service.home / "none"))
-    actions, models = Actions(service, Worker(service), Screen(service), [], [], []), service.home / "models"
+    actions, models = Actions(service, Worker(service), TabState(service), [], [], []), service.home / "models"
     shutil.copytree(tiny, models / "whole")
     choices, unusable = actions.find_models()
     offered = {value: label for label, value in choices["choices"]}
@@ -467,7 +467,7 @@ def a_document(service: Service) -> str:
 
 def test_the_form_says_what_to_expect_or_why_not(service: Service) -> None:
     keys = [("infinipot", "budget"), ("exact", "budget"), ("infinipot", "keep")]
-    actions = Actions(service, Worker(service), Screen(service), keys, ["infinipot"], [])
+    actions = Actions(service, Worker(service), TabState(service), keys, ["infinipot"], [])
     form = ("infinipot", None, 512, 512)
     assert actions.estimate(*form, 0.25)[0].startswith('<p class="quiet" role="status">Fits ')
     for tokens, seconds in ((18_000, 4.0), (900, 9.0)):  # what came last is too short to say anything of a book

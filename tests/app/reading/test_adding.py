@@ -19,8 +19,8 @@ from app.reading.progress import Report
 from app.reading.readings import Stopped, read
 from app.service import Service
 from app.web.actions import Actions
-from app.web.metrics import Gauge
-from app.web.tab_state import Chosen, Screen
+from app.web.metrics import MetricsReader
+from app.web.tab_state import Selection, TabState
 from engine import ContextMismatch, SettingsError
 from engine.trained.beacons import FILE, Beacons
 from engine.trained.beside import save_weights
@@ -110,7 +110,7 @@ def test_its_seconds_and_its_speed_are_of_what_it_has_read_itself(
     half = next(step for step in steps if step.tokens_done > base.tokens + added / 2 and step.seconds)
     even = half.seconds * (half.tokens_total - half.tokens_done) / (half.tokens_done - base.tokens)
     assert half.seconds_left == pytest.approx(even, rel=0.1), "where each token takes as long as any other"
-    assert Gauge(service).read(both, None).reading_speed == pytest.approx(both.tokens_per_second)
+    assert MetricsReader(service).read(both, None).reading_speed == pytest.approx(both.tokens_per_second)
 
 
 def test_each_of_the_two_outlives_the_other(
@@ -366,20 +366,20 @@ def test_it_is_done_from_the_command_line(
 def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     service: Service, worker: Worker, tmp_path: Path, book: Path
 ) -> None:
-    store, screen = service.store, Screen(service)
+    store, screen = service.store, TabState(service)
     actions = Actions(service, worker, screen, [], [], [])
     base = read_through(service, add(service, book))
     session = store.add_session(base.id).id
-    silent = actions.add_documents(Chosen(base.id, session))
-    assert silent == Chosen(add_to=base.id), "nothing was said in it"
+    silent = actions.add_documents(Selection(base.id, session))
+    assert silent == Selection(add_to=base.id), "nothing was said in it"
     answer(service, keep_question(service, session, "Who kept the lamp?").id, SHORT)
-    chosen = screen.settle(actions.add_documents(Chosen(base.id, session)))
-    assert chosen == Chosen(add_to=base.id, along=session)
+    chosen = screen.settle(actions.add_documents(Selection(base.id, session)))
+    assert chosen == Selection(add_to=base.id, along=session)
     props = screen.props(chosen)
     assert (props["new_view"], props["how"], props["estimate"]) == ({"visible": True}, *[{"visible": False}] * 2)
     assert props["add_to"]["value"] == base.id
     assert "The conversation goes along." in props["add_to"]["info"]
-    assert screen.props(Chosen())["how"] == {"visible": True}
+    assert screen.props(Selection())["how"] == {"visible": True}
 
     files = [str(path) for path in upload(service, tmp_path, "A letter.txt", LETTER.encode())]
     cached = cache(service.home) / "hash" / "A letter.txt"
@@ -397,7 +397,7 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     assert [turn.question for turn in store.turns(settled.session)] == ["Who kept the lamp?"]
     assert "Asked before “A letter” was added." in screen.props(settled)["past"]["value"]
     assert store.session(session).context_id == base.id
-    assert "Asked before" not in screen.props(Chosen(base.id, session))["past"]["value"]
+    assert "Asked before" not in screen.props(Selection(base.id, session))["past"]["value"]
 
     sessions = store.sessions(both.id)
     for question in (None, "And who built it?"):  # the same once more, and once more has been said
@@ -409,20 +409,20 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
         assert store.job(job.id).progress["context"] == both.id
         assert len(store.sessions(both.id)) == len(sessions) + bool(question)
 
-    chosen = screen.settle(actions.choose_add_to(Chosen(kept=tuple(base.document_ids)), both.id))
+    chosen = screen.settle(actions.choose_add_to(Selection(kept=tuple(base.document_ids)), both.id))
     assert (chosen.add_to, chosen.kept) == (both.id, ()), "what it has read is not offered"
     assert screen.props(chosen)["kept"]["choices"] == []
     assert actions.load(dict(parse_qsl(chosen.query[1:]))) == chosen
     store.delete_context(both.id)
     gone = screen.settle(chosen)
-    assert (gone, bool(screen.lost(chosen, gone))) == (Chosen(), True)
+    assert (gone, bool(screen.lost(chosen, gone))) == (Selection(), True)
 
 
 def test_what_has_been_read_is_asked_in_the_conversation_that_goes_along(service: Service, book: Path) -> None:
     """An empty session was opened instead."""
     worker = Worker(service)
-    actions = Actions(service, worker, Screen(service), [], [], [])
+    actions = Actions(service, worker, TabState(service), [], [], [])
     base = read_through(service, add(service, book))
-    assert actions.ask_early(Chosen(base.id)).session
+    assert actions.ask_early(Selection(base.id)).session
     session = service.store.sessions(base.id)[0].id
-    assert actions.ask_early(Chosen(base.id)) == Chosen(base.id, session)
+    assert actions.ask_early(Selection(base.id)) == Selection(base.id, session)

@@ -14,7 +14,7 @@ from app.reading.open_context import open_conversation
 from app.reading.progress import Report
 from app.reading.readings import Stopped, read
 from app.service import Service
-from app.web.tab_state import Chosen, Screen
+from app.web.tab_state import Selection, TabState
 from sessions import ContextRow, TurnRow
 from tests.app.helpers import SHORT, begin, book_text, wait_for
 
@@ -121,12 +121,12 @@ def test_a_question_that_nobody_has_begun_with_waits_for_its_turn(service: Servi
     row = stopped(service, begun(service, tmp_path))
     session, store = new_session(service, row.id).id, service.store
     turn = Worker(service).ask(lambda: session, "Who?", AnswerOptions())
-    assert "Waiting for its turn" in Screen(service).live_value(store.context(row.id), [turn])
+    assert "Waiting for its turn" in TabState(service).live_turn_value(store.context(row.id), [turn])
     other = Worker(service).ask(lambda: new_session(service, row.id).id, "Where?" + " and where?" * 9, AnswerOptions())
     assert store.next_job("worker", "answer")
-    waiting = Screen(service).live_value(store.context(row.id), [other])
+    waiting = TabState(service).live_turn_value(store.context(row.id), [other])
     assert "Waiting for the answer to “Who?”" in waiting
-    assert "Opening the context" in Screen(service).live_value(store.context(row.id), [turn])
+    assert "Opening the context" in TabState(service).live_turn_value(store.context(row.id), [turn])
 
 
 def test_nothing_is_asked_of_what_nothing_has_been_read_of(service: Service, tmp_path: Path) -> None:
@@ -145,21 +145,21 @@ def test_the_worker_answers_in_the_middle_of_a_reading(
     row = begun(service, tmp_path)
     worker.read(row.id)
     wait_for(lambda: service.under_way is not None, "the reading to begin")
-    screen = Screen(service)
-    props = screen.props(Chosen(row.id))
-    shown = {name: props[name]["visible"] for name in ("reading_view", "talk_view", "ask_early", "session_area")}
-    assert shown == {"reading_view": True, "talk_view": False, "ask_early": True, "session_area": True}
+    screen = TabState(service)
+    props = screen.props(Selection(row.id))
+    shown = {name: props[name]["visible"] for name in ("reading_view", "chat_view", "ask_early", "session_area")}
+    assert shown == {"reading_view": True, "chat_view": False, "ask_early": True, "session_area": True}
     session = new_session(service, row.id).id
     turn = worker.ask(lambda: session, "Who kept the lamp?", AnswerOptions(max_tokens=4))
     wait_for(lambda: service.store.turn(turn.id).status == "done", "the answer")
     assert service.store.context(row.id).status == "reading"
-    chosen = screen.settle(Chosen(row.id, session))
+    chosen = screen.settle(Selection(row.id, session))
     props = screen.props(chosen)
-    assert (props["talk_view"]["visible"], props["reading_view"]["visible"]) == (True, False)
+    assert (props["chat_view"]["visible"], props["reading_view"]["visible"]) == (True, False)
     assert "of it has been read, and it goes on" in props["head"]["value"]
     assert "it knew nothing of the rest" in props["past"]["value"]
-    assert screen.settle(Chosen(row.id)) == Chosen(row.id)  # the reading is still to be found
+    assert screen.settle(Selection(row.id)) == Selection(row.id)  # the reading is still to be found
     held.clear()
     wait_for(lambda: service.store.context(row.id).status == "ready", "the reading to end")
-    assert screen.settle(Chosen(row.id)) == Chosen(row.id, session)
+    assert screen.settle(Selection(row.id)) == Selection(row.id, session)
     assert "of it has been read" not in screen.props(chosen)["head"]["value"]

@@ -15,7 +15,7 @@ from app.reading.memory_map import STRETCHES, Remembered, keep_map, kept_map, me
 from app.reading.readings import read
 from app.reading.token_stream import Stream, Stretch
 from app.service import Service
-from app.web.metrics import Gauge
+from app.web.metrics import MetricsReader
 from app.web.views.metrics_panel import Live, map_of
 from ingest import Document, Page, PageQuality
 from tests.app.helpers import begin, in_process
@@ -92,7 +92,7 @@ def test_a_reading_keeps_its_map(service: Service, book: Path, method: str, caps
     assert [Remembered(**each) for each in shown] == kept_map(service.store, row.id)
     status, out, _ = in_process(service.home, capsys, "show", row.id)
     assert status == 0
-    html = map_of(Gauge(service).read(row, None))
+    html = map_of(MetricsReader(service).read(row, None))
     if method == "exact":
         assert shown == []
         assert "tenth" not in out

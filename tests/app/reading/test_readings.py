@@ -26,7 +26,7 @@ from app.reading.open_context import open_context
 from app.reading.progress import Report
 from app.reading.readings import OnReport, Stopped, read
 from app.service import Service
-from app.web.metrics import Gauge
+from app.web.metrics import MetricsReader
 from engine import Machine, Method, OutOfMemory, Planner, SettingsError, make_method
 from ingest import IngestError
 from sessions import AlreadyRead, ContextRow, DiskFull, InUse, StoreCorrupt
@@ -60,7 +60,7 @@ def test_a_reading_stopped_and_resumed_ends_in_the_same_state(
     assert 0 < paused.tokens_read < paused.tokens
     stopped.store.add_measurement("reading", row.id, asdict(steps[0]))
     # The panel had said what the last measurement says, and the card beside it what was saved after that.
-    assert Gauge(stopped).read(paused, None).tokens_read == paused.tokens_read
+    assert MetricsReader(stopped).read(paused, None).tokens_read == paused.tokens_read
     stopped.close()
 
     again = Service(tmp_path / "b", str(tiny), "cpu")  # as another process would: nothing in memory

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from app.errors import AppError
 from app.jobs.uploads import copy_in, uploads
 from app.web import dropped_files
-from app.web.dropped_files import DROPPED_AT, Incoming
+from app.web.dropped_files import DROPPED_AT, DroppedFiles
 from sessions import DiskFull
 from tests.app.helpers import Server, wait_for
 
@@ -59,7 +59,7 @@ def page(folder: Path, error: Exception | None) -> TestClient:
         return PlainTextResponse("kept")
 
     app = Starlette(routes=[Route(DROPPED_AT, take, methods=["POST"])])
-    app.add_middleware(Incoming, folder=folder)
+    app.add_middleware(DroppedFiles, folder=folder)
     return TestClient(app)
 
 

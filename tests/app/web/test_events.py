@@ -18,7 +18,7 @@ from app.jobs.uploads import name_of
 from app.jobs.worker import Worker
 from app.service import Service
 from app.web.page import build_page
-from app.web.tab_state import LISTED, Chosen, Props, Screen
+from app.web.tab_state import LISTED, Props, Selection, TabState
 from sessions import InUse, StoreCorrupt
 from tests.app.helpers import add, add_context, add_document, read_through
 
@@ -105,16 +105,16 @@ def hold_first(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, thread
     Returns:
         An event that is set when it is held, and the one that lets it go.
     """
-    held, go, make = threading.Event(), threading.Event(), Screen.props
+    held, go, make = threading.Event(), threading.Event(), TabState.props
 
-    def props(screen: Screen, chosen: Chosen) -> Props:
-        made = make(screen, chosen)
+    def props(screen: TabState, selection: Selection) -> Props:
+        made = make(screen, selection)
         if not held.is_set():
             held.set()
             go.wait(0.5)
         return made
 
-    monkeypatch.setattr(Screen, "props", props)
+    monkeypatch.setattr(TabState, "props", props)
     return held, go
 
 
@@ -169,35 +169,35 @@ def test_a_picture_that_cannot_be_made_says_why_and_the_choice_stands(
 ) -> None:
     """The click did nothing at all, and what had been chosen was forgotten."""
     (one, _), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
-    make, settle = Screen.props, Screen.settle
+    make, settle = TabState.props, TabState.settle
 
-    def locked(screen: Screen, chosen: Chosen) -> Props:
+    def locked(screen: TabState, selection: Selection) -> Props:
         raise InUse("Another process keeps the database locked.")
 
-    def deleted_at_once(screen: Screen, chosen: Chosen) -> Chosen:
+    def deleted_at_once(screen: TabState, selection: Selection) -> Selection:
         """Another tab deletes what has just been found to be there."""
-        settled = settle(screen, chosen)
+        settled = settle(screen, selection)
         if any(row.id == two for row in service.store.sessions()):
             service.store.delete_session(two)
         return settled
 
     async def scene(blocks: gr.Blocks) -> None:
         tab = Visitor(blocks)
-        monkeypatch.setattr(Screen, "props", locked)
+        monkeypatch.setattr(TabState, "props", locked)
         await tab.open(session=one)
         assert tab.said == "Another process keeps the database locked."
-        monkeypatch.setattr(Screen, "props", make)
+        monkeypatch.setattr(TabState, "props", make)
         await tab.tick()
         assert tab.session == one
 
-        monkeypatch.setattr(Screen, "props", locked)
+        monkeypatch.setattr(TabState, "props", locked)
         await tab.do("sessions", "input", {"sessions": two})
         assert tab.said == "Another process keeps the database locked."
-        monkeypatch.setattr(Screen, "props", make)
+        monkeypatch.setattr(TabState, "props", make)
         await tab.tick()
         assert tab.session == two
 
-        monkeypatch.setattr(Screen, "settle", deleted_at_once)
+        monkeypatch.setattr(TabState, "settle", deleted_at_once)
         await tab.tick()
         assert two in tab.said
         await tab.tick()
@@ -426,8 +426,8 @@ def test_of_long_lists_the_latest_are_shown_and_more_where_they_are_asked_for(se
         assert listed("sessions") == sessions[: -LISTED - 1 : -1]
         assert tab.value("more-sessions") == "Show more sessions (3)"
         await tab.do("more-contexts", "click")
-        for chosen in (oldest, latest):
-            await tab.do("contexts", "input", {"contexts": chosen})
+        for selection in (oldest, latest):
+            await tab.do("contexts", "input", {"contexts": selection})
             assert len(listed("contexts")) == len(rows), "it stays so"
             assert not tab.shown["more-contexts"]["visible"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from app.reading.pages import DocumentPage
 from app.web.views.document_page import document_page
 from app.web.views.markup import sparkline, thin
-from app.web.views.metrics_panel import Live, panel
+from app.web.views.metrics_panel import Metrics, panel
 from app.web.views.reading_card import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, live_turn
 from ingest import Page, PageQuality, TocEntry
@@ -127,11 +127,11 @@ def test_reasoning_is_folded_and_never_markup() -> None:
 
 
 def test_the_panel_says_what_open_contexts_take_and_may_take() -> None:
-    html = panel(Live(open_bytes={"device": 0, "host": 1_500_000_000}, open_limit=8_000_000_000))
+    html = panel(Metrics(open_bytes={"device": 0, "host": 1_500_000_000}, open_limit=8_000_000_000))
     assert "Open contexts, at most 8.0 GB" in html
     assert "1.5 GB in memory" in html
     assert "in GPU" not in html
-    assert "Open contexts" not in panel(Live())
+    assert "Open contexts" not in panel(Metrics())
 
 
 def test_quotations_are_marked_by_whether_they_are_there() -> None:
@@ -192,8 +192,8 @@ def test_histories_are_thinned_to_means() -> None:
     assert thin([1.0, 2.0, 3.0]) == [1.0, 2.0, 3.0]
     assert thin([float(n) for n in range(100)], 4) == [12.0, 37.0, 62.0, 87.0]
     assert 'aria-label="speed"' in sparkline([1.0, 3.0], "speed")
-    assert "<svg" in panel(Live(answer_history=[1.0, 3.0]))
-    assert "<svg" not in panel(Live(answer_history=[1.0]))
+    assert "<svg" in panel(Metrics(answer_history=[1.0, 3.0]))
+    assert "<svg" not in panel(Metrics(answer_history=[1.0]))
 
 
 def test_a_job_says_what_it_is_doing() -> None:
