@@ -12,7 +12,7 @@ from app.asking.named_pages import page_name
 from app.errors import Ambiguous, AppError, NotFound
 from app.formatting import either, plural
 from app.jobs.uploads import awaited, discard_locked
-from app.reading.memory_map import kept_map
+from app.reading.memory_map import load_map
 from app.service import Service
 from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow, listed, shown_title
 
@@ -204,7 +204,7 @@ def find_session(service: Service, text: str) -> SessionRow:
     return row
 
 
-def listing(service: Service, noun: str) -> list[dict[str, Any]]:
+def list_rows(service: Service, noun: str) -> list[dict[str, Any]]:
     """All documents, contexts or sessions, as plain objects; contexts with what they take on the disk.
 
     Args:
@@ -266,7 +266,7 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
     elif isinstance(row, ContextRow):
         facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]
         facts["sessions"] = [each.id for each in store.sessions(row.id)]
-        facts["memory_map"] = [asdict(each) for each in kept_map(store, row.id)]
+        facts["memory_map"] = [asdict(each) for each in load_map(store, row.id)]
         facts["job"] = asdict(work) if (work := store.work_on(row.id)) else None
     elif isinstance(row, SessionRow):
         facts["turns"] = [asdict(each) for each in store.turns(row.id)]

@@ -205,7 +205,7 @@ def _page_called(text: str, document: Document, where: str) -> int:
     return found[0]
 
 
-def written(named: Sequence[Named], document_ids: Sequence[str], document_cache: DocumentCache) -> str:
+def as_kept(named: Sequence[Named], document_ids: Sequence[str], document_cache: DocumentCache) -> str:
     """Pages as they are kept; the inverse of `named_pages`."""
 
     def one(each: Named) -> str:
@@ -224,12 +224,12 @@ def is_one(pages: str) -> bool:
     return _ONE.fullmatch(pages) is not None
 
 
-def in_words(pages: str) -> str:
+def pages_in_words(pages: str) -> str:
     """Pages as they are kept, with their noun: "page 9", "pages 9, 12"."""
     return f"page{'' if is_one(pages) else 's'} {pages}"
 
 
-def around(page: int, paragraph: int | None, document: int | None = None, place: str = "") -> str:
+def pages_around(page: int, paragraph: int | None, document: int | None = None, place: str = "") -> str:
     """What names a place, and what stands around it: its page, or the paragraphs about it, where it has such.
 
     document: the number of its document, where there are several; place: what a source calls it.
@@ -266,11 +266,11 @@ def require_few(
     """
     about = per_character * sum(end - start for _, start, end in spans_of(named, document_ids, document_cache))
     if about > SURELY * MOST_TOKENS:
-        raise _too_many(f"about {roughly(about)} tokens", written(named, document_ids, document_cache))
+        raise _too_many(f"about {roughly(about)} tokens", as_kept(named, document_ids, document_cache))
 
 
 def _too_many(tokens: str, pages: str) -> UsageError:
-    there = f"{tokens} on {in_words(pages)}"
+    there = f"{tokens} on {pages_in_words(pages)}"
     return UsageError(f"There are {there}, and {MOST_TOKENS:,} at most are read again for one question: name fewer.")
 
 
@@ -290,7 +290,7 @@ def tokens_of(
     for id, start, end in spans_of(named, document_ids, document_cache):
         found.update(stream.between(id, start, end))
     if not found:
-        raise UsageError(f"There is no text on {in_words(written(named, document_ids, document_cache))}.")
+        raise UsageError(f"There is no text on {pages_in_words(as_kept(named, document_ids, document_cache))}.")
     if read_again and len(found) > MOST_TOKENS:
-        raise _too_many(plural(len(found), "token"), written(named, document_ids, document_cache))
+        raise _too_many(plural(len(found), "token"), as_kept(named, document_ids, document_cache))
     return torch.tensor(sorted(found))

@@ -8,13 +8,13 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from app.asking.answer_options import SAMPLED, AnswerOptions
-from app.asking.named_pages import is_one, named_pages, require_few, spans_of, tokens_of, written
+from app.asking.named_pages import as_kept, is_one, named_pages, require_few, spans_of, tokens_of
 from app.asking.not_found import says_not_found
 from app.asking.quotes import whole_sentences
 from app.asking.repetition import repetition_start
 from app.asking.sources import Source, check_quotations, find_sources, with_citations
 from app.errors import UsageError, phrase
-from app.formatting import plural, said_before
+from app.formatting import plural, replay_progress
 from app.machine.recommended import demo_note
 from app.reading.context_cache import OpenContext, OpenConversation
 from app.reading.open_context import (
@@ -73,7 +73,7 @@ def branch(service: Service, session_id: str, turns: int, context_id: str | None
     def renamed(pages: str) -> str:  # those of a single document are named without its number
         if not pages or len(before.document_ids) == len(context.document_ids):
             return pages
-        return written(
+        return as_kept(
             named_pages(pages, before.document_ids, service.document_cache),
             context.document_ids,
             service.document_cache,
@@ -121,7 +121,7 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
     if engine.METHODS[context.method].family in ("condensing", "baseline"):
         characters = sum(row.characters for row in service.store.context_documents(context.id))
         require_few(named, ids, document_cache, context.tokens / max(1, characters))
-    return written(named, ids, document_cache)
+    return as_kept(named, ids, document_cache)
 
 
 def checked_question(question: str) -> str:
@@ -185,7 +185,7 @@ def _answer(
     import engine
 
     def on_turn(done: int, total: int) -> None:
-        on_stage(said_before(done, total) if done < total else "")
+        on_stage(replay_progress(done, total) if done < total else "")
 
     def on_pass() -> None:
         if should_stop():

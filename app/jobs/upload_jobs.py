@@ -28,7 +28,7 @@ from app.jobs.uploads import (
     remove_uploads,
 )
 from app.reading import readings
-from app.reading.documents import LEFT_OUT, Added, OnPage, Options, add_documents
+from app.reading.documents import LEFT_OUT, Added, IngestOptions, OnPage, add_documents
 from app.reading.preparing import prepare, prepare_more
 from app.reading.progress import Report
 from app.reading.readings import Stopped
@@ -72,7 +72,7 @@ class UploadJobs(JobRunner):
         files: list[Path],
         method: str,
         settings: dict[str, Any],
-        options: Options,
+        options: IngestOptions,
         model: str | None = None,
         wait: bool = False,
         documents: Sequence[str] = (),
@@ -90,7 +90,7 @@ class UploadJobs(JobRunner):
         self,
         files: list[Path],
         context_id: str,
-        options: Options,
+        options: IngestOptions,
         wait: bool = False,
         documents: Sequence[str] = (),
         session: str | None = None,
@@ -102,7 +102,7 @@ class UploadJobs(JobRunner):
         return self._queue(files, options, wait, documents, {"add_to": context_id, "session": session})
 
     def _queue(
-        self, files: list[Path], options: Options, wait: bool, documents: Sequence[str], how: dict[str, Any]
+        self, files: list[Path], options: IngestOptions, wait: bool, documents: Sequence[str], how: dict[str, Any]
     ) -> JobRow:
         payload = {
             "files": [str(path.relative_to(self.service.home)) for path in files],
@@ -200,7 +200,7 @@ class UploadJobs(JobRunner):
         payload, store = job.payload, self.service.store
         files = files_of(self.service, job)
         base = payload.get("add_to")
-        options = Options(
+        options = IngestOptions(
             payload["title"],
             self._passwords.pop(job.id, None),
             payload["ocr"],
@@ -301,7 +301,7 @@ class UploadJobs(JobRunner):
             branch(self.service, session_id, store.session(session_id).turns, context_id)
 
     def _add_documents(
-        self, sources: Sequence[Path | DocumentRow], options: Options, on_page: OnPage, added: Added, wait: bool
+        self, sources: Sequence[Path | DocumentRow], options: IngestOptions, on_page: OnPage, added: Added, wait: bool
     ) -> None:
         """Turn files into documents. Raises the error of an encrypted one if it is waited for, or none can be used."""
         unusable: AppError | None = None

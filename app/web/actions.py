@@ -24,7 +24,7 @@ from app.jobs.worker import Worker
 from app.machine.local_models import local_models
 from app.machine.planning import estimate
 from app.machine.recommended import good_for, recommended_json
-from app.reading.documents import Options
+from app.reading.documents import IngestOptions
 from app.reading.methods import method_for
 from app.reading.preparing import base_for
 from app.service import Service
@@ -65,7 +65,7 @@ class Actions:
         self,
         service: Service,
         worker: Worker,
-        screen: TabState,
+        tab_state: TabState,
         setting_keys: list[tuple[str, str]],
         own: list[str],
         presets: list[str],
@@ -77,7 +77,7 @@ class Actions:
             own: of what is shown for one method alone, which that is, in the order of `choose_method`'s updates.
             presets: the methods with a field for presets, in the order of those of `choose_model`.
         """
-        self.service, self.worker, self.screen = service, worker, screen
+        self.service, self.worker, self.tab_state = service, worker, tab_state
         self.setting_keys, self.own, self.presets = setting_keys, own, presets
 
     def load(self, query: Mapping[str, str]) -> Selection:
@@ -85,7 +85,7 @@ class Actions:
         context, session, add_to, along = (query.get(name, "") for name in ADDRESSED)
         asked = Selection(context, session, add_to=add_to, along=along)
         known = asked != Selection() or "new" in query
-        return asked if known else self.screen.first_choice()
+        return asked if known else self.tab_state.first_choice()
 
     def find_models(self) -> list[Any]:
         """A tab opens: the models that are here by now or recommended, and those that cannot be used, as HTML."""
@@ -95,11 +95,11 @@ class Actions:
 
     def choose_context(self, selection: Selection, context: str | None) -> Selection:
         """A context was chosen from the list."""
-        return self.screen.settle(Selection(context or ""))
+        return self.tab_state.settle(Selection(context or ""))
 
     def choose_session(self, selection: Selection, session: str | None) -> Selection:
         """A session was chosen from the list."""
-        return self.screen.settle(Selection(selection.context, session or ""))
+        return self.tab_state.settle(Selection(selection.context, session or ""))
 
     def choose_hit(self, selection: Selection, found: str | None) -> tuple[Selection, list[Any]]:
         """A context, a session or a turn that was found was chosen; nothing stays marked there, to be chosen again."""
@@ -190,7 +190,7 @@ class Actions:
         queue = self._queue(selection, method, model, values)
         kept = [self.service.store.document(id).id for id in selection.kept]
         moved = move_in(self.service.home, files) if files else []
-        options = Options((title or "").strip() or None, password or None, OCR[ocr])
+        options = IngestOptions((title or "").strip() or None, password or None, OCR[ocr])
         job = queue(moved, options=options, wait=True, documents=kept)
         return Selection(job.id), [gr.update(value=None), gr.update(value=""), gr.update(value="")]
 
@@ -204,7 +204,7 @@ class Actions:
         queue = self._queue(selection, method, model, values)
         with Path(book).open("rb") as handle:
             copied = copy_in(self.service.home, [(book.name, handle)])
-        return Selection(queue(copied, options=Options()).id)
+        return Selection(queue(copied, options=IngestOptions()).id)
 
     def _queue(
         self, selection: Selection, method: str, model: str | None, values: tuple[Any, ...]
@@ -392,7 +392,7 @@ class Actions:
                     listing.delete(self.service, "document", *documents)
             else:
                 listing.delete(self.service, kind, *(listing.find(self.service, id, (kind,))[1] for id in ids))
-        return self.screen.settle(selection), unasked()
+        return self.tab_state.settle(selection), unasked()
 
     def search(self, query: str | None) -> list[Any]:
         """Find contexts by title, and sessions by title or by what was said in them.

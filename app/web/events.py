@@ -40,8 +40,8 @@ class Tab:
     Gradio runs the events of a tab side by side. Here one waits for the other, in the order in which they came, so
     that each goes on from what was chosen and sent before it, and so that the answers leave in that order too.
 
-    selection: in this tab; listed: how often more of the lists were asked for in it; seen: name of a component -> mark of
-    what it was sent last; turn: held by the event at hand.
+    selection: in this tab; listed: how often more of the lists were asked for in it; seen: name of a component -> mark
+    of what it was sent last; turn: held by the event at hand.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -122,18 +122,18 @@ class Events:
     def __init__(self, page: Page, service: Service, worker: Worker) -> None:
         """page: what was built; service, worker: what it stands on."""
         self.page = page
-        self.screen = TabState(service)
+        self.tab_state = TabState(service)
         new = page.new
         own = [name for name, components in new.own.items() for _ in components]
-        self.actions = Actions(service, worker, self.screen, list(new.settings), own, list(new.presets))
+        self.actions = Actions(service, worker, self.tab_state, list(new.settings), own, list(new.presets))
         self.slots = page.slots()
         self.tab = gr.State(Tab())
 
     def updates(self, tab: Tab, shown: str) -> list[Any]:
         """What differs from what this tab was sent before. shown: what was done in it is there, and is sent later."""
         tab.listed = max(tab.listed, tab.selection.listed)
-        tab.selection = replace(self.screen.settle(tab.selection), listed=tab.listed)
-        props: Props = self.screen.props(tab.selection)
+        tab.selection = replace(self.tab_state.settle(tab.selection), listed=tab.listed)
+        props: Props = self.tab_state.props(tab.selection)
         out = []
         for name in self.slots:
             mark = hashlib.sha256(repr(props[name]).encode()).hexdigest()
@@ -169,7 +169,7 @@ class Events:
                     notice = refusal(error)
                 before = tab.selection
                 out = self.updates(tab, shown)
-                if missing := self.screen.lost(before, tab.selection, known):
+                if missing := self.tab_state.lost(before, tab.selection, known):
                     notice = gr.update(value=notice_of(missing))
             except Exception as error:  # the choice stands, and the next tick tries to show it again
                 notice = refusal(error)

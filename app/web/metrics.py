@@ -9,7 +9,7 @@ import psutil
 
 from app.jobs.worker import HISTORY
 from app.listing import titles_before_places
-from app.reading.memory_map import kept_map
+from app.reading.memory_map import load_map
 from app.service import Service
 from app.web.views.metrics_panel import Metrics
 from sessions import ContextRow, SessionRow
@@ -55,7 +55,7 @@ class MetricsReader:
             rate = context.tokens_per_second
         if answers and context.status == "ready":  # else more has been read since
             usage = {"entries": answers[-1]["entries"], "bytes": answers[-1]["kv_bytes"]}
-        stretches = kept_map(self.store, context.id)
+        stretches = load_map(self.store, context.id)
         return Metrics(
             budget=context.budget,
             usage=usage,

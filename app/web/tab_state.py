@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app import listing
-from app.asking.named_pages import in_words
+from app.asking.named_pages import pages_in_words
 from app.errors import phrase
 from app.formatting import plural, shorten
 from app.jobs.job_runner import READ
@@ -349,7 +349,7 @@ class TabState:
             return "Opening the context"
         if work and work.stage:
             return work.stage
-        return f"Turning to {in_words(turn.pages)}" if turn.pages else "Thinking"
+        return f"Turning to {pages_in_words(turn.pages)}" if turn.pages else "Thinking"
 
     def _waits_for(self) -> str:
         """What has to be over before a question is answered: another answer, which may be somebody else's."""

@@ -22,7 +22,7 @@ from app.cli import main
 from app.jobs.uploads import copy_in
 from app.jobs.worker import Worker
 from app.reading import readings
-from app.reading.documents import Options, add_documents
+from app.reading.documents import IngestOptions, add_documents
 from app.reading.preparing import prepare
 from app.reading.readings import read
 from app.service import Service
@@ -252,7 +252,7 @@ def answered(service: Service, worker: Worker, session: str, options: AnswerOpti
 
 def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int, wait: bool = True) -> str:
     files = upload(service, tmp_path, "book.txt", book_text(paragraphs).encode())
-    job = worker.ingest(files, "exact", SETTINGS, Options())
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     assert ended(service, job.id) == "done"
     context = str(service.store.job(job.id).progress["context"])
     if wait:
@@ -262,7 +262,7 @@ def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int,
 
 def add(service: Service, *files: Path) -> list[str]:
     """Turn files into documents; their ids."""
-    return [row.id for row in add_documents(service, files, Options(), lambda *_: None).documents]
+    return [row.id for row in add_documents(service, files, IngestOptions(), lambda *_: None).documents]
 
 
 def begin(
@@ -299,7 +299,7 @@ def add_context(service: Service, *documents: DocumentRow, **other: Any) -> Cont
 
 def fails(worker: Worker, files: list[Path], *documents: str) -> JobRow:
     """An upload that becomes documents, which cannot be read like this."""
-    job = worker.ingest(files, "exact", TOO_WIDE, Options(), documents=documents)
+    job = worker.ingest(files, "exact", TOO_WIDE, IngestOptions(), documents=documents)
     work_once(worker)
     job = worker.service.store.job(job.id)
     assert (job.status, "top_k" in str(job.error)) == ("failed", True)

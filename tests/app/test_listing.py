@@ -5,7 +5,7 @@ from dataclasses import asdict
 import pytest
 
 from app.errors import Ambiguous, NotFound
-from app.listing import KINDS, find, find_context, find_document, find_session, listing, search
+from app.listing import KINDS, find, find_context, find_document, find_session, list_rows, search
 from app.service import Service
 from sessions import MOST_HITS, ContextRow, StoreError
 from tests.app.helpers import add_context, add_document
@@ -25,7 +25,7 @@ def test_what_is_deleted_while_things_are_listed_is_left_out(service: Service, m
 
     monkeypatch.setattr(service.store, "contexts", deleted_since)
     size = service.store.size_on_disk(kept.id)
-    assert listing(service, "contexts") == [{"title": "Lamp", **asdict(kept), "bytes_on_disk": size}]
+    assert list_rows(service, "contexts") == [{"title": "Lamp", **asdict(kept), "bytes_on_disk": size}]
     assert find(service, "Lamp", ("context",)) == ("context", kept)
 
 

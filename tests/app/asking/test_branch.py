@@ -150,11 +150,11 @@ def test_how_far_a_branch_has_read_its_turns_is_said_meanwhile(
     session = service.store.add_session(read_through(service, add(service, book)).id)
     for question in FIRST:
         ask(service, session.id, question)
-    branch, screen, shown = service.store.branch_session(session.id, 2), TabState(service), []
+    branch, tab_state, shown = service.store.branch_session(session.id, 2), TabState(service), []
     replay = engine.Conversation.replay
 
     def look_and_replay(*given: Any) -> None:
-        shown.append(screen.props(Selection(branch.context_id, branch.id))["live"]["value"])
+        shown.append(tab_state.props(Selection(branch.context_id, branch.id))["live"]["value"])
         replay(*given)
         time.sleep(0.25)  # said a few times a second
 
@@ -196,14 +196,14 @@ def actions(service: Service) -> Actions:
 
 
 def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, actions: Actions, book: Path) -> None:
-    store, screen = service.store, actions.screen
+    store, tab_state = service.store, actions.tab_state
     session = store.add_session(read_through(service, add(service, book)).id)
     turns = [ask(service, session.id, question) for question in FIRST]
     chosen = Selection(session.context_id, session.id)
-    assert not screen.props(chosen)["edit_area"]["visible"]
+    assert not tab_state.props(chosen)["edit_area"]["visible"]
     editing = actions.edit(chosen, turns[1].id)
     assert editing.query == chosen.query
-    shown = screen.props(screen.settle(editing))
+    shown = tab_state.props(tab_state.settle(editing))
     assert f'data-place="{turns[1].id}" data-question="{FIRST[1]}"' in shown["where"]["value"]
     assert shown["edit_area"]["visible"]
     assert "Asked in place of question 2, in a session of its own" in shown["edit_line"]["value"]
@@ -222,4 +222,4 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, a
         actions.ask(asked, "And when?", 0.0, 1.0, 16)
     again = actions.ask(actions.edit(asked, store.turns(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16)
     assert [turn.question for turn in store.turns(again.session)] == [FIRST[0], "And who owned it?"]
-    assert screen.props(actions.edit(asked, turns[0].id))["ask"]["visible"]
+    assert tab_state.props(actions.edit(asked, turns[0].id))["ask"]["visible"]

@@ -9,7 +9,16 @@ import pytest
 
 import ingest
 from app.asking.answer_options import AnswerOptions
-from app.asking.named_pages import MOST_TOKENS, Named, around, in_words, named_pages, page_number, tokens_of, written
+from app.asking.named_pages import (
+    MOST_TOKENS,
+    Named,
+    as_kept,
+    named_pages,
+    page_number,
+    pages_around,
+    pages_in_words,
+    tokens_of,
+)
 from app.asking.sources import Source
 from app.asking.turns import answer, keep_question
 from app.errors import UsageError
@@ -86,12 +95,12 @@ def test_a_place_that_a_source_names_is_among_the_paragraphs_around_it(service: 
         document = service.document_cache.document(id)
         for found in re.finditer(r"In \w+, section \d, paragraph \d is here\.", document.text):
             place = document.locate(found.start())
-            words = text_of(service, context, f"{number}:{around(place.page, place.paragraph)}")
+            words = text_of(service, context, f"{number}:{pages_around(place.page, place.paragraph)}")
             assert found[0] in words
             assert 3 <= len(said(words)) <= 5
-    assert around(2, 0) == "2/1-2", "of headings: what comes after them"
-    assert around(9, None, place="page 9") == around(9, None, place="slide 9") == "9"
-    assert around(12, None, 2, "page 9 (page 12 of the file)") == "2:12 of the file"
+    assert pages_around(2, 0) == "2/1-2", "of headings: what comes after them"
+    assert pages_around(9, None, place="page 9") == pages_around(9, None, place="slide 9") == "9"
+    assert pages_around(12, None, 2, "page 9 (page 12 of the file)") == "2:12 of the file"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +176,7 @@ def test_pages_are_named_by_what_is_printed_on_them(
     """They were counted as the file does, and so 9 was another page than the one that a source called page 9."""
     document_cache, ids = cache_of(labels)
     assert named_pages(pages, ids, document_cache) == [Named(1, first, last)]
-    assert written([Named(1, first, last)], ids, document_cache) == kept
+    assert as_kept([Named(1, first, last)], ids, document_cache) == kept
     assert named_pages(kept, ids, document_cache) == [Named(1, first, last)], "and so it is unambiguous"
 
 
@@ -180,7 +189,7 @@ def test_what_a_source_shows_can_be_typed(labels: tuple[str, ...]) -> None:
             assert page_number(page.label, document) == page.number
             assert named_pages(page.label, [id], document_cache) == [Named(1, page.number, page.number)]
         for place in ("", page.label):
-            assert named_pages(around(page.number, None, None, place), [id], document_cache) == [
+            assert named_pages(pages_around(page.number, None, None, place), [id], document_cache) == [
                 Named(1, page.number, page.number)
             ]
 
@@ -190,9 +199,9 @@ def test_each_of_several_documents_has_its_own_printed_pages() -> None:
     named = named_pages("1:iii-1, 2:3, 1:4/1", ids, document_cache)
     assert named == [Named(1, 3, 4), Named(2, 3, 3), Named(1, 1, 1, page=7)]
     kept = "1:iii-1 (pages 3-4 of the file), 2:3, 1:7/1 of the file"
-    assert written(named, ids, document_cache) == kept
+    assert as_kept(named, ids, document_cache) == kept
     assert named_pages(kept, ids, document_cache) == named
-    assert named_pages(around(4, None, 1), ids, document_cache) == [Named(1, 4, 4)]
+    assert named_pages(pages_around(4, None, 1), ids, document_cache) == [Named(1, 4, 4)]
 
 
 @pytest.mark.parametrize(
@@ -220,8 +229,8 @@ def test_what_is_printed_nowhere_or_on_several_pages_is_refused(labels: tuple[st
 def test_sections_are_written_as_they_are_named(service: Service, context: ContextRow) -> None:
     ids = context.document_ids
     named = [Named(1, 3, 3), Named(1, 3, 4), Named(2, 2, 4, page=3), Named(2, 2, 2, page=3)]
-    assert written(named, ids, service.document_cache) == "1:3, 1:3-4, 2:3/2-4, 2:3/2"
-    assert written(named[:2], ids[:1], service.document_cache) == "3, 3-4"
+    assert as_kept(named, ids, service.document_cache) == "1:3, 1:3-4, 2:3/2-4, 2:3/2"
+    assert as_kept(named[:2], ids[:1], service.document_cache) == "3, 3-4"
 
 
 def test_pages_without_text_and_too_many_cannot_be_read_again(
@@ -285,7 +294,7 @@ def test_named_pages_are_counted_in_words() -> None:
     one = ("9", "2:9", "3/40-45", "12 of the file", "iii (page 5 of the file)", "2:A-1 (page 5 of the file)")
     many = ("9-11", "9, 12", "9-11 of the file", "iii-x (pages 5-12 of the file)", "9 (page 12 of the file), 3")
     for pages, words in (*((each, "page") for each in one), *((each, "pages") for each in many)):
-        assert in_words(pages) == f"{words} {pages}"
+        assert pages_in_words(pages) == f"{words} {pages}"
         measured = {"time_to_first_token_seconds": 0.1, "tokens_per_second": 9.0, "answer_tokens": 3}
         for tokens, said in ((0, f"looked at {words} {pages}<"), (90, f">{words} {pages} read again<")):
             numbers = {**measured, "read_again_tokens": tokens}

@@ -10,7 +10,7 @@ PAGE = (
 )
 
 
-def around(text: str, words: str, limit: int = 400) -> str:
+def pages_around(text: str, words: str, limit: int = 400) -> str:
     start = text.index(words)
     span = sentences_around(text, start, start + len(words), limit)
     return text[span.start : span.end]
@@ -29,7 +29,7 @@ def around(text: str, words: str, limit: int = 400) -> str:
     ],
 )
 def test_the_sentences_around_a_passage(words: str, sentence: str) -> None:
-    assert around(PAGE, words) == sentence
+    assert pages_around(PAGE, words) == sentence
 
 
 @pytest.mark.parametrize(
@@ -47,24 +47,24 @@ def test_the_sentences_around_a_passage(words: str, sentence: str) -> None:
     ],
 )
 def test_a_sentence_has_its_beginning_and_its_end(text: str, words: str, sentence: str) -> None:
-    assert around(text, words) == sentence
+    assert pages_around(text, words) == sentence
 
 
 def test_sentences_at_the_edges_go_where_there_are_too_many() -> None:
     text = "Alpha is one of them all. Beta was the second of them. Gamma came as the third one."
-    assert around(text, "one of them all. Beta was the second of them. Gamma came as", 60) == (
+    assert pages_around(text, "one of them all. Beta was the second of them. Gamma came as", 60) == (
         "Alpha is one of them all. Beta was the second of them."
     )
 
 
 def test_a_paragraph_ends_a_sentence() -> None:
-    assert around("A heading\n\nthe words below it\n\nmore", "below") == "the words below it"
+    assert pages_around("A heading\n\nthe words below it\n\nmore", "below") == "the words below it"
 
 
 @pytest.mark.parametrize("limit", [20, 40, 63])
 def test_a_quote_is_never_longer_than_its_limit_and_holds_whole_words(limit: int) -> None:
     text = "word " * 500
-    quote = around(text, "word word", limit)
+    quote = pages_around(text, "word word", limit)
     assert len(quote) <= limit
     assert set(quote.split()) == {"word"}
 
@@ -89,7 +89,7 @@ def test_words_without_blanks_between_them_are_found() -> None:
     page = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
     assert PageWords([page]).find("猫である") == 0
     assert PageWords([page]).find("犬である") is None
-    assert around(page, "まだ") == "名前はまだ無い。"
+    assert pages_around(page, "まだ") == "名前はまだ無い。"
     assert [words for _, words in quotations_in("「猫である」と „Guten Tag“ und „gut”")] == [
         "猫である",
         "Guten Tag",

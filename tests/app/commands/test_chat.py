@@ -43,7 +43,7 @@ def test_chat_at_a_terminal_has_lines_that_can_be_edited_and_called_up_again(
     keyboard, terminal = pty.openpty()
     command = [sys.executable, "-m", "app.cli", "--home", str(cli.home), "--model", cli.model, "chat"]
     with (
-        os.fdopen(keyboard, "r+b", buffering=0) as screen,
+        os.fdopen(keyboard, "r+b", buffering=0) as tab_state,
         subprocess.Popen(
             [*command, result["context"], "--max-tokens", "4"],
             cwd=ROOT,
@@ -54,23 +54,23 @@ def test_chat_at_a_terminal_has_lines_that_can_be_edited_and_called_up_again(
     ):
         os.close(terminal)
         for keys in (b"Why?\x1b[D\x7fo\r", b"\x1b[A\r", b"so " * 1400 + b"?\r", b"\x04"):
-            until_shown(screen, b"> ")
-            screen.write(keys)
-        until_shown(screen, None)
+            until_shown(tab_state, b"> ")
+            tab_state.write(keys)
+        until_shown(tab_state, None)
         assert process.wait(PATIENCE_SEC) == 0
     with Store(cli.home) as store:
         turns = store.turns(store.sessions()[0].id)
     assert [turn.question for turn in turns] == ["Who?", "Who?", "so " * 1400 + "?"]
 
 
-def until_shown(screen: FileIO, words: bytes | None) -> None:
+def until_shown(tab_state: FileIO, words: bytes | None) -> None:
     """Wait for words on a terminal's screen; None for its end."""
     shown = b""
     while words is None or words not in shown:
-        ready = select.select([screen], [], [], PATIENCE_SEC)[0]
+        ready = select.select([tab_state], [], [], PATIENCE_SEC)[0]
         assert ready, f"{words!r} did not come: {shown!r}"
         try:
-            shown += screen.read(10_000)
+            shown += tab_state.read(10_000)
         except OSError:  # nobody holds the other end any more
             assert words is None, f"{words!r} did not come: {shown!r}"
             return

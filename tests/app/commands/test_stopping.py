@@ -28,13 +28,13 @@ from tests.app.helpers import PATIENCE_SEC, ROOT, begin, book_text, in_process, 
 Process: TypeAlias = "subprocess.Popen[bytes]"
 
 
-def shown_on(screen: FileIO, words: bytes, process: Process) -> None:
+def shown_on(tab_state: FileIO, words: bytes, process: Process) -> None:
     """Wait until these words have come on the screen of a process's terminal."""
     shown = b""
     while words not in shown:
         over = process.poll() is not None  # before what it said last is looked for
-        if select.select([screen], [], [], 0.1)[0]:
-            shown += screen.read(10_000)
+        if select.select([tab_state], [], [], 0.1)[0]:
+            shown += tab_state.read(10_000)
         else:
             assert not over, f"{words!r} did not come: {shown!r}"
 
@@ -45,14 +45,14 @@ def ingesting(home: Path, model: Path, book: Path) -> Iterator[tuple[Process, Fi
 
     It stays at its first pass until it is stopped.
     """
-    screen, terminal = os.openpty()
+    tab_state, terminal = os.openpty()
     (held := home.parent / "held").touch()
     # The first terminal that the leader of a session opens is the one whose end it is told of.
     on_terminal = ["sh", "-c", 'exec "$@" 2> "$0"', os.ttyname(terminal)]
     ingest = [sys.executable, "-m", "tests.app.slow", str(held), "--home", str(home), "--model", str(model), "ingest"]
     with (
         os.fdopen(terminal),
-        FileIO(screen) as seen,
+        FileIO(tab_state) as seen,
         subprocess.Popen(
             [*on_terminal, *ingest, str(book)],
             cwd=ROOT,
@@ -74,9 +74,9 @@ def test_ingest_stopped_by_a_signal_goes_on_where_it_was(
     tmp_path: Path, tiny: Path, book: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = tmp_path / "home"
-    with ingesting(home, tiny, book) as (process, screen):
+    with ingesting(home, tiny, book) as (process, tab_state):
         process.terminate()
-        shown_on(screen, b"goes on from there", process)
+        shown_on(tab_state, b"goes on from there", process)
         assert process.wait(PATIENCE_SEC) == 1
     with Store(home) as store:
         row = store.contexts()[0]
@@ -88,8 +88,8 @@ def test_ingest_stopped_by_a_signal_goes_on_where_it_was(
 
 def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tiny: Path, book: Path) -> None:
     home = tmp_path / "home"
-    with ingesting(home, tiny, book) as (process, screen):
-        screen.close()
+    with ingesting(home, tiny, book) as (process, tab_state):
+        tab_state.close()
         process.send_signal(signal.SIGHUP)  # as a shell does, when it is told itself
         assert process.wait(PATIENCE_SEC) == 1
     with Store(home) as store:
@@ -101,13 +101,13 @@ def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tin
 def test_a_reading_that_was_stopped_goes_on_by_its_id(
     tmp_path: Path, tiny: Path, book: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from app.reading.documents import Options, add_documents
+    from app.reading.documents import IngestOptions, add_documents
     from app.reading.readings import Stopped, read
     from app.service import Service
 
     home = tmp_path / "home"
     service = Service(home, str(tiny), "cpu")
-    added = add_documents(service, [book], Options(), lambda *_: None)
+    added = add_documents(service, [book], IngestOptions(), lambda *_: None)
     row = begin(service, [added.documents[0].id], "infinipot", {"budget": 320}, warnings=["It is torn."])
     status, out, err = in_process(home, capsys, "resume", row.id)  # this process has it, and has not ended
     assert (status, out) == (1, "")
@@ -138,7 +138,7 @@ def test_a_reading_that_was_stopped_goes_on_by_its_id(
 @pytest.fixture(scope="module")
 def talkative(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, str]:
     """A home with one short reading by a model that does not stop talking, and the context."""
-    from app.reading.documents import Options, add_documents
+    from app.reading.documents import IngestOptions, add_documents
     from app.reading.readings import read
     from app.service import Service
 
@@ -146,7 +146,7 @@ def talkative(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Pat
     book = folder / "The Keeper.txt"
     book.write_text(book_text(4), encoding="utf-8")
     service = Service(folder / "home", str(tiny), "cpu")
-    added = add_documents(service, [book], Options(), lambda *_: None)
+    added = add_documents(service, [book], IngestOptions(), lambda *_: None)
     row = read(service, begin(service, [added.documents[0].id], "exact", {"budget": 320}).id, lambda report: None)
     service.close()
     return folder / "home", row.id
@@ -199,9 +199,9 @@ def test_progress_stays_one_line_of_a_narrow_terminal_and_ends_before_what_follo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It wrapped, a file's name could steer the terminal, and the result stood behind it on the same line."""
-    screen, terminal = pty.openpty()
+    tab_state, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 20))
-    with os.fdopen(screen, "rb", buffering=0) as seen, os.fdopen(terminal, "w") as stderr:
+    with os.fdopen(tab_state, "rb", buffering=0) as seen, os.fdopen(terminal, "w") as stderr:
         monkeypatch.setattr("sys.stderr", stderr)
         with ProgressLine() as line:
             line.show("a\x1b[31m\nb.txt: page 1 of 1,000")

@@ -14,7 +14,7 @@ import pytest
 from app.cli import build_parser, main
 from app.commands.common import table
 from app.commands.inputs import METHOD_NAMES, files_of
-from app.commands.reading import describe, in_words
+from app.commands.reading import describe, reading_in_words
 from app.errors import UsageError
 from app.reading.progress import Report
 from sessions import DocumentRow
@@ -205,7 +205,7 @@ def test_what_is_no_page_is_not_called_one() -> None:
     result |= {"method": "full", "kv_entries": 9, "context": "c-abcdef"}
     for kind, noun in (("txt", "sections"), ("pdf", "pages")):
         document = DocumentRow("d-abcdef", "0" * 64, "T", kind, 14, 9, [], None, 9, 0.0)
-        assert in_words(result, [document], 9).startswith(f"T: 14 {noun}, 9 characters\n")
+        assert reading_in_words(result, [document], 9).startswith(f"T: 14 {noun}, 9 characters\n")
 
 
 def test_a_limit_that_is_no_size_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

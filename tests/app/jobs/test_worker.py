@@ -16,7 +16,7 @@ from app.asking.answer_options import AnswerOptions
 from app.asking.turns import answer, keep_question
 from app.errors import AppError, UsageError
 from app.jobs.worker import Worker
-from app.reading.documents import Options
+from app.reading.documents import IngestOptions
 from app.service import Service
 from app.web.actions import Actions
 from app.web.tab_state import Selection, TabState
@@ -39,7 +39,7 @@ from tests.app.tiny import make_tiny_model
 
 def test_a_job_that_fails_ends_alone_with_a_sentence(service: Service, worker: Worker, tmp_path: Path) -> None:
     files = upload(service, tmp_path, "broken.pdf", b"%PDF-1.4 nonsense")
-    broken = worker.ingest(files, "exact", SETTINGS, Options())
+    broken = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     assert ended(service, broken.id) == "failed"
     assert "broken.pdf" in str(service.store.job(broken.id).error)
     assert not files[0].exists()
@@ -144,7 +144,7 @@ def test_a_reading_makes_room_for_a_question_to_another_model(
 
     monkeypatch.setattr(engine, "load_model", loading)
     files = upload(service, tmp_path, "long.txt", book_text(30).encode())
-    job = worker.ingest(files, "exact", SETTINGS, Options(), str(other))
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions(), str(other))
     assert ended(service, job.id) == "done"
     long = str(service.store.job(job.id).progress["context"])
     wait_for(lambda: any(job.done for job in service.store.jobs(subject_id=long)), "the first tokens")

@@ -14,7 +14,7 @@ import pytest
 
 from app.asking.answer_options import AnswerOptions
 from app.jobs.worker import Worker
-from app.reading.documents import Options
+from app.reading.documents import IngestOptions
 from app.service import Service
 from sessions import ContextRow, Store
 from tests.app.helpers import PATIENCE_SEC, ROOT, SETTINGS, answered, book_text, ended, read_book, upload, wait_for
@@ -109,7 +109,9 @@ def test_an_upload_becomes_its_reading_when_the_store_can_write_again(
         return row
 
     monkeypatch.setattr(service.store, "add_context", add)
-    job = worker.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
+    job = worker.ingest(
+        upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, IngestOptions()
+    )
     assert begun.wait(PATIENCE_SEC)
     with locked(service):
         go_on.set()

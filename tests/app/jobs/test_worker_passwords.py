@@ -13,7 +13,7 @@ from app.errors import AppError
 from app.jobs.job_runner import IDLE_SEC
 from app.jobs.uploads import discard, is_locked, sweep
 from app.jobs.worker import Worker
-from app.reading.documents import Options
+from app.reading.documents import IngestOptions
 from app.service import Service
 from sessions import JobRow
 from tests.app.helpers import SETTINGS, book_text, ended, upload, wait_for, work_once
@@ -30,7 +30,7 @@ def test_an_encrypted_upload_is_kept_until_its_password_is_given(
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:
     files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
-    job = worker.ingest(files, "exact", SETTINGS, Options(title="The Keeper"), wait=True)
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions(title="The Keeper"), wait=True)
     for password, status in (("herring", "failed"), ("swordfish", "done")):
         assert ended(service, job.id) == "failed"
         assert is_locked(service, service.store.job(job.id))
@@ -50,7 +50,7 @@ def test_files_with_passwords_of_their_own_are_opened_one_after_another(
     files = upload(service, tmp_path, "one.pdf", locked_pdf(tmp_path / "one.pdf"))
     files.append(files[0].parent / "two.pdf")
     files[1].write_bytes(locked_pdf(tmp_path / "two.pdf", "herring"))
-    job = worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"), wait=True)
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password="swordfish"), wait=True)
     assert ended(service, job.id) == "failed"
     assert [row.title for row in service.store.documents()] == ["one"]
     job = worker.unlock(job.id, "herring")
@@ -67,7 +67,7 @@ def test_a_known_file_with_a_wrong_password_waits_for_the_right_one(
 
     def ingest(password: str) -> JobRow:
         files = upload(service, tmp_path, "locked.pdf", data)
-        job = worker.ingest(files, "exact", SETTINGS, Options(password=password), wait=True)
+        job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password=password), wait=True)
         ended(service, job.id)
         return service.store.job(job.id)
 
@@ -89,10 +89,10 @@ def test_a_known_file_that_no_password_has_opened_is_left_out(service: Service, 
         upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf")),
         "exact",
         SETTINGS,
-        Options(password="swordfish"),
+        IngestOptions(password="swordfish"),
     )
     assert ended(service, known.id) == "done"
-    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(password="herring"), wait=True)
+    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(password="herring"), wait=True)
     assert ended(service, job.id) == "failed"
     others = worker.unlock(job.id, None)
     assert ended(service, others.id) == "done"
@@ -107,7 +107,7 @@ def test_files_whose_password_nobody_will_be_asked_for_are_not_kept(
 ) -> None:
     """They stayed in the home for ever."""
     files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
-    job = worker.ingest(files, "exact", SETTINGS, Options(password=password))
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password=password))
     assert ended(service, job.id) == "failed"
     wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the upload to be removed")
     assert not is_locked(service, service.store.job(job.id))
@@ -121,7 +121,7 @@ def test_a_locked_copy_goes_when_its_file_is_ingested_or_deleted(
 
     def ingest(password: str | None) -> JobRow:
         files = upload(service, tmp_path, "locked.pdf", data)
-        job = worker.ingest(files, "exact", SETTINGS, Options(password=password), wait=True)
+        job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password=password), wait=True)
         ended(service, job.id)
         return service.store.job(job.id)
 
@@ -155,7 +155,7 @@ def test_one_encrypted_file_of_several_waits_for_its_password_and_nothing_is_los
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:
     """It was left out, and its upload removed, before anybody could be asked for the password."""
-    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     assert ended(service, job.id) == "failed"
     assert "locked.pdf is encrypted" in str(service.store.job(job.id).error)
     assert service.store.contexts() == []
@@ -176,7 +176,7 @@ def test_one_encrypted_file_of_several_waits_for_its_password_and_nothing_is_los
 def test_an_upload_that_was_unlocked_and_cancelled_at_once_leaves_nothing(service: Service, tmp_path: Path) -> None:
     """The books beside the encrypted file stayed, and nobody saw them on the page."""
     worker = Worker(service)
-    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     work_once(worker)
     assert len(service.store.documents()) == 2
     with pytest.MonkeyPatch.context() as full:
@@ -193,7 +193,7 @@ def test_an_upload_that_was_unlocked_and_cancelled_at_once_leaves_nothing(servic
 def test_an_upload_that_another_tab_has_unlocked_is_not_removed(service: Service, tmp_path: Path) -> None:
     """Remove, in a tab that still showed it locked, removed the files that the next job was to read."""
     worker = Worker(service)
-    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     work_once(worker)
     shown = service.store.job(job.id)
     unlocked = worker.unlock(job.id, "swordfish")
@@ -208,7 +208,7 @@ def test_an_upload_that_two_tabs_unlock_at_once_is_queued_once(
 ) -> None:
     """The job that came first removed the files of the other."""
     worker, others, refused = Worker(service), list[threading.Thread](), list[str]()
-    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     work_once(worker)
 
     def unlock() -> None:
@@ -236,7 +236,7 @@ def test_the_others_are_read_without_an_encrypted_file_or_let_go_of(
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:
     for read in (False, True):
-        job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+        job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
         assert ended(service, job.id) == "failed"
         if read:
             job = worker.unlock(job.id, None)
@@ -251,7 +251,7 @@ def test_the_others_are_read_without_an_encrypted_file_or_let_go_of(
 
     wait_for(lambda: service.store.context(context.id).status == "ready", "the reading")  # and it is added later
     locked = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
-    job = worker.add(locked, context.id, Options(), wait=True)
+    job = worker.add(locked, context.id, IngestOptions(), wait=True)
     assert ended(service, job.id) == "failed"
     job = worker.unlock(job.id, "swordfish")
     assert ended(service, job.id) == "done"
@@ -262,7 +262,7 @@ def test_the_others_are_read_without_an_encrypted_file_or_let_go_of(
 
 def test_a_password_is_never_written_down(service: Service, worker: Worker, tmp_path: Path) -> None:
     files = upload(service, tmp_path, "a.txt", book_text(5).encode())
-    job = worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password="swordfish"))
     ended(service, job.id)
     everything = b"".join(path.read_bytes() for path in service.home.glob("stockpot.db*"))
     assert b"swordfish" not in everything
@@ -282,7 +282,7 @@ def test_a_password_is_known_when_its_upload_is_claimed_at_once(
 
     monkeypatch.setattr(service.store, "add_job", slow)
     files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
-    job = worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password="swordfish"))
     assert ended(service, job.id) == "done"
     assert worker._passwords == {}
 
@@ -291,7 +291,7 @@ def test_a_locked_upload_can_be_unlocked_in_a_home_that_came_back_under_another_
     service: Service, tmp_path: Path
 ) -> None:
     """Its files were looked for in the old place, and those in the new one swept up."""
-    job = Worker(service).ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+    job = Worker(service).ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     work_once(Worker(service))
     service.close()
     restored = Service(service.home.rename(tmp_path / "restored"), service.models.default, "cpu")

@@ -10,7 +10,7 @@ import pytest
 from app.jobs.uploads import WAITING, discard, sweep
 from app.jobs.worker import Worker
 from app.listing import delete
-from app.reading.documents import Options
+from app.reading.documents import IngestOptions
 from app.service import Service
 from ingest import Document
 from ingest.apart import ingest_apart
@@ -35,7 +35,7 @@ def test_files_left_out_are_named_also_where_the_rest_was_read_before(
     assert service.store.context(context).warnings == []
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     (files[0].parent / "torn.pdf").write_bytes(b"%PDF-1.4 nonsense")
-    job = worker.ingest([*files, files[0].parent / "torn.pdf"], "exact", SETTINGS, Options())
+    job = worker.ingest([*files, files[0].parent / "torn.pdf"], "exact", SETTINGS, IngestOptions())
     assert ended(service, job.id) == "done"
     assert service.store.job(job.id).progress["context"] == context
     assert "torn.pdf" in service.store.context(context).warnings[0]
@@ -47,7 +47,7 @@ def test_a_file_that_cannot_be_read_is_told_while_the_next_one_is_opened(
     worker, told = Worker(service), list[str]()
     torn = upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 nonsense")
     book = upload(service, tmp_path, "book.txt", book_text(20).encode())
-    job = worker.ingest([*torn, *book], "exact", SETTINGS, Options())
+    job = worker.ingest([*torn, *book], "exact", SETTINGS, IngestOptions())
 
     def noted(file: Path, **options: Any) -> Document:
         told.extend(service.store.job(job.id).progress.get("left_out", ["nothing"]))
@@ -64,7 +64,7 @@ def test_a_file_that_cannot_be_read_is_told_while_the_next_one_is_opened(
         ],
         "exact",
         SETTINGS,
-        Options(),
+        IngestOptions(),
     )
     worker._take_in_once()
     assert service.store.job(waiting.id).stage == WAITING
@@ -82,7 +82,7 @@ def test_a_stop_while_text_is_turned_into_tokens_is_not_forgotten(
 
     monkeypatch.setattr(service.document_cache, "document", asked_meanwhile)
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
-    job = worker.ingest(files, "exact", SETTINGS, Options())
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     assert ended(service, job.id) == "cancelled"
     wait_for(lambda: service.store.documents() == [], "the document to go")
     assert service.store.contexts() == []
@@ -99,7 +99,7 @@ def test_a_stop_when_an_upload_is_handed_over_stops_its_reading(
 
     monkeypatch.setattr(service.store, "add_context", asked_meanwhile)
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
-    job = worker.ingest(files, "exact", SETTINGS, Options())
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     assert ended(service, job.id) == "done"
     assert ended(service, str(service.store.job(job.id).progress["reading"])) == "cancelled"
 
@@ -117,7 +117,7 @@ def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(service.document_cache, "document", ends)
         files = upload(service, tmp_path, "book.txt", book_text(20).encode())
-        job = worker.ingest(files, "exact", SETTINGS, Options())
+        job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
         worker.run()
     assert (service.store.job(job.id).status, service.store.job(job.id).attempts) == ("queued", 0)
     following = Worker(service)
@@ -135,7 +135,7 @@ def test_files_are_opened_and_turned_into_tokens_while_a_book_is_read(
     first = read_book(service, worker, tmp_path, 20, wait=False)
     wait_for(lambda: service.store.context(first).status == "reading", "the reading to begin")
     broken, second, third = (
-        worker.ingest(upload(service, tmp_path, name, data), "exact", SETTINGS, Options())
+        worker.ingest(upload(service, tmp_path, name, data), "exact", SETTINGS, IngestOptions())
         for name, data in (
             ("torn.pdf", b"%PDF-1.7 torn"),
             ("second.txt", book_text(21).encode()),
@@ -161,7 +161,7 @@ def test_an_upload_that_waits_is_stopped_at_once(service: Service, tmp_path: Pat
     """It waited for the text of the next one to be extracted, which may take hours."""
     worker = Worker(service)  # whose threads do not run
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
-    job = worker.ingest(files, "exact", SETTINGS, Options())
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     assert worker._take_in_once()
     assert service.store.job(job.id).stage == WAITING
     worker.cancel(job.id)
@@ -179,7 +179,7 @@ def test_an_upload_that_waits_for_its_turn_when_the_server_ends_is_done_by_the_n
     first = read_book(service, worker, tmp_path, 20, wait=False)
     wait_for(lambda: service.store.context(first).status == "reading", "the reading to begin")
     files = upload(service, tmp_path, "second.txt", book_text(21).encode())
-    job = worker.ingest(files, "exact", SETTINGS, Options())
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     wait_for(lambda: service.store.job(job.id).stage == WAITING, "the text")
     worker.stop()
     assert (service.store.job(job.id).status, service.store.job(job.id).attempts) == ("queued", 0)
@@ -196,12 +196,12 @@ def test_a_document_that_is_deleted_before_it_is_read_again_ends_that_with_a_sen
     service: Service, tmp_path: Path
 ) -> None:
     worker = Worker(service)
-    worker.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
+    worker.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, IngestOptions())
     work_once(worker)
     [document] = service.store.documents()
-    alone = worker.ingest([], "streaming", {"budget": 64}, Options(), documents=[document.id])
+    alone = worker.ingest([], "streaming", {"budget": 64}, IngestOptions(), documents=[document.id])
     files = upload(service, tmp_path, "other.txt", book_text(30).encode())
-    beside = worker.ingest(files, "exact", SETTINGS, Options(), documents=[document.id])
+    beside = worker.ingest(files, "exact", SETTINGS, IngestOptions(), documents=[document.id])
     delete(service, "document", document)
     work_once(worker)
     assert service.store.job(alone.id).status == "failed"
@@ -219,7 +219,9 @@ def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
     """What it had been turned into before the restart stayed, though the page said that nothing was kept."""
     first, following = Worker(service), Worker(service)
     open_document = service.document_cache.document
-    job = first.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
+    job = first.ingest(
+        upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, IngestOptions()
+    )
 
     def meanwhile(document_id: str) -> Document:
         if first._stopping.is_set():
@@ -247,7 +249,7 @@ def test_a_text_that_cannot_be_read_in_one_way_is_kept_to_be_read_in_another(ser
     assert job.progress == {"documents": [document.id]}
     assert not files[0].exists()
     fails(worker, [], document.id)
-    again = worker.ingest([], "exact", SETTINGS, Options(), documents=job.progress["documents"])
+    again = worker.ingest([], "exact", SETTINGS, IngestOptions(), documents=job.progress["documents"])
     work_once(worker)
     assert service.store.job(again.id).status == "done"
     assert [row.document_ids for row in service.store.contexts()] == [[document.id]]
@@ -262,7 +264,7 @@ def test_removing_an_upload_that_failed_takes_what_was_made_of_it_and_nothing_el
     known = fails(worker, upload(service, tmp_path, "book.txt", book_text(20).encode()))
     [document] = service.store.documents()
     discard(service, known)  # which only found it there
-    again = worker.ingest([], "exact", SETTINGS, Options(), documents=[document.id])
+    again = worker.ingest([], "exact", SETTINGS, IngestOptions(), documents=[document.id])
     discard(service, made)
     assert service.store.documents() == [document]  # somebody waits for it
     work_once(worker)
@@ -278,9 +280,9 @@ def test_the_names_of_files_that_became_nothing_are_forgotten(
     """They stayed in the database for good, as did those of contexts that were deleted."""
     context = read_book(service, worker, tmp_path, 20)
     (read,) = service.store.jobs(kind="ingest")
-    torn = [worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, Options()).id]
+    torn = [worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, IngestOptions()).id]
     assert ended(service, torn[0]) == "failed"
-    gone = worker.ingest(upload(service, tmp_path, "gone.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, Options()).id
+    gone = worker.ingest(upload(service, tmp_path, "gone.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, IngestOptions()).id
     assert ended(service, gone) == "failed"
     discard(service, service.store.job(gone))
     sweep(service)
@@ -297,7 +299,7 @@ def test_an_upload_that_was_cancelled_before_anybody_took_it_leaves_nothing(serv
     """Its files, and its password, were kept until a worker came for them, which none does."""
     worker = Worker(service)
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
-    job = worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password="swordfish"))
     assert worker.cancel(job.id).status == "cancelled"
     assert list((service.home / "uploads").iterdir()) == []
     assert worker._passwords == {}
@@ -314,7 +316,7 @@ def test_an_upload_that_cannot_be_queued_leaves_nothing(
 
     monkeypatch.setattr(service.store, "add_job", full)
     with pytest.raises(DiskFull):
-        worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
+        worker.ingest(files, "exact", SETTINGS, IngestOptions(password="swordfish"))
     assert list((service.home / "uploads").iterdir()) == []
     assert worker._passwords == {}
 
@@ -325,7 +327,7 @@ def test_an_upload_that_waits_is_read_from_a_home_under_another_name_or_by_a_who
 ) -> None:
     """Files were named by whole paths, so that a copy of the home that came back elsewhere lost them."""
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
-    job = Worker(service).ingest(files, "exact", SETTINGS, Options())
+    job = Worker(service).ingest(files, "exact", SETTINGS, IngestOptions())
     assert job.payload["files"] == [f"uploads/{files[0].parent.name}/book.txt"]
     home = service.home
     service.close()
@@ -356,7 +358,9 @@ def test_an_upload_whose_context_is_deleted_before_it_is_handed_over_ends(
         return row
 
     monkeypatch.setattr(service.store, "add_context", deleted_at_once)
-    job = worker.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
+    job = worker.ingest(
+        upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, IngestOptions()
+    )
     assert ended(service, job.id) == "failed"
     assert "There is no context" in str(service.store.job(job.id).error)
     wait_for(lambda: service.store.documents() == [], "the document to go")
@@ -374,11 +378,15 @@ def test_a_slow_file_does_not_hold_up_the_next_upload(
         return ingest_apart(file, **options)
 
     monkeypatch.setattr("app.reading.documents.ingest_apart", slow)
-    first = worker.ingest(upload(service, tmp_path, "slow.txt", book_text(20).encode()), "exact", SETTINGS, Options())
+    first = worker.ingest(
+        upload(service, tmp_path, "slow.txt", book_text(20).encode()), "exact", SETTINGS, IngestOptions()
+    )
     wait_for(lambda: service.store.job(first.id).status == "running", "the slow file to be begun with")
     try:
         others = [
-            worker.ingest(upload(service, tmp_path, f"{n}.txt", book_text(n).encode()), "exact", SETTINGS, Options())
+            worker.ingest(
+                upload(service, tmp_path, f"{n}.txt", book_text(n).encode()), "exact", SETTINGS, IngestOptions()
+            )
             for n in (21, 22, 23)
         ]
         assert [ended(service, job.id) for job in others] == ["done"] * 3
@@ -390,7 +398,7 @@ def test_a_slow_file_does_not_hold_up_the_next_upload(
 
 def test_the_same_file_twice_at_once_becomes_one_document(service: Service, worker: Worker, tmp_path: Path) -> None:
     files = [upload(service, tmp_path, f"{n}.txt", book_text(20).encode()) for n in range(4)]
-    jobs = [worker.ingest(each, "exact", SETTINGS, Options()) for each in files]
+    jobs = [worker.ingest(each, "exact", SETTINGS, IngestOptions()) for each in files]
     assert [ended(service, job.id) for job in jobs] == ["done"] * len(jobs)
     assert len(service.store.documents()) == 1
     assert len(service.store.contexts()) == 1

@@ -19,9 +19,9 @@ from app.errors import AppError
 from app.home import canonical_model, model_source, named_model, split_model
 from app.jobs.worker import Worker
 from app.machine.local_models import local_models
-from app.machine.planning import estimate, in_words, measured_rates, require_memory
+from app.machine.planning import estimate, measured_rates, method_in_words, require_memory
 from app.machine.recommended import RECOMMENDED
-from app.reading.documents import Options, add_documents
+from app.reading.documents import IngestOptions, add_documents
 from app.reading.readings import read
 from app.service import Service
 from app.web.actions import Actions
@@ -180,7 +180,7 @@ def test_a_plan_for_one_method_is_about_that_method(
     ],
 )
 def test_what_is_recommended_says_what_is_to_be_set(settings: dict[str, Any], words: str) -> None:
-    assert in_words("exact", engine.make_method("exact", **settings).settings()) == words
+    assert method_in_words("exact", engine.make_method("exact", **settings).settings()) == words
 
 
 def test_what_can_never_be_is_not_said_to_be_too_large(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,7 +279,7 @@ def test_weights_that_a_method_lacks_are_missed_before_the_model_is_loaded(
 def test_what_cannot_fit_is_refused_before_weights_are_read(
     service: Service, tiny: Path, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = [row.id for row in add_documents(service, [book], Options(), lambda *_: None).documents]
+    ids = [row.id for row in add_documents(service, [book], IngestOptions(), lambda *_: None).documents]
     broken = tmp_path / "no weights"
     shutil.copytree(tiny, broken)
     (broken / "model.safetensors").write_bytes(b"never read")
@@ -359,7 +359,7 @@ def free_memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 def test_what_cannot_fit_is_refused_before_reading_and_told_what_would(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = [row.id for row in add_documents(service, [book], Options(), lambda *_: None).documents]
+    ids = [row.id for row in add_documents(service, [book], IngestOptions(), lambda *_: None).documents]
     service.models.get()
     free_memory(monkeypatch, 2_000_000)
     with pytest.raises(AppError, match=r"tokens with full needs .* What would fit: infinipot") as refused:
@@ -374,7 +374,7 @@ def test_what_cannot_fit_is_refused_before_reading_and_told_what_would(
 def test_a_small_text_is_not_hindered_where_little_memory_is_free(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = [row.id for row in add_documents(service, [book], Options(), lambda *_: None).documents]
+    ids = [row.id for row in add_documents(service, [book], IngestOptions(), lambda *_: None).documents]
     service.models.get()
     free_memory(monkeypatch, 64_000_000)
     row = begin(service, ids, engine.DEFAULT_METHOD, {})

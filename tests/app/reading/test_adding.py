@@ -12,7 +12,7 @@ from app.errors import AppError
 from app.jobs.uploads import cache
 from app.jobs.worker import Worker
 from app.reading import readings
-from app.reading.documents import Options
+from app.reading.documents import IngestOptions
 from app.reading.methods import spec_of
 from app.reading.preparing import prepare, prepare_more
 from app.reading.progress import Report
@@ -366,56 +366,56 @@ def test_it_is_done_from_the_command_line(
 def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     service: Service, worker: Worker, tmp_path: Path, book: Path
 ) -> None:
-    store, screen = service.store, TabState(service)
-    actions = Actions(service, worker, screen, [], [], [])
+    store, tab_state = service.store, TabState(service)
+    actions = Actions(service, worker, tab_state, [], [], [])
     base = read_through(service, add(service, book))
     session = store.add_session(base.id).id
     silent = actions.add_documents(Selection(base.id, session))
     assert silent == Selection(add_to=base.id), "nothing was said in it"
     answer(service, keep_question(service, session, "Who kept the lamp?").id, SHORT)
-    chosen = screen.settle(actions.add_documents(Selection(base.id, session)))
-    assert chosen == Selection(add_to=base.id, along=session)
-    props = screen.props(chosen)
+    selection = tab_state.settle(actions.add_documents(Selection(base.id, session)))
+    assert selection == Selection(add_to=base.id, along=session)
+    props = tab_state.props(selection)
     assert (props["new_view"], props["how"], props["estimate"]) == ({"visible": True}, *[{"visible": False}] * 2)
     assert props["add_to"]["value"] == base.id
     assert "The conversation goes along." in props["add_to"]["info"]
-    assert screen.props(Selection())["how"] == {"visible": True}
+    assert tab_state.props(Selection())["how"] == {"visible": True}
 
     files = [str(path) for path in upload(service, tmp_path, "A letter.txt", LETTER.encode())]
     cached = cache(service.home) / "hash" / "A letter.txt"
     cached.parent.mkdir(parents=True)
     Path(files[0]).rename(cached)
     started, _ = actions.start_reading(
-        chosen, [str(cached)], "streaming", None, None, "Where it is needed and installed", None
+        selection, [str(cached)], "streaming", None, None, "Where it is needed and installed", None
     )
     assert ended(service, started.context) == "done"
     wait_for(lambda: store.contexts()[0].status == "ready", "the reading")
     both = store.contexts()[0]
     assert (both.title, both.method, both.settings) == ("The Keeper, A letter", base.method, base.settings)
-    settled = screen.settle(started)
+    settled = tab_state.settle(started)
     assert settled.context == both.id
     assert [turn.question for turn in store.turns(settled.session)] == ["Who kept the lamp?"]
-    assert "Asked before “A letter” was added." in screen.props(settled)["past"]["value"]
+    assert "Asked before “A letter” was added." in tab_state.props(settled)["past"]["value"]
     assert store.session(session).context_id == base.id
-    assert "Asked before" not in screen.props(Selection(base.id, session))["past"]["value"]
+    assert "Asked before" not in tab_state.props(Selection(base.id, session))["past"]["value"]
 
     sessions = store.sessions(both.id)
     for question in (None, "And who built it?"):  # the same once more, and once more has been said
         if question:
             answer(service, keep_question(service, session, question).id, SHORT)
         files = upload(service, tmp_path, "A letter.txt", LETTER.encode())
-        job = worker.add(files, base.id, Options(), session=session)
+        job = worker.add(files, base.id, IngestOptions(), session=session)
         assert ended(service, job.id) == "done"
         assert store.job(job.id).progress["context"] == both.id
         assert len(store.sessions(both.id)) == len(sessions) + bool(question)
 
-    chosen = screen.settle(actions.choose_add_to(Selection(kept=tuple(base.document_ids)), both.id))
-    assert (chosen.add_to, chosen.kept) == (both.id, ()), "what it has read is not offered"
-    assert screen.props(chosen)["kept"]["choices"] == []
-    assert actions.load(dict(parse_qsl(chosen.query[1:]))) == chosen
+    selection = tab_state.settle(actions.choose_add_to(Selection(kept=tuple(base.document_ids)), both.id))
+    assert (selection.add_to, selection.kept) == (both.id, ()), "what it has read is not offered"
+    assert tab_state.props(selection)["kept"]["choices"] == []
+    assert actions.load(dict(parse_qsl(selection.query[1:]))) == selection
     store.delete_context(both.id)
-    gone = screen.settle(chosen)
-    assert (gone, bool(screen.lost(chosen, gone))) == (Selection(), True)
+    gone = tab_state.settle(selection)
+    assert (gone, bool(tab_state.lost(selection, gone))) == (Selection(), True)
 
 
 def test_what_has_been_read_is_asked_in_the_conversation_that_goes_along(service: Service, book: Path) -> None:

@@ -11,7 +11,7 @@ from app.asking.answer_options import AnswerOptions
 from app.asking.turns import answer, keep_question
 from app.errors import phrase
 from app.reading import documents
-from app.reading.documents import Options, add_documents
+from app.reading.documents import IngestOptions, add_documents
 from app.reading.open_context import open_context, open_conversation
 from app.reading.readings import Stopped, read
 from app.service import Service
@@ -142,7 +142,7 @@ def test_a_text_that_was_damaged_is_mended_from_its_file(
 ) -> None:
     """It had to be deleted, with all that had been read of it and said about it."""
     given, renamed = titles
-    [document] = add_documents(service, [book], Options(title=given), lambda *_: None).documents
+    [document] = add_documents(service, [book], IngestOptions(title=given), lambda *_: None).documents
     if renamed:
         service.store.rename_document(document.id, renamed)
     row = read_through(service, [document.id])

@@ -9,7 +9,7 @@ import pytest
 
 import ingest
 from app.errors import AppError
-from app.reading.documents import Options, add_documents
+from app.reading.documents import IngestOptions, add_documents
 from app.service import Service
 from ingest import BrokenFile, Document, Limits, OcrUnavailable, TooLarge
 from ingest.apart import ingest_apart
@@ -18,7 +18,7 @@ from sessions import ContextRow, DiskFull, DocumentRow, InUse
 from tests.app.helpers import begin
 from tests.ingest import makers
 
-OCR = Options(ocr=True)
+OCR = IngestOptions(ocr=True)
 
 
 def scan(tmp_path: Path) -> Path:
@@ -26,7 +26,7 @@ def scan(tmp_path: Path) -> Path:
     return makers.pdf(tmp_path / "scan.pdf", [[(50, 300, "The keeper of the lamp was Orla Quent.")], []], scans=[2])
 
 
-def add(service: Service, *sources: Path | DocumentRow, options: Options = Options()) -> list[str]:  # noqa: B008
+def add(service: Service, *sources: Path | DocumentRow, options: IngestOptions = IngestOptions()) -> list[str]:  # noqa: B008
     return [row.id for row in add_documents(service, sources, options, lambda *_: None).documents]
 
 
@@ -103,7 +103,7 @@ def test_a_title_that_somebody_gave_stays_where_ocr_is_asked_for(
 ) -> None:
     file = scan(tmp_path)
     service.store.rename_document(*add(service, file), "The Lamp")
-    for options, title in ((OCR, "The Lamp"), (Options(title="The Log", ocr=True), "The Log")):
+    for options, title in ((OCR, "The Lamp"), (IngestOptions(title="The Log", ocr=True), "The Log")):
         assert service.store.document(*add(service, file, options=options)).title == title
 
 
@@ -147,7 +147,7 @@ def test_one_file_of_several_that_cannot_be_kept_is_left_out(
             return keep(title=title, **fields)  # type: ignore[arg-type]
 
         monkeypatch.setattr(service.store, "add_document", refuse)
-        added = add_documents(service, [other, book], Options(), lambda *_: None)
+        added = add_documents(service, [other, book], IngestOptions(), lambda *_: None)
         assert ([row.title for row in added.documents], added.failures) == (["The Keeper"], [error])
         assert str(error) in added.warnings[0]
         with pytest.raises(type(error)):
@@ -165,7 +165,7 @@ def test_a_file_made_to_take_for_ever_can_be_stopped(service: Service, tmp_path:
             raise AppError("Stop.")
 
     with pytest.raises(AppError, match="Stop"):
-        add_documents(service, [makers.unfolding_pdf(tmp_path / "bomb.pdf")], Options(), stop)
+        add_documents(service, [makers.unfolding_pdf(tmp_path / "bomb.pdf")], IngestOptions(), stop)
     assert asked == 25
 
 
@@ -176,7 +176,7 @@ def test_what_the_caller_raises_ends_it_and_is_no_fault_of_a_file(service: Servi
         raise locked
 
     with pytest.raises(InUse) as caught:
-        add_documents(service, [book, book], Options(), on_page)
+        add_documents(service, [book, book], IngestOptions(), on_page)
     assert caught.value is locked
 
 
@@ -184,17 +184,17 @@ def test_files_that_are_the_same_are_read_once_and_that_is_said(service: Service
     """The second was mentioned nowhere, as if it had never been given."""
     for name in ("Keeper.txt", "Copy.txt"):
         (tmp_path / name).write_text("The keeper lit the lamp.", encoding="utf-8")
-    added = add_documents(service, [tmp_path / "Keeper.txt", tmp_path / "Copy.txt"], Options(), lambda *_: None)
+    added = add_documents(service, [tmp_path / "Keeper.txt", tmp_path / "Copy.txt"], IngestOptions(), lambda *_: None)
     assert [row.title for row in added.documents] == ["Keeper"]
     assert added.warnings == ["Left out: Copy.txt is the same as 'Keeper', which is read once."]
-    again = add_documents(service, [*added.documents, *added.documents], Options(), lambda *_: None)
+    again = add_documents(service, [*added.documents, *added.documents], IngestOptions(), lambda *_: None)
     assert not again.warnings, "an id that is named twice"
 
 
 def test_a_title_for_a_document_that_is_known_is_that_of_the_reading(service: Service, tmp_path: Path) -> None:
     """It renamed the document, and with it every other reading of it."""
     (tmp_path / "Keeper.txt").write_text("The keeper lit the lamp.", encoding="utf-8")
-    [row] = add_documents(service, [tmp_path / "Keeper.txt"], Options(), lambda *_: None).documents
+    [row] = add_documents(service, [tmp_path / "Keeper.txt"], IngestOptions(), lambda *_: None).documents
     for source in (row, tmp_path / "Keeper.txt"):
-        added = add_documents(service, [source], Options(title="The Lamp"), lambda *_: None)
+        added = add_documents(service, [source], IngestOptions(title="The Lamp"), lambda *_: None)
         assert (added.title, [each.title for each in added.documents]) == ("The Lamp", ["Keeper"])

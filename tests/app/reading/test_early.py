@@ -9,7 +9,7 @@ from app.asking.answer_options import AnswerOptions
 from app.asking.turns import answer, keep_question, new_session
 from app.errors import AppError
 from app.jobs.worker import Worker
-from app.reading.documents import Options, add_documents
+from app.reading.documents import IngestOptions, add_documents
 from app.reading.open_context import open_conversation
 from app.reading.progress import Report
 from app.reading.readings import Stopped, read
@@ -25,7 +25,7 @@ def begun(service: Service, tmp_path: Path, method: str = "exact") -> ContextRow
     """A reading of some dozen passes, of which none has been made."""
     path = tmp_path / "Long.txt"
     path.write_text(book_text(120), encoding="utf-8")
-    [row] = add_documents(service, [path], Options(), lambda *_: None).documents
+    [row] = add_documents(service, [path], IngestOptions(), lambda *_: None).documents
     return begin(service, [row.id], method, SETTINGS[method])
 
 
@@ -145,21 +145,21 @@ def test_the_worker_answers_in_the_middle_of_a_reading(
     row = begun(service, tmp_path)
     worker.read(row.id)
     wait_for(lambda: service.under_way is not None, "the reading to begin")
-    screen = TabState(service)
-    props = screen.props(Selection(row.id))
+    tab_state = TabState(service)
+    props = tab_state.props(Selection(row.id))
     shown = {name: props[name]["visible"] for name in ("reading_view", "chat_view", "ask_early", "session_area")}
     assert shown == {"reading_view": True, "chat_view": False, "ask_early": True, "session_area": True}
     session = new_session(service, row.id).id
     turn = worker.ask(lambda: session, "Who kept the lamp?", AnswerOptions(max_tokens=4))
     wait_for(lambda: service.store.turn(turn.id).status == "done", "the answer")
     assert service.store.context(row.id).status == "reading"
-    chosen = screen.settle(Selection(row.id, session))
-    props = screen.props(chosen)
+    selection = tab_state.settle(Selection(row.id, session))
+    props = tab_state.props(selection)
     assert (props["chat_view"]["visible"], props["reading_view"]["visible"]) == (True, False)
     assert "of it has been read, and it goes on" in props["head"]["value"]
     assert "it knew nothing of the rest" in props["past"]["value"]
-    assert screen.settle(Selection(row.id)) == Selection(row.id)  # the reading is still to be found
+    assert tab_state.settle(Selection(row.id)) == Selection(row.id)  # the reading is still to be found
     held.clear()
     wait_for(lambda: service.store.context(row.id).status == "ready", "the reading to end")
-    assert screen.settle(Selection(row.id)) == Selection(row.id, session)
-    assert "of it has been read" not in screen.props(chosen)["head"]["value"]
+    assert tab_state.settle(Selection(row.id)) == Selection(row.id, session)
+    assert "of it has been read" not in tab_state.props(selection)["head"]["value"]

@@ -10,13 +10,13 @@ import torch
 
 from app.listing import details
 from app.reading.document_cache import DocumentCache
-from app.reading.documents import Options, add_documents
-from app.reading.memory_map import STRETCHES, Remembered, keep_map, kept_map, memory_map, tenths
+from app.reading.documents import IngestOptions, add_documents
+from app.reading.memory_map import STRETCHES, Remembered, load_map, memory_map, save_map, tenths
 from app.reading.readings import read
 from app.reading.token_stream import Stream, Stretch
 from app.service import Service
 from app.web.metrics import MetricsReader
-from app.web.views.metrics_panel import Live, map_of
+from app.web.views.metrics_panel import Metrics, map_of
 from ingest import Document, Page, PageQuality
 from tests.app.helpers import begin, in_process
 
@@ -71,7 +71,7 @@ def test_a_text_of_few_tokens_has_as_many_stretches() -> None:
 
 def test_there_is_no_map_of_what_is_remembered_whole(service: Service) -> None:
     assert memory_map(torch.ones(TOKENS + 3), stream(), LIBRARY) == []
-    keep_map(service.store, "c-abcdef", [])
+    save_map(service.store, "c-abcdef", [])
     assert service.store.measurements("memory map", "c-abcdef") == []
 
 
@@ -86,10 +86,10 @@ def test_tenths_are_means_of_their_tokens() -> None:
 
 @pytest.mark.parametrize("method", ["streaming", "infinipot", "exact"])
 def test_a_reading_keeps_its_map(service: Service, book: Path, method: str, capsys: pytest.CaptureFixture[str]) -> None:
-    ids = [row.id for row in add_documents(service, [book], Options(), lambda *_: None).documents]
+    ids = [row.id for row in add_documents(service, [book], IngestOptions(), lambda *_: None).documents]
     row = read(service, begin(service, ids, method, {"budget": "320"}).id, lambda report: None)
     shown = details(service, "context", row)["memory_map"]
-    assert [Remembered(**each) for each in shown] == kept_map(service.store, row.id)
+    assert [Remembered(**each) for each in shown] == load_map(service.store, row.id)
     status, out, _ = in_process(service.home, capsys, "show", row.id)
     assert status == 0
     html = map_of(MetricsReader(service).read(row, None))
@@ -110,10 +110,10 @@ def test_a_reading_keeps_its_map(service: Service, book: Path, method: str, caps
     status, out, _ = in_process(service.home, capsys, "show", row.id, "--json")
     assert json.loads(out)["memory_map"] == shown
     service.store.delete_context(row.id)
-    assert kept_map(service.store, row.id) == []
+    assert load_map(service.store, row.id) == []
 
 
-USED = Live(usage={"entries": {"device": 8, "host": 0, "disk": 0}, "bytes": {"device": 9, "host": 0, "disk": 0}})
+USED = Metrics(usage={"entries": {"device": 8, "host": 0, "disk": 0}, "bytes": {"device": 9, "host": 0, "disk": 0}})
 
 
 def test_the_strip_says_where_and_how_much_and_is_never_markup() -> None:

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from app.api.routes import MOST_DRAWN, add_error_handlers, router
 from app.errors import NotFound
 from app.jobs.worker import Worker
-from app.reading.documents import Options, add_documents
+from app.reading.documents import IngestOptions, add_documents
 from app.reading.pages import page_of, picture_of_page
 from app.service import Service
 from app.web.views.document_page import document_page
@@ -26,7 +26,7 @@ PNG = b"\x89PNG\r\n"
 
 
 def kept(service: Service, file: Path, password: str | None = None) -> str:
-    [row] = add_documents(service, [file], Options(password=password), lambda *_: None).documents
+    [row] = add_documents(service, [file], IngestOptions(password=password), lambda *_: None).documents
     return row.id
 
 

@@ -21,7 +21,7 @@ from app.errors import AppError, UsageError, phrase
 from app.machine.planning import plan_reading, require_disk
 from app.reading import readings
 from app.reading.checkpoints import save
-from app.reading.documents import Options, add_documents
+from app.reading.documents import IngestOptions, add_documents
 from app.reading.open_context import open_context
 from app.reading.progress import Report
 from app.reading.readings import OnReport, Stopped, read
@@ -215,7 +215,7 @@ def test_a_crash_while_a_reading_begins_does_not_stop_the_next(tmp_path: Path, t
 
 
 @pytest.mark.parametrize("method", ["exact", "infinipot"])
-@pytest.mark.parametrize("step", ["keep_map", "update_context"])
+@pytest.mark.parametrize("step", ["save_map", "update_context"])
 def test_a_reading_that_was_saved_whole_is_not_read_again(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, method: str, step: str
 ) -> None:
@@ -229,7 +229,7 @@ def test_a_reading_that_was_saved_whole_is_not_read_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
-        killed.setattr(*(("app.reading.readings.keep_map",) if step == "keep_map" else (service.store, step)), fail)
+        killed.setattr(*(("app.reading.readings.save_map",) if step == "save_map" else (service.store, step)), fail)
         with pytest.raises(KeyboardInterrupt):
             read(service, row.id, lambda report: None, checkpoint_sec=0.0)
     paused = service.store.context(row.id)
@@ -441,10 +441,10 @@ def test_several_files_are_one_reading_and_a_broken_one_is_left_out(
     second.write_text("A second text about a harbour.", encoding="utf-8")
     broken.write_bytes(b"%PDF-1.7 nonsense")
     with pytest.raises(IngestError):
-        add_documents(service, [broken], Options(), lambda *_: None)
+        add_documents(service, [broken], IngestOptions(), lambda *_: None)
     with pytest.raises(AppError, match=r"broken\.pdf.* broken\.pdf"):
-        add_documents(service, [broken, broken], Options(), lambda *_: None)
-    added = add_documents(service, [book, broken, second], Options(), lambda *_: None)
+        add_documents(service, [broken, broken], IngestOptions(), lambda *_: None)
+    added = add_documents(service, [book, broken, second], IngestOptions(), lambda *_: None)
     assert [row.title for row in added.documents] == ["The Keeper", "second"]
     assert "broken.pdf" in added.warnings[0]
     context = read_through(service, [row.id for row in added.documents])
@@ -473,9 +473,9 @@ def test_a_title_is_of_a_single_document_or_of_what_is_read_of_several(
 ) -> None:
     second = tmp_path / "second.txt"
     second.write_text("A second text about a harbour.", encoding="utf-8")
-    alone = add_documents(service, [book], Options(title="The Lamp"), lambda *page: None)
+    alone = add_documents(service, [book], IngestOptions(title="The Lamp"), lambda *page: None)
     assert (alone.documents[0].title, alone.title) == ("The Lamp", None)
-    both = add_documents(service, [book, second], Options(title="By the sea"), lambda *page: None)
+    both = add_documents(service, [book, second], IngestOptions(title="By the sea"), lambda *page: None)
     assert ([row.title for row in both.documents], both.title) == (["The Lamp", "second"], "By the sea")
 
 

@@ -13,7 +13,7 @@ from app.errors import AppError, NotFound
 from app.formatting import byte_size
 from app.jobs.uploads import cache
 from app.jobs.worker import Worker
-from app.reading.documents import Options
+from app.reading.documents import IngestOptions
 from app.service import Service
 from app.web.actions import Actions
 from app.web.tab_state import AT_ONCE, Selection, TabState
@@ -102,7 +102,7 @@ def test_a_reading_that_stopped_goes_when_that_is_confirmed_and_its_own_document
     shared, stopped = add_context(service, lamp), add_context(service, lamp, fox)
     store.update_context(stopped.id, status="paused", tokens_read=5)
     selection = Selection(stopped.id)
-    assert actions.screen.props(selection)["discard_documents"] == {"visible": True}
+    assert actions.tab_state.props(selection)["discard_documents"] == {"visible": True}
     _, (_, asked, doomed) = actions.ask_to_remove("context", selection)
     assert "Delete the context “Lamp, Fox”? " in asked["value"]
     assert doomed == [("context", stopped.id)]
@@ -121,7 +121,7 @@ def test_a_reading_that_stopped_goes_when_that_is_confirmed_and_its_own_document
     assert (store.contexts(), store.documents()) == ([shared], [lamp])
     store.update_context(shared.id, status="failed", error="out of memory")
     store.add_job("ingest", "upload", {"files": [], "documents": [lamp.id]})
-    assert actions.screen.props(Selection(shared.id))["discard_documents"] == {
+    assert actions.tab_state.props(Selection(shared.id))["discard_documents"] == {
         "visible": False
     }  # somebody waits for it
 
@@ -129,7 +129,7 @@ def test_a_reading_that_stopped_goes_when_that_is_confirmed_and_its_own_document
 def test_an_upload_that_failed_goes_at_once_unless_documents_go_with_it(service: Service, tmp_path: Path) -> None:
     worker, store = Worker(service), service.store
     actions = Actions(service, worker, TabState(service), [], [], [])
-    torn = worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, Options())
+    torn = worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, IngestOptions())
     work_once(worker)
     selection, (unasked, _, doomed) = actions.ask_to_remove("context", Selection(torn.id))
     assert (selection, unasked["visible"], doomed) == (Selection(), False, [])
@@ -140,7 +140,7 @@ def test_an_upload_that_failed_goes_at_once_unless_documents_go_with_it(service:
     assert (selection, doomed) == (Selection(job.id), [("upload", job.id)])
     assert "Delete the document “book”? " in asked["value"]
     assert len(store.documents()) == 1
-    assert actions.screen.settle(selection) == selection
+    assert actions.tab_state.settle(selection) == selection
     assert actions.delete(selection, doomed)[0] == Selection()
     assert store.documents() == []
 
@@ -149,10 +149,10 @@ def test_what_failed_stands_among_what_there_is_by_its_time(service: Service, tm
     """Failed uploads stood above every book for a day."""
     worker, store = Worker(service), service.store
     old = add_context(service, add_document(service, "Old"))
-    torn = worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, Options())
+    torn = worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, IngestOptions())
     work_once(worker)
     new = add_context(service, add_document(service, "New"))
-    waiting = worker.ingest(upload(service, tmp_path, "next.txt", b"Words."), "exact", SETTINGS, Options())
+    waiting = worker.ingest(upload(service, tmp_path, "next.txt", b"Words."), "exact", SETTINGS, IngestOptions())
     later = add_context(service, store.document(store.documents()[0].id), method="full")
     choices = TabState(service).props(Selection())["contexts"]["choices"]
     assert [id for _, id in choices] == [waiting.id, later.id, new.id, torn.id, old.id]
@@ -160,7 +160,7 @@ def test_what_failed_stands_among_what_there_is_by_its_time(service: Service, tm
 
 def test_a_stopped_reading_has_one_number_of_entries(service: Service) -> None:
     """It went on for a moment after its last measurement: the panel said another number than the card."""
-    screen, store = TabState(service), service.store
+    tab_state, store = TabState(service), service.store
     context = add_context(service, add_document(service, "Lamp"))
 
     def usage(entries: int) -> dict[str, dict[str, int]]:
@@ -170,7 +170,7 @@ def test_a_stopped_reading_has_one_number_of_entries(service: Service) -> None:
     store.add_measurement("reading", context.id, measured)
     for status, entries in (("reading", 768), ("paused", 512)):
         store.update_context(context.id, status=status, tokens_read=1024, usage=usage(512))
-        assert screen.gauge.read(store.context(context.id), None).usage["entries"]["device"] == entries
+        assert tab_state.metrics_reader.read(store.context(context.id), None).usage["entries"]["device"] == entries
 
 
 def test_nobody_is_led_to_ask_the_pocket_model_for_what_it_cannot_do(service: Service, tiny: Path, book: Path) -> None:
@@ -219,8 +219,8 @@ def test_every_session_is_found_however_often_one_has_the_words(service: Service
 
 def test_what_was_found_in_a_long_session_is_shown(service: Service, book: Path) -> None:
     """The session was opened at its end, and of 200 questions the hundredth was not on the page."""
-    screen = TabState(service)
-    actions, store = Actions(service, Worker(service), screen, [], [], []), service.store
+    tab_state = TabState(service)
+    actions, store = Actions(service, Worker(service), tab_state, [], [], []), service.store
     context = read_through(service, add(service, book)).id
     session = store.add_session(context, "Much").id
     for number in range(7 * AT_ONCE):
@@ -229,7 +229,7 @@ def test_what_was_found_in_a_long_session_is_shown(service: Service, book: Path)
     [(_, turn)] = actions.search("zeppelin 0")[0]["choices"]
     selection, [unmarked] = actions.choose_hit(Selection(), turn)
     assert (selection.session, selection.found, unmarked["value"]) == (session, turn, None)
-    shown = screen.props(screen.settle(selection))
+    shown = tab_state.props(tab_state.settle(selection))
     assert f'id="{turn}"' in shown["earlier"]["value"]
     assert f'data-found="{turn}"' in shown["where"]["value"]
     [(_, late)] = actions.search("zeppelin 120")[0]["choices"]
@@ -301,13 +301,13 @@ def test_a_reading_that_took_no_time_says_nothing_of_the_next(service: Service) 
 
 
 def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: Service, book: Path) -> None:
-    store, screen = service.store, TabState(service)
+    store, tab_state = service.store, TabState(service)
     session = store.add_session(read_through(service, add(service, book)).id)
     selection = Selection(session.context_id, session.id)
     sent: list[str] = []
     for number in range(1, 48):
         store.finish_turn(store.add_turn(session.id, f"Question {number}?").id, answer=f"Answer {number}.")
-        props = screen.props(selection)
+        props = tab_state.props(selection)
         shown = props["earlier"]["value"] + props["past"]["value"]
         hidden = max(0, (number - 1) // AT_ONCE * AT_ONCE - AT_ONCE)  # a long session would take seconds to draw
         assert re.findall(r"Answer (\d+)\.", shown) == [str(each) for each in range(hidden + 1, number + 1)]
@@ -316,10 +316,10 @@ def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: 
         sent.append(props["earlier"]["value"])
     assert len(set(sent)) == 3
     assert props["unroll"]["value"] == "Show earlier questions (20)"
-    unrolled = screen.props(replace(selection, unrolled=1))
+    unrolled = tab_state.props(replace(selection, unrolled=1))
     assert not unrolled["unroll"]["visible"]
     assert (unrolled["earlier"]["value"] + unrolled["past"]["value"]).count("<article") == 47
-    edited = screen.props(replace(selection, edited=store.turns(session.id)[0].id))  # which is not shown
+    edited = tab_state.props(replace(selection, edited=store.turns(session.id)[0].id))  # which is not shown
     assert "Question 1?" in edited["where"]["value"]
 
 
@@ -333,7 +333,7 @@ def test_what_is_called_the_same_but_for_a_number_is_told_apart_where_lists_cut_
         store.finish_turn(store.add_turn(session.id, question).id, answer="Nobody.")
         store.branch_session(session.id, 1)
     long = "Who kept the lamp of the lighthouse at Cape Orlen?"
-    listed = actions.screen._session_choices(context)
+    listed = actions.tab_state._session_choices(context)
     assert {name.rpartition(" · ")[0] for name, _ in listed} == {
         "Who kept it?\n1 question",
         "Who kept it? (2)\n1 question",

@@ -107,8 +107,8 @@ def hold_first(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, thread
     """
     held, go, make = threading.Event(), threading.Event(), TabState.props
 
-    def props(screen: TabState, selection: Selection) -> Props:
-        made = make(screen, selection)
+    def props(tab_state: TabState, selection: Selection) -> Props:
+        made = make(tab_state, selection)
         if not held.is_set():
             held.set()
             go.wait(0.5)
@@ -171,12 +171,12 @@ def test_a_picture_that_cannot_be_made_says_why_and_the_choice_stands(
     (one, _), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
     make, settle = TabState.props, TabState.settle
 
-    def locked(screen: TabState, selection: Selection) -> Props:
+    def locked(tab_state: TabState, selection: Selection) -> Props:
         raise InUse("Another process keeps the database locked.")
 
-    def deleted_at_once(screen: TabState, selection: Selection) -> Selection:
+    def deleted_at_once(tab_state: TabState, selection: Selection) -> Selection:
         """Another tab deletes what has just been found to be there."""
-        settled = settle(screen, selection)
+        settled = settle(tab_state, selection)
         if any(row.id == two for row in service.store.sessions()):
             service.store.delete_session(two)
         return settled

@@ -54,12 +54,12 @@ def forms_of(path: Path, server: Server, dropped: Path) -> list[dict[str, Any]]:
     link = dropped.parent / "link.txt"
     link.unlink(missing_ok=True)
     link.symlink_to(path)
-    around = f"{server.home}/uploads/../../private/{path.name}"
+    pages_around = f"{server.home}/uploads/../../private/{path.name}"
     through = f"{dropped.parent}/../../../../private/{path.name}"
     names = [
         str(path),
         str(path.with_suffix(".svg")),
-        around,
+        pages_around,
         through,
         os.path.relpath(path),
         str(link),
