@@ -18,7 +18,7 @@ from benchmarks.haystack import Haystack
 from benchmarks.needle import ask
 from benchmarks.report import named, publish
 from engine import make_method
-from engine.positions import ATTENTION_RULES, PRUNING_RULES
+from engine.parts.positions import ATTENTION_RULES, PRUNING_RULES
 
 MIXED = "chunk, then relative"
 

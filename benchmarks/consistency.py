@@ -29,12 +29,12 @@ from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Model, WeightsError
-from engine.memories.attention import Shown, attend, causal_span
-from engine.memories.memory import no_source
-from engine.memories.slots import SlotMemory
+from engine.parts.attention import SharedKeys, attend, causal_range
+from engine.parts.mass import no_source
+from engine.parts.slots import SlotStore
 from engine.methods.infinipot import PROMPTS
-from engine.passes import novelties
-from engine.seam import ModelSpec, Scoring
+from engine.models.spec import ModelSpec, Scoring
+from engine.loops.passes import novelties
 from engine.trained.retaining import RetainingHeads, find_heads
 from training.locret.labels import overlap
 
@@ -43,7 +43,7 @@ ROWS = 256  # queries whose attention is in memory at a time
 PASS = 256  # tokens of a pass
 
 
-class Noting(SlotMemory):
+class Noting(SlotStore):
     """Full attention that also keeps the queries before RoPE, [HQ, T, D] per layer."""
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -71,8 +71,8 @@ class Noting(SlotMemory):
         for begin in range(first, end, ROWS):
             stop = min(begin + ROWS, end)
             rotated = slots.layer.rope.rotate(self.queries[layer][:, begin:stop], begin)
-            span = causal_span(stop - begin, stop, slots.layer.sliding_window, rotated.device)
-            shown = Shown(rotated, [(slots.rotated, stop)], [(slots.as_kept[1], stop)], span)
+            span = causal_range(stop - begin, stop, slots.layer.sliding_window, rotated.device)
+            shown = SharedKeys(rotated, [(slots.rotated, stop)], [(slots.as_kept[1], stop)], span)
             _, given = attend([shown], self.scoring, watched=True)
             total[:, :stop] += given[0].view(slots.layer.kv_heads, -1, stop).mean(dim=1).cpu()
         return total

@@ -25,8 +25,8 @@ from torch import Tensor
 from benchmarks import options as shared
 from benchmarks.report import named, publish
 from engine import Model, load_model
-from engine.memories.memory import no_source
-from engine.memories.slots import SlotMemory
+from engine.parts.mass import no_source
+from engine.parts.slots import SlotStore
 
 BOOK = Path(__file__).parent.parent / "assets" / "sample" / "three-adventures-and-a-register.html"
 WINDOW = 500
@@ -70,7 +70,7 @@ def llama_logits(python: Path, model: Path, windows: list[list[int]]) -> Iterato
 
 def own_logits(model: Model, ids: list[int]) -> Tensor:
     """Return the engine's logits [T, vocabulary], with full attention."""
-    memory = SlotMemory(model.spec)
+    memory = SlotStore(model.spec)
     return model.logits(model.forward(torch.tensor(ids), memory, no_source(len(ids))))
 
 

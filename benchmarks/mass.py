@@ -24,10 +24,12 @@ from benchmarks.asking import read
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Model
-from engine.host.host_tier import HostTier
-from engine.memories.memory import AttentionMass, Memory
+from engine.parts.archive.host_tier import HostTier
+from engine.parts.mass import AttentionMass
+from engine.memory import Memory
 from engine.methods.infinitehip import InfiniteHiPMemory
-from engine.seam import Guests, LayerSpec, Scoring
+from engine.models.attention_interface import ExtraTokens
+from engine.models.spec import LayerSpec, Scoring
 from kernels.rows import take
 
 QUERIES = 32
@@ -81,9 +83,9 @@ class Probe:
         """Forward the call to the memory."""
         self.memory.begin(source)
 
-    def guests(self) -> Guests | None:
+    def extra_tokens(self) -> ExtraTokens | None:
         """Return the memory's extra tokens."""
-        return self.memory.guests()
+        return self.memory.extra_tokens()
 
     @property
     def states(self) -> dict[str, Tensor]:

@@ -29,14 +29,14 @@ from benchmarks.haystack import Haystack
 from benchmarks.random_models import config_of, random_model
 from benchmarks.report import named, publish
 from engine import Model
-from engine.memories.memory import no_source
-from engine.method import TurnTokens
+from engine.parts.mass import no_source
+from engine.methods.base import TurnTokens
 from engine.methods.locret import Locret, RetainedMemory
-from engine.passes import feed
-from engine.reader import CHUNK
-from engine.seam import ModelSpec
-from engine.trained.beside import save_weights
+from engine.models.spec import ModelSpec
+from engine.loops.passes import feed
+from engine.loops.reader import CHUNK
 from engine.trained.retaining import FILE, RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 
 GENERATED = 64  # tokens of an answer
 REPEATS = 5

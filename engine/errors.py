@@ -54,3 +54,9 @@ class ContextMismatch(EngineError):
 
 class OutOfMemory(EngineError):
     """Device or host memory is exhausted."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise SettingsError with the message unless the condition holds."""
+    if not condition:
+        raise SettingsError(message)

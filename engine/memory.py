@@ -1,269 +1,321 @@
-"""What every method's memory offers the reader and the conversation.
+"""The key-value memory of one reader: a store on the device, perhaps an archive with a selector, and an evictor.
 
-One object for all layers. A forward pass goes `begin`, then `attend` once per layer, then `commit`: nothing is
-remembered before `commit`, so a pass that fails or is thrown away leaves the memory as it was. Keys are kept before
-RoPE; rotated keys are a cache of them. Sizes: L layers, H KV heads, HQ query heads, T tokens, D head size.
+A forward pass goes `begin_pass`, then `attend` once per layer, then `end_pass`. Nothing is remembered before `end_pass`,
+so a pass that fails leaves the memory as it was. Keys are kept before RoPE; rotated keys are a cache
+of them. Sizes: L layers, H KV heads, HQ query heads, T tokens, D head size.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
-from engine.memories.static_pass import Recorded, StaticPass
-from engine.records import LoadedParts, Part, Parts, Usage
-from engine.seam import Guests, ModelSpec, Scoring
+from engine.models.spec import ModelSpec, Scoring
+from engine.parts.archive.archive import Archive
+from engine.parts.attention import Segment, attend
+from engine.parts.evictors.base import Evictor
+from engine.parts.mass import AttentionMass
+from engine.parts.selectors.base import Selector
+from engine.parts.store import Store
+from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 
-UNLIMITED = sys.maxsize
-STATES = "states"  # the part of what is saved that holds those of recurrent layers
-NOT_IN_SOURCE = -1  # the source position of the prefix, the questions and the answers
-
-
-def no_source(tokens: int) -> Tensor:
-    """The source positions of so many tokens of no text, int32 [T]."""
-    return torch.full((tokens,), NOT_IN_SOURCE, dtype=torch.int32)
+STATES = "states"  # name on disk of recurrent layers' states
 
 
-class AttentionMass:
-    """Attention probability summed by the source position it fell on, over layers and heads, while watched."""
+class Recorded(Protocol):
+    """A recording of the pass of one token."""
 
-    def __init__(self, source_tokens: int, device: torch.device) -> None:
-        """source_tokens: positions of the source, that is, the length of `total`."""
-        self.sums = torch.zeros(source_tokens + 1, dtype=torch.float32, device=device)  # the last: of what is no source
+    key: tuple[int, ...]
 
-    @property
-    def total(self) -> Tensor:
-        """float32 [source_tokens]."""
-        return self.sums[:-1]
-
-    def clear(self) -> None:
-        """Begin anew, in the same place."""
-        self.sums.zero_()
-
-    def add(self, source: Tensor, probability: Tensor) -> None:
-        """Count probabilities [...] that fell on the source positions, broadcastable to them.
-
-        What heads or queries gave to positions that they share is summed up before: to add one by one at the same
-        address is slow.
-        """
-        place = source.reshape(-1).to(self.sums.device, torch.int64)
-        place = torch.where(place < 0, len(self.sums) - 1, place)
-        self.sums.index_add_(0, place, probability.sum_to_size(source.shape).reshape(-1).to(self.sums))
+    def replay(self, ids: Tensor, memory: Memory) -> Tensor:
+        """Return the hidden state [1, hidden] after a token whose pass has begun."""
 
 
-class Memory(ABC):
-    """The live KV state of one reader. Subclasses: one per way of keeping entries."""
+class RecurrentStates:
+    """The states of recurrent layers behind the last token that was kept, by name."""
 
-    def __init__(self, spec: ModelSpec) -> None:
-        """An empty memory for a model like `spec`."""
-        self.spec = spec
-        self.seen = 0  # tokens committed since the beginning, whether still remembered or not
-        self.last_hidden: Tensor | None = None  # [hidden], what predicts the next token; kept for novelty
-        self.predicted: Tensor | None = None  # its logits [vocabulary], where they have been worked out; never saved
-        self.mass: AttentionMass | None = None  # set while the passes of an answer are watched
-        self.recordings: dict[int, Recorded] = {}  # of passes of one token, by kind; replaced, never changed
-        self.states: dict[str, Tensor] = {}  # of recurrent layers, see `carry.py`; replaced, never changed
-        self.base_states: dict[str, Tensor] = {}  # of what it is a fork of
-        self._carried: dict[str, Tensor] = {}  # the states after the pass that has been, until `commit`
-        self._incoming = torch.zeros(0, dtype=torch.int32)  # on the device; what is counted or kept on the host:
-        self._incoming_here = self._incoming
+    def __init__(self) -> None:
+        """Start without any."""
+        self.now: dict[str, Tensor] = {}  # replaced, never changed
+        self.base: dict[str, Tensor] = {}  # of the context that it is a fork of
+        self.coming: dict[str, Tensor] = {}  # after the pass that has been, until `end_pass`
 
-    def begin(self, source: Tensor) -> None:
-        """A pass of T tokens begins; source: int32 [T] on the host, the source position each stands for."""
-        self._incoming_here = source
-        self._incoming = source.to(self.spec.device, non_blocking=True)
+    def end_pass(self) -> None:
+        """Keep what the pass has brought."""
+        if self.coming:
+            self.now, self.coming = self.coming, {}
 
-    def guests(self) -> Guests | None:
-        """Tokens of its own that the pass which has begun shall carry behind those that were given."""
-        return None
+    def fork(self) -> RecurrentStates:
+        """Return the states of a fork."""
+        child = copy.copy(self)
+        child.base = self.now
+        return child
 
-    @abstractmethod
-    def arrive(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """Take in what a layer has of the pass, q [HQ, T, D] and k, v [H, T, D], all before RoPE; guests last.
-
-        `attend` begins with this. By itself, with any numbers, it fills a memory as reading does, but for attention.
-        """
-
-    @abstractmethod
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        """Attention output [HQ, T, D] for what arrives."""
-
-    def carried(self, states: dict[str, Tensor]) -> None:
-        """What recurrent layers know after the pass that has been: `commit` keeps it."""
-        self._carried = states
-
-    @abstractmethod
-    def commit(self, novelty: Tensor | None = None) -> None:
-        """The pass is over: remember its tokens. novelty: -log p of each [T], for methods that ask for it.
-
-        Here: what recurrent layers know after it. Subclasses end with this, as nothing is remembered by halves.
-        """
-        if self._carried:
-            self.states, self._carried = self._carried, {}
-
-    def watched(self) -> Tensor | None:
-        """A copy of what has been counted of attention, if anybody watches."""
-        return None if self.mass is None else self.mass.sums.clone()
-
-    def watch_from(self, watched: Tensor | None) -> None:
-        """Take back what has been counted since, if anybody watched."""
-        if self.mass is not None and watched is not None:
-            self.mass.sums.copy_(watched)
-
-    @abstractmethod
-    def places(self, tokens: int) -> Tensor:
-        """Where tokens of the next pass stand in what is remembered, int64 [T] on the host: before each there are as
-        many entries as it may see, but for what is looked up. Of a memory without a budget, their numbers.
-        """
-
-    def room(self) -> int:
-        """How many tokens the next pass may carry; 0 means that the memory must be condensed first."""
-        return UNLIMITED
-
-    def wants_room(self) -> bool:
-        """Whether it is to be condensed once a text has been read, before anything is said."""
-        return False
-
-    def pass_limit(self) -> int:
-        """How many tokens the next pass may carry at most, however much room there is; never 0."""
-        return UNLIMITED
-
-    @contextmanager
-    def observing(self, tokens: int) -> Iterator[None]:
-        """While a catalyst passes: the last so many tokens of a pass are its own. What they attend to is noted; they
-        are not remembered. Only for methods that have a catalyst.
-        """
-        raise AssertionError(f"{type(self).__name__} has no catalyst")
-        yield
-
-    def observes_behind(self) -> bool:
-        """Whether a catalyst may pass behind the tokens of the text that fill the memory, in the same pass."""
-        return False
-
-    def condense(self) -> None:
-        """Make room by the method's own rule; only called when there is no `room()`, or, for methods that read passages
-        again, when it is short.
-        """
-        raise AssertionError(f"{type(self).__name__} never runs out of room")
-
-    def lets_go(self) -> bool:
-        """Whether what leaves it is nowhere else."""
-        return True
-
-    def static_kind(self) -> int | None:
-        """Of the pass of one token that has begun, its kind, if it can be a `StaticPass`; else None."""
-        return None
-
-    def static_addresses(self) -> tuple[int, ...]:
-        """Of all that such a pass reads and writes; the same for all kinds."""
-        return ()
-
-    def static_widths(self) -> tuple[int, ...]:
-        """What else such a pass depends on, and every answer settles anew."""
-        return ()
-
-    def static_pass(self, kind: int) -> StaticPass[Any]:
-        """One of that kind, over what the memory holds now. Only where there is one."""
-        raise AssertionError(f"{type(self).__name__} has no static pass")
-
-    def look_at(self, named: Tensor) -> None:
-        """Look only at these tokens of the text, int64 [N], and at what is no part of it, until `focus(None)`. Only for
-        memories that let nothing go.
-        """
-        raise AssertionError(f"{type(self).__name__} does not look for what it shows")
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """While in it, what comes is read as a text is, also in a conversation."""
-        yield
-
-    def looks_again(self) -> bool:
-        """Whether a question that comes now is to be asked once more after it, with `focus` between."""
-        return False
-
-    def focus(self, mass: Tensor | None) -> None:  # noqa: B027 - most memories keep what they look at and no more
-        """Look only where a question gave its attention, float32 [source tokens], until told otherwise; None: it has
-        been answered, and the next may look anywhere.
-
-        See `focus.py`.
-        """
-
-    def reserve(self, tokens: int) -> None:  # noqa: B027 - most memories have nothing to reserve
-        """So many tokens of text are to come in all: a memory that grows may allocate once, and one that treats the
-        end of a text differently learns where it is. It may be said again of a text that goes on.
-        """
-
-    def require_rest(self) -> None:  # noqa: B027 - most memories have taken what they need
-        """See that there is room for what was reserved and has not come yet.
-
-        Raises:
-            OutOfMemory: the host's memory cannot hold it.
-        """
-
-    @abstractmethod
-    def fork(self) -> Self:
-        """A conversation's own continuation. What is remembered so far is shared and never written again."""
-
-    def snapshot(self) -> Self:
-        """The memory as it is now, to go back to within one line of history; cheap, shares all tensors."""
-        return copy.copy(self)
-
-    def full_in_memory(self) -> int:
-        """Bytes that `adopt` would free if the memory were saved now, where it has been asked to live on disk."""
-        return 0
-
-    def adopt(self, parts: LoadedParts) -> None:  # noqa: B027 - most memories keep nothing on disk
-        """What has just been saved or restored, mapped from disk: what is final in it is from now on used there."""
-
-    def state_bytes(self) -> int:
-        """Of the states of recurrent layers; of a fork, those that it began with too."""
-        held = {state.data_ptr(): state.nbytes for state in (*self.base_states.values(), *self.states.values())}
+    def nbytes(self) -> int:
+        """Return the bytes of all states; of a fork, those that it began with too."""
+        held = {state.data_ptr(): state.nbytes for state in (*self.base.values(), *self.now.values())}
         return sum(held.values())
 
-    @abstractmethod
-    def usage(self) -> Usage:
-        """Entries and bytes per tier, from the tensors themselves."""
 
-    @abstractmethod
+class Memory:
+    """The live KV state of one reader, for all layers."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        store: Store,
+        *,
+        archive: Archive | None = None,
+        selector: Selector | None = None,
+        evictor: Evictor | None = None,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            spec: of the model.
+            store: entries on the device.
+            archive: entries that are kept whole outside the store, with a selector of those that a query sees.
+            evictor: decides what leaves a store that is full; None to keep everything.
+        """
+        self.spec = spec
+        self.store = store
+        self.archive = archive
+        self.selector = selector
+        self.evictor = evictor or Evictor(store)
+        self.last_hidden: Tensor | None = None  # [hidden], predicts the next token; kept for novelty
+        self.predicted: Tensor | None = None  # its logits [vocabulary], where they are known; never saved
+        self.mass: AttentionMass | None = None  # counts attention while an answer is given
+        self.recurrent = RecurrentStates()
+        self.recordings: dict[int, Recorded] = {}  # of passes of one token, by kind; replaced, never changed
+        self._source = torch.empty(0, dtype=torch.int32)  # of the pass, without extra tokens, on the host
+
+    @property
+    def seen(self) -> int:
+        """Tokens kept since the beginning, whether still remembered or not."""
+        return self.store.seen
+
+    def reserve(self, tokens: int) -> None:
+        """Prepare for a text of `tokens` tokens in all. May be called again for a text that goes on."""
+        self.store.reserve(tokens)
+        self.evictor.reserve(tokens)
+        if self.archive and self.selector:
+            self.archive.reserve(tokens)
+            self.selector.reserve(tokens)
+
+    def begin_pass(self, source: Tensor) -> None:
+        """Begin a pass of T tokens. source: int32 [T] on the host, the source position of each, -1 for none."""
+        self._source = source
+        self.store.begin_pass(self.evictor.begin_pass(source), self.mass is not None)
+        if self.selector:
+            self.selector.begin_pass()
+
+    def append(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """Write the entries of a pass, as `attend` does first. By itself it fills a memory without attention.
+
+        Args:
+            q: [HQ, T, D]; k, v: [H, T, D]; all before RoPE, extra tokens last.
+        """
+        self.store.append(layer, k, v, self.evictor.importance(layer, q, k, v))
+        if self.selector:
+            self.selector.observe(layer, q)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
+        """Return the attention output [HQ, T, D] for the tokens of the pass, with those as `append` takes them."""
+        order = self.evictor.order
+        if order is not None:
+            q, k, v = (x[:, order[1]] for x in (q, k, v))
+        self.append(layer, q, k, v)
+        group = self.store.groups[layer]
+        if len(group) == 1:
+            output = self._attend(group[0], q, scoring)
+        else:
+            each = zip(group, q.chunk(len(group)), scoring.parted(len(group)), strict=True)
+            output = torch.cat([self._attend(*head) for head in each])
+        return output if order is None else output[:, order[0]]
+
+    def _attend(self, number: int, q: Tensor, scoring: Scoring) -> Tensor:
+        """Attend to the entries of slots `number`; observed tokens by themselves."""
+        tokens = q.shape[1]
+        observed = self.evictor.observed(tokens)
+        if not observed:
+            return self._attend_to(number, q, scoring, self._segments(number, q, 0, False), False)
+        text = tokens - observed
+        catalyst = self.evictor.catalyst_tokens > 0
+        behind = q[:, text:]
+        last = self._attend_to(number, behind, scoring, self._segments(number, behind, text, catalyst), True)
+        if not text:
+            return last
+        before = q[:, :text]
+        first = self._attend_to(number, before, scoring, self._segments(number, before, 0, False), False)
+        return torch.cat([first, last], dim=1)
+
+    def _segments(self, number: int, q: Tensor, offset: int, catalyst: bool) -> list[Segment]:
+        if self.selector:
+            return self.selector.segments(number, q, catalyst)
+        return self.store.segments(number, q, offset)
+
+    def _attend_to(self, number: int, q: Tensor, scoring: Scoring, segments: list[Segment], observed: bool) -> Tensor:
+        """Attend to segments in one softmax, and hand attention per key to those who asked for it."""
+        watches = self.selector is not None and self.selector.watches(number)
+        counts = self.mass is not None and not self.evictor.catalyst_tokens  # a catalyst's attention is no question's
+        output, attention = attend(segments, scoring, observed or watches or counts)
+        if observed:
+            self.evictor.observe(number, attention[0][:, 0])
+        if watches and self.selector:
+            self.selector.attended(number, attention)
+        if counts and self.mass:
+            for segment, given in zip(segments, attention, strict=True):
+                at = 0
+                for source in segment.source:
+                    self.mass.add(source, given[..., at : at + source.shape[-1]])
+                    at += source.shape[-1]
+        return output
+
+    def end_pass(self, novelty: Tensor | None = None) -> None:
+        """Keep the tokens of the pass, but for a catalyst's. novelty: -log p of each [T], for methods that ask for it."""
+        tokens = self.store.tokens - self.evictor.catalyst_tokens
+        if self.archive and self.selector:
+            self.selector.before_end()
+            if self.selector.archives_answers or not self.archive.answering:
+                skip = self.selector.unarchived(self._source)
+                self.archive.append(*self.store.pass_rows(skip), self._source[skip:])
+        self.store.end_pass(novelty, tokens)
+        self.evictor.end_pass(tokens)
+        if self.archive and self.selector:
+            self.selector.end_pass()
+            self.archive.num_evicted = self.selector.num_evicted()
+        self.recurrent.end_pass()
+
+    def evict(self) -> None:
+        """Make room by the evictor's rule.
+
+        Raises:
+            OutOfMemory: there is no room for what is kept beside what there was.
+        """
+        if self.selector:
+            self.selector.before_evict()
+        self.evictor.evict()
+        if self.archive and self.selector:
+            self.selector.after_evict()
+            self.archive.num_evicted = self.selector.num_evicted()
+
+    def position_ids(self, tokens: int) -> Tensor:
+        """Return how many entries each token of the next pass may see before it, int64 [T] on the host."""
+        return self.store.position_ids(tokens)
+
+    def pass_limit(self) -> int:
+        """Return how many tokens the next pass may carry at most, however much room there is; never 0."""
+        limits = self.store.pass_limit(), self.selector.pass_limit() if self.selector else None
+        return min((limit for limit in limits if limit is not None), default=sys.maxsize)
+
+    def recording(self) -> tuple[int, tuple[int, ...]] | None:
+        """Return kind and key of the recording that the pass of one token needs, or None if it cannot be recorded.
+
+        A recording serves as long as the key is the same.
+        """
+        if not self.store.recordable() or not self.evictor.recordable():
+            return None
+        if self.selector is None:
+            return 0, (id(self.mass), *self.store.addresses())
+        kind = self.selector.graph_kind()
+        return None if kind is None else (kind, (id(self.mass), *self.store.addresses(), *self.selector.graph_key()))
+
+    def same_place(self, other: Memory) -> bool:
+        """Tell whether another line of history has its entries at the same addresses, so that recordings serve both."""
+        slabs = [each.archive.host.addresses() if each.archive else () for each in (self, other)]
+        return self.store.addresses() == other.store.addresses() and slabs[0] == slabs[1]
+
+    def fix(self) -> None:
+        """Keep this pass's one token at fixed addresses, in shapes that do not change, so that it can be recorded."""
+        self.store.fix()
+        if self.selector:
+            self.selector.fix()
+
+    def start_layers(self) -> None:
+        """Compute anew what layers share: the pass begins at its first layer again."""
+        self.store.start_layers()
+
+    def fork(self) -> Self:
+        """Return a conversation's own continuation. What is remembered is shared and never written again."""
+        child = self._with(self.store.fork(), self.archive and self.archive.fork(), forked=True)
+        child.recurrent, child.recordings = self.recurrent.fork(), {}
+        return child
+
+    def snapshot(self) -> Self:
+        """Return the memory as it is now, to go back to within one line of history. It shares all tensors."""
+        child = self._with(self.store.snapshot(), self.archive and self.archive.snapshot(), forked=False)
+        child.recurrent = copy.copy(self.recurrent)
+        return child
+
+    def _with(self, store: Store, archive: Archive | None, forked: bool) -> Self:
+        child = copy.copy(self)
+        child.store, child.archive = store, archive
+        child.evictor = self.evictor.fork(store)
+        if self.selector and archive:
+            child.selector = (self.selector.fork if forked else self.selector.snapshot)(store, archive)
+            archive.num_evicted = child.selector.num_evicted()
+        return child
+
+    def usage(self) -> Usage:
+        """Return entries and bytes per tier, from the tensors themselves."""
+        usage = self.store.usage()
+        if self.archive and self.selector:
+            usage = self.selector.usage(self.archive.usage(usage))
+        states = usage.bytes[DEVICE] + self.recurrent.nbytes()
+        return dataclasses.replace(usage, bytes={**usage.bytes, DEVICE: states})
+
     def positions(self, layer: int) -> Tensor:
-        """The source position of every entry, int32 [H, N]; -1 for what is not in the source."""
+        """Return the source position of every entry, int32 [H, N]; -1 for what is not in the source."""
+        row = self.selector.positions() if self.selector else None
+        return self.store.positions(layer) if row is None else row.expand(self.spec.layers[layer].kv_heads, -1)
 
     def remembered(self, tokens: int) -> Tensor:
-        """Of each of so many source tokens, the share of KV heads that hold an entry of it.
+        """Return the share of KV heads that hold an entry of each source token, float32 [tokens] on the host, 0 to 1.
 
-        Of the heads of all layers without a sliding window, if there are any: with one they would not see it.
-
-        Returns:
-            float32 [tokens] on the host, 0 to 1.
+        Counted are the heads of layers without a sliding window, if there are any: with one they would not see it.
         """
-        held = torch.zeros(tokens + 1, dtype=torch.int64)  # the last: of what is not in the source
+        row = self.selector.positions() if self.selector else None
+        if row is not None:
+            known = torch.zeros(tokens)
+            known[row[row >= 0].long()] = 1.0
+            return known
+        held = torch.zeros(tokens + 1, dtype=torch.int64)  # the last: not in the source
         layers = list(enumerate(self.spec.layers))
         layers = [(number, layer) for number, layer in layers if layer.sliding_window is None] or layers
         for number, _ in layers:
-            place = self.positions(number).flatten().long()
+            place = self.store.positions(number).flatten().long()
             held += torch.where(place < 0, tokens, place).bincount(minlength=tokens + 1).cpu()
-        return held[:tokens] / sum(layer.kv_heads for _, layer in layers)
+        shares = held[:tokens] / sum(layer.kv_heads for _, layer in layers)
+        return torch.maximum(shares, self.archive.remembered(tokens)) if self.archive else shares
 
-    @abstractmethod
     def state(self) -> tuple[Parts, dict[str, Any]]:
-        """Tensors and JSON-able facts from which `restore` rebuilds this memory; of a fork, only its own share.
+        """Return tensors and JSON-able facts from which `load` rebuilds this memory; of a fork, only its own share."""
+        parts: Parts = {STATES: Part(self.recurrent.now)} if self.recurrent.now else {}
+        own, meta = self.store.state()
+        if self.last_hidden is not None and "slots" in own:
+            own["slots"].tensors["last_hidden"] = self.last_hidden
+        parts |= own
+        meta |= self.evictor.state()
+        if self.archive and self.selector:
+            parts |= self.archive.state()
+            selected, facts = self.selector.state()
+            parts, meta = {**parts, **selected}, {**meta, **facts}
+        return parts, meta
 
-        Here: the states of recurrent layers, if the model has any.
-        """
-        return {STATES: Part(self.states)} if self.states else {}, {}
-
-    @abstractmethod
-    def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """Become what `state` described. Called on an empty memory, or on a fresh fork of the same context.
-
-        Here: the states of recurrent layers.
-        """
+    def load(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
+        """Become what `state` described. Called on an empty memory, or on a fresh fork of the same context."""
         saved = parts[STATES] if self.spec.recurrent else {}
-        self.states = {name: state.to(self.spec.device, copy=True) for name, state in saved.items()}
+        self.recurrent.now = {name: state.to(self.spec.device, copy=True) for name, state in saved.items()}
+        self.store.load(parts, meta)
+        hidden = parts.get("slots", {}).get("last_hidden")
+        self.last_hidden = None if hidden is None else hidden.to(self.spec.device)
+        self.evictor.load(meta)
+        if self.archive and self.selector:
+            self.archive.load(parts)
+            self.selector.load(parts, meta)
+            self.archive.num_evicted = self.selector.num_evicted()

@@ -36,7 +36,7 @@ class ReadProgress:
     read in them, without what a context that it goes on behind had read before.
 
     seconds: of everything; of these, distill_seconds choosing what is kept, catalyst_seconds the catalyst's tokens. On
-    a GPU these two are the time in which that work was handed over, not done (`engine.passes.Pass`).
+    a GPU these two are the time in which that work was handed over, not done (`engine.loops.passes.Pass`).
     """
 
     stage: str  # "reading" | "distilling" | "ready"

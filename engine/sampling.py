@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from engine.errors import NO_NUMBERS, ModelError, SettingsError
-from engine.method import require
+from engine.errors import NO_NUMBERS, ModelError, SettingsError, require
 
 LIKELY = 1024  # tokens among which the nucleus mostly is; to sort a vocabulary of 150K takes as long as many a pass
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.memories.memory import AttentionMass
+from engine.parts.mass import AttentionMass
 from engine.records import Passage, Sentence
 
 REACH = 24  # tokens to each side that count toward the same passage

@@ -22,14 +22,15 @@ from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import median_seconds, wait
 from benchmarks.gpu_inputs import LLAMA
 from engine import make_method
-from engine.host.host_tier import HostTier
-from engine.host.retrieving import RetrievingMemory, picked
-from engine.host.sketch import KINDS, Sketch
-from engine.memories import flash
-from engine.memories.memory import no_source
-from engine.memories.window import WindowMemory
-from engine.rope import Rope
-from engine.seam import LayerSpec, ModelSpec, Scoring
+from engine.parts.archive.host_tier import HostTier
+from engine.parts.selectors.beside_window import WindowSelector
+from engine.parts.selectors.base import picked
+from engine.parts.archive.sketch import KINDS, Sketch
+from engine.parts import flash
+from engine.parts.mass import no_source
+from engine.parts.window import WindowStore
+from engine.models.rope import Rope
+from engine.models.spec import LayerSpec, ModelSpec, Scoring
 
 HIP_ATTN = "hip_attn"
 WINDOW, THETA = 131072, 500000.0  # Llama-3.1-8B's
@@ -86,13 +87,13 @@ def check_attention(check: Check) -> None:
                 row |= {**beside, "seconds": seconds, "to_dense": beside["sdpa_seconds"] / seconds, "status": "done"}
 
 
-def memory_of(check: Check) -> RetrievingMemory:
+def memory_of(check: Check) -> WindowSelector:
     """Return InfiniteHiP's memory for a model of one layer."""
     frequencies = THETA ** -(torch.arange(0, LLAMA.size, 2, device=check.place) / LLAMA.size)
     layer = LayerSpec(LLAMA.query, LLAMA.kv, LLAMA.size, None, Rope(frequencies))
     spec = ModelSpec((layer,), check.dtype, check.place, 64 if check.tiny else WINDOW)
     memory = make_method("infinitehip", **(SMALL if check.tiny else FLASH)).new_memory(spec, len)
-    assert isinstance(memory, RetrievingMemory)
+    assert isinstance(memory, WindowSelector)
     return memory
 
 
@@ -100,19 +101,19 @@ def _noise(check: Check, *shape: int) -> Tensor:
     return torch.randn(shape, dtype=check.dtype, device=check.place)
 
 
-def _places(memory: WindowMemory, tokens: int) -> Tensor:
+def _places(memory: WindowStore, tokens: int) -> Tensor:
     """Return source positions of the next tokens."""
     return torch.arange(memory.seen, memory.seen + tokens, dtype=torch.int32)
 
 
-def _put(check: Check, memory: WindowMemory, tokens: int) -> None:
+def _put(check: Check, memory: WindowStore, tokens: int) -> None:
     """Store more tokens in a memory without attention, which would take minutes for a million."""
     memory.begin(_places(memory, tokens))
     memory.arrive(0, *(_noise(check, heads, tokens, LLAMA.size) for heads in (LLAMA.query, LLAMA.kv, LLAMA.kv)))
     memory.commit()
 
 
-def _attending(check: Check, memory: WindowMemory, source: Tensor) -> float:
+def _attending(check: Check, memory: WindowStore, source: Tensor) -> float:
     """Return the seconds of `attend` for a pass of tokens at these positions."""
     q, k, v = (_noise(check, heads, len(source), LLAMA.size) for heads in (LLAMA.query, LLAMA.kv, LLAMA.kv))
     memory.begin(source)

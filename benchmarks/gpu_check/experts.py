@@ -17,7 +17,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import median_seconds
 from benchmarks.random_models import SPREAD
-from engine.graphs import record
+from engine.decode.recorder import record
 from engine.models.experts import MXFP4, PACKINGS, InRows, PackedExperts, Packing
 
 QWEN, GPT_OSS = "qwen3_moe", "gpt_oss"

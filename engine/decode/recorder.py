@@ -1,17 +1,17 @@
 """Answers under CUDA graphs: the pass of one token, recorded once and repeated for every token after it.
 
-A pass of one token launches hundreds of kernels, and on a GPU launching them takes longer than what they do. A CUDA
-graph records the launches and repeats them at one stroke, provided that shapes and addresses stay as they were. So a
-memory may have a `StaticPass`, in which nothing but the numbers in tensors changes from token to token: over slots
-(`static_slots.py`), over sinks and a window (`static_window.py`), and over what InfiniteHiP's pruning leaves, one for
-each stage at which it may begin anew (`static_pruned.py`).
+A pass of one token launches hundreds of kernels, and on a GPU launching them takes longer than running them. A CUDA
+graph records the launches and repeats them at one stroke, provided that shapes and addresses stay the same. So a memory
+can `fix` the pass of one token: then only the numbers in tensors change from token to token, and the same code runs
+eagerly or is recorded. A selector that prunes has one recording for each stage from which it may begin anew.
 
-STOCKPOT_GRAPHS=off never records; =static passes tokens the same way without recording, on any device (for tests). A
-memory without a static pass is passed as ever, and so is one whose recording fails.
+STOCKPOT_GRAPHS=off never records; =static passes tokens in fixed shapes without recording, on any device (for tests). A
+pass that cannot be recorded, or whose recording fails, runs eagerly.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
@@ -25,12 +25,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.carry import Carry
 from engine.errors import SettingsError
-from engine.measure import ran_out
-from engine.memories.memory import Memory
+from engine.measure import is_out_of_memory
+from engine.memory import Memory
 from engine.models.architectures import SCALED_BY_PLACE
-from engine.seam import run
+from engine.models.attention_interface import run
+from engine.models.recurrent_state import RecurrentState
 
 CHOICES = ("auto", "off", "static")
 WARM_UP = 2  # passes before recording: kernels are compiled, and libraries take what memory they need
@@ -61,8 +61,10 @@ class Recorder:
         self.network = network
         self.possible = choice() == "static" or (choice() == "auto" and network.device.type == "cuda")
         self._too_large: tuple[int, ...] | None = None  # the key of what memory ran out over
-        self._failed: set[tuple[type[Memory], int]] = set()  # memories and kinds of passes that cannot be recorded
-        self._carry = Carry()  # filled anew for each token
+        self._failed: set[tuple[type, type, int]] = (
+            set()
+        )  # stores, selectors and kinds of passes that cannot be recorded
+        self._state = RecurrentState()  # filled anew for each token
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -75,24 +77,27 @@ class Recorder:
 
     def step(self, ids: Tensor, memory: Memory) -> Tensor | None:
         """The hidden state [1, hidden] after a token ids [1] whose pass has begun; None if it has to go unrecorded."""
-        kind = memory.static_kind() if self.possible else None
-        if kind is None or (type(memory), kind) in self._failed:
+        found = memory.recording() if self.possible else None
+        if found is None:
             return None
-        key = (id(memory.mass), *memory.static_addresses(), *memory.static_widths())
+        kind, key = found
+        how = type(memory.store), type(memory.selector), kind
+        if how in self._failed:
+            return None
         if kind not in memory.recordings or memory.recordings[kind].key != key:
             if key == self._too_large:
                 return None
             same = {other: each for other, each in memory.recordings.items() if each.key == key}
             memory.recordings = same  # those over what is no longer used hold it
             try:
-                carry = self._carry if memory.states else None
-                memory.recordings = {**same, kind: Recording(self.network, memory, kind, key, carry)}
+                state = self._state if memory.recurrent.now else None
+                memory.recordings = {**same, kind: Recording(self.network, memory, kind, key, state)}
             except RuntimeError as error:
                 log.warning("an answer goes without a CUDA graph: recording failed: %s", error)
-                if ran_out(error):  # over these addresses, and it is not tried again for each token
+                if is_out_of_memory(error):  # over these addresses, and it is not tried again for each token
                     self._too_large = key
                 else:
-                    self._failed.add((type(memory), kind))
+                    self._failed.add(how)
                 return None
         return memory.recordings[kind].replay(ids, memory)
 
@@ -175,7 +180,12 @@ class Recording:
     """The pass of one token over a memory."""
 
     def __init__(
-        self, network: PreTrainedModel, memory: Memory, kind: int, key: tuple[int, ...], carry: Carry | None = None
+        self,
+        network: PreTrainedModel,
+        memory: Memory,
+        kind: int,
+        key: tuple[int, ...],
+        state: RecurrentState | None = None,
     ) -> None:
         """Record it, unless graphs are only played at. carry: for the states of recurrent layers, shared by all.
 
@@ -184,48 +194,50 @@ class Recording:
         """
         self.key = key
         self.network = network
-        self.attention = memory.static_pass(kind)
         self.ids = torch.zeros(1, dtype=torch.int64, device=network.device)
-        self.carry = carry
+        self.state = state
         scaled = network.config.model_type in SCALED_BY_PLACE
         self.place = torch.zeros_like(self.ids) if scaled else None
         self.graph: torch.cuda.CUDAGraph | None = None
         if choice() != "static":
             self.graph = torch.cuda.CUDAGraph()
             self._record(self.graph, memory)
+        self.tensors_of = memory.snapshot()  # which the recording reads and writes
+        self.tensors_of.recordings = {}
 
     def _record(self, graph: torch.cuda.CUDAGraph, memory: Memory) -> None:
-        watched = memory.watched()  # which warming up adds to
+        mass = memory.mass.save() if memory.mass else None  # which warming up adds to
         try:
             self._warm_and_record(graph, memory)
         finally:
-            memory.watch_from(watched)
+            if memory.mass and mass is not None:
+                memory.mass.restore(mass)
 
     def _warm_and_record(self, graph: torch.cuda.CUDAGraph, memory: Memory) -> None:
-        self.attention.move_to(memory)
-        if self.carry:
-            self.carry.move_to(memory.states)
-        self.hidden = record(graph, self._pass)
+        memory.fix()
+        if self.state:
+            self.state.load(memory.recurrent.now)
+        self.hidden = record(graph, functools.partial(self._pass, memory))
         # What the graph reads at its address must outlive it, also when longer tables take its place.
         self.tables = [rope.tables() for rope in memory.spec.ropes]
 
-    def _pass(self) -> Tensor:
-        return run(self.network, self.ids, self.attention, carry=self.carry, places=self.place)
+    def _pass(self, memory: Memory) -> Tensor:
+        memory.start_layers()
+        return run(self.network, self.ids, memory, state=self.state, places=self.place)
 
     def replay(self, ids: Tensor, memory: Memory) -> Tensor:
         """The hidden state [1, hidden] after a token, which stands behind all that the memory holds."""
         self.ids.copy_(ids)
         if self.place is not None:
-            self.place.copy_(memory.places(1))
-        self.attention.move_to(memory)
-        if self.carry:
-            self.carry.move_to(memory.states)
+            self.place.copy_(memory.position_ids(1))
+        memory.fix()
+        if self.state:
+            self.state.load(memory.recurrent.now)
         if self.graph is None:
-            hidden = self._pass()
+            hidden = self._pass(memory)
         else:
             self.graph.replay()
             hidden = self.hidden.clone()
-        self.attention.over(memory)
-        if self.carry:
-            memory.carried(self.carry.taken())
+        if self.state:
+            memory.recurrent.coming = self.state.copies()
         return hidden

@@ -10,13 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.context import Context, new_memory, restore
-from engine.memories.memory import AttentionMass, Memory, no_source
+from engine.loops.context import Context, new_memory, restore
+from engine.loops.passes import condense, feed
+from engine.loops.reader import default_chunk
+from engine.loops.rereading import ANSWER, Again, to_read_again
+from engine.memory import Memory
 from engine.models.thinking import Speech
-from engine.passes import condense, feed
-from engine.reader import default_chunk
+from engine.parts.archive.archive import Archive
+from engine.parts.mass import AttentionMass, no_source
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
-from engine.rereading import ANSWER, Again, to_read_again
 from engine.sampling import Sampling, choose, penalize
 from engine.sources import Sentences, WholeSentences, passages
 
@@ -69,7 +71,7 @@ class Conversation:
             finished = True
         finally:
             self.memory.mass = None
-            self.memory.focus(None)
+            self._focus(None)
             if not finished:
                 self._go_back(before)
 
@@ -213,13 +215,17 @@ class Conversation:
         """Remember a turn of these tokens without generating any; its question may look again."""
         self._look(prompt, on_pass)
         self._feed(told, on_pass=on_pass)
-        self.memory.focus(None)
+        self._focus(None)
 
     def _look(self, prompt: list[int], on_pass: Callable[[], None]) -> None:
         """Where a method looks again: ask once, and see what was looked at; the memory then looks only there."""
-        while self.memory.looks_again():
-            given = self._looked_at(prompt, on_pass)  # from here on it is another memory
-            self.memory.focus(given)
+        while self.memory.archive and self.memory.archive.looks_again():
+            self._focus(self._looked_at(prompt, on_pass))
+
+    def _focus(self, mass: Tensor | None) -> None:
+        """Look up only what got this attention, float32 [source tokens]; None for everything."""
+        if self.memory.archive:
+            self.memory.archive.focus(mass)
 
     def _looked_at(self, prompt: list[int], on_pass: Callable[[], None]) -> Tensor:
         """Ask, and go back to before that: the attention that was given, float32 [source tokens], until it is counted
@@ -239,8 +245,8 @@ class Conversation:
         Args:
             beside: tokens that are to have room behind them.
         """
-        if not self.memory.lets_go():
-            return self._look_at_named(named, text, on_pass)
+        if self.memory.archive:
+            return self._look_at_named(self.memory.archive, named, text, on_pass)
         said = self._before_what_was_said()
         fits = self._make_room(len(named) + len(said or []) + beside)
         alone = said is not None and not fits
@@ -250,12 +256,12 @@ class Conversation:
         self._feed(said or [], on_pass=on_pass)
         return Again(len(named), float(self._held(named).mean()), alone)
 
-    def _look_at_named(self, named: Tensor, text: Tensor, on_pass: Callable[[], None]) -> Again:
+    def _look_at_named(self, archive: Archive, named: Tensor, text: Tensor, on_pass: Callable[[], None]) -> Again:
         """Look only at these tokens of the text, and before that read those of them that have not been read yet."""
         coming = named[self._held(named) == 0]
-        with self.memory.reading():
+        with archive.reading():
             self._feed(text[coming].tolist(), on_pass=on_pass, source=coming.int())
-        self.memory.look_at(named)
+        archive.restrict_to(named)
         return Again(len(coming), float(self._held(named).mean())) if len(coming) else Again(0)
 
     def _held(self, named: Tensor) -> Tensor:
@@ -319,9 +325,9 @@ class Conversation:
 
     def _make_room(self, tokens: int) -> bool:
         """Whether there is room for so many tokens, if need be after condensing, where a memory need not be full."""
-        if self.memory.room() < tokens and self.method.reads_again:
+        if self.memory.evictor.room() < tokens and self.method.reads_again:
             condense(self.model, self.method, self.memory)
-        return self.memory.room() >= tokens
+        return self.memory.evictor.room() >= tokens
 
     def _say_anew(self, asked: Memory, ids: list[int]) -> None:
         """Go back to where the question had been asked, and remember the answer as if nothing else had been said."""
@@ -331,7 +337,7 @@ class Conversation:
     def _go_back(self, before: Memory) -> None:
         """The memory is what it was; what has been recorded since is kept, unless it lies elsewhere by now."""
         recordings = self.memory.recordings
-        if recordings and before.static_addresses() == self.memory.static_addresses():
+        if recordings and before.same_place(self.memory):
             before.recordings = recordings
         self.memory = before
 

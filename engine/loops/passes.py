@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import OutOfMemory
-from engine.measure import release, said_if_out
-from engine.memories.memory import Memory, no_source
-from engine.method import Method
+from engine.measure import oom_as_engine_error, release
+from engine.memory import Memory
+from engine.methods.base import Method
+from engine.model import Model
 from engine.models.loading import fast_in_bfloat16
-from engine.models.model import Model
+from engine.parts.mass import no_source
 
 LEAST_PASS = 16  # tokens; where not even they fit, smaller passes would not help
 NOVELTY_ROWS = 128  # hidden states whose logits exist at a time; a vocabulary of 150K makes 77 MB of them
@@ -53,7 +54,7 @@ def feed(
     it takes less time than a pass of their own.
 
     A chunk is rounded up to whole blocks of the method's queries, so that what they choose does not depend on it. Where
-    memory runs out in a pass, it is tried again with half the tokens, and so are those after it: until `commit` nothing
+    memory runs out in a pass, it is tried again with half the tokens, and so are those after it: until `end_pass` nothing
     has been remembered, so the result is the same.
 
     Args:
@@ -69,7 +70,7 @@ def feed(
     at, multiple = 0, method.pass_multiple()
     chunk = -(-chunk // multiple) * multiple
     while at < len(ids):
-        room = memory.room()
+        room = memory.evictor.room()
         if room == 0:
             yield condense(model, method, memory)
             continue
@@ -78,7 +79,7 @@ def feed(
         least = max(LEAST_PASS, multiple)
         fills = end - at == room and end < len(ids)
         behind = _passing_behind(model, method, memory, chunk - room) if fills else ids[:0]
-        with memory.observing(len(behind)) if len(behind) else nullcontext():
+        with memory.evictor.catalyst_scoring(len(behind)) if len(behind) else nullcontext():
             worked = _worked_out(model, method, memory, ids[at:end], source[at:end], behind, least, repeated)
             if worked is None:
                 chunk = -(-(end - at) // (2 * multiple)) * multiple
@@ -87,8 +88,8 @@ def feed(
                 continue
             hidden, novelty = worked
             last = None if novelty is None else hidden[-1].clone()
-            with said_if_out(memory.spec.device, f"after a pass of {end - at} tokens"):
-                memory.commit(novelty)
+            with oom_as_engine_error(memory.spec.device, f"after a pass of {end - at} tokens"):
+                memory.end_pass(novelty)
             memory.last_hidden, memory.predicted = last, None
             seconds, share = time.perf_counter() - started, len(behind) / (end - at + len(behind))
             condensing = 0.0
@@ -105,7 +106,8 @@ def _passing_behind(model: Model, method: Method, memory: Memory, most: int) -> 
     Recurrent layers would carry them on into the text.
     """
     prompt = catalyst_of(model, method)
-    goes_along = memory.observes_behind() and len(prompt) <= most and not model.spec.recurrent
+    shares = memory.mass is None and memory.evictor.catalyst_shares_pass()
+    goes_along = shares and len(prompt) <= most and not model.spec.recurrent
     return prompt if goes_along else prompt[:0]
 
 
@@ -123,7 +125,7 @@ def _worked_out(
 
     behind: int64 [G], tokens of a catalyst that go along.
     """
-    watched = memory.watched() if len(ids) > least else None
+    mass = memory.mass.save() if memory.mass and len(ids) > least else None
     try:
         together, places = ids, source
         if len(behind):
@@ -131,12 +133,13 @@ def _worked_out(
         hidden = model.forward(together, memory, places, repeated)[: len(ids)]
         if not method.needs_novelty():
             return hidden, None
-        with said_if_out(model.device, f"in a pass of {len(ids)} tokens"):
+        with oom_as_engine_error(model.device, f"in a pass of {len(ids)} tokens"):
             return hidden, novelties(model, memory.last_hidden, hidden, ids, memory.predicted)
     except OutOfMemory:
         if len(ids) <= least:
             raise
-        memory.watch_from(watched)  # layers before the one that it ran out in have added theirs
+        if memory.mass and mass is not None:  # layers before the one that it ran out in have added theirs
+            memory.mass.restore(mass)
         return None  # the error is let go of, and with it all that its frames hold
 
 
@@ -148,7 +151,7 @@ def condense(model: Model, method: Method, memory: Memory) -> Pass:
     """
     started = time.perf_counter()
     prompt = catalyst_of(model, method)
-    with memory.observing(len(prompt)) if len(prompt) else nullcontext():
+    with memory.evictor.catalyst_scoring(len(prompt)) if len(prompt) else nullcontext():
         if len(prompt):
             model.forward(prompt, memory, no_source(len(prompt)))
         seconds = time.perf_counter() - started
@@ -165,8 +168,8 @@ def catalyst_of(model: Model, method: Method) -> Tensor:
 def _condense(memory: Memory) -> float:
     """Condense; how many seconds that took."""
     started = time.perf_counter()
-    with said_if_out(memory.spec.device, "while a memory was condensed"):
-        memory.condense()
+    with oom_as_engine_error(memory.spec.device, "while a memory was condensed"):
+        memory.evict()
     return time.perf_counter() - started
 
 

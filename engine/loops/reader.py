@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.context import Context, new_memory, restore
 from engine.errors import ContextMismatch, SettingsError
-from engine.memories.memory import no_source
-from engine.method import Method
-from engine.models.model import Model
-from engine.passes import Pass, condense, feed
+from engine.loops.context import Context, new_memory, restore
+from engine.loops.passes import Pass, condense, feed
+from engine.methods.base import Method
+from engine.model import Model
+from engine.parts.mass import no_source
 from engine.records import LoadedParts, Parts, ReadProgress
 
 CHUNK = 256  # tokens per pass on a CPU
@@ -93,7 +93,8 @@ class Reader:
             self.memory.reserve(self.total)
         else:
             self._go_on(*checkpoint)
-        self.memory.require_rest()
+        if self.memory.archive:
+            self.memory.archive.check_host_room()
 
     def _go_on(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
         clock = meta.get("reader")
@@ -122,7 +123,7 @@ class Reader:
         for step in fed:
             self._count(step)
             yield self.progress("reading" if step.tokens else "distilling")
-        if self.memory.wants_room():
+        if self.memory.evictor.needs_final_eviction():
             self._count(condense(self.model, self.method, self.memory))
         self.finished = True
         yield self.progress("ready")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.focus import AROUND, MOST
+from engine.parts.archive.focus import AROUND, MOST
 from engine.sources import passages
 
 ANSWER = 64  # entries that are left free for the beginning of an answer

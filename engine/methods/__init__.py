@@ -7,21 +7,36 @@ from contextlib import suppress
 from typing import Any
 
 from engine.errors import SettingsError
-from engine.method import Method
+from engine.methods.base import Method
 from engine.methods.beacon import Beacon
 from engine.methods.exact import Exact
 from engine.methods.full import Full
 from engine.methods.infinipot import InfiniPot
 from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.infllm import InfLLM
+from engine.methods.knorm import KeyNorm
 from engine.methods.locret import Locret
 from engine.methods.recall import Recall
 from engine.methods.streaming import Streaming
+from engine.methods.tova import Tova
 from engine.methods.truncate import Truncate
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
-    for method in (Exact, InfiniteHiP, InfLLM, Recall, InfiniPot, Locret, Beacon, Streaming, Truncate, Full)
+    for method in (
+        Exact,
+        InfiniteHiP,
+        InfLLM,
+        Recall,
+        InfiniPot,
+        Locret,
+        Beacon,
+        KeyNorm,
+        Tova,
+        Streaming,
+        Truncate,
+        Full,
+    )
 }
 DEFAULT_METHOD = Exact.name
 HOST_STORES = ("bfloat16", "int8", "int4")  # of the host tier, the least lossy first

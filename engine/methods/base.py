@@ -13,13 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from engine.errors import SettingsError
-from engine.footprint import Footprint, Task
-from engine.footprint import TurnTokens as TurnTokens
-from engine.memories.coded import Coding
-from engine.memories.memory import Memory
-from engine.memories.slot_plan import plan_slots
-from engine.seam import ModelSpec
+from engine.errors import require
+from engine.memory import Memory
+from engine.models.spec import ModelSpec
+from engine.parts.footprint import Footprint, Task
+from engine.parts.footprint import TurnTokens as TurnTokens
+from engine.parts.quantized_slots import Coding
+from engine.parts.slot_plan import plan_slots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +109,3 @@ class Method(ABC):
     def settings(self) -> dict[str, Any]:
         """The settings by name, JSON-able."""
         return dataclasses.asdict(self)
-
-
-def require(condition: bool, message: str) -> None:
-    """Raise SettingsError with the message unless the condition holds."""
-    if not condition:
-        raise SettingsError(message)

@@ -27,22 +27,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
+from engine.errors import WeightsError, require
+from engine.memory import Memory
+from engine.methods.base import Method, TurnTokens
+from engine.models.spec import ModelSpec
+from engine.parts.evictors.beacons import RAW, BeaconEvictor, beacons_in
+from engine.parts.footprint import Footprint, Task
+from engine.parts.slot_plan import plan_slots
+from engine.parts.slots import SlotStore
+from engine.records import DEVICE, Usage
+from engine.trained.beacons import KIND, RATIOS, beacon_numbers, find_beacons
+from engine.trained.sidecar_weights import sidecar_digest
 
-from engine.errors import WeightsError
-from engine.footprint import Footprint, Task
-from engine.measure import require_memory
-from engine.memories.memory import NOT_IN_SOURCE, Memory
-from engine.memories.slot_plan import plan_slots, slot_bytes
-from engine.memories.slots import SlotMemory
-from engine.method import Method, TurnTokens, require
-from engine.records import DEVICE, LoadedParts, Parts, Usage
-from engine.seam import Guests, ModelSpec, Scoring
-from engine.trained.beacons import KIND, RATIOS, Beacons, beacon_numbers, find_beacons
-from engine.trained.beside import digest_there
-
-RAW = 1  # the ratio of a text that fits without beacons
 WINDOW = 2048  # the authors', for models whose own window is 16K or more
 WINDOW_SHARE = 8  # of what the model was trained for, for smaller ones
 
@@ -106,7 +102,7 @@ class Beacon(Method):
 
     def weights_digest(self, spec: ModelSpec) -> str:
         """A digest of the beacon weights."""
-        return digest_there(KIND, spec, self.weights)
+        return sidecar_digest(KIND, spec, self.weights)
 
     def passing(self, spec: ModelSpec) -> int:
         """The open window: its raw tokens and their beacons."""
@@ -151,7 +147,9 @@ class Beacon(Method):
                 f"These beacon weights were trained with windows of {beacons.window} tokens, and the window is set to "
                 f"{window}: set window={beacons.window}."
             )
-        return BeaconMemory(spec, self, beacons)
+        capacity = self.capacity(spec, 0)
+        store = SlotStore(spec, capacity, keeps_windows=capacity is None)  # see `_without_windows`
+        return Memory(spec, store, evictor=BeaconEvictor(store, self, beacons))
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """Beacons of the windows that are full, and the open window; each beacon is a token that passes."""
@@ -191,147 +189,3 @@ def _mean_beacons(outlasting: int, budget: int | None) -> float:
     if budget is None or outlasting <= budget:
         return outlasting / 2
     return (budget * budget / 2 + (outlasting - budget) * budget * 3 / 4) / outlasting
-
-
-class BeaconMemory(SlotMemory):
-    """Beacons, then the open window, in slots whose numbers are their positions."""
-
-    def __init__(self, spec: ModelSpec, settings: Beacon, beacons: Beacons) -> None:
-        """beacons: in the dtype and on the device of the model."""
-        capacity = settings.capacity(spec, 0)
-        super().__init__(spec, capacity, lets_go=capacity is None)  # see `_without_windows`
-        self.settings = settings
-        self.beacons = beacons
-        self.window = settings.window_tokens(spec)
-        self.ratio = settings.ratio_for(spec, 0)  # of the open window; until a text is announced, of an empty one
-        self.whole: int | None = None  # tokens of a text that is kept raw; None where it has beacons
-        self.made = 0  # beacons that have outlasted their windows, whether still there or not
-        self.fresh = 0  # raw tokens in the open window
-        self._arriving = 0  # raw tokens of the pass
-        # The places of its tokens and then its beacons among themselves, and who stands at each; None without beacons
-        self._orders: tuple[Tensor, Tensor] | None = None
-
-    def reserve(self, tokens: int) -> None:
-        """Learns how long the text is, and chooses the ratio; without a budget, makes room for all beacons."""
-        super().reserve(tokens)
-        capacity = self.settings.capacity(self.spec, tokens)
-        if capacity is not None and capacity != self.capacity and self.entries == 0:
-            needed = slot_bytes(self.spec, capacity)
-            require_memory(needed, self.spec.device, f"Keeping the beacons of {tokens:,} tokens on the device")
-            self.capacity, self.own = capacity, self._new_slots(capacity)
-        self.ratio = self.settings.ratio_for(self.spec, tokens)
-        self.whole = tokens if self.ratio == RAW else None
-
-    def begin(self, source: Tensor) -> None:
-        """Find the places of the beacons; in the open window they stand for no source, for their tokens are there."""
-        super().begin(source)
-        self._arriving, self._orders = len(source), None
-        place = window_places(self.fresh, len(source), self.ratio)
-        if len(place) > len(source):
-            standing = torch.full_like(place, NOT_IN_SOURCE)
-            standing[place[: len(source)]] = source.long()
-            sent = torch.stack([place, place.argsort(), standing]).to(self.spec.device, non_blocking=True)
-            self._orders = sent[0], sent[1]
-            self._incoming = sent[2].int()
-
-    def static_kind(self) -> int | None:
-        """None where a beacon passes with the token."""
-        return super().static_kind() if self._orders is None else None
-
-    def guests(self) -> Guests | None:
-        """The beacons of the pass."""
-        return self.beacons.guests(len(self._incoming) - self._arriving)
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        """Causal attention over all slots, beacons at their places."""
-        if self._orders is None:
-            return super().attend(layer, q, k, v, scoring)
-        place, order = self._orders
-        q, k, v = (x[:, order] for x in (q, k, v))
-        output = super().attend(layer, q, k, v, scoring)
-        return output[:, place]
-
-    def commit(self, novelty: Tensor | None = None) -> None:
-        """Keep tokens and beacons of the pass until their window is full."""
-        super().commit(novelty)
-        self.seen += self._arriving - len(self._incoming)
-        self.fresh += self._arriving
-
-    def room(self) -> int:
-        """What is left of the window."""
-        whole = self.settings.budget is None and self.ratio == RAW
-        return super().room() if whole else self.window - self.fresh
-
-    def wants_room(self) -> bool:
-        """Where a text ends with a full window."""
-        return self.room() == 0
-
-    def _grow(self, outlasting: int) -> None:
-        """Without a budget: room for the open window, however much there is beside it."""
-        if self.settings.budget is None and self.capacity is not None:
-            self.capacity = max(self.capacity, outlasting + self.settings.passing(self.spec))
-
-    def condense(self) -> None:
-        """The window is full: only its beacons stay, and take the source of the token before them."""
-        new = self.window if self.ratio == RAW else beacons_in(self.window, self.ratio)
-        old = self.entries - self.window - beacons_in(self.window, self.ratio)
-        width = self.window // new + (self.ratio != RAW)  # places of a unit and its beacon
-        slots = torch.arange(old + new)
-        slots[old:] = old + torch.arange(1, new + 1) * width - 1
-        named = slots.clone()
-        if self.ratio != RAW:
-            named[old:] -= 1
-        kept = self._evenly(old, new) if self.whole is None else self._latest(old + new)
-        slots, named = torch.stack([slots[kept], named[kept]]).to(self.spec.device, non_blocking=True)
-        sources = [self.positions(layer)[:, named] for layer in range(len(self.spec.layers))]
-        self._grow(old + new)
-        self.keep({number: slots.expand(self.heads[number].kv_heads, -1) for number in self.judged})
-        for held, source in zip(self.own, sources, strict=True):
-            held.source[:, : self.length] = source
-        self.made, self.fresh = self.made + new, 0  # not before: memory may run out
-        if self.whole is not None:
-            self.ratio = self.settings.ratio_beside(self.spec, self.entries, 1)
-
-    def _evenly(self, old: int, new: int) -> Tensor:
-        """Which of the old entries and the new stay, bool [old + new]: every `stride_for` of all that were made."""
-        before = self.settings.stride_for(self.made)
-        number = torch.cat([torch.arange(1, old + 1) * before, self.made + torch.arange(1, new + 1)])
-        return number % self.settings.stride_for(self.made + new) == 0
-
-    def _latest(self, count: int) -> Tensor:
-        """Which of so many entries stay, bool [count]: the raw text, and the latest of what was said that fit."""
-        assert self.whole is not None
-        assert self.settings.budget is not None
-        slot = torch.arange(count)
-        return (slot < self.whole) | (slot >= count - (self.settings.budget - self.whole))
-
-    def state(self) -> tuple[Parts, dict[str, Any]]:
-        """The slots, and where in the window they stand."""
-        parts, meta = super().state()
-        return parts, meta | {"ratio": self.ratio, "whole": self.whole, "made": self.made, "fresh": self.fresh}
-
-    def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """The ratio is that of the open window, even if a conversation is restored."""
-        super().restore(parts, meta)
-        self.whole = meta.get("whole")
-        self.ratio, self.made, self.fresh = int(meta["ratio"]), int(meta["made"]), int(meta["fresh"])
-        self._grow(self.entries)
-
-
-def beacons_in(tokens: int, ratio: int) -> int:
-    """Beacons among so many first tokens of a window, or in all of a text."""
-    return 0 if ratio == RAW else tokens // ratio
-
-
-def window_places(begin: int, tokens: int, ratio: int) -> Tensor:
-    """Where tokens of a pass stand among themselves and their beacons, int64 [T + K]: tokens first, then beacons.
-
-    Args:
-        begin: tokens of the window before them; ratio: alpha, or RAW for no beacons.
-    Source: the paper's equation 2.
-    """
-    number = torch.arange(tokens)
-    if ratio == RAW:
-        return number
-    place = number + (begin + number) // ratio - begin // ratio
-    return torch.cat([place, place[(begin + number + 1) % ratio == 0] + 1])

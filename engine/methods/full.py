@@ -6,18 +6,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from engine.memories.coded import MODEL, STORES, Coding
-from engine.memories.memory import Memory
-from engine.memories.slots import SlotMemory
-from engine.method import Method, TurnTokens, require
-from engine.seam import ModelSpec
+from engine.errors import require
+from engine.memory import Memory
+from engine.methods.base import Method, TurnTokens
+from engine.models.spec import ModelSpec
+from engine.parts.quantized_slots import MODEL, STORES, Coding
+from engine.parts.slots import SlotStore
 
 
 @dataclass(frozen=True, kw_only=True)
 class Full(Method):
     """Plain causal attention. Memory grows with the text, and so does the time per token.
 
-    store: what entries are kept as (`coded.py`).
+    Attributes:
+        store: dtype of the entries: the model's, or a quantisation.
     """
 
     name: ClassVar[str] = "full"
@@ -28,14 +30,14 @@ class Full(Method):
     store: str = MODEL
 
     def __post_init__(self) -> None:
-        """There is nothing to limit."""
+        """Refuse a budget: nothing is limited."""
         super().__post_init__()
         require(self.budget is None, f"'full' keeps everything and takes no budget (got {self.budget}).")
 
     def coding(self, turn_tokens: TurnTokens) -> Coding | None:
-        """By the store."""
+        """Return the quantisation given by `store`, or None for the model's dtype."""
         return Coding.of(self.store, None)
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
-        """Slots without a limit."""
-        return SlotMemory(spec, coding=self.coding(turn_tokens))
+        """Return slots without a limit."""
+        return Memory(spec, SlotStore(spec, coding=self.coding(turn_tokens)))

@@ -20,18 +20,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
-from engine.errors import SettingsError
-from engine.footprint import Footprint, Task
-from engine.memories.coded import MODEL, STORES, Coding
-from engine.memories.sharing import SHARES, widest
-from engine.memories.slot_plan import seen
-from engine.memories.slots import SlotMemory, highest, pooled
-from engine.method import Method, TurnTokens, require
+from engine.errors import require
+from engine.memory import Memory
+from engine.methods.base import Method, TurnTokens
+from engine.models.spec import ModelSpec
+from engine.parts.evictors.catalyst import CatalystEvictor, spare
+from engine.parts.footprint import Footprint, Task
+from engine.parts.quantized_slots import MODEL, STORES, Coding
+from engine.parts.sharing import SHARES, widest
+from engine.parts.slot_plan import seen
+from engine.parts.slots import SlotStore
 from engine.records import DEVICE, Usage
-from engine.seam import ModelSpec
 
 PROMPTS = {
     "G": "Summarize the critical points highlighted in this section.",
@@ -115,19 +114,21 @@ class InfiniPot(Method):
         prompt = self.catalyst()
         return turn_tokens(prompt) if prompt else 0
 
-    def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens, kind: type[Pot] | None = None) -> Pot:
-        """An empty pot. kind: of pot, for methods that build upon this one.
+    def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
+        """Return an empty pot with its evictor.
 
         Raises:
             SettingsError: the catalyst prompt leaves no room to read.
         """
         length = self._catalyst_tokens(turn_tokens)
-        if self.budget is not None and self.budget - round(self.keep * self.budget) < 2 * length + 16:
-            raise SettingsError(
-                f"A pot of {self.budget} distilled to {round(self.keep * self.budget)} leaves no room for a catalyst "
-                f"prompt of {length} tokens: raise the budget, or lower keep."
-            )
-        return (kind or Pot)(spec, self, length, self.coding(turn_tokens))
+        require(
+            self.budget is None or self.budget - round(self.keep * self.budget) >= 2 * length + 16,
+            f"A pot of {self.budget} distilled to {round(self.keep * (self.budget or 0))} leaves no room for a "
+            f"catalyst prompt of {length} tokens: raise the budget, or lower keep.",
+        )
+        store = SlotStore(spec, self.budget, self.share, self.coding(turn_tokens))
+        evictor = CatalystEvictor(store, length, self.keep, self.novelty_share, self.pooling, self.reduction)
+        return Memory(spec, store, evictor=evictor)
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """One pot, however long the text; each distillation costs a pass of the catalyst."""
@@ -148,52 +149,3 @@ class InfiniPot(Method):
         full = seen(spec, (size + room) / 2 if times else task.total / 2)
         wide = plain.widest + widest(self.share, size) - size
         return dataclasses.replace(plain, usage=usage, passed=task.total + times * length, attended=full, widest=wide)
-
-
-def spare(budget: int) -> int:
-    """Entries that a pot has free once a text is read that did not fit it, so that a first question seldom waits."""
-    return min(256, budget // 4)
-
-
-class Pot(SlotMemory):
-    """The memory pot."""
-
-    def __init__(self, spec: ModelSpec, settings: InfiniPot, catalyst_tokens: int, coding: Coding | None) -> None:
-        """catalyst_tokens: entries the catalyst takes while the pot is distilled; they count against the budget."""
-        super().__init__(spec, settings.budget, settings.share, coding)
-        self.settings = settings
-        self.catalyst_tokens = catalyst_tokens
-
-    def room(self) -> int:
-        """What is left in the pot beside the catalyst."""
-        if self.capacity is None:
-            return super().room()
-        return max(0, self.capacity - self.catalyst_tokens - self.entries)
-
-    def wants_room(self) -> bool:
-        """Where a text did not fit the pot: one that does is not distilled before something is said."""
-        return self.capacity is not None and self.entries < self.seen and self.room() < spare(self.capacity)
-
-    def observes_behind(self) -> bool:
-        """Unless what fills the pot is still to be coded, or the attention of an answer is counted."""
-        return self.capacity is not None and self.coding is None and self.mass is None
-
-    def condense(self) -> None:
-        """Distil the pot to |C| entries; `observed` holds what the catalyst looked at."""
-        assert self.capacity is not None
-        size = min(round(self.settings.keep * self.capacity), self.entries)
-        novel = round(self.settings.novelty_share * size)
-        scores = {number: self._representative(number) for number in self.judged}
-        if novel:
-            for number, score in scores.items():
-                score.scatter_(1, highest(self._column(number, "score"), novel), float("inf"))
-        self.keep_best(scores, size, novel)
-
-    def _representative(self, number: int) -> Tensor:
-        """CaP scores [H, held] of slots: attention summed over the catalyst's tokens, one per KV head, pooled."""
-        heads, held = self.heads[number].kv_heads, self.held(number)
-        if self.observed is None:
-            return torch.zeros(heads, held, device=self.spec.device)
-        summed = self.observed[number].view(heads, -1, held)
-        score = summed.amax(dim=1) if self.settings.reduction == "max" else summed.mean(dim=1)
-        return pooled(score, self.settings.pooling)

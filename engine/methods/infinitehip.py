@@ -1,41 +1,32 @@
 """`infinitehip`: everything is kept in host memory; each block of queries prunes it, stage by stage, to a few chunks.
 
 InfiniteHiP (https://arxiv.org/abs/2502.08910), Algorithms 1 to 4. Sinks and the most recent tokens (stream) are always
-seen. What lies between is pruned (`pruning.py`), and what the last stage leaves is attended to beside sinks and stream
+seen. What lies between is pruned (`stages.py`), and what the last stage leaves is attended to beside sinks and stream
 in one softmax.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
-from engine.footprint import Footprint, Task
-from engine.host.cache import POLICIES, cache_bytes
-from engine.host.pruning import LayerRule, PrunedMemory, Pruning, compared, parse_stages
-from engine.host.retrieving import RetrievingMemory
-from engine.host.settings import (
-    DTYPES,
-    LOOKS,
-    TIERS,
-    cache_units,
-    check_cache,
-    least_window,
-    plan_retrieving,
-)
-from engine.memories.attention import Segment
-from engine.memories.memory import UNLIMITED, Memory
-from engine.memories.slots import SlotMemory
-from engine.method import Method, TurnTokens, require
-from engine.methods.static_pruned import StaticPruned
-from engine.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, QueryBlocks, require_between
+from engine.errors import require
+from engine.memory import Memory
+from engine.methods.archived import BankSettings
+from engine.methods.base import Method, TurnTokens
+from engine.models.spec import ModelSpec
+from engine.parts.archive.options import check_cache, least_window
+from engine.parts.footprint import Footprint, Task
+from engine.parts.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, require_between
+from engine.parts.retrieval_plan import plan_retrieving
+from engine.parts.selectors.pruned import FirstLayers, PruningSelector
+from engine.parts.selectors.stages import LayerRule, compared, parse_stages
+from engine.parts.slots import SlotStore
+from engine.parts.window import WindowStore
 from engine.records import HOST
-from engine.seam import ModelSpec
 
 
 def _published(stages: str, most: int, **others: int) -> Mapping[str, Any]:
@@ -47,16 +38,21 @@ _3K = "64:256:32768:{} 64:32:8192:{} 64:8:2048:{}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class InfiniteHiP(Method):
-    """budget: what one query sees at most: sinks, stream, what pruning leaves, and the rest of its block.
+class InfiniteHiP(BankSettings, Method):
+    """Prune what lies between sinks and stream.
 
-    stages: "query_block:chunk:keep:refresh" for each; first_layers: layers with other rules, of whose last stage
-    first_keep is left (None: half of the budget, 512 at most), or which see the first_recent newest far entries instead
-    of pruning, if that is not 0; pruning, first_pruning: position rule while pruning (relative, chunk, infllm, dynamic,
-    true); attention: rule for far keys (streaming, infllm, dynamic); extend_always: use these rules also where true
-    positions fit the model's window; looks: see `LOOKS`; store: a key of `DTYPES`; tier: host, or disk for full slabs;
-    cache: chunks that the device holds, None for what suits it; policy: which are given up (cache.POLICIES). What is
-    left of the budget is the stream.
+    Attributes:
+        budget: entries that one query sees at most: sinks, stream, what pruning leaves, and the rest of its block. What
+            is left of it is the stream.
+        sinks: first tokens, always seen.
+        stages: "query_block:chunk:keep:refresh" for each.
+        first_layers: layers with other rules.
+        first_keep: what their last stage leaves; None for half of the budget, 512 at most.
+        first_recent: newest far entries that they see instead of pruning, 0 to prune.
+        pruning, first_pruning: position rule while pruning (relative, chunk, infllm, dynamic, true).
+        attention: position rule for far keys (streaming, infllm, dynamic).
+        extend_always: whether these rules hold also where true positions fit the model's window.
+        Others: see `BankSettings`.
     """
 
     name: ClassVar[str] = "infinitehip"
@@ -74,13 +70,10 @@ class InfiniteHiP(Method):
     }
     long_window: ClassVar[str | None] = "3k-flash"
     choices: ClassVar[Mapping[str, Collection[Any]]] = {
+        **BankSettings.bank_choices,
         "pruning": PRUNING_RULES,
         "first_pruning": PRUNING_RULES,
         "attention": ATTENTION_RULES,
-        "looks": LOOKS,
-        "store": DTYPES,
-        "tier": TIERS,
-        "policy": POLICIES,
     }
 
     budget: int | None = 1024
@@ -93,23 +86,18 @@ class InfiniteHiP(Method):
     first_pruning: str = "chunk"
     attention: str = "streaming"
     extend_always: bool = False
-    looks: int = 2
-    store: str = "bfloat16"
-    tier: str = HOST
-    cache: int | None = None
-    policy: str = "lru"
 
     def __post_init__(self) -> None:
-        """Stages must nest, and a stream be left that holds a block of queries."""
+        """Refuse stages that do not nest, and a budget without a stream that holds a block of queries."""
         super().__post_init__()
         stages = parse_stages(self.stages)
         for name in ("sinks", "first_layers", "first_recent"):
             require(getattr(self, name) >= 0, f"{name} cannot be negative ({getattr(self, name)}).")
         last = stages[-1]
-        before = stages[-2].keep if len(stages) > 1 else UNLIMITED
+        before = stages[-2].keep if len(stages) > 1 else sys.maxsize
         first = self.first_keep
         if first is None:
-            first = max(min(512, before, (self.budget or UNLIMITED) // 2) // last.chunk, 1) * last.chunk
+            first = max(min(512, before, (self.budget or sys.maxsize) // 2) // last.chunk, 1) * last.chunk
             object.__setattr__(self, "first_keep", first)
         require(
             first >= 1 and first % last.chunk == 0,
@@ -150,25 +138,31 @@ class InfiniteHiP(Method):
         return 1 if self.budget is None else parse_stages(self.stages)[0].query_block
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
-        """An empty memory; without a budget the stream holds everything and nothing is ever pruned.
+        """Return an empty memory; without a budget, slots for everything, where nothing is ever pruned.
 
         Raises:
             SettingsError: the stream leaves the model's window no room for the rule `dynamic`.
         """
         if self.budget is None:
-            return SlotMemory(spec)
-        stream = self.budget - self._beside_stream()
+            return Memory(spec, SlotStore(spec))
+        stages, stream = parse_stages(self.stages), self.budget - self._beside_stream()
         rules = self.pruning, self.first_pruning, self.attention
         require_between(rules, "the stream", stream, self._beside_stream(), spec.window)
-        return InfiniteHiPMemory(spec, self, stream)
+        store = WindowStore(spec, self.sinks, stream, stages[0].query_block, keeps_wider=True)
+        archive = self.new_archive(spec)
+        rule = LayerRule(self.pruning, stages[-1].keep)
+        first = FirstLayers(self.first_layers, LayerRule(self.first_pruning, self.kept_first), self.first_recent)
+        selector = PruningSelector(spec, store, archive, stages, rule, first, self.attention, self.extend_always)
+        selector.use_bank(self.bank_units(spec, self.cached_at_once()), stages[-1].chunk, self.policy)
+        return Memory(spec, store, archive=archive, selector=selector)
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """Sinks and stream on the device, everything behind the sinks in the host tier, which is pruned."""
         if self.budget is None:
             return super().plan(spec, task)
         stages = parse_stages(self.stages)
-        units = cache_units(spec, self.cache, self.cached_at_once(), self.tier)
-        cached = cache_bytes(spec.looking_far, units, stages[-1].chunk)
+        units = self.bank_units(spec, self.cached_at_once())
+        cached = self.bank_bytes(spec, self.cached_at_once(), stages[-1].chunk)
         plain = plan_retrieving(
             spec,
             task,
@@ -190,65 +184,6 @@ class InfiniteHiP(Method):
         return dataclasses.replace(plain, positions=original)
 
     def _recorded(self, spec: ModelSpec, task: Task) -> bool:
-        """As `InfiniteHiPMemory.static_kind`, without the cache."""
+        """Tell whether a token of an answer is recorded (`PruningSelector.graph_kind`), without a bank."""
         in_place = self.looks == 1 and self.tier == HOST and TRUE not in (self.pruning, self.first_pruning)
         return in_place and (self.extend_always or task.total > spec.window)
-
-
-class InfiniteHiPMemory(PrunedMemory, RetrievingMemory):
-    """Sinks and stream on the device, everything behind the sinks in the host tier, pruned for each query block."""
-
-    def __init__(self, spec: ModelSpec, settings: InfiniteHiP, stream: int) -> None:
-        """stream: n_stream, in tokens."""
-        self.stages = parse_stages(settings.stages)
-        dtype, block = DTYPES[settings.store], self.stages[0].query_block
-        super().__init__(spec, settings.sinks, stream, dtype, block, settings.tier, settings.looks)
-        self.settings = settings
-        first = LayerRule(settings.first_pruning, settings.kept_first)
-        other = LayerRule(settings.pruning, self.stages[-1].keep)
-        rules = [first if layer < settings.first_layers else other for layer in range(len(spec.layers))]
-        self.pruning = Pruning(spec, self.stages, rules)
-        units = cache_units(spec, settings.cache, settings.cached_at_once(), settings.tier)
-        self.use_cache(units, self.stages[-1].chunk, settings.policy)
-
-    def picks(self) -> int:
-        """At a second look, as many as the last stage leaves."""
-        return 0 if self.focused is None else self.stages[-1].keep
-
-    def _looking_far(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
-        """At what the last stage leaves."""
-        count, size = q.shape[1], self.stages[-1].query_block
-        blocks = self.query_blocks(count, size, self.settings.extend_always, q.device)
-        if not self.prunes(layer):
-            return self._chosen(layer, q, blocks, self.recent(blocks), self.settings.attention, cached=False)
-        always, keys = self.settings.extend_always, self.host.keys(layer)
-        index = self.pruning.choose(layer, q, lambda size: self.query_blocks(count, size, always, q.device), keys)
-        return self._chosen(layer, q, blocks, index, self.settings.attention)
-
-    def prunes(self, layer: int) -> bool:
-        """Whether a layer prunes what is far."""
-        newest = self.settings.first_recent > 0 and layer < self.settings.first_layers
-        return not newest and self.layers[layer].layer.sliding_window is None
-
-    def recent(self, blocks: QueryBlocks, *, static: bool = False) -> Tensor:
-        """The newest far entries of each block, int64 [NB, most]: what the first layers see instead.
-
-        most: first_recent, or what is far where that is less; static: first_recent, whatever is far.
-        """
-        most = self.settings.first_recent if static else min(self.settings.first_recent, blocks.last)
-        first = (blocks.evicted - most).clamp_min(0)
-        return first[:, None] + torch.arange(most, device=first.device)
-
-    def static_kind(self) -> int | None:
-        """The stage with which choosing begins anew, but for the first; None at a second look, or with true places."""
-        rules = self.settings.pruning, self.settings.first_pruning
-        if self.cache is not None or self.looked_at is not None or TRUE in rules or not self.read_in_place():
-            return None
-        block = self.stages[0].query_block
-        if self.query_blocks(1, block, self.settings.extend_always, self.spec.device).fitting:
-            return None
-        return self.pruning.restart()
-
-    def static_pass(self, kind: int) -> StaticPruned:
-        """Over buffers and slabs as they are now."""
-        return StaticPruned(self, kind)

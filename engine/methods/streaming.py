@@ -8,17 +8,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from engine.footprint import Footprint, Task
-from engine.memories.memory import Memory
-from engine.memories.slots import SlotMemory
-from engine.memories.window import WindowMemory, plan_window
-from engine.method import Method, TurnTokens, require
-from engine.seam import ModelSpec
+from engine.errors import require
+from engine.memory import Memory
+from engine.methods.base import Method, TurnTokens
+from engine.models.spec import ModelSpec
+from engine.parts.footprint import Footprint, Task
+from engine.parts.slots import SlotStore
+from engine.parts.window import WindowStore
+from engine.parts.window_plan import plan_window
 
 
 @dataclass(frozen=True, kw_only=True)
 class Streaming(Method):
-    """budget: sinks and window together."""
+    """Sinks and a window.
+
+    Attributes:
+        budget: sinks and window together, entries.
+        sinks: first tokens, always seen.
+    """
 
     name: ClassVar[str] = "streaming"
     family: ClassVar[str] = "baseline"
@@ -28,7 +35,7 @@ class Streaming(Method):
     sinks: int = 4
 
     def __post_init__(self) -> None:
-        """There must be a window."""
+        """Refuse a budget without a window."""
         super().__post_init__()
         require(self.sinks >= 0, f"sinks cannot be negative ({self.sinks}).")
         require(
@@ -37,13 +44,13 @@ class Streaming(Method):
         )
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
-        """An empty window; without a budget, one as long as the text, in slots."""
+        """Return an empty window; without a budget, slots for everything."""
         if self.budget is None:
-            return SlotMemory(spec)
-        return WindowMemory(spec, self.sinks, self.budget - self.sinks)
+            return Memory(spec, SlotStore(spec))
+        return Memory(spec, WindowStore(spec, self.sinks, self.budget - self.sinks))
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """Sinks and window; nothing grows with the text."""
+        """Return what sinks and window take; nothing grows with the text."""
         if self.budget is None:
             return super().plan(spec, task)
         return plan_window(spec, task, self.sinks, self.budget - self.sinks)

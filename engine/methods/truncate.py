@@ -9,17 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
-from engine.memories.memory import Memory
-from engine.memories.slots import SlotMemory
-from engine.method import Method, TurnTokens, require
-from engine.seam import ModelSpec
+from engine.errors import require
+from engine.memory import Memory
+from engine.methods.base import Method, TurnTokens
+from engine.models.spec import ModelSpec
+from engine.parts.evictors.middle import MiddleEvictor
+from engine.parts.slots import SlotStore
 
 
 @dataclass(frozen=True, kw_only=True)
 class Truncate(Method):
-    """Half of the budget for the beginning of the text, half for its end, less `tail` for the conversation."""
+    """Half of the budget for the beginning of the text, half for its end, less `tail` for the conversation.
+
+    Attributes:
+        budget: entries per KV head.
+        tail: entries that are left for the conversation, and evicted from its middle at a time.
+    """
 
     name: ClassVar[str] = "truncate"
     family: ClassVar[str] = "baseline"
@@ -29,7 +34,7 @@ class Truncate(Method):
     tail: int = 256
 
     def __post_init__(self) -> None:
-        """The tail must leave room to read something."""
+        """Refuse a tail that leaves no room to read something."""
         super().__post_init__()
         require(self.tail >= 16, f"'truncate' needs a tail of at least 16 entries, not {self.tail}.")
         require(
@@ -39,11 +44,12 @@ class Truncate(Method):
         )
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
-        """Slots of which the middle is dropped."""
-        return MiddleCutMemory(spec, self.budget, self.tail)
+        """Return slots from whose middle a long conversation evicts."""
+        store = SlotStore(spec, self.budget)
+        return Memory(spec, store, evictor=MiddleEvictor(store, self.tail))
 
     def spans(self, total: int, prefix: int) -> list[tuple[int, int]]:
-        """The first and the last stretch.
+        """Return the first and the last stretch of the text.
 
         Raises:
             SettingsError: tail and prefix leave nothing of the budget to read with.
@@ -57,23 +63,3 @@ class Truncate(Method):
             f"that this model's chat template puts before it: give at least {self.tail + prefix + 2}.",
         )
         return [(0, kept - kept // 2), (total - kept // 2, total)]
-
-
-class MiddleCutMemory(SlotMemory):
-    """A long conversation is cut as the text was: `tail` entries from the middle make room."""
-
-    def __init__(self, spec: ModelSpec, budget: int | None, tail: int) -> None:
-        """budget: entries in all, or None; tail: entries freed at a time."""
-        super().__init__(spec, budget)
-        self.tail = tail
-
-    def room(self) -> int:
-        """What is left of the budget."""
-        return super().room() if self.capacity is None else self.capacity - self.entries
-
-    def condense(self) -> None:
-        """Drop the `tail` entries in the middle."""
-        middle = (self.entries - self.tail) // 2
-        slots = torch.arange(self.entries, device=self.spec.device)
-        slots = slots[(slots < middle) | (slots >= middle + self.tail)]
-        self.keep({number: slots.expand(self.heads[number].kv_heads, -1) for number in self.judged})

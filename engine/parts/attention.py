@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
+from engine.models.spec import Scoring
 from engine.parts import flash
-from engine.seam import Scoring
 from kernels import attention, choice, columns, softmax
 from kernels.attention import Lists, Span, reference
 from kernels.rows import Slabs, plain, reachable
@@ -86,9 +86,7 @@ class SharedKeys:
 
     def attention_per_key(self, total: Tensor, scoring: Scoring) -> Tensor:
         """Return [HQ, NB, N]."""
-        return columns.column_sums(
-            self.q, self.keys, self.visible, self.table, total, scoring.scaling, scoring.softcap
-        )
+        return columns.column_sums(self.q, self.keys, self.visible, self.table, total, scoring.scaling, scoring.softcap)
 
     def logits(self, scoring: Scoring) -> Tensor:
         """Return [HQ, T, N]."""

@@ -40,7 +40,7 @@ class AttentionMass:
             probability: float32 [HQ, NB, N].
         """
         if source.dim() == 4:
-            probability = probability.unflatten(0, (len(source), -1))
+            probability = probability.view(len(source), -1, *probability.shape[1:])
         place = source.reshape(-1).to(self.sums.device, torch.int64)
         place = torch.where(place < 0, len(self.sums) - 1, place)
         self.sums.index_add_(0, place, probability.sum_to_size(source.shape).reshape(-1).to(self.sums))

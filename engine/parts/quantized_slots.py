@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from engine.errors import SettingsError
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.attention import FEW_QUERIES, Lists
 from engine.parts.slot_rows import Slots
-from engine.seam import LayerSpec, ModelSpec
 from kernels import choice, quantise
 from kernels.rows import BANKS, Bank, Levels, Pages, Slabs
 
@@ -77,7 +77,9 @@ class Coding:
         least = min(LEAST_WAIT, budget // 4)
         return cls(CODES[store], max(least, min(LONGEST_WAIT, budget // WAIT_SHARE)), catalyst)
 
-    def slots(self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, extra_entries: int) -> CodedSlots:
+    def slots(
+        self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, extra_entries: int
+    ) -> CodedSlots:
         """Empty slots that are coded so."""
         return CodedSlots(layer, spec, first_slot, capacity, extra_entries, self)
 

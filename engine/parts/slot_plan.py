@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 import sys
 
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.attention import FEW_QUERIES
 from engine.parts.footprint import Footprint, mean_attended
 from engine.parts.quantized_slots import Coding, level_bytes
 from engine.records import DEVICE, Usage
-from engine.seam import LayerSpec, ModelSpec
 
 FIRST_CAPACITY = 256
 LEAST_SLACK, MOST_SLACK = 512, 2048

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.attention import Lists
 from engine.parts.mass import NOT_IN_SOURCE
-from engine.seam import LayerSpec, ModelSpec
 from kernels.gathering import Room, gather
 from kernels.rows import Slabs
 

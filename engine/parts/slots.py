@@ -27,6 +27,7 @@ from torch import Tensor
 
 from engine.errors import ContextMismatch
 from engine.measure import require_memory
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.attention import Segment, SharedKeys, Span, causal_range
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.quantized_slots import Coding, check_codes
@@ -35,7 +36,6 @@ from engine.parts.slot_plan import FIRST_CAPACITY, farthest, layer_window, plann
 from engine.parts.slot_rows import Slots
 from engine.parts.store import Store
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from engine.seam import LayerSpec, ModelSpec
 
 
 def _each_head(layer: LayerSpec) -> list[LayerSpec]:
@@ -178,11 +178,13 @@ class SlotStore(Store):
         """Return how many of the first `length` entries are not quantised: the same number in all slots that are."""
         return max(slots.pending(length + slots.extra_entries) for slots in self.own)
 
-    def graph_key(self) -> tuple[int, ...] | None:
-        """Return the addresses of all slots, where they have room for one token more."""
+    def recordable(self) -> bool:
+        """Tell whether one token passes for which all slots have room. Quantised slots are not recorded."""
         full = any(slots.capacity <= self.length + slots.extra_entries for slots in self.own)
-        if self.tokens != 1 or self.coding is not None or full:
-            return None
+        return self.tokens == 1 and self.coding is None and not full
+
+    def addresses(self) -> tuple[int, ...]:
+        """Return addresses and capacities of all slots."""
         every = [*self.base, *self.own]
         return self.base_length, *(fact for slots in every for fact in (slots.rotated.data_ptr(), slots.capacity))
 
@@ -215,14 +217,14 @@ class SlotStore(Store):
         scores = [None] * len(group) if importance is None else importance.chunk(len(group))
         for number, keys, values, score in zip(group, k.chunk(len(group)), v.chunk(len(group)), scores, strict=True):
             slots, window = self.own[number], self.windows[number]
-            at: int | Tensor = self.length + slots.extra_entries
             if self.fixed:
-                at = self._fixed[self._place_key(number)][0]
-            else:
-                most = sys.maxsize if self.capacity is None else self.capacity + slots.extra_entries
-                if window is not None:
-                    most = window_capacity(window, k.shape[1])
-                slots.make_room(at, at + k.shape[1], most)
+                slots.write(self._fixed[self._place_key(number)][0], keys, values, self.incoming, score)
+                continue
+            at = self.length + slots.extra_entries
+            most = sys.maxsize if self.capacity is None else self.capacity + slots.extra_entries
+            if window is not None:
+                most = window_capacity(window, k.shape[1])
+            slots.make_room(at, at + k.shape[1], most)
             slots.write(at, keys, values, self.incoming, score)
 
     def segments(
@@ -267,9 +269,9 @@ class SlotStore(Store):
     def end_pass(self, novelty: Tensor | None, tokens: int) -> None:
         """Keep the first `tokens` tokens of the pass; quantise what is pending if it is enough."""
         end = self.length + tokens
-        for slots in self.own if novelty is not None else []:
-            begin, stop = self.length + slots.extra_entries, end + slots.extra_entries
-            slots.score[:, begin:stop] = novelty
+        if novelty is not None:
+            for slots in self.own:
+                slots.score[:, self.length + slots.extra_entries : end + slots.extra_entries] = novelty
         if self.coding is not None and self._pending(end) == self.coding.waiting:
             self.own = [slots.quantize_pending(end + slots.extra_entries) for slots in self.own]  # all or none
         self.length = end
@@ -292,15 +294,16 @@ class SlotStore(Store):
             size: entries per head on average.
             spared: the highest of each head that stay, however the budget is shared.
         """
-        if self.unarchived_from is not None:
-            scores = {number: self._sparing_unarchived(number, score) for number, score in scores.items()}
+        if (start := self.unarchived_from) is not None:
+            scores = {number: self._spared(number, score, start) for number, score in scores.items()}
         layers = [[scores[number] for number in group if number in scores] for group in self.groups]
         counts = itertools.chain.from_iterable(shared(self.share, list(filter(None, layers)), size, spared))
         each = zip(self.evictable, counts, strict=True)
         self.keep({number: highest(scores[number], count) for number, count in each})
 
-    def _sparing_unarchived(self, number: int, score: Tensor) -> Tensor:
-        late = self.column(number, "source") >= self.unarchived_from
+    def _spared(self, number: int, score: Tensor, start: int) -> Tensor:
+        """Return scores that are highest for entries from source position `start` on."""
+        late = self.column(number, "source") >= start
         return score.clamp_max(torch.finfo(score.dtype).max).masked_fill(late, float("inf"))
 
     def keep(self, kept: Mapping[int, Tensor]) -> None:

@@ -9,10 +9,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from engine.models.spec import ModelSpec
 from engine.parts.attention import Segment
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.records import LoadedParts, Parts, Usage
-from engine.seam import ModelSpec
 
 
 class Store(ABC):
@@ -49,9 +49,13 @@ class Store(ABC):
         self.on_host = source
         self.incoming = source.to(self.spec.device, non_blocking=True)
 
-    def graph_key(self) -> tuple[int, ...] | None:
-        """Return the addresses and shapes that a recording of this pass would depend on; None if it cannot be one."""
-        return None
+    @abstractmethod
+    def addresses(self) -> tuple[int, ...]:
+        """Return addresses and shapes of all that a recording reads or writes."""
+
+    @abstractmethod
+    def recordable(self) -> bool:
+        """Tell whether the pass that has begun is of one token that can be kept at fixed addresses."""
 
     def fix(self) -> None:
         """Put what depends on the position of the pass's one token into tensors at fixed addresses."""

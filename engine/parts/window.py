@@ -17,6 +17,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.attention import Segment, SharedKeys, Span
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.positions import sink_query_positions
@@ -25,7 +26,6 @@ from engine.parts.slot_rows import put_rows
 from engine.parts.store import Store
 from engine.parts.window_plan import split_by_window, window_room
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from engine.seam import LayerSpec, ModelSpec
 from kernels import choice
 
 MOVING = 64  # tokens after which the window that a kernel is shown begins elsewhere
@@ -295,16 +295,15 @@ class WindowStore(Store):
             fixed=True,
         )
 
-    def graph_key(self) -> tuple[int, ...] | None:
-        """Return the addresses of sinks and buffers, once all sinks are there."""
-        if self.tokens != 1 or self.seen < self.sinks:
-            return None
+    def recordable(self) -> bool:
+        """Tell whether one token passes, and all sinks are there."""
+        return self.tokens == 1 and self.seen >= self.sinks
+
+    def addresses(self) -> tuple[int, ...]:
+        """Return addresses of sinks and buffers, which are replaced together."""
         held = self.layers[0]
-        key = held.sink_keys.data_ptr(), held.keys.data_ptr(), held.capacity, self.source.data_ptr()
-        if self.wide is None:
-            return key
-        wide = self.wide.graph_key()
-        return None if wide is None else (*key, *wide)
+        own = held.sink_keys.data_ptr(), held.keys.data_ptr(), held.capacity, self.source.data_ptr()
+        return (*own, *self.wide.addresses()) if self.wide else own
 
     def fix(self) -> None:
         """Write the token's places into tensors that stay where they are; rows without an entry become masked ones."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.footprint import Footprint, Task, mean_attended
 from engine.parts.slot_plan import LEAST_SLACK, window_slack
 from engine.records import DEVICE, Usage
-from engine.seam import LayerSpec, ModelSpec
 
 
 def window_room(window: int, held: int, arriving: int, expected: int = 0) -> int:

@@ -19,15 +19,16 @@ from benchmarks.gpu_check.growing import LAST, Growing, noise
 from benchmarks.gpu_check.methods import FILLED, READ, SAME, check_method, grows
 from benchmarks.gpu_check.report import tables
 from benchmarks.random_models import config_of, random_model
-from engine import METHODS, Answer, Conversation, Machine, Model, Planner, Rates, Sampling, graphs, make_method
-from engine.graphs import Recorder
+from engine import METHODS, Answer, Conversation, Machine, Model, Planner, Rates, Sampling, make_method
+from engine.decode import recorder
+from engine.decode.recorder import Recorder
 from engine.methods.infllm import InfLLMMemory
 from engine.records import HOST
 from engine.trained.beacons import FILE as BEACONS
 from engine.trained.beacons import Beacons
-from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 from tests.engine.reading import read
 
 CPU = torch.device("cpu")
@@ -148,7 +149,7 @@ def test_recorded_passes_over_what_is_filled_in_say_what_others_say(
     case: str, models: dict[str, Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = models[LLAMA]
-    monkeypatch.setattr(graphs, "choice", lambda: "static")
+    monkeypatch.setattr(recorder, "choice", lambda: "static")
     monkeypatch.setattr(model, "recorder", Recorder(model.network))
     # No true distances, as there are none where a text outgrows the model's window
     far = {"extend_always": True} if case.startswith("infinitehip") else {}

@@ -13,7 +13,7 @@ from benchmarks.haystack import DATA
 from benchmarks.pages import markup, methods, speed
 from engine import Model, make_method
 from engine.methods.infinitehip import InfiniteHiPMemory
-from engine.positions import ATTENTION_RULES
+from engine.parts.positions import ATTENTION_RULES
 from tests.engine.conftest import model as model  # the tiny model, as a fixture
 from tests.engine.plain import SCALE, full_attention, stream
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.memories.sharing import SPREAD
-from engine.memories.window import WindowMemory
-from engine.rope import Rope
-from engine.seam import Scoring
+from engine.parts.sharing import SPREAD
+from engine.parts.window import WindowStore
+from engine.models.rope import Rope
+from engine.models.spec import Scoring
 
 SCALE = 8**-0.5
 GROUP = 3  # query heads per KV head
@@ -33,7 +33,7 @@ class Turned:
         return self.known[position]
 
 
-def through(memory: WindowMemory, qkv: tuple[Tensor, Tensor, Tensor], chunk: int) -> Tensor:
+def through(memory: WindowStore, qkv: tuple[Tensor, Tensor, Tensor], chunk: int) -> Tensor:
     """The output of the last layer for a stream that passes in chunks; all layers are given the same."""
     q, k, v = qkv
     first, outputs = memory.seen, []

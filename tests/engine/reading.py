@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from engine import Answer, Context, Method, Model, Part, Reader, Sampling
-from engine.conversation import Conversation
-from engine.memories.memory import NOT_IN_SOURCE, Memory
-from engine.passes import feed
+from engine.loops.conversation import Conversation
+from engine.parts.mass import NOT_IN_SOURCE
+from engine.memory import Memory
+from engine.loops.passes import feed
 
 
 def read(model: Model, method: Method, ids: Tensor, chunk: int = 64) -> Context:

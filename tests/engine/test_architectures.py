@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from engine.errors import UnsupportedModel
-from engine.memories.memory import NOT_IN_SOURCE
-from engine.memories.slots import SlotMemory
+from engine.parts.mass import NOT_IN_SOURCE
+from engine.parts.slots import SlotStore
+from engine.model import Model
 from engine.models.architectures import SUPPORTED, check
-from engine.models.model import Model
-from engine.models.skeleton import skeleton_of
+from engine.models.sizes import sizes_of
 from tests.engine.conftest import byte_tokenizer
 
 SMALL = {
@@ -241,7 +241,7 @@ def compare(config: PretrainedConfig, kind: str) -> Model:
     ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = reference(input_ids=ids[None]).logits[0]
-    memory = SlotMemory(model.spec)
+    memory = SlotStore(model.spec)
     hidden = []
     for chunk in ids.split([37, 37, 1, 37, 36, 1, 1]):
         hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), NOT_IN_SOURCE, dtype=torch.int32)))
@@ -321,9 +321,9 @@ def test_weights_that_were_published_quantised_need_not_be_in_linear_layers() ->
             network.base_model.set_submodule(name, Published(module))
     model = Model(network, byte_tokenizer(), "llama", "-")
     assert model.spec.projections == expected.spec.projections
-    assert skeleton_of(network, model.spec).linear == skeleton_of(expected.network, expected.spec).linear
+    assert sizes_of(network, model.spec).linear == sizes_of(expected.network, expected.spec).linear
     ids, source = torch.arange(3, 40), torch.arange(37, dtype=torch.int32)
-    hidden = [each.forward(ids, SlotMemory(each.spec), source) for each in (model, expected)]
+    hidden = [each.forward(ids, SlotStore(each.spec), source) for each in (model, expected)]
     torch.testing.assert_close(*hidden)
 
 

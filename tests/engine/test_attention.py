@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.memories import attention, flash
-from engine.memories.attention import Picked, Shown, attend, causal_span, stock
-from engine.seam import Scoring
+from engine.parts import attention, flash
+from engine.parts.attention import PerQueryKeys, SharedKeys, attend, causal_range, torch_sdpa
+from engine.models.spec import Scoring
 
 SCALE = 0.3
 
@@ -17,10 +17,10 @@ def random(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def shown(queries: int, keys: int, window: int | None) -> Shown:
+def shown(queries: int, keys: int, window: int | None) -> SharedKeys:
     k, v = random(2, keys + 3, 8), random(2, keys + 4, 8)
-    span = causal_span(queries, keys, window, torch.device("cpu"))
-    return Shown(random(6, queries, 8), [(k, keys)], [(v, keys)], span)
+    span = causal_range(queries, keys, window, torch.device("cpu"))
+    return SharedKeys(random(6, queries, 8), [(k, keys)], [(v, keys)], span)
 
 
 def probabilities(logits: Tensor, queries: int, keys: int, window: int | None) -> Tensor:
@@ -41,7 +41,7 @@ def test_all_ways_of_a_lone_segment_are_causal_attention(
     k, v = (bank[0][0][:, :keys].repeat_interleave(3, 0) for bank in (segment.keys, segment.values))
     logits = probabilities(segment.q @ k.transpose(1, 2) * SCALE, queries, keys, window)
     expected = logits.softmax(-1) @ v
-    torch.testing.assert_close(stock(segment, SCALE), expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(torch_sdpa(segment, SCALE), expected, atol=1e-6, rtol=1e-5)
     output, given = attend([segment], Scoring(SCALE), watched=True)
     torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(given[0][:, 0], logits.softmax(-1).sum(dim=1), atol=1e-6, rtol=1e-5)
@@ -61,8 +61,8 @@ def test_on_a_gpu_no_mask_is_made_of_what_is_causal(
     """For models with as many KV heads as query heads one of queries x keys was, and the others took our kernel."""
     k, v = random(kv_heads, 33, 8).bfloat16(), random(kv_heads, 34, 8).bfloat16()
     q = random(6, 7, 8).bfloat16()
-    span = causal_span(7, 30, window, q.device)
-    segment = Shown(q.as_subclass(OnGpu), [(k, 30)], [(v, 30)], span)
+    span = causal_range(7, 30, window, q.device)
+    segment = SharedKeys(q.as_subclass(OnGpu), [(k, 30)], [(v, 30)], span)
     made: list[tuple[int, int]] = []
     monkeypatch.setattr(type(span), "mask_of", lambda span, *rows: made.append(rows) or span.mask(torch.arange(*rows)))
     monkeypatch.setattr(flash, "_capable", lambda device: True)
@@ -83,7 +83,7 @@ def test_on_a_gpu_wide_heads_that_share_keys_are_for_our_kernel(
     """PyTorch would repeat all keys for each query head."""
     monkeypatch.setattr(flash, "_capable", lambda device: True)
     k, q = random(heads, 30, size).bfloat16(), random(6, 1, size).bfloat16()
-    segment = Shown(q.as_subclass(OnGpu), [(k, 30)], [(k, 30)], causal_span(1, 30, None, q.device))
+    segment = SharedKeys(q.as_subclass(OnGpu), [(k, 30)], [(k, 30)], causal_range(1, 30, None, q.device))
     assert (attention.alone(segment, SCALE) is None) == ours
 
 
@@ -96,7 +96,7 @@ def test_segments_share_one_softmax(
     monkeypatch.setattr(attention, "FEW_BYTES", few)
     sink = random(6) + 1 if with_sink else None
     near = shown(5, 12, None)
-    far = Picked(random(6, 5, 8), random(6, 5, 4, 8), random(6, 5, 4, 8) + 1, random(6, 5, 4) > 0)
+    far = PerQueryKeys(random(6, 5, 8), random(6, 5, 4, 8), random(6, 5, 4, 8) + 1, random(6, 5, 4) > 0)
     near_logits = near.q @ near.keys[0][0][:, :12].repeat_interleave(3, 0).transpose(1, 2) * SCALE
     far_logits = (far.k @ far.q[..., None])[..., 0] * SCALE
     if softcap is not None:
@@ -121,8 +121,10 @@ def test_logits_are_not_rounded_to_the_models_type(dtype: torch.dtype, kind: str
     q, k = (3 * random(heads, count, 64).to(dtype) for heads, count in ((4, 1), (2, 300)))
     by_head = k.repeat_interleave(2, 0)
     if kind == "picked":
-        segment: Picked | Shown = Picked(q, by_head[:, None], by_head[:, None], torch.ones(4, 1, 300, dtype=torch.bool))
+        segment: PerQueryKeys | SharedKeys = PerQueryKeys(
+            q, by_head[:, None], by_head[:, None], torch.ones(4, 1, 300, dtype=torch.bool)
+        )
     else:
-        segment = Shown(q, [(k, 300)], [(k, 300)], causal_span(1, 300, None, torch.device("cpu")))
+        segment = SharedKeys(q, [(k, 300)], [(k, 300)], causal_range(1, 300, None, torch.device("cpu")))
     exact = q.double() @ by_head.double().transpose(1, 2) * SCALE
     torch.testing.assert_close(segment.logits(Scoring(SCALE)).double(), exact, atol=1e-4, rtol=1e-5)

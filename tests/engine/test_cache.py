@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from engine import Conversation, Method, Model, SettingsError, make_method
-from engine.host.cache import POLICIES, DeviceCache
-from engine.host.host_tier import HostTier
+from engine.parts.archive.bank import POLICIES, DeviceCache
+from engine.parts.archive.host_tier import HostTier
 from tests.engine.reading import answer, next_logits, read
 
 INFLLM = make_method("infllm", budget=160, block=8, units=4, query_block=16, store="float32")

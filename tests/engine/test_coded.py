@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from engine import Conversation, Model, SettingsError, make_method
-from engine.memories.attention import FEW_QUERIES, Shown, causal_span
-from engine.memories.coded import CODES, CodedSlots, Coding, check_codes, level_bytes
-from engine.memories.memory import Memory, no_source
-from engine.memories.slot_plan import slot_bytes
-from engine.memories.slots import SlotMemory
-from engine.passes import condense, feed
+from engine.parts.attention import FEW_QUERIES, SharedKeys, causal_range
+from engine.parts.quantized_slots import CODES, CodedSlots, Coding, check_codes, level_bytes
+from engine.memory import Memory
+from engine.parts.mass import no_source
+from engine.parts.slot_plan import slot_bytes
+from engine.parts.slots import SlotStore
+from engine.models.spec import Scoring
+from engine.loops.passes import condense, feed
 from engine.records import DEVICE
-from engine.seam import Scoring
 from kernels import choice
 from kernels.rows import Pages
 from tests.engine.reading import answer, read
@@ -30,7 +31,7 @@ SETTINGS = {
 
 def first_layer(memory: Memory) -> CodedSlots:
     """Its slots; the first layer's keys and values follow from the tokens alone, however they are read."""
-    assert isinstance(memory, SlotMemory)
+    assert isinstance(memory, SlotStore)
     assert isinstance(memory.own[0], CodedSlots)
     return memory.own[0]
 
@@ -38,7 +39,7 @@ def first_layer(memory: Memory) -> CodedSlots:
 def exact_first_layer(model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Its keys and values [H, T, D] of the text, as they are."""
     memory = read(model, make_method("full"), ids).memory
-    assert isinstance(memory, SlotMemory)
+    assert isinstance(memory, SlotStore)
     prefix = len(model.chat.prefix)
     return memory.own[0].keys[:, prefix : memory.length], memory.own[0].values[:, prefix : memory.length]
 
@@ -59,7 +60,7 @@ def test_it_may_be_condensed_before_anything_was_coded(model: Model, ids: Tensor
     assert 0 < slots.coded <= held
     numbers = slots._numbers("keys", None, slots.coded)
     every = read(model, make_method("full"), ids[:26]).memory
-    assert isinstance(every, SlotMemory)
+    assert isinstance(every, SlotStore)
     exact = every.own[0].keys[:, : every.length]
     worst = (numbers[:, :, None] - exact[:, None]).abs().amax(dim=-1).amin(dim=-1).max()
     assert worst < 0.02 * exact.abs().max(), "each is one of those that there were"
@@ -73,7 +74,7 @@ def test_an_entry_is_rounded_once_however_often_it_is_kept(model: Model, ids: Te
     conversation = Conversation(read(model, method, ids))
     for number in range(9):
         answer(conversation, f"question number {number}?")
-    assert isinstance(conversation.memory, SlotMemory)
+    assert isinstance(conversation.memory, SlotStore)
     assert not conversation.memory.base
     slots = first_layer(conversation.memory)
     source = slots.source[:, : slots.coded].long()
@@ -98,7 +99,7 @@ def test_an_entry_is_rounded_once_however_often_it_is_kept(model: Model, ids: Te
 def test_no_number_is_off_by_more_than_its_code_allows(model: Model, ids: Tensor, store: str) -> None:
     memory = read(model, make_method("locret", budget=None, store=store), ids).memory
     slots, prefix = first_layer(memory), len(model.chat.prefix)
-    assert isinstance(memory, SlotMemory)
+    assert isinstance(memory, SlotStore)
     assert 0 < slots.coded < memory.length
     for bank, exact in zip(("keys", "values"), exact_first_layer(model, ids), strict=True):
         pages = slots._pages(bank)
@@ -133,7 +134,7 @@ def test_bytes_are_those_of_the_storage(model: Model, ids: Tensor, name: str, st
     for number in range(9):
         answer(conversation, f"question number {number}?")
     memory = conversation.memory
-    assert isinstance(memory, SlotMemory)
+    assert isinstance(memory, SlotStore)
     storage = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for s in memory.own for t in s.tensors()}
     assert sum(storage.values()) == coding.slot_bytes(model.spec, room) + levels == memory.usage().bytes[DEVICE]
 
@@ -185,13 +186,13 @@ def test_kernels_read_codes_where_they_lie(model: Model, monkeypatch: pytest.Mon
     own = coding.slots(layer, model.spec, 21, 64, 0)
     own.follow(base)
     own = filled(own, 3)
-    q, span = random(layer.query_heads, 3), causal_span(3, 40, None, torch.device("cpu"))
+    q, span = random(layer.query_heads, 3), causal_range(3, 40, None, torch.device("cpu"))
     found = []
     for implementation in ("reference", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
         keys, values, lists = own.shown(base, 19, 3)
         assert [isinstance(slab, Pages) for slab, _ in keys] == ([False] if lists is None else [True, False] * 2)
-        segment = Shown(q, keys, values, span, lists)
+        segment = SharedKeys(q, keys, values, span, lists)
         output, total = segment.attend(Scoring(0.2))
         found.append((output, total, segment.given(total, Scoring(0.2))))
     for plain, mine in zip(*found, strict=True):

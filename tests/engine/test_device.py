@@ -22,16 +22,17 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, SmolLM3Config, SmolLM3ForCausalLM
 
-from engine import METHODS, Answer, Context, Conversation, Model, Reader, Sampling, graphs, make_method
-from engine.graphs import Recording
-from engine.host import transfers
-from engine.host.retrieving import RetrievingMemory
-from engine.memories import attention
+from engine import METHODS, Answer, Context, Conversation, Model, Reader, Sampling, make_method
+from engine.decode import recorder
+from engine.decode.recorder import Recording
+from engine.parts.archive import transfers
+from engine.parts.selectors.beside_window import WindowSelector
+from engine.parts import attention
 from engine.records import LoadedParts, Parts
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
-from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 from kernels import choice, rows
 from kernels.rows import Slabs
 from tests.engine.conftest import byte_tokenizer, tiny_config
@@ -230,8 +231,8 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
     with pytest.MonkeyPatch.context() as patch, device:
         conversation = Conversation(read(sim, STATIC[name], text(), 37))
         conversation._feed([70, 71, 72])
-        patch.setattr(graphs, "choice", lambda: "static")
-        patch.setattr(sim, "recorder", graphs.Recorder(sim.network))
+        patch.setattr(recorder, "choice", lambda: "static")
+        patch.setattr(sim, "recorder", recorder.Recorder(sim.network))
         patch.setattr(Recording, "_pass", passed)
         patch.setattr(choice, "implementation", lambda: kernels)
         patch.setattr(attention, "FEW_BYTES", few_bytes)
@@ -270,8 +271,8 @@ def recorded_where(name: str, kernels: str, tier: str) -> bool:
         method = replace(STATIC[name], tier=tier)  # type: ignore[type-var]
         conversation = Conversation(read(sim, method, text(), 37))
         conversation._feed([70, 71, 72])
-        patch.setattr(graphs, "choice", lambda: "static")
-        patch.setattr(sim, "recorder", graphs.Recorder(sim.network))
+        patch.setattr(recorder, "choice", lambda: "static")
+        patch.setattr(sim, "recorder", recorder.Recorder(sim.network))
         patch.setattr(choice, "implementation", lambda: kernels)
         patch.setattr(rows, "_pinned", lambda part: True)
         for token in (70, 71, 72):
@@ -365,7 +366,7 @@ def kept_on_the_way() -> list[tuple[int, int]]:
     method, found = make_method("exact", budget=320, top_k=24, store="float32"), []
     with device:
         memory = method.new_memory(sim.spec, sim.turn_length)
-        assert isinstance(memory, RetrievingMemory)
+        assert isinstance(memory, WindowSelector)
         for ids in text().split(100):
             sim.forward(ids, memory, torch.zeros(len(ids), dtype=torch.int32))
             before = memory.host.stored

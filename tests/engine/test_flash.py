@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from engine import Model
-from engine.memories import flash
-from engine.memories.attention import Shown, causal_span, stock
+from engine.parts import flash
+from engine.parts.attention import SharedKeys, causal_range, torch_sdpa
 from tests.engine.reading import next_logits, read
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT
 
@@ -41,8 +41,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float, causa
 def test_it_is_given_what_it_expects(queries: int, keys: int) -> None:
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(heads, n, 8, generator=generator) for heads, n in ((6, queries), (2, keys), (2, keys)))
-    span = causal_span(queries, keys, None, q.device)
-    expected = stock(Shown(q, [(k, keys)], [(v, keys)], span), 0.3)
+    span = causal_range(queries, keys, None, q.device)
+    expected = torch_sdpa(SharedKeys(q, [(k, keys)], [(v, keys)], span), 0.3)
     torch.testing.assert_close(flash.attend(flash_attn_func, q, k, v, 0.3), expected)
 
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from engine import Answer, Conversation, Model, Sampling, SettingsError
-from engine.focus import AROUND, CLOSE, Focus, Gaze
-from engine.memories.memory import NOT_IN_SOURCE, AttentionMass
+from engine.parts.archive.focus import AROUND, CLOSE, FocusedEntries, SecondLook
+from engine.parts.mass import NOT_IN_SOURCE, AttentionMass
 from engine.methods.exact import Exact
 from engine.methods.infinipot import InfiniPot
 from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.infllm import InfLLM
 from engine.methods.recall import Recall
-from engine.passes import condense
+from engine.loops.passes import condense
 from tests.engine.reading import read
 
 TEXT = 1200
@@ -34,7 +34,7 @@ def attention(**given: float) -> torch.Tensor:
 
 
 def looked_at(mass: torch.Tensor) -> set[int]:
-    focus = Focus.of(mass, torch.arange(TEXT, dtype=torch.int32), FAR)
+    focus = FocusedEntries.of(mass, torch.arange(TEXT, dtype=torch.int32), FAR)
     assert focus is not None
     return set(focus.behind(FAR).tolist())
 
@@ -53,7 +53,7 @@ def test_look_alikes_are_left_out() -> None:
 
 def test_what_the_window_shows_does_not_count() -> None:
     assert looked_at(attention(p300=0.1, p1100=0.9)) == set(range(300 - AROUND, 301 + AROUND))
-    assert Focus.of(attention(p1100=1.0), torch.arange(TEXT, dtype=torch.int32), FAR) is None
+    assert FocusedEntries.of(attention(p1100=1.0), torch.arange(TEXT, dtype=torch.int32), FAR) is None
 
 
 @pytest.mark.parametrize(("times", "stands_out"), [(4.0, True), (2.0, False), (1.0, False)])
@@ -62,7 +62,7 @@ def test_where_nothing_stands_out_everything_is_looked_at(text: int, times: floa
     """An overview gives a little to everything."""
     mass = torch.ones(text)
     mass[400:449] = times
-    assert (Focus.of(mass, torch.arange(text, dtype=torch.int32), text) is not None) == stands_out
+    assert (FocusedEntries.of(mass, torch.arange(text, dtype=torch.int32), text) is not None) == stands_out
 
 
 def test_where_nothing_stands_out_the_best_passages_may_be_looked_at_closely() -> None:
@@ -73,36 +73,36 @@ def test_where_nothing_stands_out_the_best_passages_may_be_looked_at_closely() -
     for rank, place in enumerate(places):
         overview[place : place + 49] = 2.0 - 0.01 * rank
     found[6010] = 1.0
-    first = Gaze(2).after(overview, source, len(source))
+    first = SecondLook(2).after(overview, source, len(source))
     assert (first.again, first.focus is not None) == (1, True)
     looked = set(first.focus.behind(len(source)).tolist())  # type: ignore[union-attr]
     assert {place for place in places if place in looked} == set(places[:CLOSE])
-    assert first.after(overview, source, len(source)) == Gaze(0)
+    assert first.after(overview, source, len(source)) == SecondLook(0)
     second = first.after(found, source, len(source))
     assert (second.again, set(second.focus.entries.tolist())) == (  # type: ignore[union-attr]
         0,
         set(range(6010 - AROUND, 6011 + AROUND)),
     )
-    assert Gaze(1).after(overview, source, len(source)) == Gaze(0)
-    assert Gaze(2).after(found, source, len(source)).again == 0
+    assert SecondLook(1).after(overview, source, len(source)) == SecondLook(0)
+    assert SecondLook(2).after(found, source, len(source)).again == 0
 
 
 def test_where_nothing_got_any_attention_there_is_nothing_to_look_at_closely() -> None:
     """Else the next look was among no entries at all, and failed; so a model that gives no numbers was not told of."""
     source = torch.arange(TEXT, dtype=torch.int32)
     for nothing in (torch.zeros(TEXT), torch.full((TEXT,), float("nan"))):
-        assert Gaze(2).after(nothing, source, FAR) == Gaze(0)
+        assert SecondLook(2).after(nothing, source, FAR) == SecondLook(0)
 
 
 def test_what_the_window_shows_is_looked_at_when_it_has_left_it() -> None:
-    focus = Focus.of(attention(p300=1.0), torch.arange(TEXT, dtype=torch.int32), FAR)
+    focus = FocusedEntries.of(attention(p300=1.0), torch.arange(TEXT, dtype=torch.int32), FAR)
     assert focus is not None
     assert set(focus.behind(TEXT).tolist()) == {*range(300 - AROUND, 301 + AROUND), *range(FAR, TEXT)}
 
 
 def test_what_was_said_is_looked_at_in_any_case() -> None:
     said = torch.full((50,), NOT_IN_SOURCE, dtype=torch.int32)
-    focus = Focus.of(attention(p300=1.0), torch.cat([torch.arange(TEXT, dtype=torch.int32), said]), TEXT + 10)
+    focus = FocusedEntries.of(attention(p300=1.0), torch.cat([torch.arange(TEXT, dtype=torch.int32), said]), TEXT + 10)
     assert focus is not None
     text = set(range(300 - AROUND, 301 + AROUND))
     assert set(focus.behind(TEXT + 10).tolist()) == text | set(range(TEXT, TEXT + 10))
@@ -126,17 +126,17 @@ def method(request: pytest.FixtureRequest) -> Looking:
 
 
 @pytest.fixture
-def focused(monkeypatch: pytest.MonkeyPatch) -> list[Focus | None]:
+def focused(monkeypatch: pytest.MonkeyPatch) -> list[FocusedEntries | None]:
     """Every focus that there is from now on; a random model's best passage stands out, little as it is."""
-    monkeypatch.setattr("engine.focus.AHEAD", 0.0)
-    found: list[Focus | None] = []
-    choose = Focus.of
+    monkeypatch.setattr("engine.parts.archive.focus.AHEAD", 0.0)
+    found: list[FocusedEntries | None] = []
+    choose = FocusedEntries.of
 
-    def noted(*given: Any) -> Focus | None:
+    def noted(*given: Any) -> FocusedEntries | None:
         found.append(choose(*given))
         return found[-1]
 
-    monkeypatch.setattr(Focus, "of", staticmethod(noted))
+    monkeypatch.setattr(FocusedEntries, "of", staticmethod(noted))
     return found
 
 
@@ -152,7 +152,7 @@ def answer_of(conversation: Conversation, question: str, on_pass: Callable[[], N
 
 
 def test_the_answer_looks_only_where_the_question_found_something(
-    model: Model, method: Looking, focused: list[Focus | None]
+    model: Model, method: Looking, focused: list[FocusedEntries | None]
 ) -> None:
     conversation = Conversation(read(model, method, long_text(), 256))
     layers = range(len(model.spec.layers)) if method.name == "recall" else ()
@@ -168,7 +168,9 @@ def test_the_answer_looks_only_where_the_question_found_something(
     assert looked & set(there) - near - held
 
 
-def test_a_question_asked_twice_is_remembered_once(model: Model, method: Looking, focused: list[Focus | None]) -> None:
+def test_a_question_asked_twice_is_remembered_once(
+    model: Model, method: Looking, focused: list[FocusedEntries | None]
+) -> None:
     once, twice = (
         Conversation(read(model, dataclasses.replace(method, looks=looks), long_text(), 256)) for looks in (1, 2)
     )
@@ -181,7 +183,7 @@ def test_a_question_asked_twice_is_remembered_once(model: Model, method: Looking
 
 
 def test_a_turn_that_is_replayed_looks_where_it_looked(
-    model: Model, method: Looking, focused: list[Focus | None]
+    model: Model, method: Looking, focused: list[FocusedEntries | None]
 ) -> None:
     context = read(model, method, long_text(), 256)
     said, replayed = Conversation(context), Conversation(context)
@@ -202,7 +204,7 @@ def test_a_catalyst_is_no_question(model: Model) -> None:
     assert float(memory.mass.sums.sum()) == 0.0
 
 
-def test_the_first_look_can_be_stopped(model: Model, method: Looking, focused: list[Focus | None]) -> None:
+def test_the_first_look_can_be_stopped(model: Model, method: Looking, focused: list[FocusedEntries | None]) -> None:
     context = read(model, method, long_text(), 256)
     conversation, plain = Conversation(context), Conversation(context)
     seen = conversation.memory.seen
@@ -216,24 +218,24 @@ def test_the_first_look_can_be_stopped(model: Model, method: Looking, focused: l
     assert answer_of(conversation, "Who?").text == answer_of(plain, "Who?").text
 
 
-def test_a_short_text_is_looked_at_once(model: Model, focused: list[Focus | None]) -> None:
+def test_a_short_text_is_looked_at_once(model: Model, focused: list[FocusedEntries | None]) -> None:
     method = dataclasses.replace(METHODS["exact"], budget=300)
     answer_of(Conversation(read(model, method, torch.arange(10, 100))), "Who?")
     assert focused == []
 
 
 def test_a_question_asked_three_times_in_vain_is_answered_as_one_asked_once(
-    model: Model, method: Looking, focused: list[Focus | None], monkeypatch: pytest.MonkeyPatch
+    model: Model, method: Looking, focused: list[FocusedEntries | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.focus.AHEAD", float("inf"))
+    monkeypatch.setattr("engine.parts.archive.focus.AHEAD", float("inf"))
     looked = []
-    close = Focus.close
+    close = FocusedEntries.close
 
-    def noted(*given: Any) -> Focus:
+    def noted(*given: Any) -> FocusedEntries:
         looked.append(close(*given))
         return looked[-1]
 
-    monkeypatch.setattr(Focus, "close", staticmethod(noted))
+    monkeypatch.setattr(FocusedEntries, "close", staticmethod(noted))
     once, thrice = (
         Conversation(read(model, dataclasses.replace(method, looks=looks), long_text(), 256)) for looks in (1, 3)
     )

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from engine import Answer, Conversation, Method, Model, Sampling, SettingsError, graphs, load_model, make_method
-from engine.footprint import Footprint, Task
-from engine.graphs import Recorder, Recording
-from engine.memories.slots import SlotMemory
+from engine import Answer, Conversation, Method, Model, Sampling, SettingsError, load_model, make_method
+from engine.decode import recorder
+from engine.parts.footprint import Footprint, Task
+from engine.decode.recorder import Recorder, Recording
+from engine.parts.slots import SlotStore
 from engine.methods.infinitehip import InfiniteHiPMemory
 from engine.methods.recall import RecallingMemory
 from kernels import choice
@@ -69,7 +70,7 @@ OTHERS: dict[str, Method] = {
 @pytest.fixture
 def replayed(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
     """Static passes for this model; the lengths at which they happened."""
-    monkeypatch.setattr(graphs, "choice", lambda: "static")
+    monkeypatch.setattr(recorder, "choice", lambda: "static")
     monkeypatch.setattr(model, "recorder", Recorder(model.network))
     lengths: list[int] = []
     replay = Recording.replay
@@ -236,12 +237,12 @@ def test_a_recording_that_fails_leaves_the_plain_pass(
     said = answer(Conversation(context), "What is it?", 20)
     replayed.clear()
     # As on a GPU; here there is none, so the first thing that recording does fails.
-    monkeypatch.setattr(graphs, "choice", lambda: "auto")
+    monkeypatch.setattr(recorder, "choice", lambda: "auto")
     with caplog.at_level("WARNING"):
         assert answer(Conversation(context), "What is it?", 20) == said
     assert not replayed
     assert caplog.text.count("recording failed") == 1, "not for each token"
-    monkeypatch.setattr(graphs, "choice", lambda: "static")
+    monkeypatch.setattr(recorder, "choice", lambda: "static")
     answer(Conversation(read(model, STATIC["streaming"], ids)), "What is it?", 20)
     assert replayed, "another memory's is none the worse for it"
 
@@ -256,20 +257,20 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         modes.append(capture_error_mode)
         return nullcontext()
 
-    graphs._side_stream.cache_clear()
+    recorder._side_stream.cache_clear()
 
-    monkeypatch.setattr(graphs, "choice", lambda: "auto")
+    monkeypatch.setattr(recorder, "choice", lambda: "auto")
     monkeypatch.setattr(torch.cuda, "graph", graph)
     for name in ("CUDAGraph", "Stream", "current_stream", "get_sync_debug_mode", "set_sync_debug_mode"):
         monkeypatch.setattr(torch.cuda, name, MagicMock())
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
     yield modes
-    graphs._side_stream.cache_clear()
+    recorder._side_stream.cache_clear()
 
 
 def test_other_threads_may_use_the_gpu_while_a_pass_is_recorded(model: Model, ids: Tensor, recorded: list[str]) -> None:
     memory = Conversation(read(model, STATIC["full"], ids)).memory
-    assert isinstance(memory, SlotMemory)
+    assert isinstance(memory, SlotStore)
     recording = Recording(model.network, memory, 0, ())
     assert recorded == ["thread_local"]
     assert recording.hidden.shape == (1, 48)
@@ -294,7 +295,7 @@ def test_a_recording_that_fails_is_waited_for(
     with pytest.raises(torch.OutOfMemoryError):
         Recording(model.network, memory, 0, ())
     here: Any = torch.cuda.current_stream
-    here.return_value.wait_stream.assert_called_with(graphs._side_stream())
+    here.return_value.wait_stream.assert_called_with(recorder._side_stream())
 
 
 def test_a_pass_that_waits_is_not_begun_to_be_recorded(
@@ -356,11 +357,11 @@ def test_slots_that_leave_no_memory_to_record_are_not_tried_again(
     """It was tried for each token of an answer, which took several passes each time."""
     context, tried = read(model, STATIC["full"], ids), list[int]()
 
-    def none_left(recording: Recording, network: object, memory: SlotMemory, *key: object) -> None:
+    def none_left(recording: Recording, network: object, memory: SlotStore, *key: object) -> None:
         tried.append(memory.length)
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(graphs, "choice", lambda: "static")
+    monkeypatch.setattr(recorder, "choice", lambda: "static")
     monkeypatch.setattr(model, "recorder", Recorder(model.network))
     monkeypatch.setattr(Recording, "__init__", none_left)
     conversation = Conversation(context)
@@ -375,7 +376,7 @@ def chosen_anew() -> Iterator[None]:
     """What was chosen for this process is forgotten, and so is what a test chooses."""
 
     def forget() -> None:
-        graphs.choice.cache_clear()
+        recorder.choice.cache_clear()
         choice.implementation.cache_clear()
 
     forget()

@@ -13,12 +13,12 @@ from transformers import AutoModelForCausalLM
 
 from engine import Context, Conversation, Model, Reader, make_method
 from engine.errors import OutOfMemory
-from engine.footprint import Task
-from engine.host.host_tier import TAIL, HostTier, Slab
-from engine.host.retrieving import picked
+from engine.parts.footprint import Task
+from engine.parts.archive.host_tier import TAIL, HostTier, Slab
+from engine.parts.selectors.base import picked
+from engine.models.rope import Rope
+from engine.models.spec import ModelSpec, Scoring
 from engine.records import DISK, HOST
-from engine.rope import Rope
-from engine.seam import ModelSpec, Scoring
 from kernels import choice
 from kernels.rows import Pages
 from tests.engine.conftest import byte_tokenizer
@@ -31,7 +31,7 @@ HEADS, QUERY_HEADS, SIZE, LAYERS = 2, 6, 8, 3
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slabs of 64 entries, so that a few hundred fill several."""
-    monkeypatch.setattr("engine.host.tier_plan.SLAB", 64)
+    monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 64)
 
 
 def entries(count: int, seed: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
@@ -111,7 +111,7 @@ def test_search_in_steps_equals_search_at_once(tier: HostTier, monkeypatch: pyte
     q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
     limits = torch.tensor([10, 50, 100, 150, 201])
     whole = tier.search(0, q, limits, 8)
-    monkeypatch.setattr("engine.host.search.SCORE_BYTES", 1)
+    monkeypatch.setattr("engine.parts.archive.search.SCORE_BYTES", 1)
     steps = tier.search(0, q, limits, 8)
     for query in range(5):
         for head in range(QUERY_HEADS):
@@ -121,7 +121,7 @@ def test_search_in_steps_equals_search_at_once(tier: HostTier, monkeypatch: pyte
 
 def test_a_search_holds_no_more_scores_than_are_planned(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """201 entries are in four slabs; of 6 heads and 5 queries, with room for 80 scores of each, or for none."""
-    from engine.host import search
+    from engine.parts.archive import search
 
     tier, held = HostTier(model.spec, torch.float32), []
     for count, seed in ((50, 0), (100, 1), (51, 2)):
@@ -271,7 +271,7 @@ def test_slab_size_does_not_change_an_answer(model: Model, ids: Tensor, monkeypa
     method = make_method("exact", budget=96, top_k=24, store="float32")
     question = torch.tensor([1, 80, 81, 82, 2])
     small = next_logits(model, method, read(model, method, ids).memory, question)
-    monkeypatch.setattr("engine.host.tier_plan.SLAB", 32768)
+    monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 32768)
     large = next_logits(model, method, read(model, method, ids).memory, question)
     torch.testing.assert_close(small, large, atol=2e-5, rtol=1e-4)
 
@@ -419,7 +419,7 @@ def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monk
 
 def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each one that follows doubles what it has, and none is larger than a text's."""
-    monkeypatch.setattr("engine.host.tier_plan.SLAB", 1024)
+    monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 1024)
     fork = tier.fork()
     for number in range(25):
         fork.append(*entries(100, number))
@@ -428,7 +428,7 @@ def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: py
 
 def test_so_does_one_over_a_text_that_left_nothing_here(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text no longer than the sinks: its conversation took a whole slab, of an 8B model 4 GiB."""
-    monkeypatch.setattr("engine.host.tier_plan.SLAB", 1024)
+    monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 1024)
     fork = HostTier(model.spec, torch.float32).fork()
     fork.append(*entries(10, 0))
     assert [slab.capacity for slab in fork.slabs] == [256]

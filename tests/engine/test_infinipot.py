@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import Answer, Conversation, Model, Reader, Sampling, SettingsError, make_method, passes
-from engine.context import new_memory
-from engine.footprint import Task
-from engine.memories.memory import NOT_IN_SOURCE
+from engine import Answer, Conversation, Model, Reader, Sampling, SettingsError, make_method
+from engine.loops import passes
+from engine.loops.context import new_memory
+from engine.parts.footprint import Task
+from engine.parts.mass import NOT_IN_SOURCE
 from engine.methods.infinipot import PROMPTS, InfiniPot, Pot
-from engine.models.model import load_model
-from engine.passes import feed, novelties
+from engine.model import load_model
+from engine.loops.passes import feed, novelties
 from engine.records import DEVICE
 from tests.engine.reading import answer, next_logits, read
 

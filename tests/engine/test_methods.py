@@ -100,6 +100,10 @@ TIGHT: dict[str, Method] = {
     "beacon-unbounded": make_method("beacon", budget=None, window=32, ratio=8),
     "beacon-thinned": make_method("beacon", budget=16, window=48, ratio=2),
     "locret-nothing-spared": make_method("locret", budget=96, chunk=40, stabilizers=0, local=0),
+    "knorm": make_method("knorm", budget=96, chunk=40, stabilizers=16, local=12),
+    "knorm-int8-heads": make_method("knorm", budget=96, chunk=40, sinks=8, local=12, store="int8", share="heads"),
+    "tova": make_method("tova", budget=96, chunk=40, stabilizers=16, local=12),
+    "tova-int4": make_method("tova", budget=96, chunk=40, local=12, pooling=3, store="int4"),
     **{
         f"{name}-{share}": make_method(name, **settings, share=share)
         for share in ("pyramid", "heads", "all")
@@ -371,7 +375,7 @@ def test_replayed_turns_are_remembered_as_if_they_had_been_said(
 ) -> None:
     """Letters alone are answered, so that the text of an answer has the ids that it was generated as."""
     letters = model.encode("abcdefghijklmnop").ids
-    monkeypatch.setattr("engine.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
+    monkeypatch.setattr("engine.loops.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
     context = read(model, method, ids)
     straight, replayed = Conversation(context), Conversation(context)
     for number in range(7):  # long enough that the tail of tight budgets is condensed

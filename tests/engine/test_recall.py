@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from engine import Model, OutOfMemory, SettingsError, make_method
-from engine.focus import Focus, Gaze
-from engine.footprint import Task
-from engine.memories.memory import AttentionMass, Memory
+from engine.parts.archive.focus import FocusedEntries, SecondLook
+from engine.parts.footprint import Task
+from engine.parts.mass import AttentionMass
+from engine.memory import Memory
 from engine.methods.recall import Recall, RecallingMemory
 from engine.records import DISK, HOST
 from tests.engine.plain import GROUP, SCALE, stream, tail, through
@@ -105,7 +106,7 @@ def test_the_second_look_sees_of_gist_and_text_what_stood_out(model: Model) -> N
     context = read(model, qkv, budget=GIST + 24, select="exact", top_k=24)
     fork = context.fork()
     among = [*range(20, 80), *range(150, 155)]
-    fork.gaze = Gaze(0, Focus(torch.tensor([*among, *range(context.far, TEXT)]), TEXT))
+    fork.gaze = SecondLook(0, FocusedEntries(torch.tensor([*among, *range(context.far, TEXT)]), TEXT))
     fork.mass = AttentionMass(TEXT + 9, torch.device("cpu"))
     output = through(fork, tail(qkv, TEXT), 16)
     hidden = set(range(context.far)) - set(among)
@@ -124,7 +125,7 @@ def test_the_second_look_sees_of_gist_and_text_what_stood_out(model: Model) -> N
 
 def test_a_catalyst_in_the_second_look_sees_all_of_the_gist(model: Model) -> None:
     memory = read(model, stream(TEXT), budget=GIST + 24, select="exact", top_k=24)
-    memory.gaze = Gaze(0, Focus(torch.arange(20, 80), TEXT))
+    memory.gaze = SecondLook(0, FocusedEntries(torch.arange(20, 80), TEXT))
     memory.begin(torch.zeros(1, dtype=torch.int32))
     assert memory._in_sight(LAYER) is not None
     memory.observed = {}

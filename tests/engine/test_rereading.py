@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from engine import Answer, Context, Conversation, Method, Model, Reader, Sampling, make_method
-from engine.focus import WIDEST
-from engine.host.host_tier import HostTier
-from engine.passes import condense
+from engine.parts.archive.focus import WIDEST
+from engine.parts.archive.host_tier import HostTier
+from engine.loops.passes import condense
 from engine.records import DEVICE
-from engine.rereading import AROUND, MOST, to_read_again
+from engine.loops.rereading import AROUND, MOST, to_read_again
 from engine.sources import REACH
 from tests.engine.reading import loaded, read
 from tests.engine.test_methods import TIGHT
@@ -128,7 +128,7 @@ def test_nothing_is_condensed_for_passages_that_have_no_room(
         condensed.append(given)
         return condense(*given)
 
-    monkeypatch.setattr("engine.conversation.condense", counted)
+    monkeypatch.setattr("engine.loops.conversation.condense", counted)
     *_, last = conversation.ask(QUESTION * 7, Sampling(max_tokens=4), text=text)
     assert isinstance(last, Answer)
     assert last.read_again == 0
@@ -331,7 +331,7 @@ def test_what_has_no_room_beside_the_text_is_read_instead_of_it(
     model: Model, ids: Tensor, name: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if there had been no other text."""
-    monkeypatch.setattr("engine.graphs.choice", lambda: how)
+    monkeypatch.setattr("engine.decode.recorder.choice", lambda: how)
     named = torch.arange(30, 50)
     conversation, alone = Conversation(read(model, TIGHT[name], ids)), read(model, TIGHT[name], ids[named])
     said: list[tuple[str, str]] = []

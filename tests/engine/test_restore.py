@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from engine import Context, Conversation, Method, Model, Part, Reader
 from engine.errors import ContextMismatch
-from engine.host import tier_plan
+from engine.parts.archive import tier_plan
 from engine.records import DISK, LoadedParts
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, finish, loaded, read

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from engine import Context, Conversation, Method, Model, OutOfMemory, Reader, make_method
-from engine.host import retrieving
-from engine.host.host_tier import HostTier
-from engine.memories.memory import Memory
-from engine.memories.slots import SlotMemory
+from engine.parts.selectors import base
+from engine.parts.archive.host_tier import HostTier
+from engine.memory import Memory
+from engine.parts.slots import SlotStore
 from tests.engine.reading import answer, loaded, next_logits, read, resumed
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, close, every_method
 
@@ -83,7 +83,7 @@ def test_what_is_picked_for_a_question_has_a_limit(model: Model, ids: Tensor, mo
         return search(self, layer, q, *rest)
 
     monkeypatch.setattr(HostTier, "search", searching)
-    monkeypatch.setattr(retrieving, "PICKED_BYTES", 3 * retrieving.picked_bytes(model.spec, 24))
+    monkeypatch.setattr(base, "PICKED_BYTES", 3 * base.picked_bytes(model.spec, 24))
     assert answer(Conversation(context), "What is it?") == expected
     assert max(passes) == 3
 
@@ -139,7 +139,7 @@ def test_a_question_that_ran_out_is_answered_as_any(model: Model, ids: Tensor, m
             looked.append(mass.clone())
         focus(self, mass)
 
-    monkeypatch.setattr("engine.host.tiered.WIDEST", 8)
+    monkeypatch.setattr("engine.parts.archive.tiered.WIDEST", 8)
     monkeypatch.setattr(kind, "focus", noted)
     expected = answer(Conversation(context), question)
     conversation = Conversation(context)
@@ -166,7 +166,7 @@ def test_a_replay_that_is_broken_off_leaves_no_trace(
         return forward(self, some, *rest)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr("engine.conversation.default_chunk", lambda cpu: 16)
+        patch.setattr("engine.loops.conversation.default_chunk", lambda cpu: 16)
         patch.setattr(Model, "forward", interrupted)
         with pytest.raises(KeyboardInterrupt):
             broken.replay("A question that takes several passes?", "So does its answer.")
@@ -184,7 +184,7 @@ def test_memory_that_runs_out_after_a_pass_is_told_in_a_sentence(
         patch.setattr(HostTier, "_new_slab", none_left)
         with pytest.raises(OutOfMemory, match="Memory ran out on cpu after a pass of 64 tokens; nothing"):
             read(model, TIGHT["exact"], ids)
-    monkeypatch.setattr(SlotMemory, "keep", none_left)
+    monkeypatch.setattr(SlotStore, "keep", none_left)
     with pytest.raises(OutOfMemory, match="Memory ran out on cpu while a memory was condensed; nothing"):
         read(model, TIGHT["locret"], ids)
 
@@ -208,7 +208,7 @@ def test_a_reading_goes_on_after_memory_ran_out_behind_a_pass(
 
     with monkeypatch.context() as patch:
         patch.setattr(HostTier, "_fill", none_left)
-        patch.setattr(SlotMemory, "keep", none_left)
+        patch.setattr(SlotStore, "keep", none_left)
         with pytest.raises(OutOfMemory, match="nothing read so far is lost"):
             list(steps)
     for _ in reader.run():
@@ -230,7 +230,7 @@ def test_what_was_saved_and_finds_no_memory_need_not_be_read_again(
     def none_left(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(SlotMemory, "restore", none_left)
+    monkeypatch.setattr(SlotStore, "restore", none_left)
     with pytest.raises(OutOfMemory, match="Memory ran out on cpu while what was saved was opened"):
         Context.load(model, TIGHT["full"], loaded(parts), meta)
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from engine import Conversation, Model, SettingsError, make_method
-from engine.footprint import Task
-from engine.memories.sharing import SHARES, SPREAD, pyramid, shared, threshold
-from engine.memories.slot_plan import slot_bytes
-from engine.memories.slots import SlotMemory
+from engine.parts.footprint import Task
+from engine.parts.sharing import SHARES, SPREAD, pyramid, shared, threshold
+from engine.parts.slot_plan import slot_bytes
+from engine.parts.slots import SlotStore
 from engine.records import DEVICE
 from tests.engine.plain import one_by_one
 from tests.engine.reading import answer, read
@@ -74,7 +74,7 @@ def test_what_one_head_gets_another_frees(model: Model, ids: Tensor, name: str, 
     for number in range(9):
         answer(conversation, f"question number {number}?")
     for memory in (conversation.context.memory, conversation.memory):
-        assert isinstance(memory, SlotMemory)
+        assert isinstance(memory, SlotStore)
         assert not memory.base
         held = [memory.held(number) for number in range(len(memory.own))]
         assert sum(held) == len(held) * memory.entries

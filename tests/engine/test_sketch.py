@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from engine import Conversation, Model, SettingsError, graphs, make_method
-from engine.graphs import Recorder
-from engine.host import search
-from engine.host.host_tier import HostTier
-from engine.host.sketch import CANDIDATES, KINDS, Sketch, check_sketch, sketch_bytes
-from engine.seam import ModelSpec
+from engine import Conversation, Model, SettingsError, make_method
+from engine.decode import recorder
+from engine.decode.recorder import Recorder
+from engine.parts.archive import search
+from engine.parts.archive.host_tier import HostTier
+from engine.parts.archive.sketch import CANDIDATES, KINDS, Sketch, check_sketch, sketch_bytes
+from engine.models.spec import ModelSpec
 from kernels.rows import take
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import loaded, read
@@ -143,9 +144,9 @@ def test_what_may_be_searched_has_a_sketch_also_where_a_pass_is_still_on_its_way
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text", "gpt_oss"])
 def test_what_was_recorded_is_recorded_anew_when_sketches_are_moved(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the first layer has a sliding window, as of two of these, nobody noticed: what came later was not found."""
-    monkeypatch.setattr("engine.host.host_tier.FIRST_OF_CONVERSATION", 64)
-    monkeypatch.setattr("engine.host.tier_plan.SLAB", 1 << 15)
-    monkeypatch.setattr(graphs, "choice", lambda: "static")
+    monkeypatch.setattr("engine.parts.archive.host_tier.FIRST_OF_CONVERSATION", 64)
+    monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 1 << 15)
+    monkeypatch.setattr(recorder, "choice", lambda: "static")
     torch.manual_seed(0)
     model = Model(AutoModelForCausalLM.from_config(small_config(kind)), byte_tokenizer(), kind, "-")
     monkeypatch.setattr(model, "recorder", Recorder(model.network))

@@ -11,19 +11,19 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine import Context, ContextMismatch, Conversation, Method, Reader, make_method
-from engine.footprint import Task
-from engine.host import retrieving
-from engine.memories import slots, window
-from engine.memories.memory import NOT_IN_SOURCE
-from engine.memories.slots import SlotMemory
-from engine.models.model import Model
-from engine.passes import feed
+from engine.parts.footprint import Task
+from engine.parts.selectors import base
+from engine.parts import slots, window
+from engine.parts.mass import NOT_IN_SOURCE
+from engine.parts.slots import SlotStore
+from engine.model import Model
+from engine.loops.passes import feed
 from engine.planning.planner import Planner
 from engine.records import DEVICE
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
-from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plans import ROOMY, fused_operations
 from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed
@@ -108,7 +108,7 @@ def test_a_long_text_is_seen_as_by_transformers(
         ids = ids[:300]
     with torch.no_grad():
         expected = network(kind)(input_ids=ids[None]).logits[0]
-    memory, hidden = SlotMemory(model.spec), []
+    memory, hidden = SlotStore(model.spec), []
     for part in ids.split(chunk):
         hidden.append(model.forward(part, memory, torch.full((len(part),), NOT_IN_SOURCE, dtype=torch.int32)))
         memory.commit()
@@ -184,7 +184,7 @@ def test_with_a_budget_a_window_is_not_condensed(model: Model, name: str, ids: T
 @pytest.mark.parametrize("name", ["infinipot", "infinipot-int8-heads"])
 def test_a_catalyst_is_watched_only_where_its_scores_count(model: Model, name: str, ids: Tensor) -> None:
     memory = read(model, BUDGETS[name], ids).memory
-    assert isinstance(memory, SlotMemory)
+    assert isinstance(memory, SlotStore)
     with memory.observing(4):
         model.forward(QUESTION[:4], memory, torch.full((4,), NOT_IN_SOURCE, dtype=torch.int32))
         assert memory.observed is not None
@@ -287,7 +287,7 @@ def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor,
             expected = theirs._feed([token], repeated=True)
         torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
     assert len(replayed) > 100  # of `recall` not where the first stage runs
-    assert isinstance(ours.memory, SlotMemory)
+    assert isinstance(ours.memory, SlotStore)
     packed = any(own.first_slot == 0 for own in ours.memory.own)
     assert packed
 
@@ -355,7 +355,7 @@ def test_what_retrieves_still_opens_where_windows_were_cut_short(
 ) -> None:
     method = RETRIEVING[name]
     with monkeypatch.context() as before:
-        before.setattr(retrieving, "parted", lambda spec, window: (spec, spec, 0))
+        before.setattr(base, "parted", lambda spec, window: (spec, spec, 0))
         parts, meta = read(model, method, ids).state()
     again = Context.load(model, method, loaded(parts), meta)
     assert next_logits(model, method, again.memory, QUESTION).isfinite().all()

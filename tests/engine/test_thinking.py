@@ -10,13 +10,13 @@ from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine import Answer, AnswerPiece, Conversation, Method, Model, Sampling
-from engine.memories.memory import NOT_IN_SOURCE
+from engine.parts.mass import NOT_IN_SOURCE
 from engine.models.chat import INSTRUCTION, Chat
 from engine.models.thinking import Channels, Marks, Speech, find_marks
 from engine.trained import beacons
 from engine.trained.beacons import Beacons
-from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE, RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import TEMPLATE, byte_tokenizer, tiny_config
 from tests.engine.reading import loaded, read
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, every_method
@@ -76,7 +76,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, model: Model, *texts: str) -> None
     """Let the model say these texts, one an answer, each ended by its stop token; "" is left to the model."""
     ids = [[*model.tokenizer(text, add_special_tokens=False)["input_ids"], 3] for text in texts]
     waiting: Iterator[int] = (each for answer in ids for each in answer)
-    monkeypatch.setattr("engine.conversation.choose", lambda logits, sampling, generator: next(waiting))
+    monkeypatch.setattr("engine.loops.conversation.choose", lambda logits, sampling, generator: next(waiting))
 
 
 def asked(
@@ -214,7 +214,7 @@ def test_of_an_answer_in_channels_the_last_is_remembered(
     text, said = "The lamp was lit by Renn.", "It was Renn."
     conversation = Conversation(read(in_channels, TIGHT["full"], in_channels.encode(text).ids))
     script = iter(in_channels.tokenizer(f"{reasoned}{FINAL}{said}{stop}", add_special_tokens=False)["input_ids"])
-    monkeypatch.setattr("engine.conversation.choose", lambda *_: next(script))
+    monkeypatch.setattr("engine.loops.conversation.choose", lambda *_: next(script))
     pieces, last = asked(conversation, "Who?")
     assert joined(pieces, reasoning=False) == last.text == said
     assert joined(pieces, reasoning=True) == last.reasoning == ("Let me see." if reasoned else "")
@@ -239,7 +239,7 @@ def test_reasoning_in_a_channel_that_does_not_end_is_ended(
 ) -> None:
     conversation = Conversation(read(in_channels, TIGHT["full"], ids))
     script = iter(in_channels.tokenizer(f"{ANALYSIS}abcdefghYes.<|return|>", add_special_tokens=False)["input_ids"])
-    monkeypatch.setattr("engine.conversation.choose", lambda *_: next(script))
+    monkeypatch.setattr("engine.loops.conversation.choose", lambda *_: next(script))
     _, last = asked(conversation, "Who?", Sampling(max_reasoning=18))  # 10 of them are the sign
     assert (last.reasoning, last.text) == ("abcdefgh", "Yes.")
 
@@ -276,7 +276,7 @@ def test_a_model_may_be_asked_to_answer_at_once(
     opening = model.tokenizer.decode(model.chat.opening(reasoning=False))
     assert opening.endswith(f"assistant{FINAL}" if kind == "channels" else f"<|assistant|>{EMPTY}")
     letters = torch.tensor(model.tokenizer("abcdefghijklmnop", add_special_tokens=False)["input_ids"])
-    monkeypatch.setattr("engine.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
+    monkeypatch.setattr("engine.loops.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
     context = read(model, TIGHT["full"], ids)
     conversation, silent = Conversation(context), Conversation(context)
     _, last = asked(conversation, "Who?", Sampling(max_tokens=5, max_reasoning=0))
@@ -333,7 +333,7 @@ def test_whatever_a_model_says_its_answer_ends(
         said.append(next(script))
         return said[-1]
 
-    monkeypatch.setattr("engine.conversation.choose", choose)
+    monkeypatch.setattr("engine.loops.conversation.choose", choose)
     _, last = asked(conversation, "Who?", Sampling(max_tokens=1 if answer else 9, max_reasoning=20))
     assert (len(said), last.text[:2], last.finish_reason) == (tokens, answer, "length")
 
@@ -354,7 +354,7 @@ def test_the_next_turn_knows_nothing_of_the_reasoning(
 ) -> None:
     """Logits of the next turn equal those of a conversation in which only the answer was said."""
     letters = torch.tensor(thinking.tokenizer("abcdefghijklmnop", add_special_tokens=False)["input_ids"])
-    monkeypatch.setattr("engine.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
+    monkeypatch.setattr("engine.loops.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
     context = read(thinking, method, ids)
     conversation, silent = Conversation(context), Conversation(context)
     chat = thinking.chat

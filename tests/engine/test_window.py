@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from engine import Model
-from engine.focus import AROUND
-from engine.memories.memory import no_source
-from engine.memories.window import WindowMemory, window_bytes
+from engine.parts.archive.focus import AROUND
+from engine.parts.mass import no_source
+from engine.parts.window import WindowStore
+from engine.parts.window_plan import window_bytes
 from engine.methods.exact import Exact, ExactMemory
-from engine.rope import Rope
-from engine.seam import ModelSpec, Scoring
+from engine.models.rope import Rope
+from engine.models.spec import ModelSpec, Scoring
 from kernels import choice
 from tests.engine.plain import SCALE, stream, tail, through
 
@@ -40,7 +41,7 @@ def streaming_llm(rope: Rope, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @pytest.mark.parametrize("chunk", [1, 3, 5, 64, 700])
 def test_chunks_equal_streaming_llm_token_by_token(model: Model, chunk: int) -> None:
     q, k, v = stream(700)
-    memory = WindowMemory(model.spec, SINKS, WINDOW)
+    memory = WindowStore(model.spec, SINKS, WINDOW)
     expected = streaming_llm(model.spec.layers[0].rope, q, k, v)
     torch.testing.assert_close(through(memory, (q, k, v), chunk), expected, atol=1e-5, rtol=1e-4)
 
@@ -121,12 +122,12 @@ def test_a_second_look_is_at_the_best_of_what_stood_out_and_of_the_conversation(
 def test_reading_does_not_search(model: Model) -> None:
     q, k, v = stream(200)
     read = through(exact_memory(model.spec), (q, k, v), 64)
-    plain = through(WindowMemory(model.spec, SINKS, WINDOW), (q, k, v), 64)
+    plain = through(WindowStore(model.spec, SINKS, WINDOW), (q, k, v), 64)
     assert torch.equal(read, plain)
 
 
 def test_the_buffer_does_not_grow_with_the_text(model: Model) -> None:
-    memory = WindowMemory(model.spec, SINKS, WINDOW)
+    memory = WindowStore(model.spec, SINKS, WINDOW)
     q, k, v = stream(64)
     sizes = set()
     for _ in range(100):
@@ -147,7 +148,7 @@ def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatc
     ids, source, hidden, sent = torch.arange(3, 103), torch.arange(100, dtype=torch.int32), [], 0
     for implementation in ("reference", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
-        memory, sent = WindowMemory(model.spec, SINKS, WINDOW), kernel._sent.cache_info().misses
+        memory, sent = WindowStore(model.spec, SINKS, WINDOW), kernel._sent.cache_info().misses
         for ends in range(70, 101):  # it begins anew once on the way
             new = slice(memory.seen, ends)
             hidden.append(model.forward(ids[new], memory, source[new]))
@@ -158,7 +159,7 @@ def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatc
 
 @pytest.mark.parametrize(("window", "slack"), [(24, 512), (1024, 1024), (16384, 2048)])
 def test_a_large_window_does_not_take_its_memory_twice(model: Model, window: int, slack: int) -> None:
-    memory = WindowMemory(model.spec, SINKS, window)
+    memory = WindowStore(model.spec, SINKS, window)
     memory.reserve(1 << 20)
     memory.begin(no_source(100))
     assert memory.layers[0].keys.shape[1] == window + slack
@@ -168,7 +169,7 @@ def test_a_short_text_takes_no_more_of_a_window_than_it_needs(model: Model) -> N
     """A paper of two pages took as much as a book."""
     ids, hidden, held = torch.arange(700) % 90 + 3, [], []
     for expected in (700, 0, 1 << 20):  # it is known, not known, or a text that fills the window
-        memory = WindowMemory(model.spec, SINKS, 2048)
+        memory = WindowStore(model.spec, SINKS, 2048)
         memory.reserve(expected)
         for at in range(0, 700, 100):
             last = model.forward(ids[at : at + 100], memory, no_source(100))

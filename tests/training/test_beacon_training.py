@@ -16,10 +16,10 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from benchmarks.options import variant
 from engine import EngineError, Model, Reader, SettingsError, WeightsError, load_model, make_method
-from engine.memories.memory import NOT_IN_SOURCE
-from engine.passes import feed
+from engine.parts.mass import NOT_IN_SOURCE
+from engine.loops.passes import feed
 from engine.trained.beacons import FILE, RATIOS, find_beacons
-from engine.trained.beside import save_weights
+from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.test_architectures import small_config
 from tests.training.resuming import bench_command, trained_and_resumed

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from engine import Model
-from engine.memories.memory import no_source
-from engine.memories.slots import SlotMemory
-from engine.seam import ModelSpec, Scoring
+from engine.parts.mass import no_source
+from engine.parts.slots import SlotStore
+from engine.models.spec import ModelSpec, Scoring
 from kernels.softmax import scores
 from training.locret.examples import Example
 
 TOP = 0.1  # top share of the prompt's tokens
 
 
-class Watched(SlotMemory):
+class Watched(SlotStore):
     """Full attention that records the prompt's queries [HQ, P, D] and labels [H, P] of each layer."""
 
     def __init__(self, spec: ModelSpec, example: Example) -> None:

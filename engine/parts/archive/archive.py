@@ -10,12 +10,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from engine.models.spec import ModelSpec
 from engine.parts.archive.focus import WIDEST, FocusedEntries, SecondLook
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.sketch import Sketch
 from engine.parts.quantized_slots import check_codes
 from engine.records import DISK, HOST, LoadedParts, Parts, Usage
-from engine.seam import ModelSpec
 from kernels import choice
 from kernels.rows import Fixed, Slabs
 

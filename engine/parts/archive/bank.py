@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.models.spec import ModelSpec
 from engine.parts.archive.host_tier import HostTier
-from engine.seam import ModelSpec
 
 POLICIES = ("lru", "frequency", "fifo", "random")
 DECAY = 0.1

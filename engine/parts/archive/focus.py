@@ -49,7 +49,9 @@ class FocusedEntries:
         found = _found(mass, source, far, MOST + 1)
         if not found or (len(found) > MOST and found[0].weight < AHEAD * found[MOST].weight):
             return None
-        return FocusedEntries._on([each for each in found[:MOST] if each.weight >= BESIDE * found[0].weight], source, far)
+        return FocusedEntries._on(
+            [each for each in found[:MOST] if each.weight >= BESIDE * found[0].weight], source, far
+        )
 
     @staticmethod
     def close(mass: Tensor, source: Tensor, far: int) -> FocusedEntries | None:

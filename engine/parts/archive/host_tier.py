@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from engine.measure import require_memory
+from engine.models.spec import ModelSpec
 from engine.parts.archive import tier_plan
 from engine.parts.archive.search import Found, best_among, best_by_sketch, best_of_all
 from engine.parts.archive.sketch import Sketch
 from engine.parts.archive.slabs import Slab, page_of
 from engine.parts.archive.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
 from engine.parts.archive.transfers import Staging, copy_to_host_async, use_exact_pinned_sizes
-from engine.measure import require_memory
 from engine.records import LoadedParts, Part, Parts
-from engine.seam import ModelSpec
 from kernels import quantise, rows
 from kernels.gathering import taken
 from kernels.rows import BANKS, Bank, Levels, Pages, Slabs, take

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from engine.models.spec import ModelSpec
 from engine.parts.archive import tier_plan
 from engine.parts.archive.sketch import CANDIDATES, Sketch
 from engine.parts.archive.slabs import page_of
 from engine.parts.archive.transfers import STREAMED, streamed
-from engine.seam import ModelSpec
 from kernels import rows
 from kernels.gathering import taken
 from kernels.rows import Bank, Slabs, sent

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from engine.models.spec import ModelSpec
 from engine.parts.archive.slabs import page_of
 from engine.parts.quantized_slots import level_bytes
 from engine.records import DISK, HOST, Usage
-from engine.seam import ModelSpec
 from kernels import quantise
 
 SLAB = 32768  # entries

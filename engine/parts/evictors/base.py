@@ -11,15 +11,17 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from engine.models.attention_interface import ExtraTokens
 from engine.parts.slots import SlotStore
 from engine.parts.store import Store
-from engine.seam import Guests
 
 UNLIMITED = sys.maxsize
 
 
 class Evictor:
     """Decides which entries leave a store that is full. This one never lets anything go."""
+
+    shares_pass = True  # whether a catalyst may follow text in one pass
 
     def __init__(self, store: Store) -> None:
         """Evict from this store."""
@@ -34,7 +36,7 @@ class Evictor:
         """Return the source positions, int32 [T] on the host, of the pass with its extra tokens."""
         return source
 
-    def extra_tokens(self) -> Guests | None:
+    def extra_tokens(self) -> ExtraTokens | None:
         """Return the tokens that the method adds to the pass, or None."""
         return None
 

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from engine.measure import require_memory
+from engine.models.attention_interface import ExtraTokens
+from engine.models.spec import ModelSpec
 from engine.parts.evictors.base import UNLIMITED, SlotEvictor
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.slot_plan import slot_bytes
 from engine.parts.slots import SlotStore
-from engine.seam import Guests, ModelSpec
 from engine.trained.beacons import Beacons
 
 RAW = 1  # the ratio of a text that fits without beacons
@@ -91,9 +92,9 @@ class BeaconEvictor(SlotEvictor):
         self.order = sent[0], sent[1]
         return standing.int()
 
-    def extra_tokens(self) -> Guests | None:
+    def extra_tokens(self) -> ExtraTokens | None:
         """Return the beacons of the pass."""
-        return self.beacons.guests(self.store.tokens - self._arriving)
+        return self.beacons.extra_tokens(self.store.tokens - self._arriving)
 
     def recordable(self) -> bool:
         """Tell whether no beacon passes with the token."""

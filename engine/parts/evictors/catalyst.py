@@ -30,18 +30,14 @@ class CatalystEvictor(SlotEvictor):
         novelty_share: float,
         pooling: int,
         reduction: str,
-        shares_pass: bool = True,
     ) -> None:
         """Evict from these slots. Settings are those of `InfiniPot`.
 
-        Args:
-            prompt_tokens: entries that the catalyst takes while the store is distilled; they count against the budget.
-            shares_pass: whether the catalyst may follow text in one pass.
+        prompt_tokens: entries that the catalyst takes while the store is distilled; they count against the budget.
         """
         super().__init__(store)
         self.prompt_tokens = prompt_tokens
         self.keep, self.novelty_share, self.pooling, self.reduction = keep, novelty_share, pooling, reduction
-        self.shares_pass = shares_pass
         self.attention: dict[int, Tensor] = {}  # of each evictable slots, what the catalyst gave [HQ, N]
 
     def room(self) -> int:

@@ -6,18 +6,22 @@ step; here the last token of a chunk judges all entries at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from engine.parts.evictors.scored import ScoredEvictor
+from engine.parts.slots import SlotStore
 
 
 class LastAttentionEvictor(ScoredEvictor):
     """Scores are the attention of the last token before an eviction, averaged over the heads of a layer."""
 
-    def __init__(self, *args: int, **settings: int) -> None:
-        """Take the settings of `ScoredEvictor`."""
-        super().__init__(*args, **settings)  # type: ignore[arg-type]
+    def __init__(self, store: SlotStore, settings: Mapping[str, Any]) -> None:
+        """settings: of `ScoredEvictor`."""
+        super().__init__(store, settings)
         self.attention: dict[int, Tensor] = {}  # of each slots [N], of the last token that was observed
 
     def observed(self, tokens: int) -> int:

@@ -11,6 +11,7 @@ Source: Locret (https://arxiv.org/abs/2410.01805), Algorithm 1 and appendix H; p
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -18,23 +19,16 @@ from torch import Tensor
 from engine.parts.evictors.base import UNLIMITED, SlotEvictor
 from engine.parts.slots import SlotStore, pooled
 
+Judge = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+
 
 class ScoredEvictor(SlotEvictor):
     """Evicts the entries with the lowest scores whenever a chunk is over."""
 
-    def __init__(
-        self,
-        store: SlotStore,
-        budget: int | None,
-        chunk: int,
-        stabilizers: int = 0,
-        local: int = 0,
-        pooling: int = 1,
-        sinks: int = 0,
-    ) -> None:
+    def __init__(self, store: SlotStore, settings: Mapping[str, Any]) -> None:
         """Evict from these slots.
 
-        Args:
+        settings:
             budget: entries per KV head that stay, on average; None to keep everything.
             chunk: tokens between two evictions.
             stabilizers: last entries of a chunk that are spared while a text is read.
@@ -43,8 +37,12 @@ class ScoredEvictor(SlotEvictor):
             sinks: first entries that are spared.
         """
         super().__init__(store)
-        self.budget, self.chunk, self.stabilizers = budget, chunk, stabilizers
-        self.local, self.pooling, self.sinks = local, pooling, sinks
+        self.budget: int | None = settings["budget"]
+        self.chunk: int = settings["chunk"]
+        self.stabilizers: int = settings["stabilizers"]
+        self.local: int = settings["local"]
+        self.pooling: int = settings["pooling"]
+        self.sinks: int = settings["sinks"]
         self.text_end = 0  # where the last `local` tokens of the text begin; 0 while no text is announced
         self.fresh = 0  # tokens since the last eviction; in a conversation, with those that it spared
 
@@ -95,7 +93,8 @@ class ScoredEvictor(SlotEvictor):
         scores = {number: pooled(self.score(number), self.pooling) for number in self.store.evictable}
         for score in scores.values():
             score[:, score.shape[1] - spared :] = float("inf")
-            score[:, : self.sinks] = float("inf")
+            if self.sinks:
+                score[:, : self.sinks] = float("inf")
         self.store.keep_best(scores, size, spared + self.sinks)
 
     def state(self) -> dict[str, Any]:
@@ -108,8 +107,17 @@ class ScoredEvictor(SlotEvictor):
 
 
 class ArrivalScoreEvictor(ScoredEvictor):
-    """Entries get a score once, when they arrive (`importance`), which stays with them."""
+    """Entries get a score once, when they arrive, which stays with them."""
+
+    def __init__(self, store: SlotStore, settings: Mapping[str, Any], judge: Judge) -> None:
+        """judge: gives the scores, float32 [H, T], of q [HQ, T, D] and k, v [H, T, D] of a layer, before RoPE."""
+        super().__init__(store, settings)
+        self.judge = judge
+
+    def importance(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Return the scores of new entries, float32 [H, T]."""
+        return self.judge(layer, q, k, v)
 
     def score(self, number: int) -> Tensor:
         """Return the scores that entries were given."""
-        return self.store.column(number, "score").clone()
+        return self.store.column(number, "score")

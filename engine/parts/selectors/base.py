@@ -6,15 +6,14 @@ import copy
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.search import Found
 from engine.parts.attention import PerQueryKeys, Segment
 from engine.parts.store import Store
 from engine.records import LoadedParts, Parts, Usage
-from engine.seam import LayerSpec, ModelSpec
 from kernels.gathering import taken
 from kernels.rows import Slabs
 
@@ -79,6 +78,14 @@ class Selector(ABC):
 
     def attended(self, layer: int, attention: list[Tensor]) -> None:
         """Take the attention per key, [HQ, NB, N], of each of `segments`."""
+
+    @abstractmethod
+    def unarchived(self, source: Tensor) -> int:
+        """Return how many of the first tokens of the pass stay out of the archive. source: int32 [T] on the host."""
+
+    def positions(self) -> Tensor | None:
+        """Return the source positions of all entries, int32 [N], where all heads have the same; else None."""
+        return None
 
     def before_end(self) -> None:
         """Note what must be noted before anything of the pass is kept."""

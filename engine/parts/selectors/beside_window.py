@@ -14,6 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.bank import DeviceCache
 from engine.parts.archive.transfers import copy_to_host
@@ -23,7 +24,6 @@ from engine.parts.selectors.base import EMPTY, Selector, searched, selecting_que
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import DEVICE, Usage
-from engine.seam import ModelSpec
 from kernels.rows import Fixed, Slabs
 
 
@@ -222,6 +222,14 @@ class WindowSelector(Selector):
     def attended(self, layer: int, attention: list[Tensor]) -> None:
         """Note what the bank wants to know once the pass is over."""
         self._attention[layer] = attention[-1][..., self.store.sinks :].sum(dim=0)
+
+    def unarchived(self, source: Tensor) -> int:
+        """Return how many tokens of the pass become sinks."""
+        return self.store.new_sinks
+
+    def positions(self) -> Tensor:
+        """Return int32 [N] on the host: sinks, then everything in the archive."""
+        return torch.cat([self.store.known_sinks().cpu(), self.archive.host.source()])
 
     def before_end(self) -> None:
         """Tell the bank how much attention its units got."""

@@ -12,6 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.attention import Lists, PerQueryKeys, Segment, SharedKeys
 from engine.parts.positions import TRUE, FarPlaces, QueryBlocks
@@ -20,7 +21,6 @@ from engine.parts.selectors.stages import Pruning
 from engine.parts.slots import SlotStore
 from engine.parts.store import Store
 from engine.records import LoadedParts, Parts, Usage
-from engine.seam import ModelSpec
 
 
 class GistSelector(Selector):
@@ -204,6 +204,10 @@ class GistSelector(Selector):
     def fix(self) -> None:
         """Write the token's number into a tensor that stays where it is."""
         self._number.fill_(self._evicted + self.store.entries)
+
+    def unarchived(self, source: Tensor) -> int:
+        """Return how many tokens the chat template puts before the text."""
+        return int((source < 0).sum())
 
     def end_pass(self) -> None:
         """Count the step and the stages that ran."""

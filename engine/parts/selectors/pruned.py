@@ -8,6 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.attention import Segment
 from engine.parts.positions import TRUE, QueryBlocks
@@ -16,7 +17,6 @@ from engine.parts.selectors.stages import LayerRule, Pruning, Stage
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import Usage
-from engine.seam import ModelSpec
 
 
 @dataclasses.dataclass(frozen=True)

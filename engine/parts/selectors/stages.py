@@ -20,10 +20,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from engine.parts.selectors.base import EMPTY
-from engine.methods.base import require
+from engine.errors import require
+from engine.models.spec import ModelSpec
 from engine.parts.positions import QueryBlocks, pruning_places
-from engine.seam import ModelSpec
+from engine.parts.selectors.base import EMPTY
 from kernels.pruning import chunk_scores
 from kernels.rows import Slabs
 
@@ -100,6 +100,8 @@ class Pruning:
         # Of each layer, chunk starts [1, k / l_c] that every stage chose last while decoding, at addresses that stay
         self.chosen: list[list[Tensor]] = [[] for _ in spec.layers]
         self._known = [False] * len(spec.layers)  # whether `chosen` is of this answer
+        self._writes = [0]  # to `chosen`, counted for all snapshots together
+        self._seen_writes = 0
         self._decoding = False
         self._ran = [0] * len(stages)
 
@@ -114,27 +116,32 @@ class Pruning:
         self._ran = [0] * len(self.stages)
         if not decoding:
             self.steps = 0
+        if not decoding or self._seen_writes != self._writes[0]:  # another line of history has written there
             self._known = [False] * len(self._known)
+        self._seen_writes = self._writes[0]
 
     def end_pass(self, replayed: bool) -> None:
         """Count the step and the stages that ran. replayed: whether the pass was a recording of `restart`'s kind."""
         if replayed:
             layers = sum(self._known)
             self._ran = [layers * (number >= self.first_due(0)) for number in range(len(self.stages))]
+        if self._decoding:
+            self._writes[0] += 1
+            self._seen_writes = self._writes[0]
         self.steps = self.steps + 1 if self._decoding else 0
         self.runs = [before + ran for before, ran in zip(self.runs, self._ran, strict=True)]
 
     def snapshot(self) -> Self:
-        """Return the stages as they are now; what was chosen is copied, because it is overwritten."""
+        """Return the stages as they are now. What was chosen lies at the same address, so that recordings serve on."""
         child = copy.copy(self)
-        child.chosen = [[starts.clone() for starts in each] for each in self.chosen]
-        child._known = list(self._known)
+        child.chosen, child._known = list(self.chosen), list(self._known)
         return child
 
     def fork(self) -> Self:
         """Return the stages of a conversation, whose runs are counted by themselves."""
         child = self.snapshot()
-        child.runs = [0] * len(self.stages)
+        child.runs, child._writes, child._seen_writes = [0] * len(self.stages), [0], 0
+        child.chosen, child._known = [[] for _ in self.chosen], [False] * len(self._known)
         return child
 
     def choose(self, layer: int, q: Tensor, blocks: Callable[[int], QueryBlocks], keys: Slabs) -> Tensor:

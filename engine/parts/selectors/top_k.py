@@ -9,6 +9,7 @@ import sys
 import torch
 from torch import Tensor
 
+from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.search import best_by_all_sketches
 from engine.parts.attention import Segment
@@ -16,7 +17,6 @@ from engine.parts.positions import far_query_position
 from engine.parts.selectors.base import gathered
 from engine.parts.selectors.beside_window import WindowSelector
 from engine.parts.window import WindowStore
-from engine.seam import ModelSpec
 
 
 class TopKSelector(WindowSelector):

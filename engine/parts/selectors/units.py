@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.attention import Segment
 from engine.parts.positions import QueryBlocks
@@ -27,7 +28,6 @@ from engine.parts.selectors.beside_window import WindowSelector
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from engine.seam import ModelSpec
 from kernels.gathering import taken
 
 FIT_BYTES = 64 << 20  # of units' keys in float32 at a time

@@ -1,0 +1,63 @@
+"""Settings that several methods with an archive share, declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from engine.models.spec import ModelSpec
+from engine.parts.archive.archive import Archive
+from engine.parts.archive.bank import POLICIES, cache_bytes
+from engine.parts.archive.options import DTYPES, LOOKS, TIERS, cache_units
+from engine.records import HOST
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveSettings:
+    """How an archive is kept and asked.
+
+    Attributes:
+        looks: how often a question is asked at most (`LOOKS`).
+        store: dtype of the archive, a key of `DTYPES`.
+        tier: where full slabs go, host or disk.
+    """
+
+    archive_choices: ClassVar[Mapping[str, Collection[Any]]] = {"looks": LOOKS, "store": DTYPES, "tier": TIERS}
+
+    looks: int = 2
+    store: str = "bfloat16"
+    tier: str = HOST
+
+    def new_archive(self, spec: ModelSpec, sketch: torch.dtype | None = None) -> Archive:
+        """Return an empty archive. sketch: kind of the keys' sketches, or None.
+
+        Raises:
+            SettingsError: a quantisation that this model or its device cannot have.
+        """
+        return Archive(spec, DTYPES[self.store], self.tier, self.looks, sketch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BankSettings(ArchiveSettings):
+    """How an archive with a bank on the device is kept and asked.
+
+    Attributes:
+        cache: units that the bank holds, None for as many as suit the tier.
+        policy: which units it gives up (`bank.POLICIES`).
+    """
+
+    bank_choices: ClassVar[Mapping[str, Collection[Any]]] = {**ArchiveSettings.archive_choices, "policy": POLICIES}
+
+    cache: int | None = None
+    policy: str = "lru"
+
+    def bank_units(self, spec: ModelSpec, needed: int) -> int:
+        """Return how many units the bank holds. needed: units that one block of queries looks up."""
+        return cache_units(spec, self.cache, needed, self.tier)
+
+    def bank_bytes(self, spec: ModelSpec, needed: int, size: int) -> int:
+        """Return the bytes of the bank. size: entries per unit."""
+        return cache_bytes(spec.looking_far, self.bank_units(spec, needed), size)
