@@ -20,13 +20,13 @@ from engine.host.host_tier import HostTier
 from engine.host.search import Found
 from engine.host.tiered import TieredMemory
 from engine.host.transfers import on_host
-from engine.memories.attention import Lists, Picked, Segment, Shown
+from engine.memories.attention import BlockTable, Picked, Segment, Shown
 from engine.memories.coded import check_codes
 from engine.memories.window import LayerWindow, WindowMemory, parted
 from engine.positions import FarPlaces, QueryBlocks, far_query_position
 from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec, Scoring
-from kernels.gathering import taken
+from kernels.gathering import gather_rows
 from kernels.rows import Slabs
 
 EMPTY = 1 << 60  # stands where there is no entry
@@ -74,8 +74,8 @@ def picked(
 def fetched(layer: LayerSpec, q: Tensor, keys: Slabs, values: Slabs, found: Found) -> Picked:
     """What queries [HQ, T, D], turned to where they stand, see of the entries that each found for itself."""
     rows, shape = found.entries.reshape(keys[0][0].shape[0], -1), (*found.entries.shape, q.shape[2])
-    k = taken(keys, rows, q.device, q.dtype).view(shape) if found.keys is None else found.keys
-    v = k if layer.latent else taken(values, rows, q.device, q.dtype).view(shape)
+    k = gather_rows(keys, rows, q.device, q.dtype).view(shape) if found.keys is None else found.keys
+    v = k if layer.latent else gather_rows(values, rows, q.device, q.dtype).view(shape)
     # Keys stand at position 0, where rotation is the identity (or a scale).
     return Picked(q, layer.rope.to_constant(k, 0), v, found.held)
 
@@ -267,7 +267,7 @@ class RetrievingMemory(TieredMemory, WindowMemory):
             keys=keys,
             values=values,
             span=blocks.span(sum(length for _, length in keys)),
-            lists=Lists(torch.cat([first, behind], dim=1), places.keys, min(blocks.size, q.shape[1]), cos, sin),
+            lists=BlockTable(torch.cat([first, behind], dim=1), places.keys, min(blocks.size, q.shape[1]), cos, sin),
         )
         if self.mass is None:
             return shown, index[:, :0]

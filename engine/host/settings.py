@@ -18,7 +18,7 @@ from engine.memories.window import plan_window
 from engine.method import require
 from engine.records import DEVICE, DISK, HOST, Usage
 from engine.seam import ModelSpec
-from kernels.rows import PAGE
+from kernels.rows import GROUP_SIZE
 
 DTYPES = {
     "bfloat16": torch.bfloat16,
@@ -60,7 +60,7 @@ def least_window(store: str, query_block: int, sketched: bool = False) -> int:
     """Entries that the window needs at least: a block of queries, and where keys are coded or sketched, a page that is
     not whole.
     """
-    return max(query_block, 16) + (PAGE if sketched else page_of(DTYPES[store])) - 1
+    return max(query_block, 16) + (GROUP_SIZE if sketched else page_of(DTYPES[store])) - 1
 
 
 def on_their_way(spec: ModelSpec, chunk: int) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 from engine.memories.static_window import StaticWindow
 from engine.memories.window import WindowMemory
 from engine.seam import Scoring
-from kernels.rows import Fixed, Slabs
+from kernels.rows import Slabs, StableSlabs
 
 if TYPE_CHECKING:
     from engine.host.retrieving import RetrievingMemory
@@ -45,9 +45,9 @@ class StaticRetrieving(StaticWindow[M]):
         return super().attend(layer, q, k, v, scoring)
 
 
-def _growing(slabs: Slabs) -> Fixed:
+def _growing(slabs: Slabs) -> StableSlabs:
     """The last slab counts whole, as what comes next goes there. Fixed, so that what a kernel has been told of them is
     held by who repeats it.
     """
     *others, (last, _) = slabs
-    return Fixed([*others, (last, last.shape[1])])
+    return StableSlabs([*others, (last, last.shape[1])])

@@ -19,13 +19,13 @@ from engine.memories import flash
 from engine.memories.memory import UNLIMITED
 from engine.seam import Scoring
 from kernels import attention, choice, columns, softmax
-from kernels.attention import Lists, Span, reference
-from kernels.rows import Slabs, plain, reachable
+from kernels.attention import BlockTable, VisibleRange, reference
+from kernels.rows import Slabs, reachable, require_unquantized
 
 FEW_QUERIES = 64  # and
 FEW_BYTES = 16 << 20  # of logits: so many are written out rather than worked out twice
 
-__all__ = ["Lists", "Picked", "Segment", "Shown", "Span", "attend", "causal_span", "stock"]
+__all__ = ["BlockTable", "Picked", "Segment", "Shown", "VisibleRange", "attend", "causal_span", "stock"]
 
 
 class Segment(Protocol):
@@ -65,8 +65,8 @@ class Shown:
     q: Tensor
     keys: Slabs
     values: Slabs
-    span: Span
-    lists: Lists | None = None
+    span: VisibleRange
+    lists: BlockTable | None = None
 
     def attend(self, scoring: Scoring) -> tuple[Tensor, Tensor]:
         """[HQ, T, D] and [HQ, T]."""
@@ -82,17 +82,17 @@ class Shown:
 
     def mix(self, weights: Tensor) -> Tensor:
         """[HQ, T, D]."""
-        return reference.mix(weights, self.values, self.lists, self.q)
+        return reference.weighted_values(weights, self.values, self.lists, self.q)
 
     def summed(self, weights: Tensor) -> Tensor:
         """[HQ, NB, N]."""
-        return reference.per_list(weights, self.lists)
+        return reference.sum_per_block(weights, self.lists)
 
     def writable(self) -> int:
         """Kernels need no logits: they are for the reference."""
-        if choice.by_triton(self.q.device) and reachable([*self.keys, *self.values], self.q):
+        if choice.uses_triton(self.q.device) and reachable([*self.keys, *self.values], self.q):
             return UNLIMITED
-        rows = sum(n for _, n in self.keys) if self.lists is None else self.lists.index.shape[1]
+        rows = sum(n for _, n in self.keys) if self.lists is None else self.lists.rows.shape[1]
         return 4 * self.q.shape[0] * self.q.shape[1] * rows
 
 
@@ -133,13 +133,13 @@ class Picked:
         return 4 * self.seen.numel()
 
 
-def causal_span(queries: int, keys: int, window: int | None, device: torch.device) -> Span:
+def causal_span(queries: int, keys: int, window: int | None, device: torch.device) -> VisibleRange:
     """What each of the last `queries` positions may see of `keys` keys.
 
     window: a query sees its last `window` positions, itself included; None for no limit.
     """
     end = torch.arange(keys - queries, keys) + 1
-    return Span(torch.zeros_like(end) if window is None else (end - window).clamp_min(0), end).to(device)
+    return VisibleRange(torch.zeros_like(end) if window is None else (end - window).clamp_min(0), end).to(device)
 
 
 def attend(segments: list[Segment], scoring: Scoring, watched: bool = False) -> tuple[Tensor, list[Tensor]]:
@@ -180,7 +180,7 @@ def alone(segment: Shown, scaling: float) -> Tensor | None:
     """The output [HQ, T, D] by FlashAttention or, on a GPU, PyTorch's own attention; None where neither should."""
     if segment.lists is not None or len(segment.keys) > 1:
         return None
-    ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
+    ((k, length),), ((v, _),) = require_unquantized(segment.keys), require_unquantized(segment.values)
     fused, causal = flash.usable(segment.q), segment.span.causal_over(length)
     if fused and causal and (function := flash.choice()[0]):
         return flash.attend(function, segment.q, k[:, :length], v[:, :length], scaling)
@@ -202,11 +202,11 @@ def stock(segment: Shown, scaling: float) -> Tensor:
     It gives no log-sum-exp, so it can serve only where nothing is to be merged or watched. On a GPU a causal pass takes
     the FlashAttention in PyTorch, and no mask is made for it.
     """
-    ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
+    ((k, length),), ((v, _),) = require_unquantized(segment.keys), require_unquantized(segment.values)
     mask: Tensor | None = None
     if not _all_seen(segment, length):
         causal = segment.span.causal_over(length)
-        shown = None if causal else segment.span.mask_of(0, length)
+        shown = None if causal else segment.span.mask_between(0, length)
         mask = causal_lower_right(segment.q.shape[1], length) if shown is None else shown.to(segment.q.dtype)
     return F.scaled_dot_product_attention(
         segment.q[None],

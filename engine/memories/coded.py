@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from engine.errors import SettingsError
-from engine.memories.attention import FEW_QUERIES, Lists
+from engine.memories.attention import FEW_QUERIES, BlockTable
 from engine.memories.entries import Slots
 from engine.seam import LayerSpec, ModelSpec
 from kernels import choice, quantise
-from kernels.rows import BANKS, Bank, Levels, Pages, Slabs
+from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab, Slabs
 
 CODES = {"int8": torch.int8, "int4": torch.quint4x2, "fp8": torch.float8_e4m3fn}  # of quint4x2 two are in a byte
 MODEL = "model"  # the store that is no code
@@ -105,7 +105,9 @@ class CodedSlots(Slots):
         """Empty; see `Slots`."""
         self.coding = coding
         self.coded = 0
-        self.levels: tuple[Levels, Levels] | None = None  # of keys and values, until entries have shown them
+        self.levels: tuple[ChannelScale, ChannelScale] | None = (
+            None  # of keys and values, until entries have shown them
+        )
         super().__init__(layer, spec, first_slot, capacity, surplus)
 
     def _allocate(self, spec: ModelSpec, capacity: int) -> None:
@@ -139,7 +141,7 @@ class CodedSlots(Slots):
         new = copy.copy(self)
         count = length - self.coded
         waiting = {name: self._bank(name)[:, :count] for name in BANKS}
-        new.levels = self.levels or (Levels.of(waiting["keys"]), Levels.of(waiting["values"]))
+        new.levels = self.levels or (ChannelScale.of(waiting["keys"]), ChannelScale.of(waiting["values"]))
         for name in BANKS:
             new._pages(name).write(self.coded, waiting[name])
         new.keys, new.values = torch.empty_like(self.keys), torch.empty_like(self.values)
@@ -148,13 +150,13 @@ class CodedSlots(Slots):
 
     def shown(
         self, base: Self | None, length: int, queries: int, in_sight: Tensor | None = None
-    ) -> tuple[Slabs, Slabs, Lists | None]:
+    ) -> tuple[Slabs, Slabs, BlockTable | None]:
         """As codes where kernels read them, for few queries; else as numbers, for as long as somebody holds them."""
         assert in_sight is None, "what is in codes is seen by all heads"
-        if queries <= FEW_QUERIES and choice.by_triton(self.keys.device):
+        if queries <= FEW_QUERIES and choice.uses_triton(self.keys.device):
             total = sum(count for _, count in self.sides(base, length))
             every = torch.arange(total, device=self.keys.device)[None]
-            lists = Lists(every, every, queries, *self.layer.rope.table(total))
+            lists = BlockTable(every, every, queries, *self.layer.rope.table(total))
             keys = self._as_they_lie("keys", base, length)
             return keys, keys if self.layer.latent else self._as_they_lie("values", base, length), lists
         rotated = self.layer.rope.rotate(self._numbers("keys", base, length), 0)
@@ -167,7 +169,7 @@ class CodedSlots(Slots):
         self.levels = old.levels
         if self.levels is None:  # condensed early, before anything had to be coded
             waiting = (torch.cat([slots._bank(name)[:, :count] for slots, count in sides], dim=1) for name in BANKS)
-            keys, values = map(Levels.of, waiting)
+            keys, values = map(ChannelScale.of, waiting)
             self.levels = keys, values
         for name in BANKS:
             mine = self._pages(name)
@@ -175,7 +177,7 @@ class CodedSlots(Slots):
             found = torch.cat(codes, dim=1).view(torch.uint8)  # because PyTorch gathers no 8-bit floats
             own = index[: len(found)]
             rows = own[..., None].expand(-1, -1, found.shape[2])
-            mine.codes[:, : index.shape[1]] = found.gather(1, rows).view(mine.codes.dtype)
+            mine.quantized[:, : index.shape[1]] = found.gather(1, rows).view(mine.quantized.dtype)
             mine.scale[:, : index.shape[1]] = torch.cat(scale, dim=1).gather(1, own)
         self.coded = index.shape[1]
 
@@ -187,9 +189,9 @@ class CodedSlots(Slots):
             if self.coded:
                 pages = self._pages(name)
                 tensors[f"{name}.codes"], tensors[f"{name}.scale"] = (
-                    x[:, : self.coded] for x in (pages.codes, pages.scale)
+                    x[:, : self.coded] for x in (pages.quantized, pages.scale)
                 )
-                tensors |= pages.levels.saved(name)
+                tensors |= pages.channel_scale.saved(name)
         return tensors
 
     def load(self, saved: dict[str, Tensor], length: int) -> None:
@@ -199,12 +201,12 @@ class CodedSlots(Slots):
         if "keys.codes" in saved:
             if self.levels is None:
                 each = zip(BANKS, (len(self.keys), len(self.values)), strict=True)
-                keys, values = (Levels.loaded(saved, name, heads, self.keys.device) for name, heads in each)
+                keys, values = (ChannelScale.loaded(saved, name, heads, self.keys.device) for name, heads in each)
                 self.levels = keys, values
             self.coded = saved["keys.codes"].shape[1]
             for name in BANKS:
                 pages = self._pages(name)
-                pages.codes[:, : self.coded] = saved[f"{name}.codes"].to(self.keys.device)
+                pages.quantized[:, : self.coded] = saved[f"{name}.codes"].to(self.keys.device)
                 pages.scale[:, : self.coded] = saved[f"{name}.scale"].to(self.keys.device)
         self._put(self.coded, saved["keys"].to(self.keys), saved["values"].to(self.keys))
         self.source[:, :length] = saved["source"].to(self.keys.device)
@@ -212,20 +214,20 @@ class CodedSlots(Slots):
 
     def tensors(self) -> list[Tensor]:
         """Levels, once they are known, belong to a context and its forks together."""
-        levels = [x for each in self.levels or () for x in (each.centre, each.spread)]
+        levels = [x for each in self.levels or () for x in (each.mean, each.range)]
         return [*super().tensors(), self.keys, self.values, *levels]
 
     def _bank(self, name: str) -> Tensor:
         """What waits, of keys or values."""
         return self.keys if name == "keys" else self.values
 
-    def _pages(self, name: str) -> Pages:
+    def _pages(self, name: str) -> QuantizedSlab:
         """What is coded, of keys or values."""
         assert self.levels is not None, "nothing is coded before anything was levelled"
         codes, scale = getattr(self, f"{name}_codes"), getattr(self, f"{name}_scale")
-        return Pages(codes, scale, self.levels[name == "values"], self.coding.kind, self.keys.dtype)
+        return QuantizedSlab(codes, scale, self.levels[name == "values"], self.coding.kind, self.keys.dtype)
 
-    def _in_codes(self, name: str, length: int, like: Pages) -> tuple[Tensor, Tensor]:
+    def _in_codes(self, name: str, length: int, like: QuantizedSlab) -> tuple[Tensor, Tensor]:
         """Codes [H, length, W] and scales [H, length] of the first entries, those that wait levelled like others."""
         codes: Tensor = getattr(self, f"{name}_codes")[:, : self.coded]
         scale: Tensor = getattr(self, f"{name}_scale")[:, : self.coded]
@@ -234,11 +236,11 @@ class CodedSlots(Slots):
             return codes, scale
         waiting = dataclasses.replace(
             like,
-            codes=codes.new_empty(codes.shape[0], count, codes.shape[2]),
+            quantized=codes.new_empty(codes.shape[0], count, codes.shape[2]),
             scale=scale.new_empty(scale.shape[0], count),
         )
         waiting.write(0, self._bank(name)[:, :count])
-        return torch.cat([codes, waiting.codes], dim=1), torch.cat([scale, waiting.scale], dim=1)
+        return torch.cat([codes, waiting.quantized], dim=1), torch.cat([scale, waiting.scale], dim=1)
 
     def _as_they_lie(self, name: str, base: Self | None, length: int) -> Slabs:
         """Keys or values of the base and of so many own entries: codes, and behind them what waits."""
@@ -253,5 +255,5 @@ class CodedSlots(Slots):
     def _numbers(self, name: str, base: Self | None, length: int) -> Tensor:
         """Keys or values [H, N, D] of the base and of so many own entries, in the model's own type."""
         slabs = self._as_they_lie(name, base, length)
-        numbers = (bank[:, :n] if isinstance(bank, Tensor) else bank.numbers(n) for bank, n in slabs)
+        numbers = (bank[:, :n] if isinstance(bank, Tensor) else bank.dequantized(n) for bank, n in slabs)
         return torch.cat(list(numbers), dim=1)

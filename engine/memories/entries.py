@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.memories.attention import Lists
+from engine.memories.attention import BlockTable
 from engine.memories.memory import NOT_IN_SOURCE, UNLIMITED
 from engine.seam import LayerSpec, ModelSpec
-from kernels.gathering import Room, gather
+from kernels.gathering import EntryBuffers, gather
 from kernels.rows import Slabs
 
 
@@ -96,7 +96,7 @@ class Slots:
 
     def shown(
         self, base: Self | None, length: int, queries: int, in_sight: Tensor | None = None
-    ) -> tuple[Slabs, Slabs, Lists | None]:
+    ) -> tuple[Slabs, Slabs, BlockTable | None]:
         """Keys and values of the base and of so many own entries, for so many queries: keys after RoPE, or lists.
 
         in_sight: which of the entries, but for the queries' own, each head sees, bool [H, N]; None for all.
@@ -110,7 +110,7 @@ class Slots:
         seen = F.pad(in_sight, (0, queries), value=True)
         rows = seen.any(dim=0).nonzero().T
         table = self.layer.rope.table(seen.shape[1])
-        return keys, values, Lists(rows, rows, queries, *table, seen=seen[:, None, rows[0]])
+        return keys, values, BlockTable(rows, rows, queries, *table, head_mask=seen[:, None, rows[0]])
 
     def take_over(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
         """Become entries index [H, M] of the base and the first `length` of old slots, rotated to 0, 1, 2, ..."""
@@ -118,7 +118,7 @@ class Slots:
         keys = [(slots.keys, count) for slots, count in sides]
         values = [(slots.values, count) for slots, count in sides]
         cos, sin = self.layer.rope.table(index.shape[1])
-        gather(keys, values, index, cos, sin, Room(self.keys, self.rotated, self.values))
+        gather(keys, values, index, cos, sin, EntryBuffers(self.keys, self.rotated, self.values))
 
     def saved(self, length: int) -> dict[str, Tensor]:
         """The first `length` entries by name, for disk: views, which on a full GPU are brought home one by one."""

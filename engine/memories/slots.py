@@ -27,7 +27,7 @@ from torch import Tensor
 
 from engine.errors import ContextMismatch
 from engine.measure import require_memory
-from engine.memories.attention import Segment, Shown, Span, attend, causal_span
+from engine.memories.attention import Segment, Shown, VisibleRange, attend, causal_span
 from engine.memories.coded import Coding, check_codes
 from engine.memories.entries import Slots
 from engine.memories.memory import NOT_IN_SOURCE, UNLIMITED, Memory
@@ -83,7 +83,7 @@ class SlotMemory(Memory):
         self.base: list[Slots] = []
         self.base_length = 0
         self.own = self._new_slots(capacity or FIRST_CAPACITY)
-        self._spans: dict[tuple[int, int, int | None], Span] = {}
+        self._spans: dict[tuple[int, int, int | None], VisibleRange] = {}
         self.observed: dict[int, Tensor] | None = None  # of judged slots [HQ, N]: what a catalyst's tokens looked at
         self.observers = 0  # of the tokens of a pass, those of a catalyst, which come last
 
@@ -240,7 +240,7 @@ class SlotMemory(Memory):
         if watched:
             found = given[0][:, 0]
             if lists is not None:
-                found = found.new_zeros(len(q), held + new).index_copy(1, lists.index[0], found)
+                found = found.new_zeros(len(q), held + new).index_copy(1, lists.rows[0], found)
             self._watch(number, found[:, :held])
         if self.mass is not None:
             for source, piece in zip(sources, given[1:], strict=True):
@@ -264,7 +264,7 @@ class SlotMemory(Memory):
         finally:
             self.observed, self.observers = None, 0
 
-    def _span(self, new: int, held: int, sliding_window: int | None) -> Span:
+    def _span(self, new: int, held: int, sliding_window: int | None) -> VisibleRange:
         """What so many queries see behind so many entries; the same for slots that are as long."""
         key = new, held, sliding_window
         if key not in self._spans:

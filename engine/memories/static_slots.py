@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from engine.memories.attention import Segment, Shown, Span, attend
+from engine.memories.attention import Segment, Shown, VisibleRange, attend
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.memories.static_pass import StaticPass
 from engine.seam import Scoring
-from kernels.rows import Fixed
+from kernels.rows import StableSlabs
 
 if TYPE_CHECKING:
     from engine.memories.slots import SlotMemory
@@ -32,7 +32,7 @@ class StaticSlots(StaticPass[M]):
             slots.source[:, filled:] = NOT_IN_SOURCE
             base = memory.base[number] if memory.base else None
             keys, values, _ = slots.shown(base, slots.capacity, 1)
-            self.shown.append((Fixed(keys), Fixed(values)))
+            self.shown.append((StableSlabs(keys), StableSlabs(values)))
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Attention output [HQ, 1, D] for q [HQ, 1, D] and k, v [H, 1, D], all before RoPE."""
@@ -54,7 +54,7 @@ class StaticSlots(StaticPass[M]):
         end, window = position + 1, slots.layer.sliding_window
         first = torch.zeros_like(end) if window is None else (end - window).clamp_min(0)
         keys, values = self.shown[number]
-        own = Shown(rope.rotate(q, position, limit), keys, values, Span(first, end, changing=True))
+        own = Shown(rope.rotate(q, position, limit), keys, values, VisibleRange(first, end, changing=True))
         beside, sources = self._beside(number, q)
         output, given = attend([own, *beside], scoring, memory.mass is not None)
         if memory.mass is not None:

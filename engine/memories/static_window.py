@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from engine.memories.attention import Segment, Shown, Span, attend
+from engine.memories.attention import Segment, Shown, VisibleRange, attend
 from engine.memories.static_pass import StaticPass
 from engine.seam import Scoring
-from kernels.rows import Fixed
+from kernels.rows import StableSlabs
 
 if TYPE_CHECKING:
     from engine.memories.window import WindowMemory
@@ -28,7 +28,7 @@ class StaticWindow(StaticPass[M]):
         self.shown = []
         for held in memory.layers:
             held.rotated[:, memory.length :], held.values[:, memory.length :] = 0.0, 0.0  # masked, but must be numbers
-            self.shown.append([[Fixed([(bank, bank.shape[1])]) for bank in pair] for pair in held.shown()])
+            self.shown.append([[StableSlabs([(bank, bank.shape[1])]) for bank in pair] for pair in held.shown()])
 
     def move_to(self, memory: M) -> None:
         """The next token stands behind what is in the buffer."""
@@ -68,10 +68,10 @@ class StaticWindow(StaticPass[M]):
             end = torch.full_like(self.number, sinks)
             first = torch.zeros_like(end) if sliding is None else (self.number - sliding + 1).clamp_min(0)
             turned = rope.rotate(q, self.number.clamp_max(sinks + memory.window - 1), sinks + memory.window)
-            segments.append(Shown(turned, sink_keys, sink_values, Span(first, end, changing=True)))
+            segments.append(Shown(turned, sink_keys, sink_values, VisibleRange(first, end, changing=True)))
             sources.append(memory.source[:sinks])
         reach = min(memory.window, sliding or memory.window)
-        span = Span((self.length - reach + 1).clamp_min(0), self.length + 1, changing=True)
+        span = VisibleRange((self.length - reach + 1).clamp_min(0), self.length + 1, changing=True)
         turned = rope.rotate(q, self.length + sinks, sinks + held.keys.shape[1])
         segments.append(Shown(turned, keys, values, span))
         sources.append(memory.source[sinks:])

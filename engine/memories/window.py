@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.footprint import Footprint, Task, mean_attended
-from engine.memories.attention import Segment, Shown, Span, attend
+from engine.memories.attention import Segment, Shown, VisibleRange, attend
 from engine.memories.memory import NOT_IN_SOURCE, Memory
 from engine.memories.static_pass import StaticPass
 from engine.memories.static_window import StaticWindow
@@ -153,24 +153,24 @@ class _View:
     """
 
     sink_places: Tensor
-    sink_span: Span
+    sink_span: VisibleRange
     sink_source: Tensor
     start: int
     places: Tensor
-    span: Span
+    span: VisibleRange
     source: Tensor
     limit: int
 
-    def sinks_for(self, count: int) -> Span:
+    def sinks_for(self, count: int) -> VisibleRange:
         """Of the sinks, where only the first `count` queries see them; made once per pass."""
         if count not in self._sinks_for:
-            every = self.sink_span.known
+            every = self.sink_span.host_values
             hidden = torch.arange(len(every.end)) >= count
-            self._sinks_for[count] = Span(every.first, every.end.masked_fill(hidden, 0)).to(self.places.device)
+            self._sinks_for[count] = VisibleRange(every.start, every.end.masked_fill(hidden, 0)).to(self.places.device)
         return self._sinks_for[count]
 
     @cached_property
-    def _sinks_for(self) -> dict[int, Span]:
+    def _sinks_for(self) -> dict[int, VisibleRange]:
         return {}
 
 
@@ -269,7 +269,7 @@ class WindowMemory(Memory):
         sinks, sink_span = len(view.sink_source), view.sink_span
         if sinks and with_sinks is not None:
             sink_span = view.sinks_for(with_sinks)
-        if sinks and sink_span.reach[1] > 0:
+        if sinks and sink_span.extent[1] > 0:
             turned, (keys, values) = rope.rotate(q, view.sink_places, view.limit), held.shown()[1]
             segments.append(Shown(turned, [(keys, sinks)], [(values, sinks)], sink_span))
             sources.append(view.sink_source)
@@ -289,7 +289,7 @@ class WindowMemory(Memory):
         number = torch.arange(self.seen, self.seen + count)  # from the very beginning; on the host, then sent at once
         sinks = min(self.sinks, self.seen + count)
         start = max(0, self.length - reach + 1)
-        if choice.by_triton(device):  # which is sent where they lie, and need not be for each token
+        if choice.uses_triton(device):  # which is sent where they lie, and need not be for each token
             start -= start % MOVING
         own = number - max(self.seen, self.sinks) + self.length
         left = own - self.window - (number - self.seen) % self.query_block  # the newest that has left the window
@@ -302,11 +302,11 @@ class WindowMemory(Memory):
         sent = places.to(device, non_blocking=True)
         self._views[sliding] = _View(
             sink_places=sent[0],
-            sink_span=Span(sink_first, number + 1).to(device),
+            sink_span=VisibleRange(sink_first, number + 1).to(device),
             sink_source=self.source[:sinks],
             start=start,
             places=sent[1],
-            span=Span(left + 1 - start, own + 1 - start).to(device),
+            span=VisibleRange(left + 1 - start, own + 1 - start).to(device),
             source=torch.cat([known, self._incoming[self._to_sinks :]]),
             limit=int(places.max()) + 1,
         )

@@ -42,7 +42,7 @@ from engine.method import Method, TurnTokens, require
 from engine.positions import QueryBlocks
 from engine.records import DEVICE, HOST, LoadedParts, Part, Parts, Usage
 from engine.seam import ModelSpec
-from kernels.gathering import taken
+from kernels.gathering import gather_rows
 
 FIT_BYTES = 64 << 20  # of units' keys in float32, which are there at a time
 
@@ -283,7 +283,7 @@ class InfLLMMemory(RetrievingMemory):
         best = scores[: new * size].view(new, size).topk(self.settings.representatives, dim=1).indices
         first = torch.arange(known, complete, device=scores.device) * size
         index = (first[:, None] + best).view(1, -1).expand(layer_spec.kv_heads, -1)
-        keys = taken(self.host.keys(layer), index, self.spec.device, self.spec.dtype)
+        keys = gather_rows(self.host.keys(layer), index, self.spec.device, self.spec.dtype)
         grouped = keys.view(layer_spec.kv_heads, new, -1, layer_spec.head_size).sum(dim=2)
         return grouped.transpose(0, 1).reshape(new, -1), scores[new * size :]
 

@@ -34,7 +34,7 @@ from engine.host.settings import (
     searching_everything,
     with_host_tier,
 )
-from engine.memories.attention import Lists, Segment, Shown
+from engine.memories.attention import BlockTable, Segment, Shown
 from engine.memories.coded import check_codes
 from engine.memories.memory import NOT_IN_SOURCE, Memory
 from engine.memories.slots import SlotMemory
@@ -313,7 +313,9 @@ class RecallingMemory(PrunedMemory, SlotMemory):
             keys=keys,
             values=values,
             span=blocks.span(self.far),
-            lists=Lists(torch.where(valid, index, EMPTY), places.keys, min(blocks.size, q.shape[1]), cos, sin, unknown),
+            lists=BlockTable(
+                torch.where(valid, index, EMPTY), places.keys, min(blocks.size, q.shape[1]), cos, sin, unknown
+            ),
         )
         return shown, index
 

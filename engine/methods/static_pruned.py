@@ -20,7 +20,7 @@ from engine.host.static_retrieving import StaticRetrieving
 from engine.memories.attention import Segment
 from engine.memories.static_slots import StaticSlots
 from engine.positions import QueryBlocks
-from kernels.rows import Fixed, Slabs
+from kernels.rows import Slabs, StableSlabs
 
 if TYPE_CHECKING:
     from engine.methods.infinitehip import InfiniteHiPMemory
@@ -77,7 +77,7 @@ class StaticPruned(StaticRetrieving["InfiniteHiPMemory"]):
         super().__init__(memory)
         self.stages = StaticStages(memory.pruning, begin)
         self.behind_sinks = [  # by layer: keys and values
-            tuple(Fixed([(bank, memory.sinks), *far]) for bank, far in zip(held.sinks_as_kept, pair, strict=True))
+            tuple(StableSlabs([(bank, memory.sinks), *far]) for bank, far in zip(held.sinks_as_kept, pair, strict=True))
             for held, pair in zip(memory.layers, self.far, strict=True)
         ]
         always, device = memory.settings.extend_always, memory.spec.device
@@ -119,7 +119,9 @@ class StaticRecalling(StaticSlots["RecallingMemory"]):
         self.number = torch.zeros_like(self.length)
         self.stages = StaticStages(memory.pruning, begin)
         layers = self.stages.before.keys()
-        self.far = {layer: (Fixed(memory.host.keys(layer)), Fixed(memory.host.values(layer))) for layer in layers}
+        self.far = {
+            layer: (StableSlabs(memory.host.keys(layer)), StableSlabs(memory.host.values(layer))) for layer in layers
+        }
         self.held = {layer: memory.held_by_heads(layer) for layer in layers}  # what comes now is no part of the text
         room = min(slots.capacity - slots.surplus for slots in memory.own)
         last = memory.far + memory.base_length + room  # that a token may have

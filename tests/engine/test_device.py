@@ -206,13 +206,13 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
     Tables of slabs that a pass makes anew are among it: nobody holds them for the graph. kinds: of static passes that
     there are.
     """
-    from kernels.paged import kernel as paged  # Triton is optional
+    from kernels.slab_rows import kernel as slab_rows  # Triton is optional
 
     sim, device = world()[1:]
     unwanted: Counter[str] = Counter()
     passes: Counter[Recording] = Counter()
     tables: Counter[str] = Counter()
-    plain, made = Recording._pass, paged._table
+    plain, made = Recording._pass, slab_rows._table
 
     def passed(recording: Recording) -> Tensor:
         tables.clear()
@@ -223,7 +223,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
         passes[recording] += 1
         return hidden
 
-    def table(slabs: Slabs, place: torch.device) -> paged.Table:
+    def table(slabs: Slabs, place: torch.device) -> slab_rows.Table:
         tables["a table of slabs"] += 1
         return made(slabs, place)
 
@@ -236,7 +236,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
         patch.setattr(choice, "implementation", lambda: kernels)
         patch.setattr(attention, "FEW_BYTES", few_bytes)
         patch.setattr(rows, "_pinned", lambda part: True)  # as slabs are on a GPU
-        patch.setattr(paged, "_table", table)
+        patch.setattr(slab_rows, "_table", table)
         for mass in (conversation.mass, None):  # watched, and not
             conversation.memory.mass = mass
             for token in range(70, 73 if kinds == 1 else 87):

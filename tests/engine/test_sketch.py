@@ -87,7 +87,7 @@ def test_sketches_are_those_of_the_keys_however_they_came(model: Model, kind: to
 
 def codes_of(host: HostTier, layer: int) -> Tensor:
     assert host.sketch is not None
-    return torch.cat([bank.codes[:, :length] for bank, length in host.sketch.banks(layer)], dim=1)  # type: ignore[union-attr]
+    return torch.cat([bank.quantized[:, :length] for bank, length in host.sketch.banks(layer)], dim=1)  # type: ignore[union-attr]
 
 
 def test_a_fork_leaves_the_sketches_of_its_base_alone(model: Model) -> None:

@@ -142,18 +142,18 @@ def test_the_buffer_does_not_grow_with_the_text(model: Model) -> None:
 def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each layer, by a copy that the host waits for."""
     pytest.importorskip("triton")
-    from kernels.paged import kernel
+    from kernels.slab_rows import kernel
 
     ids, source, hidden, sent = torch.arange(3, 103), torch.arange(100, dtype=torch.int32), [], 0
     for implementation in ("reference", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
-        memory, sent = WindowMemory(model.spec, SINKS, WINDOW), kernel._sent.cache_info().misses
+        memory, sent = WindowMemory(model.spec, SINKS, WINDOW), kernel._table_on_device.cache_info().misses
         for ends in range(70, 101):  # it begins anew once on the way
             new = slice(memory.seen, ends)
             hidden.append(model.forward(ids[new], memory, source[new]))
             memory.commit()
     torch.testing.assert_close(torch.cat(hidden[31:]), torch.cat(hidden[:31]), atol=1e-4, rtol=1e-3)
-    assert kernel._sent.cache_info().misses - sent < 50
+    assert kernel._table_on_device.cache_info().misses - sent < 50
 
 
 @pytest.mark.parametrize(("window", "slack"), [(24, 512), (1024, 1024), (16384, 2048)])
