@@ -19,10 +19,10 @@ from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Reader, make_method
-from engine.parts.archive.bank import POLICIES, CachedLayer, DeviceCache
-from engine.parts.archive.host_tier import HostTier
 from engine.methods.infllm import InfLLM
 from engine.models.spec import ModelSpec
+from engine.parts.archive.bank import POLICIES, CachedLayer, DeviceCache
+from engine.parts.archive.host_tier import HostTier
 
 UNITS = 16  # units that each block of queries looks up
 

@@ -29,12 +29,12 @@ from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Model, WeightsError
+from engine.loops.passes import novelties
+from engine.methods.infinipot import PROMPTS
+from engine.models.spec import ModelSpec, Scoring
 from engine.parts.attention import SharedKeys, attend, causal_range
 from engine.parts.mass import no_source
 from engine.parts.slots import SlotStore
-from engine.methods.infinipot import PROMPTS
-from engine.models.spec import ModelSpec, Scoring
-from engine.loops.passes import novelties
 from engine.trained.retaining import RetainingHeads, find_heads
 from training.locret.labels import overlap
 

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.attention import Lists, Span
+from kernels.attention import BlockTable, VisibleRange
 from kernels.quantise import stored, unpack, width
-from kernels.rows import PAGE, Bank, Levels, Pages, Slabs
+from kernels.rows import GROUP_SIZE, Bank, ChannelScale, QuantizedSlab, Slabs
 
 SLAB = 32768  # rows of a slab, as in the engine's host tier
 SINKS = 128  # sinks before a host tier
@@ -72,12 +72,12 @@ class Inputs:
     q: Tensor
     keys: Slabs
     values: Slabs
-    span: Span
-    lists: Lists | None
+    span: VisibleRange
+    lists: BlockTable | None
 
     def part(self, count: int) -> Inputs:
         """Return the inputs of the first `count` queries: whole blocks, or all."""
-        lists = None if self.lists is None else self.lists.part(0, -(-count // self.lists.size))
+        lists = None if self.lists is None else self.lists.part(0, -(-count // self.lists.block_size))
         return dataclasses.replace(self, q=self.q[:, :count], span=self.span.part(0, count), lists=lists)
 
 
@@ -89,8 +89,8 @@ class Source:
         self.device, self.length, self.dtype, self.heads = device, length, dtype, heads
         self.store = STORES[store]
         self.generator = torch.Generator(device).manual_seed(length)
-        levels = Levels.of(self.noise(heads.kv, PAGE, heads.size))
-        self.levels = Levels(levels.centre.cpu(), levels.spread.cpu()) if self.store.host else levels  # of codes
+        levels = ChannelScale.of(self.noise(heads.kv, GROUP_SIZE, heads.size))
+        self.levels = ChannelScale(levels.mean.cpu(), levels.range.cpu()) if self.store.host else levels  # of codes
         self.keys, self.values = self._bank(), self._bank()
         angles = torch.rand(length + SINKS, heads.size // 2, generator=self.generator, device=device) * 6
         self.cos, self.sin = angles.cos(), angles.sin()
@@ -114,12 +114,12 @@ class Source:
         pinned = host and self.device.type == "cuda"
         if kind is None:
             return x.cpu().pin_memory() if pinned else x
-        page, place = (PAGE, torch.device("cpu")) if host else (1, self.device)
+        page, place = (GROUP_SIZE, torch.device("cpu")) if host else (1, self.device)
         capacity = -(-x.shape[1] // page) * page
         shape = x.shape[0], capacity, width(kind, x.shape[2])
         codes = torch.empty(shape, dtype=stored(kind), device=place, pin_memory=pinned)
         scale = torch.empty(x.shape[0], capacity // page, device=place, pin_memory=pinned)
-        pages = Pages(codes, scale, self.levels, kind, x.dtype)
+        pages = QuantizedSlab(codes, scale, self.levels, kind, x.dtype)
         pages.write(0, F.pad(x, (0, 0, 0, capacity - x.shape[1])))
         return pages
 
@@ -158,8 +158,8 @@ class Source:
         places = torch.arange(listed, device=self.device).expand(blocks, -1).contiguous()
         seen = self.uniform(self.heads.kv, blocks, listed) < SEEN if by_head else None
         end = torch.full((count,), rows, device=self.device)
-        lists = Lists(index, places, size, self.cos, self.sin, seen)
-        return Inputs(self._queries(count), keys, values, Span(torch.zeros_like(end), end), lists)
+        lists = BlockTable(index, places, size, self.cos, self.sin, seen)
+        return Inputs(self._queries(count), keys, values, VisibleRange(torch.zeros_like(end), end), lists)
 
     def last(self, count: int, window: int | None = None, listed: bool = False) -> Inputs:
         """Return queries that see all rows up to their own, or the last `window` of them.
@@ -169,8 +169,8 @@ class Source:
         end = torch.arange(self.length - count, self.length, device=self.device) + 1
         first = torch.zeros_like(end) if window is None else (end - window).clamp_min(0)
         every = torch.arange(self.length, device=self.device)[None]
-        lists = Lists(every, every, count, self.cos, self.sin) if listed else None
-        return Inputs(self._queries(count), self.keys, self.values, Span(first, end), lists)
+        lists = BlockTable(every, every, count, self.cos, self.sin) if listed else None
+        return Inputs(self._queries(count), self.keys, self.values, VisibleRange(first, end), lists)
 
     def _queries(self, count: int) -> Tensor:
         return self.noise(self.heads.query, count, self.heads.size)
@@ -180,6 +180,6 @@ def numbers(slab: Bank, device: torch.device) -> Tensor:
     """Return a slab in float64 [H, capacity, D] on a device, dequantised if needed."""
     if isinstance(slab, Tensor):
         return slab.to(device).double()
-    centre, spread = slab.levels.on(device)
-    scale = slab.scale.to(device).repeat_interleave(slab.page, dim=1)[..., None]
-    return unpack(slab.codes.to(device), slab.kind, torch.float64) * scale * spread[:, None] + centre[:, None]
+    centre, spread = slab.channel_scale.on(device)
+    scale = slab.scale.to(device).repeat_interleave(slab.group_size, dim=1)[..., None]
+    return unpack(slab.quantized.to(device), slab.kind, torch.float64) * scale * spread[:, None] + centre[:, None]

@@ -38,9 +38,9 @@ from benchmarks import gpu_inputs
 from benchmarks.gpu_check.gauge import computed_in, median_seconds
 from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads, Inputs, Source
 from kernels import attention, columns, gathering, mxfp4, pruning, quantise, scoring
-from kernels.gathering import Room
-from kernels.pruning import Places
-from kernels.rows import PAGE
+from kernels.gathering import EntryBuffers
+from kernels.pruning import KeyPositions
+from kernels.rows import GROUP_SIZE
 
 CHUNK = 2048  # queries of a prefill pass
 BLOCK = 64  # queries that share a list; also the longest pass that reads quantised kept entries in place
@@ -185,7 +185,7 @@ class _Bench:
         yield self._columns(f"{self.few} queries, all", few)
         if self.heads != self.llama:
             return
-        for page, dtype in ((1, torch.float32), (PAGE, self.source.dtype)):
+        for page, dtype in ((1, torch.float32), (GROUP_SIZE, self.source.dtype)):
             x = self.source.noise(self.heads.kv * -(-self.length // page), page, self.heads.size).to(dtype)
             if kind != torch.float8_e4m3fn or self.device.type == "cuda":
                 yield self._quantised(f"pages of {page}", x, kind)
@@ -255,7 +255,7 @@ class _Bench:
             return attend(each.q, each.keys, each.values, each.span, each.lists, self.scaling, self.heads.softcap)
 
         def compare() -> Compared:
-            few = given.part(EXACT_BLOCKS * (self.few if given.lists is None else given.lists.size))
+            few = given.part(EXACT_BLOCKS * (self.few if given.lists is None else given.lists.block_size))
             found = [x[:, : few.q.shape[1]] for x in outputs(kernel.attend, given)]
             exact = outputs(reference.attend, self.source.exact(few))
             return _compared(found, outputs(reference.attend, few), exact, slack=self.slack)
@@ -286,9 +286,9 @@ class _Bench:
         source, kept = self.source, min(KEPT, self.length)
         index, cos, sin = self._kept(kept), source.cos[:kept], source.sin[:kept]
 
-        def room(dtype: torch.dtype) -> Room:
+        def room(dtype: torch.dtype) -> EntryBuffers:
             shape = (self.heads.kv, kept, self.heads.size)
-            return Room(*(torch.empty(shape, dtype=dtype, device=self.device) for _ in range(3)))
+            return EntryBuffers(*(torch.empty(shape, dtype=dtype, device=self.device) for _ in range(3)))
 
         def compare() -> Compared:
             exact, plain, found = room(torch.float64), room(source.dtype), room(source.dtype)
@@ -314,13 +314,13 @@ class _Bench:
         def compare() -> Compared:
             where = index, self.device
             return _compared(
-                [kernel.taken(source.keys, *where, source.dtype)],
-                [reference.taken(source.keys, *where, source.dtype)],
-                [reference.taken(source.exact_keys, *where, torch.float64)],
+                [kernel.gather_rows(source.keys, *where, source.dtype)],
+                [reference.gather_rows(source.keys, *where, source.dtype)],
+                [reference.gather_rows(source.exact_keys, *where, torch.float64)],
             )
 
         def run() -> object:
-            return gathering.taken(source.keys, index, self.device, source.dtype)
+            return gathering.gather_rows(source.keys, index, self.device, source.dtype)
 
         return self._row("gathering", f"{kept} taken", compare, run, 1)
 
@@ -336,8 +336,8 @@ class _Bench:
         starts = torch.arange(0, self.length, size, device=self.device)[None]
         limits = torch.tensor([self.length], device=self.device)
         rule, group = torch.tensor([pruning.BRANCH], device=self.device), torch.ones(1, device=self.device).long()
-        places = Places(rule, group, 0, source.cos, source.sin)
-        wide = Places(rule, group, 0, source.cos.double(), source.sin.double())
+        places = KeyPositions(rule, group, 0, source.cos, source.sin)
+        wide = KeyPositions(rule, group, 0, source.cos.double(), source.sin.double())
 
         def compare() -> Compared:
             given = q, source.keys, starts, limits, size, places

@@ -20,8 +20,8 @@ from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Model, Reader
-from engine.parts.mass import no_source
 from engine.loops.passes import feed
+from engine.parts.mass import no_source
 from engine.records import ReadProgress
 
 LAST = 1024  # tokens whose reading is timed

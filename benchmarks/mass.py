@@ -24,12 +24,12 @@ from benchmarks.asking import read
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Model
-from engine.parts.archive.host_tier import HostTier
-from engine.parts.mass import AttentionMass
 from engine.memory import Memory
 from engine.methods.infinitehip import InfiniteHiPMemory
 from engine.models.attention_interface import ExtraTokens
 from engine.models.spec import LayerSpec, Scoring
+from engine.parts.archive.host_tier import HostTier
+from engine.parts.mass import AttentionMass
 from kernels.rows import take
 
 QUERIES = 32

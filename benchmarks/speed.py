@@ -29,12 +29,12 @@ from benchmarks.haystack import Haystack
 from benchmarks.random_models import config_of, random_model
 from benchmarks.report import named, publish
 from engine import Model
-from engine.parts.mass import no_source
+from engine.loops.passes import feed
+from engine.loops.reader import CHUNK
 from engine.methods.base import TurnTokens
 from engine.methods.locret import Locret, RetainedMemory
 from engine.models.spec import ModelSpec
-from engine.loops.passes import feed
-from engine.loops.reader import CHUNK
+from engine.parts.mass import no_source
 from engine.trained.retaining import FILE, RetainingHeads
 from engine.trained.sidecar_weights import save_weights
 

@@ -53,6 +53,6 @@ def _why_not() -> str:
     return ""
 
 
-def by_triton(device: torch.device) -> bool:
+def uses_triton(device: torch.device) -> bool:
     """Return whether Triton runs operations on this device. If there is a GPU, CPU tensors always use the reference."""
     return implementation() == "triton" and (device.type != "cpu" or not torch.cuda.is_available())

@@ -18,40 +18,40 @@ from torch import Tensor
 from kernels import quantise, scoring
 from kernels.scoring.reference import STEP
 
-PAGE = 64  # rows of a head in one quantisation group: they share a scale
+GROUP_SIZE = 64  # rows of a head in one quantisation group: they share a scale
 BANKS = ("keys", "values")  # the two banks of a layer, by their names on disk
 FEW = 16  # most queries of a KV head for which a CPU computes keys @ queries in bfloat16, not queries @ keys
-PINNED = "known_to_be_pinned"  # a tensor's attribute
-FLATTEST = 0.25  # least spread of a channel, as a share of the mean spread: later rows may vary more
+PINNED_FLAG = "known_to_be_pinned"  # a tensor's attribute
+LEAST_RANGE = 0.25  # least range of a channel, as a share of the channels' average: later rows may vary more
 
 
 @dataclass(frozen=True)
-class Levels:
+class ChannelScale:
     """Mean and range of each channel. Rows are normalised by them before quantisation, so that no channel dominates.
 
     Attributes:
-        centre: float32 [H, D], mean.
-        spread: float32 [H, D], largest deviation from the mean, but at least FLATTEST of the mean spread.
+        mean: float32 [H, D].
+        range: float32 [H, D], largest deviation from the mean, but at least LEAST_RANGE of the channels' average.
     """
 
-    centre: Tensor
-    spread: Tensor
+    mean: Tensor
+    range: Tensor
 
     @staticmethod
-    def of(x: Tensor) -> Levels:
-        """Return the levels of rows x [H, N, D]."""
+    def of(x: Tensor) -> ChannelScale:
+        """Return mean and range of each channel of rows x [H, N, D]."""
         x = x.float()
         centre = x.mean(dim=1)
         spread = (x - centre[:, None]).abs().amax(dim=1)
-        least = FLATTEST * spread.mean(dim=1, keepdim=True)
-        return Levels(centre, torch.maximum(spread, least).clamp_min(1e-12))
+        least = LEAST_RANGE * spread.mean(dim=1, keepdim=True)
+        return ChannelScale(centre, torch.maximum(spread, least).clamp_min(1e-12))
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return centre and spread on this device; they are copied there once."""
-        if self.centre.device == device:
-            return self.centre, self.spread
+        """Return mean and range on this device; they are copied there once."""
+        if self.mean.device == device:
+            return self.mean, self.range
         if device not in self._copies:
-            self._copies[device] = self.centre.to(device), self.spread.to(device)
+            self._copies[device] = self.mean.to(device), self.range.to(device)
         return self._copies[device]
 
     @cached_property
@@ -60,94 +60,100 @@ class Levels:
 
     def nbytes(self) -> int:
         """Return the bytes of both tensors."""
-        return self.centre.nbytes + self.spread.nbytes
+        return self.mean.nbytes + self.range.nbytes
 
     def saved(self, name: str) -> dict[str, Tensor]:
         """Return both tensors for disk, keyed by the name of the rows they belong to."""
-        return {f"{name}.centre": self.centre, f"{name}.spread": self.spread}
+        return {f"{name}.centre": self.mean, f"{name}.spread": self.range}
 
     @classmethod
-    def loaded(cls, tensors: Mapping[str, Tensor], name: str, heads: int, device: torch.device) -> Levels:
-        """Return a copy of saved levels, of the first `heads` heads, on this device."""
+    def loaded(cls, tensors: Mapping[str, Tensor], name: str, heads: int, device: torch.device) -> ChannelScale:
+        """Return a copy of a saved scale, of the first `heads` heads, on this device."""
         centre, spread = (tensors[f"{name}.{part}"][:heads].to(device, copy=True) for part in ("centre", "spread"))
         return cls(centre, spread)
 
 
 @dataclass(frozen=True)
-class Pages:
+class QuantizedSlab:
     """A quantised slab; rows are dequantised to `dtype`.
 
     Groups of PAGE rows take the least memory. With a group for each row, rows can be moved without requantising.
 
     Attributes:
-        codes: [H, capacity, W].
-        scale: float32 [H, capacity / page].
-        levels: normalisation of the rows.
+        quantized: [H, capacity, W].
+        scale: float32 [H, capacity / group_size].
+        channel_scale: normalisation of the rows.
         kind: quantised type, one of `quantise.KINDS`.
         dtype: dtype of dequantised rows.
     """
 
-    codes: Tensor
+    quantized: Tensor
     scale: Tensor
-    levels: Levels
+    channel_scale: ChannelScale
     kind: torch.dtype
     dtype: torch.dtype
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """H, capacity and D, as the shape of an unquantised slab."""
-        heads, capacity, _ = self.codes.shape
-        return heads, capacity, self.levels.centre.shape[1]
+        heads, capacity, _ = self.quantized.shape
+        return heads, capacity, self.channel_scale.mean.shape[1]
 
     @property
-    def page(self) -> int:
+    def group_size(self) -> int:
         """Rows that share a scale."""
-        return self.codes.shape[1] // self.scale.shape[1]
+        return self.quantized.shape[1] // self.scale.shape[1]
 
     @property
     def device(self) -> torch.device:
         """Device of the codes."""
-        return self.codes.device
+        return self.quantized.device
 
     def data_ptr(self) -> int:
         """Return the address of the codes."""
-        return self.codes.data_ptr()
+        return self.quantized.data_ptr()
 
     def write(self, at: int, x: Tensor) -> None:
-        """Quantise rows x [H, N, D] and store them from row `at` on; `at` and N must be multiples of `page`."""
+        """Quantise rows x [H, N, D] and store them from row `at` on; `at` and N must be multiples of `group_size`."""
         heads, count, size = x.shape
-        level = (x.to(self.device, torch.float32) - self.levels.centre[:, None]) / self.levels.spread[:, None]
-        codes, scale = quantise.quantise(level.reshape(-1, self.page, size), self.kind)
-        stored = self.codes[:, at : at + count]
+        level = (x.to(self.device, torch.float32) - self.channel_scale.mean[:, None]) / self.channel_scale.range[
+            :, None
+        ]
+        codes, scale = quantise.quantise(level.reshape(-1, self.group_size, size), self.kind)
+        stored = self.quantized[:, at : at + count]
         stored.copy_(codes.view(stored.shape))
-        self.scale[:, at // self.page : (at + count) // self.page] = scale.view(heads, count // self.page)
+        self.scale[:, at // self.group_size : (at + count) // self.group_size] = scale.view(
+            heads, count // self.group_size
+        )
 
     def rows(self, places: Tensor) -> Tensor:
         """Return rows [N, D], still normalised, by their indices [N] into the rows of all heads, head after head."""
-        found = self.codes.view(torch.uint8).view(-1, 1, self.codes.shape[2])  # some devices gather no 8-bit floats
-        codes = found.index_select(0, places).view(self.codes.dtype)
-        scale = self.scale.view(-1).index_select(0, places // self.page)
+        found = self.quantized.view(torch.uint8).view(
+            -1, 1, self.quantized.shape[2]
+        )  # some devices gather no 8-bit floats
+        codes = found.index_select(0, places).view(self.quantized.dtype)
+        scale = self.scale.view(-1).index_select(0, places // self.group_size)
         return quantise.dequantise(codes, scale, self.kind, self.dtype)[:, 0]
 
-    def numbers(self, count: int) -> Tensor:
+    def dequantized(self, count: int) -> Tensor:
         """Return the first `count` rows [H, count, D], dequantised."""
-        rows = quantise.unpack(self.codes[:, :count], self.kind, torch.float32)
-        rows.mul_(self.scale.repeat_interleave(self.page, dim=1)[:, :count, None])
-        return rows.mul_(self.levels.spread[:, None]).add_(self.levels.centre[:, None]).to(self.dtype)
+        rows = quantise.unpack(self.quantized[:, :count], self.kind, torch.float32)
+        rows.mul_(self.scale.repeat_interleave(self.group_size, dim=1)[:, :count, None])
+        return rows.mul_(self.channel_scale.range[:, None]).add_(self.channel_scale.mean[:, None]).to(self.dtype)
 
     def score(self, q: Tensor, out: Tensor) -> None:
         """Compute `score` on the codes; the scale of each group is applied to the products."""
-        centre, spread = self.levels.on(q.device)
+        centre, spread = self.channel_scale.on(q.device)
         wide = torch.float32 if self.dtype == torch.float32 else torch.bfloat16  # every code fits it
         shift = (q @ centre[..., None])[..., 0]
-        scoring.scores(q * spread[:, None], self.codes, self.scale, shift, self.kind, wide, out)
+        scoring.scores(q * spread[:, None], self.quantized, self.scale, shift, self.kind, wide, out)
 
 
-Bank = Tensor | Pages
+Bank = Tensor | QuantizedSlab
 Slabs = Sequence[tuple[Bank, int]]  # contiguous [H, capacity, D], and the number of rows in use
 
 
-class Fixed(list[tuple[Bank, int]]):
+class StableSlabs(list[tuple[Bank, int]]):
     """Slabs whose addresses and lengths never change, so that the table for kernels is built once."""
 
     def __init__(self, slabs: Slabs) -> None:
@@ -164,7 +170,7 @@ def scored_in(slabs: Slabs) -> torch.dtype:
 
 def score(bank: Bank, q: Tensor, out: Tensor) -> None:
     """Write the dot products of q [H, R, D], float32, with the first N rows of a bank to `out` [H, R, N]."""
-    if isinstance(bank, Pages):
+    if isinstance(bank, QuantizedSlab):
         bank.score(q, out)
     elif bank.dtype == torch.float16:  # unscaled dot products overflow float16
         for at in range(0, out.shape[2], STEP):
@@ -176,7 +182,7 @@ def score(bank: Bank, q: Tensor, out: Tensor) -> None:
         out.copy_(q.to(bank.dtype) @ bank[:, : out.shape[2]].transpose(1, 2))
 
 
-def room_for(bank: Bank, length: int, device: torch.device) -> tuple[Bank, list[tuple[Tensor, Tensor]]]:
+def empty_copy(bank: Bank, length: int, device: torch.device) -> tuple[Bank, list[tuple[Tensor, Tensor]]]:
     """Return an empty copy of a bank on a device, and the copies that fill its first `length` rows.
 
     Returns:
@@ -189,12 +195,12 @@ def room_for(bank: Bank, length: int, device: torch.device) -> tuple[Bank, list[
         counting = used(part, length, bank.shape[1])
         whole = counting == part.shape[1]
         pairs += [(to, part)] if whole else list(zip(to[:, :counting], part[:, :counting], strict=True))
-    if isinstance(bank, Pages):
-        return dataclasses.replace(bank, codes=there[0], scale=there[1]), pairs
+    if isinstance(bank, QuantizedSlab):
+        return dataclasses.replace(bank, quantized=there[0], scale=there[1]), pairs
     return there[0], pairs
 
 
-def plain(slabs: Slabs) -> list[tuple[Tensor, int]]:
+def require_unquantized(slabs: Slabs) -> list[tuple[Tensor, int]]:
     """Return the slabs, after a check that none is quantised.
 
     Raises:
@@ -218,14 +224,14 @@ def _pinned(part: Tensor) -> bool:
     The answer is kept on the tensor: the driver is slow, and every kernel of every layer asks for every token.
     """
     known = vars(part)
-    if PINNED not in known:
-        known[PINNED] = part.is_pinned()
-    return bool(known[PINNED])
+    if PINNED_FLAG not in known:
+        known[PINNED_FLAG] = part.is_pinned()
+    return bool(known[PINNED_FLAG])
 
 
 def tensors_of(bank: Bank) -> tuple[Tensor, ...]:
     """Return the tensors that hold a slab's rows: the slab, or its codes and scales."""
-    return (bank.codes, bank.scale) if isinstance(bank, Pages) else (bank,)
+    return (bank.quantized, bank.scale) if isinstance(bank, QuantizedSlab) else (bank,)
 
 
 def used(part: Tensor, length: int, capacity: int) -> int:
@@ -233,18 +239,18 @@ def used(part: Tensor, length: int, capacity: int) -> int:
     return -(-length * part.shape[1] // capacity)
 
 
-class Share(NamedTuple):
+class SlabRows(NamedTuple):
     """The part of an index [N] that one slab holds.
 
     Attributes:
-        number: the slab.
-        here: positions in the index that it holds, int64 [M] or bool [N]; None for all.
-        rows: the slab's row for each position, int64: [M] if `here` is int64, else [N] with arbitrary rows at the
+        slab: number of the slab.
+        positions: positions in the index that it holds, int64 [M] or bool [N]; None for all.
+        rows: the slab's row for each position, int64: [M] if `positions` is int64, else [N] with arbitrary rows at the
             other positions.
     """
 
-    number: int
-    here: Tensor | None
+    slab: int
+    positions: Tensor | None
     rows: Tensor
 
 
@@ -254,11 +260,11 @@ def take(slabs: Slabs, index: Tensor) -> Tensor:
     Raises:
         ValueError: some slabs are quantised and others are not.
     """
-    if len({isinstance(slab, Pages) for slab, _ in slabs}) > 1:
+    if len({isinstance(slab, QuantizedSlab) for slab, _ in slabs}) > 1:
         raise ValueError("Rows are taken by head from slabs that are all in codes, or none: take them bank by bank.")
     if len(slabs) > 1 and index.numel() and index.device.type == "cpu":  # on a GPU this would synchronise
         low, high = index.aminmax()
-        slabs, before = among(slabs, int(low), int(high) + 1)
+        slabs, before = covering(slabs, int(low), int(high) + 1)
         index = index - before
     first = slabs[0][0]
     heads, _, size = first.shape
@@ -274,13 +280,13 @@ def take(slabs: Slabs, index: Tensor) -> Tensor:
                 rows.index_copy_(0, here, _rows(slab, flat[here] - at + head[here] * slab.shape[1]))
             at += length
     rows = rows.view(heads, -1, size)
-    if isinstance(first, Pages):  # the slabs of a bank share their levels
-        levels = first.levels
-        rows = torch.addcmul(levels.centre[:, None].to(rows), rows, levels.spread[:, None].to(rows))
+    if isinstance(first, QuantizedSlab):  # the slabs of a bank share their channel scale
+        channel_scale = first.channel_scale
+        rows = torch.addcmul(channel_scale.mean[:, None].to(rows), rows, channel_scale.range[:, None].to(rows))
     return rows
 
 
-def among(slabs: Slabs, first: int, end: int) -> tuple[Slabs, int]:
+def covering(slabs: Slabs, first: int, end: int) -> tuple[Slabs, int]:
     """Return the slabs that hold rows first .. end - 1 (at least the last slab), and the number of rows before them."""
     before = 0
     for number, (_, length) in enumerate(slabs):
@@ -294,7 +300,7 @@ def among(slabs: Slabs, first: int, end: int) -> tuple[Slabs, int]:
     return slabs[number:stop], before
 
 
-def parted(slabs: Slabs, index: Tensor) -> list[Share]:
+def split_by_slab(slabs: Slabs, index: Tensor) -> list[SlabRows]:
     """Split an index [N], int64 and counted over all slabs, by the slab that holds each row; empty shares are left out.
 
     The slab with most rows comes first and gives some row for every position; the other slabs write over theirs. This
@@ -305,42 +311,44 @@ def parted(slabs: Slabs, index: Tensor) -> list[Share]:
     if device.type == "cpu" or any(slab.device != device for slab, _ in slabs):
         found = _counted(lengths, index.cpu())
         return [
-            Share(number, here if here is None else sent(here, device), sent(rows, slabs[number][0].device))
+            SlabRows(
+                number, here if here is None else to_device(here, device), to_device(rows, slabs[number][0].device)
+            )
             for number, here, rows in found
         ]
-    shares: list[Share] = []
+    shares: list[SlabRows] = []
     at = 0
     for number, length in enumerate(lengths):
         if length:
             here = (index >= at) & (index < at + length)
-            shares.append(Share(number, here if shares else None, (index - at).clamp_(0, length - 1)))
+            shares.append(SlabRows(number, here if shares else None, (index - at).clamp_(0, length - 1)))
         at += length
     return shares
 
 
-def _counted(lengths: Sequence[int], index: Tensor) -> list[Share]:
-    shares: list[Share] = []
+def _counted(lengths: Sequence[int], index: Tensor) -> list[SlabRows]:
+    shares: list[SlabRows] = []
     at = 0
     for number, length in enumerate(lengths):
         here = ((index >= at) & (index < at + length)).nonzero()[:, 0]
         if len(here) == len(index):
-            return [Share(number, None, index - at)]
+            return [SlabRows(number, None, index - at)]
         if len(here):
-            shares.append(Share(number, here, index[here] - at))
+            shares.append(SlabRows(number, here, index[here] - at))
         at += length
     most = max(shares, key=lambda share: len(share.rows))
-    first = sum(lengths[: most.number])
-    everywhere = (index - first).clamp_(0, lengths[most.number] - 1)
-    return [Share(most.number, None, everywhere), *(share for share in shares if share is not most)]
+    first = sum(lengths[: most.slab])
+    everywhere = (index - first).clamp_(0, lengths[most.slab] - 1)
+    return [SlabRows(most.slab, None, everywhere), *(share for share in shares if share is not most)]
 
 
-def take_same(slabs: Slabs, shares: Sequence[Share], like: Tensor) -> Tensor:
+def take_shared(slabs: Slabs, shares: Sequence[SlabRows], like: Tensor) -> Tensor:
     """Return rows [H, N, D] of one index for all heads, on the device and in the dtype of `like`.
 
     The slabs may differ in dtype and device. `shares` is the result of `parted`.
     """
     first, *others = shares
-    rows = _same(slabs[first.number][0], first.rows, like)
+    rows = _same(slabs[first.slab][0], first.rows, like)
     for number, here, inside in others:
         assert here is not None, "only the first share is of all places"
         found = _same(slabs[number][0], inside, like)
@@ -352,20 +360,22 @@ def take_same(slabs: Slabs, shares: Sequence[Share], like: Tensor) -> Tensor:
 
 
 def _same(slab: Bank, rows: Tensor, like: Tensor) -> Tensor:
-    if isinstance(slab, Pages):
+    if isinstance(slab, QuantizedSlab):
         found = take([(slab, slab.shape[1])], rows.expand(slab.shape[0], -1))
     else:
         found = slab.index_select(1, rows)
-    return sent(found, like.device).to(like.dtype)
+    return to_device(found, like.device).to(like.dtype)
 
 
-def sent(x: Tensor, device: torch.device) -> Tensor:
+def to_device(x: Tensor, device: torch.device) -> Tensor:
     """Return x on this device; only a copy to the host is waited for."""
     return x.to(device, non_blocking=device.type != "cpu")
 
 
 def _rows(slab: Bank, places: Tensor) -> Tensor:
-    return slab.rows(places) if isinstance(slab, Pages) else slab.view(-1, slab.shape[2]).index_select(0, places)
+    return (
+        slab.rows(places) if isinstance(slab, QuantizedSlab) else slab.view(-1, slab.shape[2]).index_select(0, places)
+    )
 
 
 def _flat_index(slab: Bank, index: Tensor) -> Tensor:

@@ -22,15 +22,15 @@ from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import median_seconds, wait
 from benchmarks.gpu_inputs import LLAMA
 from engine import make_method
-from engine.parts.archive.host_tier import HostTier
-from engine.parts.selectors.beside_window import WindowSelector
-from engine.parts.selectors.base import picked
-from engine.parts.archive.sketch import KINDS, Sketch
-from engine.parts import flash
-from engine.parts.mass import no_source
-from engine.parts.window import WindowStore
 from engine.models.rope import Rope
 from engine.models.spec import LayerSpec, ModelSpec, Scoring
+from engine.parts import flash
+from engine.parts.archive.host_tier import HostTier
+from engine.parts.archive.sketch import KINDS, Sketch
+from engine.parts.mass import no_source
+from engine.parts.selectors.base import picked
+from engine.parts.selectors.beside_window import WindowSelector
+from engine.parts.window import WindowStore
 
 HIP_ATTN = "hip_attn"
 WINDOW, THETA = 131072, 500000.0  # Llama-3.1-8B's

@@ -10,9 +10,9 @@ from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_kernels import kernel_rows
 from benchmarks.random_models import config_of, random_network
 from engine import make_method
-from engine.parts.mass import no_source
 from engine.models.attention_interface import attach, run
 from engine.models.recurrent_state import RecurrentState
+from engine.parts.mass import no_source
 
 SEAM = {"what": "seam, bf16"}
 KERNELS = {"kernel": "all"}

@@ -13,8 +13,8 @@ from torch import Tensor
 from benchmarks.asking import answer_to
 from benchmarks.suite.texts import Text
 from engine import Context, Conversation, Method, Model, Reader
-from engine.parts.mass import no_source
 from engine.loops.passes import feed
+from engine.parts.mass import no_source
 
 CONTINUED = 64  # tokens of the continuation in a pass; they share one look-up
 

@@ -33,7 +33,7 @@ class Pass:
     seconds: of all of it; of these, catalyst_seconds of the catalyst's tokens on their way through the model (of those
     that passed together with others their share), condense_seconds of condensing the memory after them.
 
-    All three are the host's time, and nothing waits for a GPU so that they can be taken. There a part's seconds are
+    All three are the host's time, and nothing waits for a GPU so that they can be gather_rows. There a part's seconds are
     those in which its work was handed over, with whatever had to be waited for; only `seconds`, summed over a reading,
     is how long it took.
     """

@@ -19,13 +19,22 @@ from torch.nn.attention.bias import causal_lower_right
 from engine.models.spec import Scoring
 from engine.parts import flash
 from kernels import attention, choice, columns, softmax
-from kernels.attention import Lists, Span, reference
-from kernels.rows import Slabs, plain, reachable
+from kernels.attention import BlockTable, VisibleRange, reference
+from kernels.rows import Slabs, reachable, require_unquantized
 
 FEW_QUERIES = 64  # up to here, and
 FEW_BYTES = 16 << 20  # up to so many bytes, all logits are written out at once
 
-__all__ = ["Lists", "PerQueryKeys", "Segment", "SharedKeys", "Span", "attend", "causal_range", "torch_sdpa"]
+__all__ = [
+    "BlockTable",
+    "PerQueryKeys",
+    "Segment",
+    "SharedKeys",
+    "VisibleRange",
+    "attend",
+    "causal_range",
+    "torch_sdpa",
+]
 
 
 class Segment(Protocol):
@@ -74,8 +83,8 @@ class SharedKeys:
     q: Tensor
     keys: Slabs
     values: Slabs
-    visible: Span
-    table: Lists | None = None
+    visible: VisibleRange
+    table: BlockTable | None = None
     source: tuple[Tensor, ...] = ()
 
     def attend(self, scoring: Scoring) -> tuple[Tensor, Tensor]:
@@ -94,17 +103,17 @@ class SharedKeys:
 
     def weighted_values(self, weights: Tensor) -> Tensor:
         """Return [HQ, T, D]."""
-        return reference.mix(weights, self.values, self.table, self.q)
+        return reference.weighted_values(weights, self.values, self.table, self.q)
 
     def summed(self, weights: Tensor) -> Tensor:
         """Return [HQ, NB, N]."""
-        return reference.per_list(weights, self.table)
+        return reference.sum_per_block(weights, self.table)
 
     def logit_bytes(self) -> int:
         """Return the bytes of [HQ, T, N] in float32, or more than any limit where a kernel needs no logits."""
-        if choice.by_triton(self.q.device) and reachable([*self.keys, *self.values], self.q):
+        if choice.uses_triton(self.q.device) and reachable([*self.keys, *self.values], self.q):
             return sys.maxsize
-        rows = sum(n for _, n in self.keys) if self.table is None else self.table.index.shape[1]
+        rows = sum(n for _, n in self.keys) if self.table is None else self.table.rows.shape[1]
         return 4 * self.q.shape[0] * self.q.shape[1] * rows
 
 
@@ -146,13 +155,13 @@ class PerQueryKeys:
         return 4 * self.seen.numel()
 
 
-def causal_range(queries: int, keys: int, window: int | None, device: torch.device) -> Span:
+def causal_range(queries: int, keys: int, window: int | None, device: torch.device) -> VisibleRange:
     """Return which of `keys` keys each of the last `queries` positions may see.
 
     window: a query sees its last `window` positions, itself included; None for no limit.
     """
     end = torch.arange(keys - queries, keys) + 1
-    return Span(torch.zeros_like(end) if window is None else (end - window).clamp_min(0), end).to(device)
+    return VisibleRange(torch.zeros_like(end) if window is None else (end - window).clamp_min(0), end).to(device)
 
 
 def attend(segments: list[Segment], scoring: Scoring, watched: bool = False) -> tuple[Tensor, list[Tensor]]:
@@ -193,7 +202,7 @@ def fused(segment: SharedKeys, scaling: float) -> Tensor | None:
     """Return the output [HQ, T, D] by FlashAttention or, on a GPU, by PyTorch's attention; None where neither fits."""
     if segment.table is not None or len(segment.keys) > 1:
         return None
-    ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
+    ((k, length),), ((v, _),) = require_unquantized(segment.keys), require_unquantized(segment.values)
     usable, causal = flash.usable(segment.q), segment.visible.causal_over(length)
     if usable and causal and (function := flash.choice()[0]):
         return flash.attend(function, segment.q, k[:, :length], v[:, :length], scaling)
@@ -215,11 +224,11 @@ def torch_sdpa(segment: SharedKeys, scaling: float) -> Tensor:
     It gives no log-sum-exp, so it serves only where nothing is to be merged or watched. On a GPU a causal pass takes
     the FlashAttention in PyTorch, and no mask is made for it.
     """
-    ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
+    ((k, length),), ((v, _),) = require_unquantized(segment.keys), require_unquantized(segment.values)
     mask: Tensor | None = None
     if not _all_seen(segment, length):
         causal = segment.visible.causal_over(length)
-        shown = None if causal else segment.visible.mask_of(0, length)
+        shown = None if causal else segment.visible.mask_between(0, length)
         mask = causal_lower_right(segment.q.shape[1], length) if shown is None else shown.to(segment.q.dtype)
     return F.scaled_dot_product_attention(
         segment.q[None],

@@ -48,7 +48,7 @@ from torch import Tensor
 from engine.errors import SettingsError
 from engine.models.rope import Rope
 from kernels import pruning
-from kernels.attention import Span
+from kernels.attention import VisibleRange
 
 TRUE = "true"
 ATTENTION_RULES = ("streaming", "infllm", "dynamic")
@@ -148,16 +148,16 @@ class QueryBlocks:
         known = self.known
         return int((known.evicted == 0)[known.of_query].sum())
 
-    def span(self, stop: int) -> Span:
+    def span(self, stop: int) -> VisibleRange:
         """For a bank of `stop` rows, of which queries in blocks that have evicted nothing see none; made once."""
         if stop not in self._spans:
             known = self.known
             end = torch.where(known.evicted > 0, stop, 0)[known.of_query]
-            self._spans[stop] = Span(torch.zeros_like(end), end).to(self.number.device)
+            self._spans[stop] = VisibleRange(torch.zeros_like(end), end).to(self.number.device)
         return self._spans[stop]
 
     @cached_property
-    def _spans(self) -> dict[int, Span]:
+    def _spans(self) -> dict[int, VisibleRange]:
         return {}
 
     @property
@@ -211,7 +211,7 @@ class FarPlaces:
 
 def pruning_places(
     rule: str, blocks: QueryBlocks, chunks: Tensor, most: int, rope: Rope
-) -> tuple[Tensor, int, pruning.Places]:
+) -> tuple[Tensor, int, pruning.KeyPositions]:
     """Where queries stand, int64 [T], what they lie below, and how keys' positions are found.
 
     rule: of PRUNING_RULES; chunks: int64 [NB], chunks that are not empty; most: not fewer than any of them. True
@@ -233,7 +233,7 @@ def pruning_places(
     code = torch.full_like(group, PRUNING_RULES[rule]).masked_fill(fits, pruning.TOKEN)
     cos, sin = rope.table(limit)
     kinds = frozenset({PRUNING_RULES[rule], pruning.TOKEN} if blocks.fitting else {PRUNING_RULES[rule]})
-    return queries, limit, pruning.Places(code, group.masked_fill(fits, 1), blocks.sinks, cos, sin, kinds)
+    return queries, limit, pruning.KeyPositions(code, group.masked_fill(fits, 1), blocks.sinks, cos, sin, kinds)
 
 
 def require_between(rules: Iterable[str], near: str, reach: int, beside: int, window: int) -> None:

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from engine.errors import SettingsError
 from engine.models.spec import LayerSpec, ModelSpec
-from engine.parts.attention import FEW_QUERIES, Lists
+from engine.parts.attention import FEW_QUERIES, BlockTable
 from engine.parts.slot_rows import Slots
 from kernels import choice, quantise
-from kernels.rows import BANKS, Bank, Levels, Pages, Slabs
+from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab, Slabs
 
 CODES = {"int8": torch.int8, "int4": torch.quint4x2, "fp8": torch.float8_e4m3fn}  # of quint4x2 two are in a byte
 MODEL = "model"  # the store that is no code
@@ -107,7 +107,9 @@ class CodedSlots(Slots):
         """Empty; see `Slots`."""
         self.coding = coding
         self.coded = 0
-        self.levels: tuple[Levels, Levels] | None = None  # of keys and values, from the first quantisation on
+        self.levels: tuple[ChannelScale, ChannelScale] | None = (
+            None  # of keys and values, from the first quantisation on
+        )
         super().__init__(layer, spec, first_slot, capacity, extra_entries)
 
     def _allocate(self, spec: ModelSpec, capacity: int) -> None:
@@ -142,7 +144,7 @@ class CodedSlots(Slots):
         new = copy.copy(self)
         count = length - self.coded
         waiting = {name: self._bank(name)[:, :count] for name in BANKS}
-        new.levels = self.levels or (Levels.of(waiting["keys"]), Levels.of(waiting["values"]))
+        new.levels = self.levels or (ChannelScale.of(waiting["keys"]), ChannelScale.of(waiting["values"]))
         for name in BANKS:
             new._pages(name).write(self.coded, waiting[name])
         new.keys, new.values = torch.empty_like(self.keys), torch.empty_like(self.values)
@@ -151,13 +153,13 @@ class CodedSlots(Slots):
 
     def slabs(
         self, base: Self | None, length: int, queries: int, mask: Tensor | None = None
-    ) -> tuple[Slabs, Slabs, Lists | None]:
+    ) -> tuple[Slabs, Slabs, BlockTable | None]:
         """Return codes where kernels read them, for few queries; else dequantised rows."""
         assert mask is None, "quantised entries are seen by all heads"
-        if queries <= FEW_QUERIES and choice.by_triton(self.keys.device):
+        if queries <= FEW_QUERIES and choice.uses_triton(self.keys.device):
             total = sum(count for _, count in self.with_base(base, length))
             every = torch.arange(total, device=self.keys.device)[None]
-            lists = Lists(every, every, queries, *self.layer.rope.table(total))
+            lists = BlockTable(every, every, queries, *self.layer.rope.table(total))
             keys = self._as_they_lie("keys", base, length)
             return keys, keys if self.layer.latent else self._as_they_lie("values", base, length), lists
         rotated = self.layer.rope.rotate(self._numbers("keys", base, length), 0)
@@ -170,7 +172,7 @@ class CodedSlots(Slots):
         self.levels = old.levels
         if self.levels is None:  # condensed early, before anything had to be coded
             waiting = (torch.cat([slots._bank(name)[:, :count] for slots, count in sides], dim=1) for name in BANKS)
-            keys, values = map(Levels.of, waiting)
+            keys, values = map(ChannelScale.of, waiting)
             self.levels = keys, values
         for name in BANKS:
             mine = self._pages(name)
@@ -178,7 +180,7 @@ class CodedSlots(Slots):
             found = torch.cat(codes, dim=1).view(torch.uint8)  # because PyTorch gathers no 8-bit floats
             own = index[: len(found)]
             rows = own[..., None].expand(-1, -1, found.shape[2])
-            mine.codes[:, : index.shape[1]] = found.gather(1, rows).view(mine.codes.dtype)
+            mine.quantized[:, : index.shape[1]] = found.gather(1, rows).view(mine.quantized.dtype)
             mine.scale[:, : index.shape[1]] = torch.cat(scale, dim=1).gather(1, own)
         self.coded = index.shape[1]
 
@@ -190,9 +192,9 @@ class CodedSlots(Slots):
             if self.coded:
                 pages = self._pages(name)
                 tensors[f"{name}.codes"], tensors[f"{name}.scale"] = (
-                    x[:, : self.coded] for x in (pages.codes, pages.scale)
+                    x[:, : self.coded] for x in (pages.quantized, pages.scale)
                 )
-                tensors |= pages.levels.saved(name)
+                tensors |= pages.channel_scale.saved(name)
         return tensors
 
     def load(self, saved: dict[str, Tensor], length: int) -> None:
@@ -202,12 +204,12 @@ class CodedSlots(Slots):
         if "keys.codes" in saved:
             if self.levels is None:
                 each = zip(BANKS, (len(self.keys), len(self.values)), strict=True)
-                keys, values = (Levels.loaded(saved, name, heads, self.keys.device) for name, heads in each)
+                keys, values = (ChannelScale.loaded(saved, name, heads, self.keys.device) for name, heads in each)
                 self.levels = keys, values
             self.coded = saved["keys.codes"].shape[1]
             for name in BANKS:
                 pages = self._pages(name)
-                pages.codes[:, : self.coded] = saved[f"{name}.codes"].to(self.keys.device)
+                pages.quantized[:, : self.coded] = saved[f"{name}.codes"].to(self.keys.device)
                 pages.scale[:, : self.coded] = saved[f"{name}.scale"].to(self.keys.device)
         self._put(self.coded, saved["keys"].to(self.keys), saved["values"].to(self.keys))
         self.source[:, :length] = saved["source"].to(self.keys.device)
@@ -215,20 +217,20 @@ class CodedSlots(Slots):
 
     def tensors(self) -> list[Tensor]:
         """Levels, once they are known, belong to a context and its forks together."""
-        levels = [x for each in self.levels or () for x in (each.centre, each.spread)]
+        levels = [x for each in self.levels or () for x in (each.mean, each.range)]
         return [*super().tensors(), self.keys, self.values, *levels]
 
     def _bank(self, name: str) -> Tensor:
         """What waits, of keys or values."""
         return self.keys if name == "keys" else self.values
 
-    def _pages(self, name: str) -> Pages:
+    def _pages(self, name: str) -> QuantizedSlab:
         """What is coded, of keys or values."""
         assert self.levels is not None, "nothing is coded before anything was levelled"
         codes, scale = getattr(self, f"{name}_codes"), getattr(self, f"{name}_scale")
-        return Pages(codes, scale, self.levels[name == "values"], self.coding.kind, self.keys.dtype)
+        return QuantizedSlab(codes, scale, self.levels[name == "values"], self.coding.kind, self.keys.dtype)
 
-    def _in_codes(self, name: str, length: int, like: Pages) -> tuple[Tensor, Tensor]:
+    def _in_codes(self, name: str, length: int, like: QuantizedSlab) -> tuple[Tensor, Tensor]:
         """Codes [H, length, W] and scales [H, length] of the first entries, those that wait levelled like others."""
         codes: Tensor = getattr(self, f"{name}_codes")[:, : self.coded]
         scale: Tensor = getattr(self, f"{name}_scale")[:, : self.coded]
@@ -237,11 +239,11 @@ class CodedSlots(Slots):
             return codes, scale
         waiting = dataclasses.replace(
             like,
-            codes=codes.new_empty(codes.shape[0], count, codes.shape[2]),
+            quantized=codes.new_empty(codes.shape[0], count, codes.shape[2]),
             scale=scale.new_empty(scale.shape[0], count),
         )
         waiting.write(0, self._bank(name)[:, :count])
-        return torch.cat([codes, waiting.codes], dim=1), torch.cat([scale, waiting.scale], dim=1)
+        return torch.cat([codes, waiting.quantized], dim=1), torch.cat([scale, waiting.scale], dim=1)
 
     def _as_they_lie(self, name: str, base: Self | None, length: int) -> Slabs:
         """Keys or values of the base and of so many own entries: codes, and behind them what waits."""
@@ -256,5 +258,5 @@ class CodedSlots(Slots):
     def _numbers(self, name: str, base: Self | None, length: int) -> Tensor:
         """Keys or values [H, N, D] of the base and of so many own entries, in the model's own type."""
         slabs = self._as_they_lie(name, base, length)
-        numbers = (bank[:, :n] if isinstance(bank, Tensor) else bank.numbers(n) for bank, n in slabs)
+        numbers = (bank[:, :n] if isinstance(bank, Tensor) else bank.dequantized(n) for bank, n in slabs)
         return torch.cat(list(numbers), dim=1)

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.spec import LayerSpec, ModelSpec
-from engine.parts.attention import Lists
+from engine.parts.attention import BlockTable
 from engine.parts.mass import NOT_IN_SOURCE
-from kernels.gathering import Room, gather
+from kernels.gathering import EntryBuffers, gather
 from kernels.rows import Slabs
 
 
@@ -122,7 +122,7 @@ class Slots:
 
     def slabs(
         self, base: Self | None, length: int, queries: int, mask: Tensor | None = None
-    ) -> tuple[Slabs, Slabs, Lists | None]:
+    ) -> tuple[Slabs, Slabs, BlockTable | None]:
         """Return keys and values of the base and of the first `length` own entries.
 
         Args:
@@ -141,14 +141,14 @@ class Slots:
         seen = F.pad(mask, (0, queries), value=True)
         rows = seen.any(dim=0).nonzero().T
         table = self.layer.rope.table(seen.shape[1])
-        return keys, values, Lists(rows, rows, queries, *table, seen=seen[:, None, rows[0]])
+        return keys, values, BlockTable(rows, rows, queries, *table, head_mask=seen[:, None, rows[0]])
 
-    def sources(self, base: Self | None, length: int, table: Lists | None) -> tuple[Tensor, ...]:
+    def sources(self, base: Self | None, length: int, table: BlockTable | None) -> tuple[Tensor, ...]:
         """Return the source positions of what `slabs` returns, int32 [H, 1, 1, N] each."""
         pieces = [slots.source[:, None, None, :count] for slots, count in self.with_base(base, length)]
         if table is None:
             return tuple(pieces)
-        return (torch.cat(pieces, dim=-1)[..., table.index[0]],)
+        return (torch.cat(pieces, dim=-1)[..., table.rows[0]],)
 
     def gather_from(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
         """Become entries `index` [H, M] of the base and the first `length` old slots, rotated to 0, 1, 2, ..."""
@@ -156,7 +156,7 @@ class Slots:
         keys = [(slots.keys, count) for slots, count in sides]
         values = [(slots.values, count) for slots, count in sides]
         cos, sin = self.layer.rope.table(index.shape[1])
-        gather(keys, values, index, cos, sin, Room(self.keys, self.rotated, self.values))
+        gather(keys, values, index, cos, sin, EntryBuffers(self.keys, self.rotated, self.values))
 
     def saved(self, length: int) -> dict[str, Tensor]:
         """Return views of the first `length` entries, by name, for disk."""

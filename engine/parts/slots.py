@@ -28,7 +28,7 @@ from torch import Tensor
 from engine.errors import ContextMismatch
 from engine.measure import require_memory
 from engine.models.spec import LayerSpec, ModelSpec
-from engine.parts.attention import Segment, SharedKeys, Span, causal_range
+from engine.parts.attention import Segment, SharedKeys, VisibleRange, causal_range
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.quantized_slots import Coding, check_codes
 from engine.parts.sharing import APART, shared
@@ -57,7 +57,7 @@ class Placement(NamedTuple):
     position: int | Tensor
     limit: int | None
     rows: int
-    visible: Span
+    visible: VisibleRange
 
 
 class SlotStore(Store):
@@ -161,7 +161,7 @@ class SlotStore(Store):
         self.own, self.base = own, base  # all or none
 
     def _empty_base(self, number: int) -> Slots:
-        """Return a base without entries, for slots that have taken over what is still seen of theirs."""
+        """Return a base without entries, for slots that have gather_rows over what is still seen of theirs."""
         return self._slots(number, 0, 0, -self.base_length)
 
     def _in_window(self, number: int, window: int) -> Tensor:
@@ -246,7 +246,7 @@ class SlotStore(Store):
         if key not in self._placements:
             if self.fixed:
                 _, position, first, end = self._fixed[self._place_key(number)]
-                visible = Span(first, end, changing=True)
+                visible = VisibleRange(first, end, changing=True)
                 limit = slots.first_slot + slots.capacity
                 self._placements[key] = Placement(position, limit, slots.capacity, visible)
             else:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.models.spec import LayerSpec, ModelSpec
-from engine.parts.attention import Segment, SharedKeys, Span
+from engine.parts.attention import Segment, SharedKeys, VisibleRange
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.positions import sink_query_positions
 from engine.parts.slot_plan import window_slack
@@ -105,9 +105,9 @@ class View:
     """
 
     sink_places: Tensor
-    sink_visible: Span
+    sink_visible: VisibleRange
     places: Tensor
-    visible: Span
+    visible: VisibleRange
     start: int
     end: int
     sinks: int
@@ -116,16 +116,16 @@ class View:
     source: Tensor
     fixed: bool = False
 
-    def sinks_for(self, count: int) -> Span:
+    def sinks_for(self, count: int) -> VisibleRange:
         """Return which sinks are seen where only the first `count` queries see any; computed once."""
         if count not in self._sinks_for:
-            every = self.sink_visible.known
+            every = self.sink_visible.host_values
             hidden = torch.arange(len(every.end)) >= count
-            self._sinks_for[count] = Span(every.first, every.end.masked_fill(hidden, 0)).to(self.places.device)
+            self._sinks_for[count] = VisibleRange(every.start, every.end.masked_fill(hidden, 0)).to(self.places.device)
         return self._sinks_for[count]
 
     @cached_property
-    def _sinks_for(self) -> dict[int, Span]:
+    def _sinks_for(self) -> dict[int, VisibleRange]:
         return {}
 
 
@@ -228,7 +228,7 @@ class WindowStore(Store):
             shown = shown and sinks_for != 0
         elif shown:
             visible = visible if sinks_for is None else view.sinks_for(sinks_for)
-            shown = visible.reach[1] > 0
+            shown = visible.extent[1] > 0
         if shown:
             (keys, values), count = held.first, view.sinks
             source = (view.sink_source,) if self.counted else ()
@@ -253,7 +253,7 @@ class WindowStore(Store):
         reach = min(self.window, sliding or self.window)
         number = torch.arange(self.seen, self.seen + count)  # from the very beginning; on the host, then sent at once
         start = max(0, self.length - reach + 1)
-        if choice.by_triton(device):  # addresses are sent to the kernel, and need not be for each token
+        if choice.uses_triton(device):  # addresses are sent to the kernel, and need not be for each token
             start -= start % MOVING
         own = number - max(self.seen, self.sinks) + self.length
         left = own - self.window - (number - self.seen) % self.query_block  # the newest that has left the window
@@ -267,9 +267,9 @@ class WindowStore(Store):
         sinks = min(self.sinks, self.seen + count)
         return View(
             sink_places=sent[0],
-            sink_visible=Span(sink_first, number + 1).to(device),
+            sink_visible=VisibleRange(sink_first, number + 1).to(device),
             places=sent[1],
-            visible=Span(left + 1 - start, own + 1 - start).to(device),
+            visible=VisibleRange(left + 1 - start, own + 1 - start).to(device),
             start=start,
             end=end,
             sinks=sinks,
@@ -283,9 +283,9 @@ class WindowStore(Store):
         capacity = self.layers[0].capacity
         return View(
             sink_places=sink_place,
-            sink_visible=Span(sink_first, sink_end, changing=True),
+            sink_visible=VisibleRange(sink_first, sink_end, changing=True),
             places=place,
-            visible=Span(first, end, changing=True),
+            visible=VisibleRange(first, end, changing=True),
             start=0,
             end=capacity,
             sinks=self.sinks,

@@ -9,23 +9,23 @@ from torch import Tensor
 
 from kernels import choice
 from kernels.attention import reference
-from kernels.attention.reference import Lists, Span
+from kernels.attention.reference import BlockTable, VisibleRange
 from kernels.rows import Slabs, reachable
 
-__all__ = ["Lists", "Span", "attend"]
+__all__ = ["BlockTable", "VisibleRange", "attend"]
 
 
 def attend(
     q: Tensor,
     keys: Slabs,
     values: Slabs,
-    span: Span,
-    lists: Lists | None,
+    span: VisibleRange,
+    lists: BlockTable | None,
     scaling: float,
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute `reference.attend`, in Triton if it is chosen and can read the slabs."""
-    if choice.by_triton(q.device) and reachable(keys, q) and reachable(values, q):
+    if choice.uses_triton(q.device) and reachable(keys, q) and reachable(values, q):
         from kernels.attention import kernel  # Triton is optional
 
         return kernel.attend(q, keys, values, span, lists, scaling, softcap)

@@ -15,8 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention.reference import Lists, Span
-from kernels.paged.kernel import (
+from kernels.attention.reference import BlockTable, VisibleRange
+from kernels.rows import Slabs, require_unquantized
+from kernels.slab_rows.kernel import (
     CHANGING,
     factor_dtype,
     factors_of,
@@ -28,7 +29,6 @@ from kernels.paged.kernel import (
     table,
     widths,
 )
-from kernels.rows import Slabs, plain
 
 LEAST = 64  # smallest number of keys in a share
 DENSE_QUERIES = 64  # query rows of a block without lists
@@ -215,18 +215,18 @@ class Listing(NamedTuple):
     flags: dict[str, bool]
 
 
-def listing(span: Span, lists: Lists | None) -> Listing:
+def listing(span: VisibleRange, lists: BlockTable | None) -> Listing:
     """Return the kernel arguments for a span, with or without lists."""
-    first, end = span.first.contiguous(), span.end.contiguous()
+    first, end = span.start.contiguous(), span.end.contiguous()
     nothing = first  # a valid pointer for unused arguments
     if lists is None:
         return Listing(
             (nothing, nothing, nothing, first, end), (nothing, nothing), 0, {"LISTS": False, "BY_HEAD": False}
         )
-    seen = nothing if lists.seen is None else lists.seen.to(torch.uint8).contiguous()
+    seen = nothing if lists.head_mask is None else lists.head_mask.to(torch.uint8).contiguous()
     cos, sin = (angle.to(end.device, torch.float32).contiguous() for angle in (lists.cos, lists.sin))
-    index, places = lists.index.contiguous(), lists.places.contiguous()
-    flags = {"LISTS": True, "BY_HEAD": lists.seen is not None}
+    index, places = lists.rows.contiguous(), lists.positions.contiguous()
+    flags = {"LISTS": True, "BY_HEAD": lists.head_mask is not None}
     return Listing((index, places, seen, first, end), (cos, sin), cos.shape[1], flags)
 
 
@@ -234,23 +234,23 @@ def attend(
     q: Tensor,
     keys: Slabs,
     values: Slabs,
-    span: Span,
-    lists: Lists | None,
+    span: VisibleRange,
+    lists: BlockTable | None,
     scaling: float,
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute `reference.attend` in Triton. The slabs must be on the device of q or in pinned host memory."""
     if lists is None:
-        plain([*keys, *values])  # raises for quantised slabs
+        require_unquantized([*keys, *values])  # raises for quantised slabs
     query_heads, count, width = q.shape
     heads = keys[0][0].shape[0]
     group = query_heads // heads
     key_table, value_table = table(keys, q.device), table(values, q.device)
-    listed = key_table.rows if lists is None else lists.index.shape[1]
-    size = min(count, max(1, DENSE_QUERIES // group)) if lists is None else lists.size
+    listed = key_table.rows if lists is None else lists.rows.shape[1]
+    size = min(count, max(1, DENSE_QUERIES // group)) if lists is None else lists.block_size
     blocks = triton.cdiv(count, size)
     same = key_table.slabs is value_table.slabs  # then each row is loaded once
-    tiling = tiling_of(group * size, width, q.dtype, key_table.coded)
+    tiling = tiling_of(group * size, width, q.dtype, key_table.quantized)
     tiles = triton.cdiv(group * size, tiling.queries)
     shares = shares_of(tiles * blocks * heads, listed, q.device)
     shown = listing(span, lists)

@@ -12,9 +12,9 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention.kernel import listing
-from kernels.attention.reference import Lists, Span
-from kernels.paged.kernel import CHANGING, factor_dtype, factors_of, load_key, logits_of, rows_of, table, widths
-from kernels.rows import Slabs, plain
+from kernels.attention.reference import BlockTable, VisibleRange
+from kernels.rows import Slabs, require_unquantized
+from kernels.slab_rows.kernel import CHANGING, factor_dtype, factors_of, load_key, logits_of, rows_of, table, widths
 
 QUERIES, FEW_QUERIES = 32, 16  # queries per step; float32 and wide heads take twice the shared memory
 TILE, SMALL_TILE = 64, 32  # keys of one program; small for heads wider than 256
@@ -99,18 +99,18 @@ def _column_sums(
 def column_sums(
     q: Tensor,
     keys: Slabs,
-    span: Span,
-    lists: Lists | None,
+    span: VisibleRange,
+    lists: BlockTable | None,
     total: Tensor,
     scaling: float,
     softcap: float | None = None,
 ) -> Tensor:
     """Compute `reference.column_sums` in Triton. The slabs must be on the device of q or in pinned host memory."""
     if lists is None:
-        plain(keys)  # raises for quantised slabs
+        require_unquantized(keys)  # raises for quantised slabs
     (query_heads, count, width), heads = q.shape, keys[0][0].shape[0]
     key_table = table(keys, q.device)
-    blocks, listed = (1, key_table.rows) if lists is None else lists.index.shape
+    blocks, listed = (1, key_table.rows) if lists is None else lists.rows.shape
     shown = listing(span, lists)
     out = torch.empty(query_heads, blocks, listed, dtype=torch.float32, device=q.device)
     wide = width > 256
@@ -123,7 +123,7 @@ def column_sums(
         *shown.angles,
         out,
         count,
-        count if lists is None else lists.size,
+        count if lists is None else lists.block_size,
         listed,
         key_table.rows,
         key_table.halvings,

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from kernels import softmax
-from kernels.attention.reference import Lists, Span, rotated
-from kernels.rows import Slabs, plain
+from kernels.attention.reference import BlockTable, VisibleRange, gather_rotated
+from kernels.rows import Slabs, require_unquantized
 
 STEP_BYTES = 32 << 20  # memory for the probabilities of one step
 
@@ -18,8 +18,8 @@ STEP_BYTES = 32 << 20  # memory for the probabilities of one step
 def column_sums(
     q: Tensor,
     keys: Slabs,
-    span: Span,
-    lists: Lists | None,
+    span: VisibleRange,
+    lists: BlockTable | None,
     total: Tensor,
     scaling: float,
     softcap: float | None = None,
@@ -37,23 +37,23 @@ def column_sums(
     if lists is None:
         at, pieces = 0, []
         (low, high), step = span.common, max(1, STEP_BYTES // (4 * q.shape[0] * q.shape[1]))
-        for slab, length in plain(keys):
+        for slab, length in require_unquantized(keys):
             for begin in range(at, at + length, step):
                 end = min(begin + step, at + length)
-                mask = None if low <= begin and end <= high else span.mask_of(begin, end)
+                mask = None if low <= begin and end <= high else span.mask_between(begin, end)
                 pieces.append(_sums(q, slab[:, begin - at : end - at], total, scaling, softcap, mask))
             at += length
         return (pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1))[:, None]
-    blocks, size = len(lists.index), lists.size
+    blocks, size = len(lists.rows), lists.block_size
     pieces = []
     for block in range(blocks):  # mostly one: passes that need these sums are short
         own = slice(block * size, (block + 1) * size)
         part = lists.part(block, block + 1)
-        k = rotated(keys, part, q)[:, 0]
-        mask = span.part(own.start, own.stop).mask(part.index[0])
+        k = gather_rotated(keys, part, q)[:, 0]
+        mask = span.part(own.start, own.stop).mask(part.rows[0])
         sums = _sums(q[:, own], k, total[:, own], scaling, softcap, mask)
-        if part.seen is not None:
-            sums.view(len(k), -1, sums.shape[1]).masked_fill_(~part.seen[:, 0, None], 0.0)
+        if part.head_mask is not None:
+            sums.view(len(k), -1, sums.shape[1]).masked_fill_(~part.head_mask[:, 0, None], 0.0)
         pieces.append(sums)
     return torch.stack(pieces, dim=1)
 

@@ -10,9 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gathering.reference import Room
-from kernels.paged.kernel import CHANGING, load_key, load_part, padded, rows_of, table, turn, widths
+from kernels.gathering.reference import EntryBuffers
 from kernels.rows import Slabs
+from kernels.slab_rows.kernel import CHANGING, load_key, load_part, padded, rows_of, table, turn, widths
 
 TILE = 32  # rows per program
 
@@ -122,7 +122,7 @@ def _take(
     )  # fmt: skip
 
 
-def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room) -> None:
+def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: EntryBuffers) -> None:
     """Run `reference.gather` in Triton. The slabs must be on the device of the index or in pinned host memory."""
     heads, count = index.shape
     _, capacity, width = room.keys.shape
@@ -148,8 +148,8 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
     )
 
 
-def taken(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Compute `reference.taken` in Triton. The slabs must be on the device or in pinned host memory."""
+def gather_rows(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Compute `reference.gather_rows` in Triton. The slabs must be on the device or in pinned host memory."""
     index = index.to(device)
     heads, count = index.shape
     rows, width = table(slabs, device), slabs[0][0].shape[2]

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from kernels.rotation import rotate
-from kernels.rows import Slabs, sent, take
+from kernels.rows import Slabs, take, to_device
 
 
 @dataclass(frozen=True)
-class Room:
+class EntryBuffers:
     """Buffers that gathered entries are written to, [H, capacity, D] each with capacity >= M.
 
     Attributes:
@@ -29,7 +29,7 @@ class Room:
     values: Tensor
 
 
-def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room) -> None:
+def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: EntryBuffers) -> None:
     """Write the first M rows of `room`: row m of a head is entry index[m] of that head, rotated to position m.
 
     Args:
@@ -46,9 +46,9 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
         room.values[:, :count] = take(values, index)
 
 
-def taken(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+def gather_rows(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return rows [H, M, D] of an index int64 [H, M], counted over all slabs, on this device and in this dtype.
 
     An index on the device of the slabs avoids a copy.
     """
-    return sent(take(slabs, index.to(slabs[0][0].device)), device).to(dtype)
+    return to_device(take(slabs, index.to(slabs[0][0].device)), device).to(dtype)

@@ -17,7 +17,7 @@ __all__ = ["GROUP", "product", "unpack"]
 
 def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Return `reference.unpack`, in Triton if it is chosen."""
-    if choice.by_triton(blocks.device):
+    if choice.uses_triton(blocks.device):
         from kernels.mxfp4 import kernel  # Triton is optional
 
         return kernel.unpack(blocks, scales, which, dtype)
@@ -26,7 +26,7 @@ def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dt
 
 def product(x: Tensor, blocks: Tensor, scales: Tensor, which: Tensor) -> Tensor:
     """Return `reference.product`, in Triton if it is chosen."""
-    if choice.by_triton(x.device):
+    if choice.uses_triton(x.device):
         from kernels.mxfp4 import kernel  # Triton is optional
 
         return kernel.product(x, blocks, scales, which)

@@ -12,7 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.paged.kernel import (
+from kernels.pruning.reference import KeyPositions
+from kernels.rows import Slabs
+from kernels.slab_rows.kernel import (
     CHANGING,
     WIDE,
     factor_dtype,
@@ -24,8 +26,6 @@ from kernels.paged.kernel import (
     table,
     widths,
 )
-from kernels.pruning.reference import Places
-from kernels.rows import Slabs
 
 LEAST_WIDE = 32  # least queries of a program for wide heads: with fewer, registers spill
 
@@ -144,11 +144,11 @@ def _chunk_scores(
     tl.store(p_here, tl.where(whole > 0, best, float("-inf")), mask=m_chunk)
 
 
-def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places) -> Tensor:
+def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: KeyPositions) -> Tensor:
     """Compute `reference.chunk_scores` in Triton. The slabs must be on the device of q or in pinned host memory."""
     query_heads, blocks, queries, width = q.shape
     chunks, key_table = starts.shape[1], table(slabs, q.device)
-    tile = tile_of(width, q.dtype, key_table.coded)
+    tile = tile_of(width, q.dtype, key_table.quantized)
     out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
     _chunk_scores[(triton.cdiv(chunks, tile) * query_heads, blocks)](
         q.contiguous(),

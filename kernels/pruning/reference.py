@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kernels.rotation import rotate
-from kernels.rows import Slabs, among, sent, take
+from kernels.rows import Slabs, covering, take, to_device
 
 # Rules for a key's position while pruning (engine/positions.py uses them):
 CONSTANT = 0  # 0
@@ -30,14 +30,14 @@ STEP_ROWS = 1 << 15  # rows covered by the chunks of one step: few enough that a
 
 
 @dataclass(frozen=True)
-class Places:
+class KeyPositions:
     """Positions of keys while pruning.
 
     Attributes:
         rule: int64 [NB].
         group, offset: arguments of TOKEN; group is int64 [NB].
         cos, sin: [P, R/2], RoPE tables.
-        known: a superset of the rules in `rule`, if known without synchronising.
+        possible_rules: a superset of the rules in `rule`; None if only reading `rule` can tell.
     """
 
     rule: Tensor
@@ -45,12 +45,12 @@ class Places:
     offset: int
     cos: Tensor
     sin: Tensor
-    known: frozenset[int] | None = None
+    possible_rules: frozenset[int] | None = None
 
     @cached_property
-    def kinds(self) -> frozenset[int]:
+    def rules_present(self) -> frozenset[int]:
         """Rules that may occur in `rule`."""
-        return frozenset(self.rule.tolist()) if self.known is None else self.known
+        return frozenset(self.rule.tolist()) if self.possible_rules is None else self.possible_rules
 
     @property
     def fixed(self) -> Tensor:
@@ -64,13 +64,13 @@ class Places:
             index: [..., NB, C], rows of the keys.
             number: [C], their chunks.
         """
-        if self.kinds == {CHUNK}:
+        if self.rules_present == {CHUNK}:
             return number
         token = torch.div(index + self.offset, self.group[:, None], rounding_mode="floor")
         return torch.where((self.rule == CHUNK)[:, None], number, token)
 
 
-def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places) -> Tensor:
+def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: KeyPositions) -> Tensor:
     """Estimate the highest attention score of each chunk, over all heads and all queries of a block.
 
     Args:
@@ -84,7 +84,7 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
     Returns:
         float32 [NB, C]; -inf for empty chunks.
     """
-    places = dataclasses.replace(places, known=places.kinds)  # at most one synchronisation
+    places = dataclasses.replace(places, possible_rules=places.rules_present)  # at most one synchronisation
     both = _fold(q, places)
     query_heads, blocks, queries, width = both.shape
     per_chunk = 4 * query_heads * blocks * (queries + 3 * width)
@@ -94,13 +94,13 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
     host = starts.to(slabs[0][0].device)  # to find the slabs without synchronising
     for at in range(0, starts.shape[1], step):
         here, asked = starts[:, at : at + step], host[:, at : at + step]
-        near, before = among(slabs, int(asked.min()), int(asked.max()) + size) if len(slabs) > 1 else (slabs, 0)
+        near, before = covering(slabs, int(asked.min()), int(asked.max()) + size) if len(slabs) > 1 else (slabs, 0)
         moved = dataclasses.replace(places, offset=places.offset + before)
         pieces.append(_scores(both, near, here - before, limits - before, size, moved, number[at : at + step]))
     return torch.cat(pieces, dim=1)
 
 
-def _fold(q: Tensor, places: Places) -> Tensor:
+def _fold(q: Tensor, places: KeyPositions) -> Tensor:
     """Rotate queries back, in blocks with keys at 0 or 1, to use keys before RoPE; returns [HQ, NB, S * B, D].
 
     There are fewer queries than keys to rotate. S is 2 if any block uses BRANCH, which needs the queries relative to
@@ -108,17 +108,17 @@ def _fold(q: Tensor, places: Places) -> Tensor:
     """
     branch, fixed = ((places.rule == BRANCH)[:, None, None], places.fixed[:, None, None])
     left = rotate(q, places.cos[0], -places.sin[0])
-    if BRANCH not in places.kinds:
+    if BRANCH not in places.rules_present:
         return torch.where(fixed, left, q)
     right = torch.where(branch, rotate(q, places.cos[1], -places.sin[1]), left)
     return torch.cat([torch.where(fixed, left, q), torch.where(fixed, right, q)], dim=2)
 
 
 def _scores(
-    q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places, number: Tensor
+    q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: KeyPositions, number: Tensor
 ) -> Tensor:
     heads, rows = slabs[0][0].shape[0], sum(length for _, length in slabs)
-    sides = 2 if BRANCH in places.kinds else 1
+    sides = 2 if BRANCH in places.rules_present else 1
     # Unscaled dot products overflow in half precision, or tie by rounding.
     wide = torch.promote_types(q.dtype, torch.float32)
     folded, columns = places.fixed, q.transpose(2, 3).to(wide).contiguous()
@@ -127,11 +127,11 @@ def _scores(
         """Return the best score [HQ, NB, C] of each key over its block's queries, as a left key and as a right key."""
         bounded = index.clamp(0, rows - 1)
         flat = bounded.view(heads, -1).to(slabs[0][0].device)
-        keys = sent(take(slabs, flat), q.device).to(q.dtype).view(*index.shape, q.shape[-1])
-        if not places.kinds <= FIXED:
+        keys = to_device(take(slabs, flat), q.device).to(q.dtype).view(*index.shape, q.shape[-1])
+        if not places.rules_present <= FIXED:
             position = places.of(bounded, number)
             turned = rotate(keys, places.cos[position], places.sin[position])
-            keys = torch.where(folded[:, None, None], keys, turned) if places.kinds & FIXED else turned
+            keys = torch.where(folded[:, None, None], keys, turned) if places.rules_present & FIXED else turned
         scores = keys.to(wide) @ columns  # this order and layout is several times as fast as q @ keys
         best = scores.view(*index.shape, sides, -1).amax(dim=4).float()
         return [best[..., 0], best[..., -1]]

@@ -17,7 +17,7 @@ __all__ = ["KINDS", "SHARING", "dequantise", "products", "quantise", "stored", "
 
 def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return `reference.quantise`, in Triton if it is chosen."""
-    if choice.by_triton(x.device):
+    if choice.uses_triton(x.device):
         from kernels.quantise import kernel  # Triton is optional
 
         return kernel.quantise(x, kind)
@@ -26,7 +26,7 @@ def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
 
 def dequantise(codes: Tensor, scale: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
     """Return `reference.dequantise`, in Triton if it is chosen."""
-    if choice.by_triton(codes.device):
+    if choice.uses_triton(codes.device):
         from kernels.quantise import kernel  # Triton is optional
 
         return kernel.dequantise(codes, scale, kind, dtype)

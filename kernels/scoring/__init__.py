@@ -18,7 +18,7 @@ def scores(
     q: Tensor, codes: Tensor, scale: Tensor, shift: Tensor, kind: torch.dtype, wide: torch.dtype, out: Tensor
 ) -> None:
     """Run `reference.scores`, in Triton if it is chosen."""
-    if choice.by_triton(q.device):
+    if choice.uses_triton(q.device):
         from kernels.scoring import kernel  # Triton is optional
 
         kernel.scores(q, codes, scale, shift, kind, wide, out)

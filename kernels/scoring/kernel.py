@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.paged.kernel import CHANGING, factor_dtype, padded
 from kernels.quantise.reference import LOWEST, SHARING
+from kernels.slab_rows.kernel import CHANGING, factor_dtype, padded
 
 MOST_ROWS = 128  # most rows per program
 TILE_BYTES = 32 << 10  # shared memory for the dequantised rows of a program

@@ -44,12 +44,12 @@ from engine import (
     make_method,
     suited_stores,
 )
-from engine.parts.selectors.stages import parse_stages
-from engine.parts.archive.transfers import use_exact_pinned_sizes
-from engine.parts.window import WindowStore
+from engine.loops.reader import GPU_CHUNK
 from engine.models.experts import PackedExperts
 from engine.models.sizes import model_sizes, sizes_of
-from engine.loops.reader import GPU_CHUNK
+from engine.parts.archive.transfers import use_exact_pinned_sizes
+from engine.parts.selectors.stages import parse_stages
+from engine.parts.window import WindowStore
 from tests.engine.reading import read
 
 CPU = torch.device("cpu")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.parts.sharing import SPREAD
-from engine.parts.window import WindowStore
 from engine.models.rope import Rope
 from engine.models.spec import Scoring
+from engine.parts.sharing import SPREAD
+from engine.parts.window import WindowStore
 
 SCALE = 8**-0.5
 GROUP = 3  # query heads per KV head

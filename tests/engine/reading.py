@@ -9,9 +9,9 @@ from torch import Tensor
 
 from engine import Answer, Context, Method, Model, Part, Reader, Sampling
 from engine.loops.conversation import Conversation
-from engine.parts.mass import NOT_IN_SOURCE
-from engine.memory import Memory
 from engine.loops.passes import feed
+from engine.memory import Memory
+from engine.parts.mass import NOT_IN_SOURCE
 
 
 def read(model: Model, method: Method, ids: Tensor, chunk: int = 64) -> Context:

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from engine.errors import UnsupportedModel
-from engine.parts.mass import NOT_IN_SOURCE
-from engine.parts.slots import SlotStore
 from engine.model import Model
 from engine.models.architectures import SUPPORTED, check
 from engine.models.sizes import sizes_of
+from engine.parts.mass import NOT_IN_SOURCE
+from engine.parts.slots import SlotStore
 from tests.engine.conftest import byte_tokenizer
 
 SMALL = {

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.models.spec import Scoring
 from engine.parts import attention, flash
 from engine.parts.attention import PerQueryKeys, SharedKeys, attend, causal_range, torch_sdpa
-from engine.models.spec import Scoring
 
 SCALE = 0.3
 

@@ -14,14 +14,14 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine import Conversation, Method, Model, Reader, SettingsError, WeightsError, fingerprint, make_method
-from engine.parts.footprint import Task
-from engine.parts.mass import NOT_IN_SOURCE
+from engine.loops.passes import feed
 from engine.methods.beacon import RAW, Beacon, BeaconMemory, window_places
 from engine.models.attention_interface import run
 from engine.models.rope import NoRope
 from engine.models.sizes import ModelSizes, model_sizes, sizes_of
 from engine.models.spec import LayerSpec, ModelSpec, Projection, Scoring
-from engine.loops.passes import feed
+from engine.parts.footprint import Task
+from engine.parts.mass import NOT_IN_SOURCE
 from engine.planning.flops import Operations, operations
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE

@@ -9,17 +9,16 @@ import torch
 from torch import Tensor
 
 from engine import Conversation, Model, SettingsError, make_method
-from engine.parts.attention import FEW_QUERIES, SharedKeys, causal_range
-from engine.parts.quantized_slots import CODES, CodedSlots, Coding, check_codes, level_bytes
+from engine.loops.passes import condense, feed
 from engine.memory import Memory
+from engine.models.spec import Scoring
+from engine.parts.attention import FEW_QUERIES, SharedKeys, causal_range
 from engine.parts.mass import no_source
+from engine.parts.quantized_slots import CODES, CodedSlots, Coding, check_codes, level_bytes
 from engine.parts.slot_plan import slot_bytes
 from engine.parts.slots import SlotStore
-from engine.models.spec import Scoring
-from engine.loops.passes import condense, feed
 from engine.records import DEVICE
 from kernels import choice
-from kernels.rows import Pages
 from tests.engine.reading import answer, read
 
 every_store = pytest.mark.parametrize("store", CODES)
@@ -86,12 +85,12 @@ def test_an_entry_is_rounded_once_however_often_it_is_kept(model: Model, ids: Te
             rows = exact[:, source[head][text]]
             fresh = dataclasses.replace(
                 held,
-                codes=held.codes.new_empty(len(rows), rows.shape[1], held.codes.shape[2]),
+                quantized=held.quantized.new_empty(len(rows), rows.shape[1], held.quantized.shape[2]),
                 scale=held.scale.new_empty(len(rows), rows.shape[1]),
             )
             fresh.write(0, rows)
             torch.testing.assert_close(held.scale[head, : slots.coded][text], fresh.scale[head], rtol=1e-5, atol=0)
-            differ = held.codes[head, : slots.coded][text].float() != fresh.codes[head].float()
+            differ = held.quantized[head, : slots.coded][text].float() != fresh.quantized[head].float()
             assert differ.float().mean() < 1e-3  # passes of another size change the last bit of a number
 
 
@@ -105,9 +104,9 @@ def test_no_number_is_off_by_more_than_its_code_allows(model: Model, ids: Tensor
         pages = slots._pages(bank)
         error = (slots._numbers(bank, None, memory.length)[:, prefix:] - exact).abs()
         count = slots.coded - prefix
-        step = pages.scale[:, prefix : slots.coded, None] * pages.levels.spread[:, None]
+        step = pages.scale[:, prefix : slots.coded, None] * pages.channel_scale.range[:, None]
         if store == "fp8":  # three bits behind the point of the levelled number, and a fixed step near zero
-            levelled = (exact[:, :count] - pages.levels.centre[:, None]).abs()
+            levelled = (exact[:, :count] - pages.channel_scale.mean[:, None]).abs()
             allowed = torch.maximum(levelled / 16, step * 2**-10)
         else:
             allowed = step / 2
@@ -191,7 +190,9 @@ def test_kernels_read_codes_where_they_lie(model: Model, monkeypatch: pytest.Mon
     for implementation in ("reference", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
         keys, values, lists = own.shown(base, 19, 3)
-        assert [isinstance(slab, Pages) for slab, _ in keys] == ([False] if lists is None else [True, False] * 2)
+        assert [isinstance(slab, QuantizedSlab) for slab, _ in keys] == (
+            [False] if lists is None else [True, False] * 2
+        )
         segment = SharedKeys(q, keys, values, span, lists)
         output, total = segment.attend(Scoring(0.2))
         found.append((output, total, segment.given(total, Scoring(0.2))))

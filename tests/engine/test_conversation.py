@@ -11,11 +11,11 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaForCausalLM
 
 from engine import Answer, AnswerPiece, Conversation, Method, Model, Reader, Sampling, SettingsError, make_method
-from engine.loops.conversation import _cut, _steady
 from engine.errors import ContextMismatch, ModelError, ModelNotFound, OutOfMemory, UnsupportedModel
-from engine.parts.mass import AttentionMass
+from engine.loops.conversation import _cut, _steady
 from engine.model import load_model
 from engine.models.chat import INSTRUCTION, Chat
+from engine.parts.mass import AttentionMass
 from engine.sampling import LIKELY, choose, own_sampling, penalize
 from engine.sources import Sentences, passages
 from tests.engine.conftest import byte_tokenizer, tiny_config

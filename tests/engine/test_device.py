@@ -25,9 +25,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, SmolLM3Config, SmolLM3Fo
 from engine import METHODS, Answer, Context, Conversation, Model, Reader, Sampling, make_method
 from engine.decode import recorder
 from engine.decode.recorder import Recording
+from engine.parts import attention
 from engine.parts.archive import transfers
 from engine.parts.selectors.beside_window import WindowSelector
-from engine.parts import attention
 from engine.records import LoadedParts, Parts
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
@@ -207,13 +207,13 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
     Tables of slabs that a pass makes anew are among it: nobody holds them for the graph. kinds: of static passes that
     there are.
     """
-    from kernels.paged import kernel as paged  # Triton is optional
+    from kernels.slab_rows import kernel as slab_rows  # Triton is optional
 
     sim, device = world()[1:]
     unwanted: Counter[str] = Counter()
     passes: Counter[Recording] = Counter()
     tables: Counter[str] = Counter()
-    plain, made = Recording._pass, paged._table
+    plain, made = Recording._pass, slab_rows._table
 
     def passed(recording: Recording) -> Tensor:
         tables.clear()
@@ -224,7 +224,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
         passes[recording] += 1
         return hidden
 
-    def table(slabs: Slabs, place: torch.device) -> paged.Table:
+    def table(slabs: Slabs, place: torch.device) -> slab_rows.Table:
         tables["a table of slabs"] += 1
         return made(slabs, place)
 
@@ -237,7 +237,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
         patch.setattr(choice, "implementation", lambda: kernels)
         patch.setattr(attention, "FEW_BYTES", few_bytes)
         patch.setattr(rows, "_pinned", lambda part: True)  # as slabs are on a GPU
-        patch.setattr(paged, "_table", table)
+        patch.setattr(slab_rows, "_table", table)
         for mass in (conversation.mass, None):  # watched, and not
             conversation.memory.mass = mass
             for token in range(70, 73 if kinds == 1 else 87):

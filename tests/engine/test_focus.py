@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from engine import Answer, Conversation, Model, Sampling, SettingsError
-from engine.parts.archive.focus import AROUND, CLOSE, FocusedEntries, SecondLook
-from engine.parts.mass import NOT_IN_SOURCE, AttentionMass
+from engine.loops.passes import condense
 from engine.methods.exact import Exact
 from engine.methods.infinipot import InfiniPot
 from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.infllm import InfLLM
 from engine.methods.recall import Recall
-from engine.loops.passes import condense
+from engine.parts.archive.focus import AROUND, CLOSE, FocusedEntries, SecondLook
+from engine.parts.mass import NOT_IN_SOURCE, AttentionMass
 from tests.engine.reading import read
 
 TEXT = 1200

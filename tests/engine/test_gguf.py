@@ -16,14 +16,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, 
 
 from benchmarks.gguf import llama_logits
 from engine import ModelNotFound, UnsupportedModel, check_files, load_chat, load_model, model_stamp, read_config
-from engine.parts.mass import NOT_IN_SOURCE
-from engine.parts.slots import SlotStore
 from engine.models.gguf.architectures import KNOWN
 from engine.models.gguf.header import BLOCKS, FLOATS, read_header
 from engine.models.gguf.reading import generation_of, weights_of
 from engine.models.gguf.weights import fill
 from engine.models.loading import load_network
 from engine.models.sizes import model_sizes
+from engine.parts.mass import NOT_IN_SOURCE
+from engine.parts.slots import SlotStore
 from tests.engine.gguf_files import MODELS, merging_tokenizer, tiny_network, write_gguf
 
 LLAMA_CPP = os.environ.get("LLAMA_CPP_PYTHON", "")

@@ -18,11 +18,11 @@ from transformers import AutoModelForCausalLM
 
 from engine import Answer, Conversation, Method, Model, Sampling, SettingsError, load_model, make_method
 from engine.decode import recorder
-from engine.parts.footprint import Footprint, Task
 from engine.decode.recorder import Recorder, Recording
-from engine.parts.slots import SlotStore
 from engine.methods.infinitehip import InfiniteHiPMemory
 from engine.methods.recall import RecallingMemory
+from engine.parts.footprint import Footprint, Task
+from engine.parts.slots import SlotStore
 from kernels import choice
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, read

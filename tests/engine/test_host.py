@@ -13,14 +13,14 @@ from transformers import AutoModelForCausalLM
 
 from engine import Context, Conversation, Model, Reader, make_method
 from engine.errors import OutOfMemory
-from engine.parts.footprint import Task
-from engine.parts.archive.host_tier import TAIL, HostTier, Slab
-from engine.parts.selectors.base import picked
 from engine.models.rope import Rope
 from engine.models.spec import ModelSpec, Scoring
+from engine.parts.archive.host_tier import TAIL, HostTier, Slab
+from engine.parts.footprint import Task
+from engine.parts.selectors.base import picked
 from engine.records import DISK, HOST
 from kernels import choice
-from kernels.rows import Pages
+from kernels.rows import QuantizedSlab
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, loaded, next_logits, read
 from tests.engine.test_architectures import small_config
@@ -187,7 +187,7 @@ def test_a_restored_conversation_has_the_levels_of_its_context(model: Model) -> 
     again = context.fork()
     again.restore(loaded(fork.state()))
     assert again.length == fork.length == 270
-    levels = {id(slab.levels) for slab, _ in again.keys(1) if isinstance(slab, Pages)}
+    levels = {id(slab.channel_scale) for slab, _ in again.keys(1) if isinstance(slab, QuantizedSlab)}
     assert len(again.keys(1)) > len(context.keys(1))
     assert levels == {id(context.levels[1][0])}
 
@@ -206,8 +206,8 @@ def test_levels_are_saved_under_the_names_that_they_always_had(model: Model) -> 
     again.restore(saved)
     for ours, theirs in zip(again.levels, tier.levels, strict=True):
         for mine, other in zip(ours, theirs, strict=True):
-            assert torch.equal(mine.centre, other.centre[:1])
-            assert torch.equal(mine.spread, other.spread[:1])
+            assert torch.equal(mine.mean, other.mean[:1])
+            assert torch.equal(mine.range, other.range[:1])
 
 
 def test_a_fork_sees_the_base_and_keeps_its_own(tier: HostTier) -> None:

@@ -13,11 +13,11 @@ from torch import Tensor
 from engine import Answer, Conversation, Model, Reader, Sampling, SettingsError, make_method
 from engine.loops import passes
 from engine.loops.context import new_memory
-from engine.parts.footprint import Task
-from engine.parts.mass import NOT_IN_SOURCE
+from engine.loops.passes import feed, novelties
 from engine.methods.infinipot import PROMPTS, InfiniPot, Pot
 from engine.model import load_model
-from engine.loops.passes import feed, novelties
+from engine.parts.footprint import Task
+from engine.parts.mass import NOT_IN_SOURCE
 from engine.records import DEVICE
 from tests.engine.reading import answer, next_logits, read
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from engine import Model, SettingsError, make_method
-from engine.parts.selectors.stages import Stage, parse_stages
-from engine.parts.mass import AttentionMass
 from engine.methods.infinitehip import InfiniteHiP, InfiniteHiPMemory
 from engine.models.rope import Rope
 from engine.models.spec import ModelSpec
+from engine.parts.mass import AttentionMass
+from engine.parts.selectors.stages import Stage, parse_stages
 from tests.engine.plain import GROUP, Turned, attended, full_attention, mixed, stream, tail, through
 
 SINKS, STREAM, TRAINED = 4, 24, 64

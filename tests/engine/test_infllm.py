@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from engine import Model, SettingsError, make_method
-from engine.parts.mass import AttentionMass
 from engine.methods.infllm import InfLLM, InfLLMMemory, Units
 from engine.models.rope import NoRope, Rope
 from engine.models.spec import ModelSpec
+from engine.parts.mass import AttentionMass
 from tests.engine.plain import GROUP, Turned, attended, full_attention, mixed, stream, tail, through
 
 WINDOW, BLOCK = 24, 8

@@ -12,11 +12,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from engine import Conversation, Method, Reader, load_model
 from engine.errors import UnsupportedModel
-from engine.parts.footprint import Task
 from engine.model import Model
 from engine.models.architectures import INDEXED, check_kind
 from engine.models.loading import read_config
 from engine.models.sizes import model_sizes, sizes_of
+from engine.parts.footprint import Task
 from engine.planning.flops import operations
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE, HOST

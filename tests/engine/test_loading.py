@@ -19,13 +19,13 @@ from transformers.utils import logging as transformers_logging
 
 from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, make_method, model
 from engine.loops.context import new_memory
-from engine.parts.mass import NOT_IN_SOURCE
 from engine.model import model_stamp
 from engine.models import loading
 from engine.models.architectures import SUPPORTED
 from engine.models.experts import PackedExperts
 from engine.models.loading import dtype_on, load_network, read_config
 from engine.models.sizes import model_sizes, sizes_of
+from engine.parts.mass import NOT_IN_SOURCE
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.test_architectures import small_config
 

@@ -14,13 +14,13 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine import Conversation, Model, Reader, SettingsError, WeightsError, fingerprint, make_method
-from engine.parts.footprint import Task
-from engine.parts.mass import NOT_IN_SOURCE
-from engine.parts.sharing import SPREAD
+from engine.loops.passes import feed
 from engine.methods.locret import Locret, RetainedMemory
 from engine.models.rope import NoRope, Rope
 from engine.models.spec import LayerSpec, ModelSpec, Scoring
-from engine.loops.passes import feed
+from engine.parts.footprint import Task
+from engine.parts.mass import NOT_IN_SOURCE
+from engine.parts.sharing import SPREAD
 from engine.records import DEVICE
 from engine.trained.retaining import FILE, RetainingHeads, find_heads, hidden_widths
 from engine.trained.sidecar_weights import save_weights

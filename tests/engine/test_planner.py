@@ -25,11 +25,11 @@ from engine import (
     load_model,
     make_method,
 )
-from engine.parts.footprint import Task
-from engine.parts.slot_rows import Slots
 from engine.models.architectures import MIXTURES, SUPPORTED
 from engine.models.experts import has_experts
 from engine.models.sizes import model_sizes, sizes_of
+from engine.parts.footprint import Task
+from engine.parts.slot_rows import Slots
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE, HOST
 from kernels.rows import tensors_of

@@ -16,8 +16,8 @@ from engine import (
     make_method,
     suited_method,
 )
-from engine.parts.footprint import Task
 from engine.models.sizes import model_sizes, sizes_of
+from engine.parts.footprint import Task
 from engine.planning import rates
 from engine.planning.planner import Machine, Planner
 from engine.planning.rates import Rates, measure_rates

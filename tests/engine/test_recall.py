@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from engine import Model, OutOfMemory, SettingsError, make_method
+from engine.memory import Memory
+from engine.methods.recall import Recall, RecallingMemory
 from engine.parts.archive.focus import FocusedEntries, SecondLook
 from engine.parts.footprint import Task
 from engine.parts.mass import AttentionMass
-from engine.memory import Memory
-from engine.methods.recall import Recall, RecallingMemory
 from engine.records import DISK, HOST
 from tests.engine.plain import GROUP, SCALE, stream, tail, through
 from tests.engine.reading import loaded

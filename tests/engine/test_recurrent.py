@@ -15,16 +15,16 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from engine import Context, Conversation, Method, Reader, make_method
 from engine.errors import ContextMismatch, NoSuchWeights, OutOfMemory, UnsupportedModel
-from engine.parts.footprint import Task
+from engine.loops.passes import condense, feed
 from engine.memory import STATES
-from engine.parts.mass import no_source
 from engine.model import Model
 from engine.models.architectures import RECURRENT
 from engine.models.attention_interface import run
 from engine.models.recurrence import recurrence_of
 from engine.models.recurrent_state import RecurrentState, spare_kernels
 from engine.models.sizes import model_sizes, sizes_of
-from engine.loops.passes import condense, feed
+from engine.parts.footprint import Task
+from engine.parts.mass import no_source
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE
 from engine.trained import retaining

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from engine import Answer, Context, Conversation, Method, Model, Reader, Sampling, make_method
+from engine.loops.passes import condense
+from engine.loops.rereading import AROUND, MOST, to_read_again
 from engine.parts.archive.focus import WIDEST
 from engine.parts.archive.host_tier import HostTier
-from engine.loops.passes import condense
 from engine.records import DEVICE
-from engine.loops.rereading import AROUND, MOST, to_read_again
 from engine.sources import REACH
 from tests.engine.reading import loaded, read
 from tests.engine.test_methods import TIGHT

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from engine import Context, Conversation, Method, Model, OutOfMemory, Reader, make_method
-from engine.parts.selectors import base
-from engine.parts.archive.host_tier import HostTier
 from engine.memory import Memory
+from engine.parts.archive.host_tier import HostTier
+from engine.parts.selectors import base
 from engine.parts.slots import SlotStore
 from tests.engine.reading import answer, loaded, next_logits, read, resumed
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, close, every_method

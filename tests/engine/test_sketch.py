@@ -10,10 +10,10 @@ from transformers import AutoModelForCausalLM
 from engine import Conversation, Model, SettingsError, make_method
 from engine.decode import recorder
 from engine.decode.recorder import Recorder
+from engine.models.spec import ModelSpec
 from engine.parts.archive import search
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.sketch import CANDIDATES, KINDS, Sketch, check_sketch, sketch_bytes
-from engine.models.spec import ModelSpec
 from kernels.rows import take
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import loaded, read
@@ -88,7 +88,7 @@ def test_sketches_are_those_of_the_keys_however_they_came(model: Model, kind: to
 
 def codes_of(host: HostTier, layer: int) -> Tensor:
     assert host.sketch is not None
-    return torch.cat([bank.codes[:, :length] for bank, length in host.sketch.banks(layer)], dim=1)  # type: ignore[union-attr]
+    return torch.cat([bank.quantized[:, :length] for bank, length in host.sketch.banks(layer)], dim=1)  # type: ignore[union-attr]
 
 
 def test_a_fork_leaves_the_sketches_of_its_base_alone(model: Model) -> None:

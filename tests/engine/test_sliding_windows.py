@@ -11,13 +11,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine import Context, ContextMismatch, Conversation, Method, Reader, make_method
-from engine.parts.footprint import Task
-from engine.parts.selectors import base
-from engine.parts import slots, window
-from engine.parts.mass import NOT_IN_SOURCE
-from engine.parts.slots import SlotStore
-from engine.model import Model
 from engine.loops.passes import feed
+from engine.model import Model
+from engine.parts import slots, window
+from engine.parts.footprint import Task
+from engine.parts.mass import NOT_IN_SOURCE
+from engine.parts.selectors import base
+from engine.parts.slots import SlotStore
 from engine.planning.planner import Planner
 from engine.records import DEVICE
 from engine.trained import beacons, retaining

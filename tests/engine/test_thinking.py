@@ -10,9 +10,9 @@ from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine import Answer, AnswerPiece, Conversation, Method, Model, Sampling
-from engine.parts.mass import NOT_IN_SOURCE
 from engine.models.chat import INSTRUCTION, Chat
 from engine.models.thinking import Channels, Marks, Speech, find_marks
+from engine.parts.mass import NOT_IN_SOURCE
 from engine.trained import beacons
 from engine.trained.beacons import Beacons
 from engine.trained.retaining import FILE, RetainingHeads

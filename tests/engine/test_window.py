@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from engine import Model
+from engine.methods.exact import Exact, ExactMemory
+from engine.models.rope import Rope
+from engine.models.spec import ModelSpec, Scoring
 from engine.parts.archive.focus import AROUND
 from engine.parts.mass import no_source
 from engine.parts.window import WindowStore
 from engine.parts.window_plan import window_bytes
-from engine.methods.exact import Exact, ExactMemory
-from engine.models.rope import Rope
-from engine.models.spec import ModelSpec, Scoring
 from kernels import choice
 from tests.engine.plain import SCALE, stream, tail, through
 
@@ -143,7 +143,7 @@ def test_the_buffer_does_not_grow_with_the_text(model: Model) -> None:
 def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each layer, by a copy that the host waits for."""
     pytest.importorskip("triton")
-    from kernels.paged import kernel
+    from kernels.slab_rows import kernel
 
     ids, source, hidden, sent = torch.arange(3, 103), torch.arange(100, dtype=torch.int32), [], 0
     for implementation in ("reference", "triton"):
@@ -154,7 +154,7 @@ def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatc
             hidden.append(model.forward(ids[new], memory, source[new]))
             memory.commit()
     torch.testing.assert_close(torch.cat(hidden[31:]), torch.cat(hidden[:31]), atol=1e-4, rtol=1e-3)
-    assert kernel._sent.cache_info().misses - sent < 50
+    assert kernel._table_on_device.cache_info().misses - sent < 50
 
 
 @pytest.mark.parametrize(("window", "slack"), [(24, 512), (1024, 1024), (16384, 2048)])

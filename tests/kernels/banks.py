@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.attention import Lists, Span
+from kernels.attention import BlockTable, VisibleRange
 from kernels.quantise import stored, unpack, width
-from kernels.rows import PAGE, Bank, Levels, Pages, Slabs
+from kernels.rows import GROUP_SIZE, Bank, ChannelScale, QuantizedSlab, Slabs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROWS = (5, 63, 43)  # sinks, and two slabs behind them
@@ -23,8 +23,8 @@ class Case:
     q: Tensor
     keys: Slabs
     values: Slabs
-    span: Span
-    lists: Lists | None
+    span: VisibleRange
+    lists: BlockTable | None
 
     def wide(self) -> Case:
         """The same in float64."""
@@ -39,7 +39,7 @@ class Coding:
     """How slabs of a case are coded: those that are `coded`, rows of a page sharing a scale; the others are not."""
 
     kind: torch.dtype
-    page: int = PAGE
+    group_size: int = GROUP_SIZE
     coded: tuple[bool, ...] = (False, True, True)
 
 
@@ -48,26 +48,28 @@ def wide(slabs: Slabs) -> Slabs:
     return [(slab.double() if isinstance(slab, Tensor) else numbers(slab), length) for slab, length in slabs]
 
 
-def numbers(pages: Pages) -> Tensor:
+def numbers(pages: QuantizedSlab) -> Tensor:
     """What codes stand for, [H, capacity, D] in float64."""
-    scale = pages.scale.double().repeat_interleave(pages.page, dim=1)[..., None]
+    scale = pages.scale.double().repeat_interleave(pages.group_size, dim=1)[..., None]
     return (
-        unpack(pages.codes, pages.kind, torch.float64) * scale * pages.levels.spread.double()[:, None]
-        + pages.levels.centre.double()[:, None]
+        unpack(pages.quantized, pages.kind, torch.float64) * scale * pages.channel_scale.range.double()[:, None]
+        + pages.channel_scale.mean.double()[:, None]
     )
 
 
-def slab_of(x: Tensor, spare: int, coding: Coding | None = None, levels: Levels | None = None) -> Bank:
+def slab_of(x: Tensor, spare: int, coding: Coding | None = None, levels: ChannelScale | None = None) -> Bank:
     """A slab of rows x [H, N, D], and at least `spare` more that hold NaN, or codes that nobody should read."""
     heads, length, size = x.shape
     if coding is None or levels is None:
         return torch.cat([x, x.new_full((heads, spare, size), float("nan"))], dim=1)
-    capacity = -(-(length + spare) // coding.page) * coding.page
+    capacity = -(-(length + spare) // coding.group_size) * coding.group_size
     codes = torch.empty(heads, capacity, width(coding.kind, size), dtype=stored(coding.kind), device=x.device)
-    pages = Pages(codes, torch.empty(heads, capacity // coding.page, device=x.device), levels, coding.kind, x.dtype)
+    pages = QuantizedSlab(
+        codes, torch.empty(heads, capacity // coding.group_size, device=x.device), levels, coding.kind, x.dtype
+    )
     pages.write(0, torch.cat([x, x.new_zeros(heads, capacity - length, size)], dim=1))
     codes.view(torch.uint8)[:, length:] = 0x7F  # NaN in 8-bit floats
-    pages.scale[:, -(-length // coding.page) :] = float("nan")
+    pages.scale[:, -(-length // coding.group_size) :] = float("nan")
     return pages
 
 
@@ -97,7 +99,7 @@ def case(
 
     def bank() -> Slabs:
         slabs: list[tuple[Bank, int]] = []
-        levels = Levels(*(random(heads[1], size).float().abs() + 0.5 for _ in range(2))) if coding else None
+        levels = ChannelScale(*(random(heads[1], size).float().abs() + 0.5 for _ in range(2))) if coding else None
         for number, length in enumerate(ROWS):
             own = sinks if sinks is not None and number == 0 else dtype
             how = coding if coding is not None and coding.coded[number] else None
@@ -107,7 +109,7 @@ def case(
     rows = sum(ROWS)
     end = torch.arange(rows - count, rows, device=DEVICE) + 1
     if not block:
-        return Case(random(heads[0], count, size), bank(), bank(), Span(end - 30, end), None)
+        return Case(random(heads[0], count, size), bank(), bank(), VisibleRange(end - 30, end), None)
     blocks = -(-count // block)
     index = torch.full((blocks, listed), 1 << 60)
     places = torch.randint(0, 200, (blocks, listed), generator=generator)
@@ -120,8 +122,8 @@ def case(
         index[number, listed - (last - first) :] = torch.arange(first, last)
     angles = torch.rand(200, half, generator=generator).to(DEVICE) * 6
     seen = torch.rand(heads[1], blocks, listed, generator=generator).to(DEVICE) > 0.4 if by_head else None
-    lists = Lists(index.to(DEVICE), places.to(DEVICE), block, angles.cos(), angles.sin(), seen)
-    return Case(random(heads[0], count, size), bank(), bank(), Span(torch.zeros_like(end), end), lists)
+    lists = BlockTable(index.to(DEVICE), places.to(DEVICE), block, angles.cos(), angles.sin(), seen)
+    return Case(random(heads[0], count, size), bank(), bank(), VisibleRange(torch.zeros_like(end), end), lists)
 
 
 def plainly(case: Case, scaling: float, softcap: float | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -135,14 +137,17 @@ def plainly(case: Case, scaling: float, softcap: float | None) -> tuple[Tensor, 
         rows = torch.arange(keys.shape[1], device=DEVICE)
         place = None
         if case.lists is not None:
-            rows, place = case.lists.index[query // case.lists.size], case.lists.places[query // case.lists.size]
-        seen = (rows >= case.span.first[query]) & (rows < case.span.end[query])
+            rows, place = (
+                case.lists.rows[query // case.lists.block_size],
+                case.lists.positions[query // case.lists.block_size],
+            )
+        seen = (rows >= case.span.start[query]) & (rows < case.span.end[query])
         if not seen.any():
             continue
         shown, every = seen, rows
         for head in range(query_heads):
-            if case.lists is not None and case.lists.seen is not None:
-                seen = shown & case.lists.seen[head // group, query // case.lists.size]
+            if case.lists is not None and case.lists.head_mask is not None:
+                seen = shown & case.lists.head_mask[head // group, query // case.lists.block_size]
             rows = every[seen]
             k = keys[head // group, rows]
             if place is not None and case.lists is not None:
@@ -164,5 +169,5 @@ def by_row(given: Case, found: Tensor) -> Tensor:
     """Sums [HQ, rows] of the bank from sums [HQ, NB, N] of lists."""
     if given.lists is None:
         return found[:, 0]
-    index = given.lists.index.clamp_max(111).flatten()
+    index = given.lists.rows.clamp_max(111).flatten()
     return found.new_zeros(len(found), 112).index_add_(1, index, found.flatten(1))[:, :111]

@@ -24,10 +24,10 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from kernels.attention import Span
+from kernels.attention import VisibleRange
 from kernels.attention import kernel as attention
 from kernels.columns import kernel as columns
-from kernels.gathering import Room
+from kernels.gathering import EntryBuffers
 from kernels.gathering import kernel as gathering
 from kernels.mxfp4 import kernel as mxfp4
 from kernels.pruning import BRANCH
@@ -96,9 +96,9 @@ def launch_all() -> None:
     pruning.chunk_scores(q, slabs, starts, limits, 11, places)
     coded = case((2, 2), 128, 0, BF16, coding=Coding(FP8, coded=(True, True, True)))
     index, angles = torch.zeros(2, 5, dtype=torch.int64), torch.zeros(5, 64)
-    room = Room(*(torch.zeros(2, 5, 128, dtype=BF16) for _ in range(3)))
+    room = EntryBuffers(*(torch.zeros(2, 5, 128, dtype=BF16) for _ in range(3)))
     gathering.gather(coded.keys, coded.values, index, angles, angles, room)
-    gathering.taken(dense.keys, index, index.device, BF16)
+    gathering.gather_rows(dense.keys, index, index.device, BF16)
     for kind in (INT4, FP8, INT2):
         codes, scale = quantise.quantise(room.keys, kind)
         quantise.dequantise(codes, scale, kind, BF16)
@@ -116,14 +116,14 @@ def launch_lengths() -> None:
         for block in (1, 0):
             given = case((8, 2), 96, 48, BF16, count=count, block=block, listed=listed)
             attention.shares_of = lambda *_, shares=shares: shares
-            first = given.span.first[:count]  # beside the end in one tensor, as a pass sends them
-            span = Span(first, torch.cat([first, given.span.end])[count:])
+            first = given.span.start[:count]  # beside the end in one tensor, as a pass sends them
+            span = VisibleRange(first, torch.cat([first, given.span.end])[count:])
             attention.attend(given.q, given.keys, given.values, span, given.lists, 0.1)
             columns.column_sums(given.q, given.keys, span, given.lists, torch.zeros(8, count), 0.1)
         q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 96, 48, count, BRANCH, BF16)
         pruning.chunk_scores(q, slabs, starts, limits, listed, places)
         index, angles = torch.zeros(2, listed, dtype=torch.int64), torch.zeros(listed, 48)
-        room = Room(*(torch.zeros(2, listed + count, 96, dtype=BF16) for _ in range(3)))
+        room = EntryBuffers(*(torch.zeros(2, listed + count, 96, dtype=BF16) for _ in range(3)))
         gathering.gather(given.keys, given.values, index, angles, angles, room)
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from kernels import softmax
-from kernels.attention import Lists, Span, reference
-from kernels.rows import Fixed, Levels
+from kernels.attention import BlockTable, VisibleRange, reference
+from kernels.rows import ChannelScale, StableSlabs
 from tests.kernels.banks import DEVICE, Case, Coding, by_row, case, plainly, slab_of
 
 pytest.importorskip("triton")
@@ -98,8 +98,8 @@ def test_logits_written_out_are_the_same_attention(name: str) -> None:
         logits = reference.logits(wide.q, wide.keys, wide.span, wide.lists, SCALING, softcap)
         torch.testing.assert_close(logits.logsumexp(-1), total)
         weights = logits.softmax(dim=-1)
-        torch.testing.assert_close(reference.mix(weights, wide.values, wide.lists, wide.q), output)
-        summed = by_row(wide, reference.per_list(weights, wide.lists))
+        torch.testing.assert_close(reference.weighted_values(weights, wide.values, wide.lists, wide.q), output)
+        summed = by_row(wide, reference.sum_per_block(weights, wide.lists))
         torch.testing.assert_close(summed.double(), given.sum(dim=1), atol=1e-6, rtol=1e-5)
 
 
@@ -109,18 +109,20 @@ def test_a_query_that_sees_nothing_gives_nothing(listed: bool) -> None:
 
     given = case((4, 2), 16, 8, torch.float32, count=9, block=4 if listed else 0)
     end = given.span.end.masked_fill(torch.arange(9, device=DEVICE) < 6, 0)
-    blind = dataclasses.replace(given, span=Span(given.span.first, end))
+    blind = dataclasses.replace(given, span=VisibleRange(given.span.start, end))
     for module in (reference, kernel):
         output, total = attend(module, blind, None)
         assert bool((output[:, :6] == 0).all())
         assert bool((total[:, :6] == float("-inf")).all())
         torch.testing.assert_close(output[:, 6:], attend(module, given, None)[0][:, 6:])
-    output, total = reference.attend(*_first_four(dataclasses.replace(given, span=Span(end * 0, end * 0))), None, 1.0)
+    output, total = reference.attend(
+        *_first_four(dataclasses.replace(given, span=VisibleRange(end * 0, end * 0))), None, 1.0
+    )
     assert bool((output == 0).all())
     assert bool((total == float("-inf")).all())
 
 
-def _first_four(given: Case) -> tuple[Tensor, object, object, Span]:
+def _first_four(given: Case) -> tuple[Tensor, object, object, VisibleRange]:
     return given.q, given.keys, given.values, given.span
 
 
@@ -128,7 +130,7 @@ def _first_four(given: Case) -> tuple[Tensor, object, object, Span]:
 def test_causal_attention_over_slabs(first: int) -> None:
     """What all see, and the square behind it, go without a mask, wherever slabs begin."""
     given = case((4, 2), 16, 0, torch.float64, count=111 - first)
-    causal = dataclasses.replace(given, span=Span(given.span.first * 0, given.span.end))
+    causal = dataclasses.replace(given, span=VisibleRange(given.span.start * 0, given.span.end))
     exact = plainly(causal, SCALING, None)
     found = attend(reference, causal, None)
     torch.testing.assert_close(found[0], exact[0])
@@ -141,7 +143,7 @@ def test_steps_and_bands_do_not_change_the_output(monkeypatch: pytest.MonkeyPatc
         with monkeypatch.context() as patch:
             patch.setattr(reference, "STEP_BYTES", 1)
             patch.setattr(reference, "BAND", 10)
-            fresh = dataclasses.replace(given, span=Span(given.span.first, given.span.end))
+            fresh = dataclasses.replace(given, span=VisibleRange(given.span.start, given.span.end))
             stepped = attend(reference, fresh, None)
         torch.testing.assert_close(stepped, at_once)
 
@@ -151,16 +153,16 @@ def test_parts_merge_to_one_softmax() -> None:
     whole = attend(reference, given, None)
     parts, at = [], 0
     for key, value in zip(given.keys, given.values, strict=True):
-        span = Span(given.span.first - at, given.span.end - at)
+        span = VisibleRange(given.span.start - at, given.span.end - at)
         parts.append(reference.attend(given.q, [key], [value], span, None, SCALING))
         at += key[1]
     torch.testing.assert_close(softmax.merge(parts), whole)
 
 
 def test_slabs_that_a_kernel_cannot_read_are_refused() -> None:
-    from kernels.paged import kernel
+    from kernels.slab_rows import kernel
 
-    slab, levels = torch.zeros(2, 8, 16), [Levels(torch.zeros(2, 16), torch.ones(2, 16)) for _ in range(2)]
+    slab, levels = torch.zeros(2, 8, 16), [ChannelScale(torch.zeros(2, 16), torch.ones(2, 16)) for _ in range(2)]
     kinds = (Coding(INT8), Coding(INT8, 1), Coding(INT4, 1), Coding(INT8, 1))
     int8, rows, int4, other = (slab_of(slab, 0, how, levels[number == 3]) for number, how in enumerate(kinds))
     for banks, message in (
@@ -170,7 +172,7 @@ def test_slabs_that_a_kernel_cannot_read_are_refused() -> None:
         ((slab[:, :4], rows, other), "levels"),
         ((rows, int4), "kind"),
         ((slab[:, ::2],), "next to one another"),
-        ((dataclasses.replace(int8, codes=int8.codes[..., ::2]),), "next to one another"),
+        ((dataclasses.replace(int8, quantized=int8.quantized[..., ::2]),), "next to one another"),
     ):
         with pytest.raises(ValueError, match=message):
             kernel.table([(bank, 4) for bank in banks], slab.device)
@@ -184,11 +186,11 @@ def test_codes_are_read_by_lists_alone(module: str) -> None:
 
 
 def test_fixed_slabs_have_one_table() -> None:
-    from kernels.paged import kernel
+    from kernels.slab_rows import kernel
 
     slabs = [(torch.zeros(2, 8, 16), 8), (torch.zeros(2, 4, 16), 3)]
     assert kernel.table(slabs, slabs[0][0].device) is not kernel.table(slabs, slabs[0][0].device)
-    fixed = Fixed(slabs)
+    fixed = StableSlabs(slabs)
     made = kernel.table(fixed, slabs[0][0].device)
     assert kernel.table(fixed, slabs[0][0].device) is made
     assert made.rows == 11
@@ -197,13 +199,13 @@ def test_fixed_slabs_have_one_table() -> None:
 
 
 def test_rows_are_loaded_as_wide_as_all_of_them_are_aligned() -> None:
-    from kernels.paged import kernel
+    from kernels.slab_rows import kernel
 
     aligned = torch.zeros(2, 8, 16)
     assert kernel.table([(aligned, 8)], aligned.device).align == 16
     shifted = torch.zeros(2 * 8 * 16 + 1)[1:].view(2, 8, 16)
     assert kernel.table([(aligned, 8), (shifted, 8)], aligned.device).align == 4
-    narrow = slab_of(torch.zeros(2, 8, 48), 0, Coding(INT4), Levels(torch.zeros(2, 48), torch.ones(2, 48)))
+    narrow = slab_of(torch.zeros(2, 8, 48), 0, Coding(INT4), ChannelScale(torch.zeros(2, 48), torch.ones(2, 48)))
     assert kernel.table([(narrow, 8)], aligned.device).align == 8  # rows of 24 bytes
 
 
@@ -218,5 +220,5 @@ def test_few_programs_split_the_keys() -> None:
 
 def test_lists_are_cut_into_steps_by_block() -> None:
     lists = CASES["group-2"].lists
-    assert isinstance(lists, Lists)
-    assert torch.equal(lists.part(1, 3).index, lists.index[1:3])
+    assert isinstance(lists, BlockTable)
+    assert torch.equal(lists.part(1, 3).rows, lists.rows[1:3])

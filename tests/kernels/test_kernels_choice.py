@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from kernels import attention, choice, columns, gathering, pruning, quantise
-from kernels.attention import Span
-from kernels.gathering import Room
-from kernels.pruning import CONSTANT, Places
+from kernels.attention import VisibleRange
+from kernels.gathering import EntryBuffers
+from kernels.pruning import CONSTANT, KeyPositions
 
 CPU = torch.device("cpu")
-KERNELS = ("attention.attend", "columns.column_sums", "gathering.gather", "gathering.taken", "pruning.chunk_scores")
+SLAB_KERNELS = ("attention.attend", "columns.column_sums", "gathering.gather", "gathering.gather_rows")
+KERNELS = (*SLAB_KERNELS, "pruning.chunk_scores")
 
 
 def test_beside_a_gpu_the_references_serve_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,13 +32,15 @@ def test_beside_a_gpu_the_references_serve_the_host(monkeypatch: pytest.MonkeyPa
 
     def everything() -> None:
         q, x = torch.randn(2, 3, 8, device=CPU), torch.randn(1, 4, 8, device=CPU)
-        bank, span = [(x, 4)], Span(torch.zeros(3, dtype=torch.long), torch.full((3,), 4))
+        bank, span = [(x, 4)], VisibleRange(torch.zeros(3, dtype=torch.long), torch.full((3,), 4))
         index, turns = torch.tensor([[2, 0]]), torch.ones(5, 4)
         attention.attend(q, bank, bank, span, None, 0.5)
         columns.column_sums(q, bank, span, None, torch.zeros(2, 3), 0.5)
-        gathering.gather(bank, bank, index, turns[:2], turns[:2], Room(*(torch.empty(1, 2, 8) for _ in range(3))))
-        gathering.taken(bank, index, CPU, torch.float32)
-        places = Places(torch.tensor([CONSTANT]), torch.tensor([1]), 0, turns, turns)
+        gathering.gather(
+            bank, bank, index, turns[:2], turns[:2], EntryBuffers(*(torch.empty(1, 2, 8) for _ in range(3)))
+        )
+        gathering.gather_rows(bank, index, CPU, torch.float32)
+        places = KeyPositions(torch.tensor([CONSTANT]), torch.tensor([1]), 0, turns, turns)
         pruning.chunk_scores(q[:, None], bank, torch.tensor([[0, 2]]), torch.tensor([4]), 2, places)
         quantise.quantise(x, torch.int8)
         quantise.dequantise(torch.zeros(1, 4, 8, dtype=torch.int8), torch.ones(1), torch.int8, torch.float32)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from kernels import choice, pruning
-from kernels.pruning import BRANCH, CHUNK, CONSTANT, TOKEN, Places, reference
-from kernels.rows import Levels, Slabs, take
+from kernels.pruning import BRANCH, CHUNK, CONSTANT, TOKEN, KeyPositions, reference
+from kernels.rows import ChannelScale, Slabs, take
 from tests.kernels.banks import Coding, slab_of, wide
 
 pytest.importorskip("triton")
@@ -27,7 +27,7 @@ def case(
     rule: int,
     dtype: torch.dtype,
     kind: torch.dtype | None = None,
-) -> tuple[Tensor, Slabs, Tensor, Tensor, Places]:
+) -> tuple[Tensor, Slabs, Tensor, Tensor, KeyPositions]:
     """Two blocks of queries over 111 keys in slabs of 63, 47 and 1; chunks of 11, of which 9 and 4.5 are visible.
 
     kind: of codes that the slabs are in.
@@ -37,7 +37,7 @@ def case(
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
 
-    levels = Levels(*(random(kv_heads, size).float().abs() + 0.5 for _ in range(2))) if kind else None
+    levels = ChannelScale(*(random(kv_heads, size).float().abs() + 0.5 for _ in range(2))) if kind else None
     coding = Coding(kind) if kind else None
     slabs: Slabs = [
         (slab_of(random(kv_heads, length, size), spare, coding, levels), length)
@@ -45,7 +45,7 @@ def case(
     ]
     starts = torch.arange(0, 111, 11, device=DEVICE).expand(2, -1)
     angles = torch.rand(200, half, generator=generator).to(DEVICE) * 6
-    places = Places(
+    places = KeyPositions(
         rule=torch.tensor([rule, TOKEN], device=DEVICE),
         group=torch.tensor([1, 3], device=DEVICE),
         offset=4,
@@ -143,7 +143,7 @@ def test_the_implementation_is_chosen_once_and_logged(
     try:
         with caplog.at_level(logging.INFO, logger="kernels.choice"):
             for _ in range(2):
-                pruning.chunk_scores(*case(4, 2, 16, 8, 1, BRANCH, torch.float32)[:4], 11, Places(*[None] * 5))  # type: ignore[arg-type]
+                pruning.chunk_scores(*case(4, 2, 16, 8, 1, BRANCH, torch.float32)[:4], 11, KeyPositions(*[None] * 5))  # type: ignore[arg-type]
     finally:
         choice.implementation.cache_clear()
     assert ran == [wanted] * 2

@@ -7,19 +7,19 @@ import torch
 
 from kernels import rows as banks
 from kernels.quantise import KINDS, stored, width
-from kernels.rows import Levels, Pages
+from kernels.rows import ChannelScale, QuantizedSlab
 from kernels.scoring import reference
 from tests.kernels.test_kernels_quantise import DEVICE, NAMES
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=NAMES.get)
 
 
-def coded(kind: torch.dtype, rows: int, size: int, page: int, dtype: torch.dtype = torch.float32) -> Pages:
+def coded(kind: torch.dtype, rows: int, size: int, page: int, dtype: torch.dtype = torch.float32) -> QuantizedSlab:
     """A bank of two heads in codes, of numbers that are not centred, and another bank's numbers behind what counts."""
     x = torch.randn(2, rows, size, generator=torch.Generator().manual_seed(rows + size)) + 3
     codes = torch.empty(2, rows, width(kind, size), dtype=stored(kind), device=DEVICE)
-    levels = Levels.of(x[:, :64].to(DEVICE))
-    bank = Pages(codes, torch.empty(2, rows // page, device=DEVICE), levels, kind, dtype)
+    levels = ChannelScale.of(x[:, :64].to(DEVICE))
+    bank = QuantizedSlab(codes, torch.empty(2, rows // page, device=DEVICE), levels, kind, dtype)
     bank.write(0, x.to(DEVICE))
     return bank
 
@@ -52,12 +52,12 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(
     bank, count = coded(kind, 320, size, page), 301
     q = torch.randn(2, queries, size, generator=torch.Generator().manual_seed(2)).to(DEVICE)
     shift = torch.randn(2, queries, generator=torch.Generator().manual_seed(3)).to(DEVICE)
-    numbers = reference.quantise.unpack(bank.codes[:, :count], kind, torch.float64)
+    numbers = reference.quantise.unpack(bank.quantized[:, :count], kind, torch.float64)
     scale = bank.scale.repeat_interleave(page, dim=1)[:, None, :count].double()
     exact = q.double() @ numbers.transpose(1, 2) * scale + shift[..., None].double()
     theirs = (q.to(wide) @ numbers.to(wide).transpose(1, 2)).float() * scale.float() + shift[..., None]
     around = torch.full((2, queries, 400), -1.0, device=DEVICE)
-    kernel.scores(q, bank.codes, bank.scale, shift, kind, wide, around[..., 40 : 40 + count])
+    kernel.scores(q, bank.quantized, bank.scale, shift, kind, wide, around[..., 40 : 40 + count])
     mine = around[..., 40 : 40 + count]
     least = 1e-6 * float(exact.abs().max())
     assert float((mine - exact).abs().max()) <= 2 * float((theirs - exact).abs().max()) + least

@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from benchmarks.options import variant
 from engine import EngineError, Model, Reader, SettingsError, WeightsError, load_model, make_method
-from engine.parts.mass import NOT_IN_SOURCE
 from engine.loops.passes import feed
+from engine.parts.mass import NOT_IN_SOURCE
 from engine.trained.beacons import FILE, RATIOS, find_beacons
 from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import byte_tokenizer

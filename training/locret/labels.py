@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from engine import Model
+from engine.models.spec import ModelSpec, Scoring
 from engine.parts.mass import no_source
 from engine.parts.slots import SlotStore
-from engine.models.spec import ModelSpec, Scoring
 from kernels.softmax import scores
 from training.locret.examples import Example
 

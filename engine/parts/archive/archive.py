@@ -17,7 +17,7 @@ from engine.parts.archive.sketch import Sketch
 from engine.parts.quantized_slots import check_codes
 from engine.records import DISK, HOST, LoadedParts, Parts, Usage
 from kernels import choice
-from kernels.rows import Fixed, Slabs
+from kernels.rows import Slabs, StableSlabs
 
 
 class Archive:
@@ -57,7 +57,7 @@ class Archive:
         self.lookup: Tensor | None = None
         self._second_look = SecondLook(looks - 1)
         self._restricted: FocusedEntries | None = None  # to the passages that a person named
-        self._stable: tuple[tuple[int, ...], dict[int, tuple[Fixed, Fixed]]] = ((), {})
+        self._stable: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
 
     @property
     def searched_by_queries(self) -> bool:
@@ -132,7 +132,7 @@ class Archive:
         """Return the keys (before RoPE) and values of a layer, slab by slab."""
         return self.host.keys(layer), self.host.values(layer)
 
-    def stable_slabs(self, layer: int) -> tuple[Fixed, Fixed]:
+    def stable_slabs(self, layer: int) -> tuple[StableSlabs, StableSlabs]:
         """Return the same, the last slab whole, as objects that stay the same while no slab comes or goes."""
         addresses = self.host.addresses()
         if self._stable[0] != addresses:
@@ -166,10 +166,10 @@ class Archive:
         entries, size = self.host.on_disk()
         (name, on_device), *_ = device.bytes.items()
         held = {**device.entries, HOST: self.host.length - entries}
-        taken = {name: on_device + self.host.device_bytes(), HOST: self.host.nbytes()}
+        gather_rows = {name: on_device + self.host.device_bytes(), HOST: self.host.nbytes()}
         if entries:
-            held, taken = {**held, DISK: entries}, {**taken, DISK: size}
-        return Usage(held, taken)
+            held, gather_rows = {**held, DISK: entries}, {**gather_rows, DISK: size}
+        return Usage(held, gather_rows)
 
     def reclaimable_bytes(self) -> int:
         """Return the bytes that `use_mapped_files` would free if the memory were saved now."""
@@ -189,7 +189,7 @@ class Archive:
         self.host.restore(parts, stay=self.tier == DISK)
 
 
-def _whole(slabs: Slabs) -> Fixed:
+def _whole(slabs: Slabs) -> StableSlabs:
     """Return slabs of which the last counts whole, because what comes next goes there."""
     *others, (last, _) = slabs
-    return Fixed([*others, (last, last.shape[1])])
+    return StableSlabs([*others, (last, last.shape[1])])

@@ -26,8 +26,8 @@ from engine.parts.archive.tier_plan import FIRST_OF_CONVERSATION, host_bytes, sl
 from engine.parts.archive.transfers import Staging, copy_to_host_async, use_exact_pinned_sizes
 from engine.records import LoadedParts, Part, Parts
 from kernels import quantise, rows
-from kernels.gathering import taken
-from kernels.rows import BANKS, Bank, Levels, Pages, Slabs, take
+from kernels.gathering import gather_rows
+from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab, Slabs, take
 
 TAIL = "host-tail"  # the part of what is not in slabs
 
@@ -56,7 +56,7 @@ class HostTier:
     expected: int = 0  # entries that are to come in all, where that is known
     # Of codes: what waits for a page to be full (per layer keys and values [H, N, D]; source), and the levels
     waiting: tuple[list[Tensor], list[Tensor], Tensor] | None = None
-    levels: list[tuple[Levels, Levels]] = field(default_factory=list)  # per layer of keys and values
+    levels: list[tuple[ChannelScale, ChannelScale]] = field(default_factory=list)  # per layer of keys and values
     mirror: tuple[Tensor | None, int] = (None, 0)  # source positions on the device, and how many are known there
     arriving: Arriving | None = None  # the last pass, where it comes from a device and has not been waited for
     sketch: Sketch | None = None  # of the keys, by which they are searched
@@ -80,7 +80,7 @@ class HostTier:
     @property
     def together(self) -> int:
         """Entries that can be looked at together, or not yet: windows must be so much longer than passes."""
-        return self.page if self.sketch is None else rows.PAGE
+        return self.page if self.sketch is None else rows.GROUP_SIZE
 
     @property
     def _heads(self) -> tuple[list[int], list[int]]:
@@ -107,12 +107,12 @@ class HostTier:
         source = torch.empty(capacity, dtype=torch.int32)
         return Slab([keys for keys, _ in banks], [values for _, values in banks], source)
 
-    def _new_bank(self, heads: int, size: int, capacity: int, levels: Levels | None) -> Bank:
+    def _new_bank(self, heads: int, size: int, capacity: int, levels: ChannelScale | None) -> Bank:
         pinned = self.pinned
         if levels is None:
             return torch.empty(heads, capacity, size, dtype=self.dtype, pin_memory=pinned)
         width, stored = quantise.width(self.dtype, size), quantise.stored(self.dtype)
-        return Pages(
+        return QuantizedSlab(
             torch.empty(heads, capacity, width, dtype=stored, pin_memory=pinned),
             torch.empty(heads, capacity // self.page, pin_memory=pinned),
             levels,
@@ -191,7 +191,9 @@ class HostTier:
         whole = source.shape[0] // self.page * self.page
         if whole and not self.levels:  # by the first page, so that the size of passes does not matter
             first = slice(0, self.page)
-            self.levels = [(Levels.of(k[:, first]), Levels.of(v[:, first])) for k, v in zip(keys, values, strict=True)]
+            self.levels = [
+                (ChannelScale.of(k[:, first]), ChannelScale.of(v[:, first])) for k, v in zip(keys, values, strict=True)
+            ]
         full, rest = slice(0, whole), slice(whole, None)
         # Copies, because a view would keep the whole pass alive.
         waiting = [x[:, rest].clone() for x in keys], [x[:, rest].clone() for x in values], source[rest].clone()
@@ -267,7 +269,7 @@ class HostTier:
         """
         slabs = self.keys(layer)
         if among is not None:
-            keys = taken(slabs, among.expand(self.spec.layers[layer].kv_heads, -1), q.device, torch.float32)
+            keys = gather_rows(slabs, among.expand(self.spec.layers[layer].kv_heads, -1), q.device, torch.float32)
             return best_among(among, keys, q, limits, top)
         if self.sketch is not None:
             return best_by_sketch(self.sketch, layer, slabs, q, limits, top)
@@ -276,9 +278,9 @@ class HostTier:
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], an index on either."""
         rows = index.reshape(self.spec.layers[layer].kv_heads, -1)
-        keys = taken(self.keys(layer), rows, device, self.spec.dtype)
+        keys = gather_rows(self.keys(layer), rows, device, self.spec.dtype)
         latent = self.spec.layers[layer].latent
-        values = keys if latent else taken(self.values(layer), rows, device, self.spec.dtype)
+        values = keys if latent else gather_rows(self.values(layer), rows, device, self.spec.dtype)
         shape = (*index.shape, keys.shape[2])
         return keys.view(shape), values.view(shape)
 
@@ -399,9 +401,9 @@ class HostTier:
             self.waiting = keys, values, tail["source"].clone()
             if "0.keys.centre" in tail and not self.levels:  # a conversation's are those of its context
 
-                def levels(layer: int, which: int) -> Levels:
+                def levels(layer: int, which: int) -> ChannelScale:
                     heads = self._heads[which][layer]
-                    return Levels.loaded(tail, f"{layer}.{BANKS[which]}", heads, torch.device("cpu"))
+                    return ChannelScale.loaded(tail, f"{layer}.{BANKS[which]}", heads, torch.device("cpu"))
 
                 self.levels = [(levels(layer, 0), levels(layer, 1)) for layer in range(len(keys))]
         names = sorted(name for name in parts if name.startswith("host-") and name != TAIL)

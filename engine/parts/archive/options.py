@@ -9,7 +9,7 @@ from engine.models.spec import ModelSpec
 from engine.parts.archive.slabs import page_of
 from engine.parts.quantized_slots import CODES
 from engine.records import DISK, HOST
-from kernels.rows import PAGE
+from kernels.rows import GROUP_SIZE
 
 DTYPES = {
     "bfloat16": torch.bfloat16,
@@ -50,4 +50,4 @@ def least_window(store: str, query_block: int, sketched: bool = False) -> int:
     """Entries that the window needs at least: a block of queries, and where keys are coded or sketched, a page that is
     not whole.
     """
-    return max(query_block, 16) + (PAGE if sketched else page_of(DTYPES[store])) - 1
+    return max(query_block, 16) + (GROUP_SIZE if sketched else page_of(DTYPES[store])) - 1

@@ -4,7 +4,7 @@ It is done where the queries are. Keys come to a GPU slab by slab, each while th
 search takes there as long as the keys need for the way.
 
 Keys in bfloat16 are multiplied as they are, and their products rounded to it: of neighbours within 0.4 % of the largest
-product either may be taken. So keys with a large offset in common, as of models with biases, are told apart less well.
+product either may be gather_rows. So keys with a large offset in common, as of models with biases, are told apart less well.
 
 Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
 """
@@ -24,8 +24,8 @@ from engine.parts.archive.sketch import CANDIDATES, Sketch
 from engine.parts.archive.slabs import page_of
 from engine.parts.archive.transfers import STREAMED, streamed
 from kernels import rows
-from kernels.gathering import taken
-from kernels.rows import Bank, Slabs, sent
+from kernels.gathering import gather_rows
+from kernels.rows import Bank, Slabs, to_device
 
 SCORE_BYTES = 256 << 20  # room that the scores of a search may take, unless those of a query in one slab need more
 BLOCK = 64  # entries whose best score stands for them in the first step of a search
@@ -127,7 +127,7 @@ def _scored(slabs: Iterable[tuple[Bank, int]], q: Tensor, limits: Tensor, count:
     first = int(limits[0].clamp(0, count))
     if first < scores.shape[2]:
         late = torch.arange(first, scores.shape[2]) >= limits.clamp_max(count)[:, None]
-        scores[..., first:].masked_fill_(sent(late, q.device), float("-inf"))
+        scores[..., first:].masked_fill_(to_device(late, q.device), float("-inf"))
     return scores
 
 
@@ -178,7 +178,7 @@ def best_by_all_sketches(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, lat
 
 def _best_found(keys: Slabs, index: Tensor, held: Tensor, q: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor]:
     """The best of some entries [HQ, T, C], each query's own, as `Found` has them."""
-    found = taken(keys, index.reshape(keys[0][0].shape[0], -1), q.device, torch.float32).view(*index.shape, -1)
+    found = gather_rows(keys, index.reshape(keys[0][0].shape[0], -1), q.device, torch.float32).view(*index.shape, -1)
     scores = (found @ q.float()[..., None])[..., 0].masked_fill_(~held, float("-inf"))
     best, place = scores.topk(min(top, index.shape[2]), dim=2)
     held = best > float("-inf")
@@ -195,7 +195,7 @@ def best_among(among: Tensor, keys: Tensor, q: Tensor, limits: Tensor, top: int)
 def _best_among(among: Tensor, keys: Tensor, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:
     grouped = q.float().reshape(len(keys), -1, q.shape[2])
     scores = (grouped @ keys.transpose(1, 2)).view(*q.shape[:2], -1)
-    late = sent(among >= limits[:, None], q.device)
+    late = to_device(among >= limits[:, None], q.device)
     best, place = scores.masked_fill_(late, float("-inf")).topk(min(top, len(among)), dim=-1)
     held = best > float("-inf")
-    return sent(among, q.device)[place].masked_fill_(~held, 0), held
+    return to_device(among, q.device)[place].masked_fill_(~held, 0), held

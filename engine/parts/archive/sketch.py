@@ -23,8 +23,8 @@ from torch import Tensor
 from engine.errors import SettingsError
 from engine.models.spec import LayerSpec, ModelSpec
 from kernels import quantise
-from kernels.gathering import taken
-from kernels.rows import PAGE, Levels, Pages, Slabs, among, reachable
+from kernels.gathering import gather_rows
+from kernels.rows import GROUP_SIZE, ChannelScale, QuantizedSlab, Slabs, covering, reachable
 
 NONE = "none"
 KINDS = {"int4": torch.quint4x2, "int2": torch.quint2x4}
@@ -58,7 +58,7 @@ def rotation(size: int) -> Tensor:
 
 def sketched(entries: int) -> int:
     """Of so many entries, those that have a sketch: whole pages."""
-    return entries // PAGE * PAGE
+    return entries // GROUP_SIZE * GROUP_SIZE
 
 
 def entry_sketch_bytes(spec: ModelSpec, kind: torch.dtype) -> int:
@@ -86,10 +86,10 @@ class Sketch:
         """spec: of the host tier; kind: one of `KINDS`."""
         check_sketch(spec, kind)
         self.spec, self.kind = spec, kind
-        self.levels: list[Levels] = []  # per layer, once there is a page
+        self.levels: list[ChannelScale] = []  # per layer, once there is a page
         self.rotations: dict[int, Tensor] = {}  # by head size
-        self.shared: list[Pages] = []  # per layer, of a context, never written
-        self.own: list[Pages] = []
+        self.shared: list[QuantizedSlab] = []  # per layer, of a context, never written
+        self.own: list[QuantizedSlab] = []
         self.before = 0  # entries of the context
         self.length = 0  # entries, those included
 
@@ -113,13 +113,13 @@ class Sketch:
                     self.own[number].write(at - self.before, rows)
         self.length = end
 
-    def _levels(self, layer: LayerSpec, keys: Slabs) -> Levels:
+    def _levels(self, layer: LayerSpec, keys: Slabs) -> ChannelScale:
         """The mean of the first page, and nothing to divide by."""
         if not layer.kv_heads:
             centre = torch.zeros(0, layer.head_size, device=self.spec.device)
         else:
-            centre = self._turned(layer, keys, 0, PAGE).mean(dim=1)
-        return Levels(centre, torch.ones_like(centre))
+            centre = self._turned(layer, keys, 0, GROUP_SIZE).mean(dim=1)
+        return ChannelScale(centre, torch.ones_like(centre))
 
     def _turned(self, layer: LayerSpec, keys: Slabs, first: int, end: int) -> Tensor:
         """Keys [H, N, D] of the entries from `first` on, whole pages, turned, float32.
@@ -127,11 +127,11 @@ class Sketch:
         Page by page, since products of other shapes differ in the last bit, which may decide between two codes.
         """
         turning = self.rotations[layer.head_size]
-        some, before = among(keys, first, end)
+        some, before = covering(keys, first, end)
         where = self.spec.device if reachable(some, turning) else None  # an index that is sent waits for the stream
         index = torch.arange(first - before, end - before, device=where).expand(layer.kv_heads, -1)
-        found = taken(some, index, self.spec.device, torch.float32)
-        pages = found.view(-1, PAGE, layer.head_size)
+        found = gather_rows(some, index, self.spec.device, torch.float32)
+        pages = found.view(-1, GROUP_SIZE, layer.head_size)
         return torch.bmm(pages, turning.expand(len(pages), -1, -1)).view(found.shape)
 
     @property
@@ -145,13 +145,13 @@ class Sketch:
             return
         grown = [self._empty(number, entries) for number in range(len(self.spec.layers))]
         for old, new in zip(self.own, grown, strict=False):
-            new.codes[:, :there], new.scale[:, :there] = old.codes, old.scale
+            new.quantized[:, :there], new.scale[:, :there] = old.quantized, old.scale
         self.own = grown
 
-    def _empty(self, number: int, capacity: int) -> Pages:
+    def _empty(self, number: int, capacity: int) -> QuantizedSlab:
         layer, device = self.spec.layers[number], self.spec.device
         codes = layer.kv_heads, capacity, quantise.width(self.kind, layer.head_size)
-        return Pages(
+        return QuantizedSlab(
             torch.empty(codes, dtype=quantise.stored(self.kind), device=device),
             torch.empty(codes[:2], device=device),
             self.levels[number],
@@ -186,5 +186,5 @@ class Sketch:
 
     def nbytes(self) -> int:
         """Bytes of all of it, what a fork shares included."""
-        pages = sum(bank.codes.nbytes + bank.scale.nbytes for bank in [*self.shared, *self.own])
+        pages = sum(bank.quantized.nbytes + bank.scale.nbytes for bank in [*self.shared, *self.own])
         return pages + sum(x.nbytes() for x in self.levels) + sum(x.nbytes for x in self.rotations.values())

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from engine.models.spec import ModelSpec
 from kernels import quantise, rows
-from kernels.rows import BANKS, Bank, Levels, Pages
+from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab
 
 
 def page_of(dtype: torch.dtype) -> int:
     """Entries that are stored together: a page where the host tier keeps codes, else 1."""
-    return rows.PAGE if dtype in quantise.KINDS else 1
+    return rows.GROUP_SIZE if dtype in quantise.KINDS else 1
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Slab:
         """Entries behind those that are there, for which there is room: per layer [H, T, D]; int32 [T]."""
         end = self.length + source.shape[0]
         for bank, new in zip([*self.keys, *self.values], [*keys, *values], strict=True):
-            if isinstance(bank, Pages):
+            if isinstance(bank, QuantizedSlab):
                 bank.write(self.length, new)
             else:
                 bank[:, self.length : end] = new
@@ -80,7 +80,11 @@ class Slab:
 
     @classmethod
     def loaded(
-        cls, tensors: dict[str, Tensor], spec: ModelSpec, dtype: torch.dtype, levels: list[tuple[Levels, Levels]]
+        cls,
+        tensors: dict[str, Tensor],
+        spec: ModelSpec,
+        dtype: torch.dtype,
+        levels: list[tuple[ChannelScale, ChannelScale]],
     ) -> Slab:
         """Of what was saved, where it lies, the heads that the spec has; it is full.
 
@@ -93,7 +97,7 @@ class Slab:
             if page_of(dtype) == 1:
                 return tensors[name][heads]
             codes, scale = tensors[f"{name}.codes"][heads], tensors[f"{name}.scale"][heads]
-            return Pages(codes, scale, levels[layer][which], dtype, spec.dtype)
+            return QuantizedSlab(codes, scale, levels[layer][which], dtype, spec.dtype)
 
         keys, values = ([bank(layer, which) for layer in range(len(spec.layers))] for which in (0, 1))
         return cls(keys, values, tensors["source"], tensors["source"].shape[0])
@@ -101,4 +105,4 @@ class Slab:
 
 def _tensors(bank: Bank) -> dict[str, Tensor]:
     """A bank's own tensors by the ends of their names on disk; the second dimension of each is of entries or pages."""
-    return {"": bank} if isinstance(bank, Tensor) else {".codes": bank.codes, ".scale": bank.scale}
+    return {"": bank} if isinstance(bank, Tensor) else {".codes": bank.quantized, ".scale": bank.scale}

@@ -11,7 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from kernels.rows import Bank, Slabs, room_for
+from kernels.rows import Bank, Slabs, empty_copy
 
 STREAMED = 3  # slabs on a GPU at once: one in use, the one after it, and the one before until that is noticed
 PACKED_BYTES = 64 << 20  # room on the device that what goes to the host together may take
@@ -35,7 +35,7 @@ class Staging:
     """Where tensors of a GPU come to on the host: pinned memory that is kept, since new takes longer than the way."""
 
     def __init__(self) -> None:
-        """Nothing is taken yet."""
+        """Nothing is gather_rows yet."""
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
     def room(self, count: int, like: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
     here, way = torch.cuda.current_stream(device), _copy_stream(device, home=False)
 
     def send(bank: Bank, length: int) -> tuple[Bank, torch.cuda.Event]:
-        there, pairs = room_for(bank, length, device)
+        there, pairs = empty_copy(bank, length, device)
         way.wait_stream(here)
         with torch.cuda.stream(way):
             for to, x in pairs:

@@ -14,7 +14,7 @@ from engine.parts.archive.search import Found
 from engine.parts.attention import PerQueryKeys, Segment
 from engine.parts.store import Store
 from engine.records import LoadedParts, Parts, Usage
-from kernels.gathering import taken
+from kernels.gathering import gather_rows
 from kernels.rows import Slabs
 
 EMPTY = 1 << 60  # in an index of entries: none
@@ -167,7 +167,7 @@ def gathered(
     q: [HQ, T, D], rotated.
     """
     rows, shape = found.entries.reshape(keys[0][0].shape[0], -1), (*found.entries.shape, q.shape[2])
-    k = taken(keys, rows, q.device, q.dtype).view(shape) if found.keys is None else found.keys
-    v = k if layer.latent else taken(values, rows, q.device, q.dtype).view(shape)
+    k = gather_rows(keys, rows, q.device, q.dtype).view(shape) if found.keys is None else found.keys
+    v = k if layer.latent else gather_rows(values, rows, q.device, q.dtype).view(shape)
     # Keys stand at position 0, where rotation is the identity (or a scale).
     return PerQueryKeys(q, layer.rope.to_constant(k, 0), v, found.held, source)

@@ -18,13 +18,13 @@ from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.bank import DeviceCache
 from engine.parts.archive.transfers import copy_to_host
-from engine.parts.attention import Lists, Segment, SharedKeys
+from engine.parts.attention import BlockTable, Segment, SharedKeys
 from engine.parts.positions import FarPlaces, QueryBlocks, far_query_position
 from engine.parts.selectors.base import EMPTY, Selector, searched, selecting_queries
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import DEVICE, Usage
-from kernels.rows import Fixed, Slabs
+from kernels.rows import Slabs, StableSlabs
 
 
 class WindowSelector(Selector):
@@ -45,7 +45,7 @@ class WindowSelector(Selector):
         self._number = torch.zeros(1, dtype=torch.int64, device=spec.device)
         self._evicted = torch.zeros_like(self._number)
         self._fixed_blocks: dict[tuple[int, bool], QueryBlocks] = {}
-        self._behind_sinks: tuple[tuple[int, ...], dict[int, tuple[Fixed, Fixed]]] = ((), {})
+        self._behind_sinks: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
 
     def use_bank(self, units: int, size: int, policy: str) -> None:
         """Keep `units` units of `size` entries on the device; 0 for none."""
@@ -159,7 +159,7 @@ class WindowSelector(Selector):
         known = self._behind_sinks[1]
         if layer not in known:
             keys, values = self.archive.stable_slabs(layer)
-            known[layer] = Fixed([(sinks[0], count), *keys]), Fixed([(sinks[1], count), *values])
+            known[layer] = StableSlabs([(sinks[0], count), *keys]), StableSlabs([(sinks[1], count), *values])
         return known[layer]
 
     def _listed(
@@ -196,7 +196,7 @@ class WindowSelector(Selector):
             keys=keys,
             values=values,
             visible=blocks.span(sum(length for _, length in keys)),
-            table=Lists(torch.cat([first, behind], dim=1), places.keys, min(blocks.size, q.shape[1]), cos, sin),
+            table=BlockTable(torch.cat([first, behind], dim=1), places.keys, min(blocks.size, q.shape[1]), cos, sin),
             source=source,
         )
 

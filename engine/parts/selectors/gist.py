@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
-from engine.parts.attention import Lists, PerQueryKeys, Segment, SharedKeys
+from engine.parts.attention import BlockTable, PerQueryKeys, Segment, SharedKeys
 from engine.parts.positions import TRUE, FarPlaces, QueryBlocks
 from engine.parts.selectors.base import EMPTY, Selector, searched, selecting_queries
 from engine.parts.selectors.stages import Pruning
@@ -163,7 +163,7 @@ class GistSelector(Selector):
             keys=keys,
             values=values,
             visible=blocks.span(self._evicted),
-            table=Lists(torch.where(valid, index, EMPTY), places.keys, size, cos, sin, unknown),
+            table=BlockTable(torch.where(valid, index, EMPTY), places.keys, size, cos, sin, unknown),
             source=(index,) if self.store.counted else (),
         )
 

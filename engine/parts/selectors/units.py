@@ -4,7 +4,7 @@ What leaves the local window is cut into units of l_bs tokens. Of each unit the 
 queries of their own window stand for it (section 2.2); a block of queries looks up the k_m units whose representatives
 fit it best. All that lies beyond the window stands at one constant distance, l_L. Reading and answering look up alike.
 
-Queries and keys are taken as the paper writes them, as vectors of all heads together: representatives and units are
+Queries and keys are gather_rows as the paper writes them, as vectors of all heads together: representatives and units are
 the same for all heads of a layer. Both scores are sums of dot products, so of a unit only the sum of its
 representatives' keys is kept, and a block of queries is looked up by its sum.
 """
@@ -28,7 +28,7 @@ from engine.parts.selectors.beside_window import WindowSelector
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from kernels.gathering import taken
+from kernels.gathering import gather_rows
 
 FIT_BYTES = 64 << 20  # of units' keys in float32 at a time
 
@@ -155,7 +155,7 @@ class UnitSelector(WindowSelector):
         best = scores[: new * size].view(new, size).topk(self.representatives, dim=1).indices
         first = torch.arange(known, complete, device=scores.device) * size
         index = (first[:, None] + best).view(1, -1).expand(spec.kv_heads, -1)
-        keys = taken(self.archive.host.keys(layer), index, self.spec.device, self.spec.dtype)
+        keys = gather_rows(self.archive.host.keys(layer), index, self.spec.device, self.spec.dtype)
         grouped = keys.view(spec.kv_heads, new, -1, spec.head_size).sum(dim=2)
         return grouped.transpose(0, 1).reshape(new, -1), scores[new * size :]
 

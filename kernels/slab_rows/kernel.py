@@ -18,10 +18,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.rows import Fixed, Pages, Slabs
+from kernels.rows import QuantizedSlab, Slabs, StableSlabs
 
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
-CODES = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}
+QUANTIZED = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}
 FACTS = tl.constexpr(6)  # int64 numbers of a slab in the table
 BEYOND = 1 << 62  # larger than any row
 WIDE = 256  # columns above which padding costs more than a third load
@@ -41,24 +41,24 @@ class Table(NamedTuple):
     Attributes:
         slabs: int64 [slabs, FACTS], padded to a power of two. Each line: address, first row, head stride, 1 if of
             the other kind, address and head stride of the scales.
-        levels: centre and spread, float32 [H, D], for quantised slabs.
+        channel_scale: mean and range, float32 [H, D], for quantised slabs.
         rows: rows of all slabs.
         kinds: type of the first slab, and of slabs that differ from it.
-        page: rows of a quantisation group.
+        group_size: rows of a quantisation group.
         align: largest power of two, at most 16, that divides every row's address in bytes: the widest aligned load.
     """
 
     slabs: Tensor
-    levels: tuple[Tensor, Tensor]
+    channel_scale: tuple[Tensor, Tensor]
     rows: int
     kinds: tuple[tl.dtype, tl.dtype]
-    page: int
+    group_size: int
     align: int
 
     @property
-    def coded(self) -> bool:
+    def quantized(self) -> bool:
         """True if some slabs are quantised."""
-        return not set(CODES.values()).isdisjoint(self.kinds)
+        return not set(QUANTIZED.values()).isdisjoint(self.kinds)
 
     @property
     def halvings(self) -> int:
@@ -67,23 +67,23 @@ class Table(NamedTuple):
 
     @property
     def pointers(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Pointer arguments: the table, centre and spread."""
-        return self.slabs, *self.levels
+        """Pointer arguments: the table, mean and range."""
+        return self.slabs, *self.channel_scale
 
     def constants(self, name: str) -> dict[str, Any]:
         """Return the constexpr arguments, prefixed with the kernel's name for these slabs ("KEY", "VALUE", "ROW")."""
         kinds = {f"{name}_FIRST": self.kinds[0], f"{name}_OTHER": self.kinds[1]}
-        return {**kinds, f"{name}_PAGE": self.page, f"{name}_ALIGN": self.align}
+        return {**kinds, f"{name}_PAGE": self.group_size, f"{name}_ALIGN": self.align}
 
 
 def table(slabs: Slabs, device: torch.device) -> Table:
-    """Return the table of some slabs; for `Fixed` slabs it is built once per device.
+    """Return the table of some slabs; for `StableSlabs` it is built once per device.
 
     Raises:
-        ValueError: slabs of more than two kinds, quantised slabs that differ in kind, group size or levels, or rows
-            that are not contiguous.
+        ValueError: slabs of more than two kinds, quantised slabs that differ in kind, group size or channel scale, or
+            rows that are not contiguous.
     """
-    if not isinstance(slabs, Fixed):
+    if not isinstance(slabs, StableSlabs):
         return _table(slabs, device)
     if device not in slabs.tables:
         slabs.tables[device] = _table(slabs, device)
@@ -95,12 +95,12 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
     # One loop: a million tokens take about thirty slabs, and this runs for every layer of every token.
     lines: list[tuple[int, ...]] = []
     kinds: list[tl.dtype] = []
-    coded: list[Pages] = []
+    coded: list[QuantizedSlab] = []
     at, together = 0, WIDEST
     for bank, length in slabs:
         scale_at = scale_step = 0
-        if isinstance(bank, Pages):
-            rows, kind = bank.codes, CODES[bank.kind]
+        if isinstance(bank, QuantizedSlab):
+            rows, kind = bank.quantized, QUANTIZED[bank.kind]
             (scale_step, step), scale_at = bank.scale.stride(), bank.scale.data_ptr()
             coded.append(bank)
         else:
@@ -116,22 +116,24 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
         at += length
     if len(kinds) > 2:
         raise ValueError(f"The slabs of a bank are of two kinds at most, not of {len(kinds)}: {_named(slabs)}.")
-    if len({(bank.kind, bank.page, id(bank.levels)) for bank in coded}) > 1:
+    if len({(bank.kind, bank.group_size, id(bank.channel_scale)) for bank in coded}) > 1:
         raise ValueError(f"Slabs in codes share kind, rows of a page and levels, and these do not: {_named(slabs)}.")
     lines += [(0, BEYOND, 0, 0, 0, 0)] * (triton.next_power_of_2(len(lines)) - len(lines))
-    found = _sent(tuple(lines), device)
+    found = _table_on_device(tuple(lines), device)
     return Table(
         slabs=found,
-        levels=coded[0].levels.on(device) if coded else (found, found),  # valid pointers for unused arguments
+        channel_scale=coded[0].channel_scale.on(device)
+        if coded
+        else (found, found),  # valid pointers for unused arguments
         rows=at,
         kinds=(kinds[0], kinds[-1]),
-        page=coded[0].page if coded else 1,
+        group_size=coded[0].group_size if coded else 1,
         align=together & -together,  # lowest set bit
     )
 
 
 @functools.lru_cache(maxsize=1024)
-def _sent(lines: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
+def _table_on_device(lines: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
     """Copy table lines to a device in one transfer.
 
     Cached: only the last slab grows, so most tokens need the same table.
@@ -141,7 +143,8 @@ def _sent(lines: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
 
 def _named(slabs: Slabs) -> str:
     kinds = [
-        (bank.kind, f" in pages of {bank.page}") if isinstance(bank, Pages) else (bank.dtype, "") for bank, _ in slabs
+        (bank.kind, f" in pages of {bank.group_size}") if isinstance(bank, QuantizedSlab) else (bank.dtype, "")
+        for bank, _ in slabs
     ]
     return ", ".join(dict.fromkeys(str(kind).removeprefix("torch.") + pages for kind, pages in kinds))
 
