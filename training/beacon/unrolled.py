@@ -1,7 +1,7 @@
 """Reading with beacons as one graph, so that gradients flow through all windows (section 3.2 of the paper).
 
-It reads window by window like `engine/methods/beacon.py`, but keeps keys and values of all beacons in the graph instead
-of in slots. A test compares the hidden states of both.
+It reads window by window like `engine/parts/evictors/beacons.py`, but keeps keys and values of all beacons in the graph
+instead of in slots. A test compares the hidden states of both.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine import Model
-from engine.methods.beacon import window_places
 from engine.models.attention_interface import run
 from engine.models.spec import ModelSpec, Scoring
+from engine.parts.evictors.beacons import window_places
 from engine.trained.beacons import Beacons
 
 

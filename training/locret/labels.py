@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine import Model
+from engine.memory import Memory
 from engine.models.spec import ModelSpec, Scoring
 from engine.parts.mass import no_source
 from engine.parts.slots import SlotStore
@@ -23,12 +24,14 @@ from training.locret.examples import Example
 TOP = 0.1  # top share of the prompt's tokens
 
 
-class Watched(SlotStore):
+class Watched(Memory):
     """Full attention that records the prompt's queries [HQ, P, D] and labels [H, P] of each layer."""
+
+    store: SlotStore
 
     def __init__(self, spec: ModelSpec, example: Example) -> None:
         """Start with an empty memory and reserve it for the example."""
-        super().__init__(spec, lets_go=False)  # so that token i is in slot i
+        super().__init__(spec, SlotStore(spec, keeps_windows=False))  # so that token i is in slot i
         self.reserve(len(example.ids))
         self._asking = example.asking.to(spec.device)
         self.prompt = prompt = example.prompt
@@ -39,12 +42,12 @@ class Watched(SlotStore):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Return causal attention, and record queries and labels."""
         output = super().attend(layer, q, k, v, scoring)
-        begin, end = self.length, self.length + q.shape[1]
+        begin, end = self.store.length, self.store.length + q.shape[1]
         if begin < self.prompt:
             self.queries[layer][:, begin:end] = q[:, : self.prompt - begin]
         asking = self._asking[begin:end]
         if asking.any():
-            slots = self.own[layer]
+            slots = self.store.own[layer]
             rotated = slots.layer.rope.rotate(q, begin)[:, asking]
             grouped = rotated.reshape(slots.layer.kv_heads, -1, rotated.shape[-1])
             logits = scores(grouped.float(), slots.rotated[:, : self.prompt].float(), scoring.scaling, scoring.softcap)
@@ -57,7 +60,7 @@ class Watched(SlotStore):
         D].
         """
         span = slice(begin, end)
-        keys, values = (bank[:, span].float() for bank in self.own[layer].as_kept)
+        keys, values = (bank[:, span].float() for bank in self.store.own[layer].unrotated)
         return self.queries[layer][:, span].float(), keys, values
 
 
@@ -66,7 +69,7 @@ def watch(model: Model, example: Example, chunk: int) -> Watched:
     memory = Watched(model.spec, example)
     for ids in torch.split(example.ids, chunk):
         model.forward(ids, memory, no_source(len(ids)))
-        memory.commit()
+        memory.end_pass()
     return memory
 
 
