@@ -256,7 +256,7 @@ def _named(service: Service, opened: OpenContext, pages: str) -> "torch.Tensor |
     if not pages:
         return None
     ids = opened.row.document_ids
-    read_again = opened.context.memory.lets_go()
+    read_again = opened.context.memory.archive is None
     return tokens_of(
         named_pages(pages, ids, service.document_cache), ids, opened.stream, service.document_cache, read_again
     )

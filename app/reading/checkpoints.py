@@ -101,10 +101,9 @@ class Checkpoints:
         Raises:
             sessions.StoreError: the last checkpoint could not be written.
         """
-        memory = self._reader.memory
-        if self._writing and (self._writing.seconds.done() or memory.full_in_memory() > self._writing.full):
+        if self._writing and (self._writing.seconds.done() or self._reclaimable() > self._writing.full):
             self.settle()
-        if not self._writing and (time.monotonic() >= self._next or memory.full_in_memory()):
+        if not self._writing and (time.monotonic() >= self._next or self._reclaimable()):
             self._begin(now)
 
     def save_now(self, now: Report) -> None:
@@ -117,9 +116,14 @@ class Checkpoints:
         self._begin(now)
         self.settle()
 
+    def _reclaimable(self) -> int:
+        """Return the bytes of memory that could be dropped if the reading were saved now."""
+        archive = self._reader.memory.archive
+        return archive.reclaimable_bytes() if archive else 0
+
     def _begin(self, now: Report) -> None:
         parts, facts = self._reader.state()
-        kept, full = to_host(parts), self._reader.memory.full_in_memory()
+        kept, full = to_host(parts), self._reclaimable()
 
         def write() -> float:
             began = time.monotonic()
@@ -140,6 +144,6 @@ class Checkpoints:
         took = writing.seconds.result()
         self._next = time.monotonic() + max(self._period, 20 * took)
         store, row, now = self._service.store, self._row, writing.now
-        if writing.full:
-            self._reader.memory.adopt(store.context_state(row.id).load(row.fingerprint, contents=False)[0])
+        if writing.full and (archive := self._reader.memory.archive):
+            archive.use_mapped_files(store.context_state(row.id).load(row.fingerprint, contents=False)[0])
         store.update_context(row.id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)

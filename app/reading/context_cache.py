@@ -73,7 +73,8 @@ class OffloadedContext:
         """Return the context on its device again."""
         context = self.opened.context
         loaded = type(context).load(context.model, context.method, self.parts, self.meta)
-        loaded.memory.adopt(self.parts)
+        if loaded.memory.archive:
+            loaded.memory.archive.use_mapped_files(self.parts)
         return replace(self.opened, context=loaded)
 
 

@@ -132,7 +132,8 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     if row.status == "ready" or meta["reader"] is None:
         check_finished(row, meta)
     context = engine.Context.load(model, method, parts, meta["context"] or meta["reader"], unfinished=unfinished)
-    context.memory.adopt(parts)
+    if context.memory.archive:
+        context.memory.archive.use_mapped_files(parts)
     return OpenContext(row, model, context, stream, stamps, row.tokens_read / row.tokens if unfinished else None)
 
 

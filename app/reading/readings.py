@@ -284,7 +284,8 @@ def _read(
             if meta["reader"]
             else engine.Reader(model, method, stream.ids, chunk)
         )
-    reader.memory.adopt(parts)
+    if reader.memory.archive:
+        reader.memory.archive.use_mapped_files(parts)
     service.store.update_context(row.id, status="reading", error=None)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)
     before = len(model.chat.prefix)  # tokens of the chat template are not text

@@ -97,13 +97,13 @@ def test_a_reading_that_is_taken_up_while_it_stops_goes_on(
 def test_memory_that_runs_out_fails_that_job_alone_and_the_reading_can_be_taken_up_again(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from engine.methods.exact import ExactMemory
+    from engine.memory import Memory
 
-    def starved(self: ExactMemory, *rest: object) -> None:
+    def starved(self: Memory, *rest: object) -> None:
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(ExactMemory, "attend", starved)
+        patch.setattr(Memory, "attend", starved)
         context = read_book(service, worker, tmp_path, 30, wait=False)
         wait_for(lambda: bool(service.store.jobs(subject_id=context)), "the reading to be queued")
         failed = service.store.jobs(subject_id=context)[-1]

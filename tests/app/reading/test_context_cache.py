@@ -48,9 +48,9 @@ def test_sessions_over_a_context_share_its_tensors(service: Service, book: Path)
     opened = open_context(service, context.id)
     conversations = [open_conversation(service, each).conversation for each in sessions]
     assert all(each.context is opened.context for each in conversations)
-    slabs = opened.context.memory.host.slabs  # type: ignore[attr-defined]
+    slabs = opened.context.memory.archive.host.slabs  # type: ignore[union-attr]
     for each in conversations:
-        for ours, theirs in zip(each.memory.host.slabs, slabs, strict=False):  # type: ignore[attr-defined]
+        for ours, theirs in zip(each.memory.archive.host.slabs, slabs, strict=False):  # type: ignore[union-attr]
             assert ours.keys[0].data_ptr() == theirs.keys[0].data_ptr()
     taken = service.contexts.bytes()["host"]
     base = opened.context.usage().bytes
