@@ -23,6 +23,7 @@ from engine.methods.infllm import InfLLM
 from engine.models.spec import ModelSpec
 from engine.parts.archive.bank import POLICIES, CachedLayer, DeviceCache
 from engine.parts.archive.host_tier import HostTier
+from engine.parts.selectors.units import UnitSelector
 
 UNITS = 16  # units that each block of queries looks up
 
@@ -82,11 +83,14 @@ def main(argv: list[str] | None = None) -> int:
     assert isinstance(method, InfLLM)
     reader = Reader(model, method, ids)
     recorder = Recorder(model.spec, chosen.tokens // method.block + 1, method.block)
-    reader.memory.cache = recorder  # type: ignore[attr-defined]
+    archive, selector = reader.memory.archive, reader.memory.selector
+    assert archive is not None
+    assert isinstance(selector, UnitSelector)
+    selector.bank = recorder
     for _ in reader.run():
         pass
     rows: list[dict[str, Any]] = []
-    host = reader.memory.host  # type: ignore[attr-defined]
+    host = archive.host
     whole = host.length
     for policy in chosen.policies:
         for units in chosen.units:

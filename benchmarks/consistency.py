@@ -30,9 +30,11 @@ from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Model, WeightsError
 from engine.loops.passes import novelties
+from engine.memory import Memory
 from engine.methods.infinipot import PROMPTS
 from engine.models.spec import ModelSpec, Scoring
 from engine.parts.attention import SharedKeys, attend, causal_range
+from engine.parts.evictors.catalyst import CatalystEvictor
 from engine.parts.mass import no_source
 from engine.parts.slots import SlotStore
 from engine.trained.retaining import RetainingHeads, find_heads
@@ -43,36 +45,41 @@ ROWS = 256  # queries whose attention is in memory at a time
 PASS = 256  # tokens of a pass
 
 
-class Noting(SlotStore):
+class Noting(Memory):
     """Full attention that also keeps the queries before RoPE, [HQ, T, D] per layer."""
+
+    store: SlotStore
+    evictor: CatalystEvictor
 
     def __init__(self, spec: ModelSpec) -> None:
         """Start with an empty memory."""
-        super().__init__(spec, lets_go=False)  # so that token i is in slot i
+        store = SlotStore(spec, keeps_windows=False)  # so that token i is in slot i
+        # Only to keep a catalyst's attention: without a budget nothing is evicted.
+        super().__init__(spec, store, evictor=CatalystEvictor(store, 0, 1.0, 0.0, 1, "max"))
         self.scoring = Scoring(0.0)
 
     def reserve(self, tokens: int) -> None:
         """Reserve slots and queries for this many tokens."""
         super().reserve(tokens)
-        layers, like = self.spec.layers, self.own[0].keys
+        layers, like = self.spec.layers, self.store.own[0].keys
         self.queries = [like.new_empty(layer.query_heads, tokens, layer.head_size) for layer in layers]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Return causal attention, and keep the queries."""
-        if self.observed is None:
-            self.queries[layer][:, self.length : self.length + q.shape[1]] = q
+        if not self.evictor.catalyst_tokens:
+            self.queries[layer][:, self.store.length : self.store.length + q.shape[1]] = q
             self.scoring = scoring
         return super().attend(layer, q, k, v, scoring)
 
     def received(self, layer: int, first: int) -> Tensor:
         """Return the attention [H, T] that entries get from queries `first` on, as a mean over a group's heads."""
-        slots, end = self.own[layer], self.length
+        slots, end = self.store.own[layer], self.store.length
         total = torch.zeros(slots.layer.kv_heads, end)
         for begin in range(first, end, ROWS):
             stop = min(begin + ROWS, end)
             rotated = slots.layer.rope.rotate(self.queries[layer][:, begin:stop], begin)
             span = causal_range(stop - begin, stop, slots.layer.sliding_window, rotated.device)
-            shown = SharedKeys(rotated, [(slots.rotated, stop)], [(slots.as_kept[1], stop)], span)
+            shown = SharedKeys(rotated, [(slots.rotated, stop)], [(slots.unrotated[1], stop)], span)
             _, given = attend([shown], self.scoring, watched=True)
             total[:, :stop] += given[0].view(slots.layer.kv_heads, -1, stop).mean(dim=1).cpu()
         return total
@@ -85,20 +92,19 @@ def scores(model: Model, ids: Tensor, heads: RetainingHeads | None) -> dict[str,
     hidden = []
     for part in torch.split(ids, PASS):
         hidden.append(model.forward(part, memory, no_source(len(part))))
-        memory.commit()
+        memory.end_pass()
     layers = range(len(model.spec.layers))
     found = {"nuc": novelties(model, None, torch.cat(hidden), ids)[None]}
     if heads is not None:
-        slots, end = memory.own, memory.length
-        inputs = [(memory.queries[layer], *slots[layer].as_kept) for layer in layers]
+        slots, end = memory.store.own, memory.store.length
+        inputs = [(memory.queries[layer], *slots[layer].unrotated) for layer in layers]
         found["locret"] = torch.cat(
             [heads.score(layer, *(x[:, :end] for x in qkv)) for layer, qkv in enumerate(inputs)]
         )
     catalyst = torch.tensor(model.chat.turn(PROMPTS["G"]))
-    with memory.observing(len(catalyst)):
+    with memory.evictor.catalyst_scoring(len(catalyst)):
         model.forward(catalyst, memory, no_source(len(catalyst)))
-        assert memory.observed is not None
-        each = zip(memory.observed.values(), model.spec.layers, strict=True)
+        each = zip(memory.evictor.attention.values(), model.spec.layers, strict=True)
         found["cap"] = torch.cat([seen.view(layer.kv_heads, -1, len(ids)).amax(dim=1) for seen, layer in each])
     found["snapkv-like"] = torch.cat([memory.received(layer, len(ids) - WINDOW) for layer in layers])
     found["h2o-like"] = torch.cat([memory.received(layer, 0) for layer in layers])

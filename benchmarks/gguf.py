@@ -25,6 +25,7 @@ from torch import Tensor
 from benchmarks import options as shared
 from benchmarks.report import named, publish
 from engine import Model, load_model
+from engine.memory import Memory
 from engine.parts.mass import no_source
 from engine.parts.slots import SlotStore
 
@@ -70,7 +71,7 @@ def llama_logits(python: Path, model: Path, windows: list[list[int]]) -> Iterato
 
 def own_logits(model: Model, ids: list[int]) -> Tensor:
     """Return the engine's logits [T, vocabulary], with full attention."""
-    memory = SlotStore(model.spec)
+    memory = Memory(model.spec, SlotStore(model.spec))
     return model.logits(model.forward(torch.tensor(ids), memory, no_source(len(ids))))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import statistics
 import sys
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,11 +25,9 @@ from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Model
 from engine.memory import Memory
-from engine.methods.infinitehip import InfiniteHiPMemory
-from engine.models.attention_interface import ExtraTokens
 from engine.models.spec import LayerSpec, Scoring
-from engine.parts.archive.host_tier import HostTier
 from engine.parts.mass import AttentionMass
+from engine.parts.selectors.pruned import PruningSelector
 from kernels.rows import take
 
 QUERIES = 32
@@ -52,22 +50,23 @@ class Seen(AttentionMass):
         self.entries = torch.zeros(self.heads, self.size + 1, dtype=torch.bool)
 
     def add(self, source: Tensor, probability: Tensor) -> None:
-        """Record source positions. probability: [HQ, 1, N], or [H, N] for entries shared by all queries of a group."""
-        source, probability = (
-            x.flatten(0, -2).repeat_interleave(self.heads // x.shape[0], 0)
-            for x in (source.expand(probability.shape), probability)
-        )
+        """Record source positions, for a pass of one token: probability [HQ, 1, N]."""
+        if source.dim() == 4:  # of each KV head
+            source = source[:, 0].repeat_interleave(self.heads // len(source), 0)
+        source, probability = (x.flatten(0, 1) for x in (source.expand(probability.shape), probability))
         place = torch.where((source >= 0) & (probability > 0), source.long(), self.size)  # the last column is a dummy
         self.entries.scatter_(1, place, value=True)
 
 
-class Probe:
-    """Wraps a memory in passes of one token, and measures each layer."""
+class Probe(Memory):
+    """A memory that measures each layer in passes of one token."""
 
-    def __init__(self, memory: Memory, host: HostTier, tokens: int) -> None:
-        """Wrap a memory. `host` is its tier of everything read; `tokens` counts the text and the passes."""
-        self.memory, layers = memory, memory.spec.layers
-        self.seen = Seen(layers[0].query_heads, tokens)
+    def __init__(self, memory: Memory, tokens: int) -> None:
+        """Take the parts of a memory that has an archive. `tokens` counts the text and the passes."""
+        vars(self).update(vars(memory))
+        assert memory.archive is not None
+        host, layers = memory.archive.host, memory.spec.layers
+        self.mass = self.record = Seen(layers[0].query_heads, tokens)
         self.text = text = (host.source() >= 0).nonzero()[:, 0]  # entries of the text in the host tier
         self.source = host.source()[text].long()
         self.kept = [  # keys of the text
@@ -79,41 +78,25 @@ class Probe:
         self.at_random: list[list[float]] = [[] for _ in layers]
         self.lot = torch.Generator().manual_seed(tokens)
 
-    def begin(self, source: Tensor) -> None:
-        """Forward the call to the memory."""
-        self.memory.begin(source)
-
-    def extra_tokens(self) -> ExtraTokens | None:
-        """Return the memory's extra tokens."""
-        return self.memory.extra_tokens()
-
-    @property
-    def states(self) -> dict[str, Tensor]:
-        """The memory's recurrent states."""
-        return self.memory.states
-
-    def carried(self, states: dict[str, Tensor]) -> None:
-        """Forward the call to the memory."""
-        self.memory.carried(states)
-
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Attend twice: once to record the selection and compare it with full attention, once for the output."""
-        self.seen.clear()
-        self.memory.mass = self.seen
-        self.memory.attend(layer, q, k, v, replace(scoring, scaling=scoring.scaling * FLAT))
-        self.memory.mass = None
-        spec, kept = self.memory.spec, self.kept[layer]
+        self.record.clear()
+        super().attend(layer, q, k, v, replace(scoring, scaling=scoring.scaling * FLAT))
+        spec, kept = self.spec, self.kept[layer]
         self.own[layer] = torch.cat([self.own[layer].to(k.dtype), k], dim=1)
         scaling, reach = scoring.scaling, spec.window // 2
         probabilities = full_attention(spec.layers[layer], q, kept, self.own[layer], scaling, reach)[:, 0]
         far, own = probabilities[:, : kept.shape[1]], probabilities[:, kept.shape[1] :].sum(dim=1)
-        seen = self.seen.entries[:, self.source]
+        seen = self.record.entries[:, self.source]
         self.covered[layer].append(float(((far * seen).sum(dim=1) + own).mean()))
-        if isinstance(self.memory, InfiniteHiPMemory):
-            far_entries = int((self.text < self.memory.far).sum())
-            chance = random_chunks(self.memory, layer, len(self.source), far_entries, self.lot)
+        if isinstance(self.selector, PruningSelector):
+            far_entries = int((self.text < self.selector.num_evicted()).sum())
+            chance = random_chunks(self.selector, layer, len(self.source), far_entries, self.lot)
             self.at_random[layer].append(float(((far * chance).sum(dim=1) + own).mean()))
-        return self.memory.attend(layer, q, k, v, scoring)
+        self.mass = None
+        output = super().attend(layer, q, k, v, scoring)
+        self.mass = self.record
+        return output
 
 
 def full_attention(layer: LayerSpec, q: Tensor, kept: Tensor, own: Tensor, scaling: float, reach: int) -> Tensor:
@@ -138,12 +121,12 @@ def full_attention(layer: LayerSpec, q: Tensor, kept: Tensor, own: Tensor, scali
     return (logits * scaling).softmax(dim=2)
 
 
-def random_chunks(memory: InfiniteHiPMemory, layer: int, entries: int, far: int, lot: torch.Generator) -> Tensor:
+def random_chunks(selector: PruningSelector, layer: int, entries: int, far: int, lot: torch.Generator) -> Tensor:
     """Return the visible entries, bool [N], if chunks of the first `far` ones were selected at random.
 
     As many chunks are drawn as InfiniteHiP keeps.
     """
-    chunk, keep = memory.stages[-1].chunk, memory.pruning.rules[layer].keep
+    chunk, keep = selector.stages[-1].chunk, selector.pruning.rules[layer].keep
     chunks = -(-far // chunk)
     drawn = torch.randperm(chunks, generator=lot)[: keep // chunk]
     chosen = torch.zeros(max(1, chunks), dtype=torch.bool)
@@ -156,11 +139,10 @@ def random_chunks(memory: InfiniteHiPMemory, layer: int, entries: int, far: int,
 def measure(model: Model, name: str, budget: int, ids: Tensor) -> list[dict[str, Any]]:
     """Return the rows of one method (and of `random`) for one text, with its last tokens as queries."""
     memory = read(model, shared.variant(name, budget), ids[:-QUERIES]).context().memory.fork()
-    host = getattr(memory, "host")  # noqa: B009 - only memories with a host tier are measured
-    probe = Probe(memory, host, len(ids))
+    probe = Probe(memory, len(ids))
     for at in range(len(ids) - QUERIES, len(ids)):
-        model.forward(ids[at : at + 1], cast(Memory, probe), torch.tensor([at], dtype=torch.int32))
-        memory.commit()
+        model.forward(ids[at : at + 1], probe, torch.tensor([at], dtype=torch.int32))
+        probe.end_pass()
     found = {name: probe.covered, RANDOM: probe.at_random}
     return [
         {"method": method, "budget": budget, "tokens": len(ids), "layer": layer, "covered": statistics.mean(shares)}

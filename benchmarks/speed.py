@@ -31,10 +31,11 @@ from benchmarks.report import named, publish
 from engine import Model
 from engine.loops.passes import feed
 from engine.loops.reader import CHUNK
-from engine.methods.base import TurnTokens
-from engine.methods.locret import Locret, RetainedMemory
+from engine.methods.locret import Locret
 from engine.models.spec import ModelSpec
+from engine.parts.evictors.scored import ArrivalScoreEvictor
 from engine.parts.mass import no_source
+from engine.parts.slots import SlotStore
 from engine.trained.retaining import FILE, RetainingHeads
 from engine.trained.sidecar_weights import save_weights
 
@@ -91,10 +92,10 @@ def against_bare(model: Model, name: str, budget: int, entries: int, ids: Tensor
     memory.reserve(entries + CHUNK)
     for chunk in torch.split(ids[:entries], CHUNK) if entries else ():
         model.forward(chunk, memory, torch.zeros(len(chunk), dtype=torch.int32))
-        memory.commit()
+        memory.end_pass()
 
     def bare() -> None:
-        for chunk in torch.split(ids, CHUNK):  # never committed, so each chunk replaces the one before
+        for chunk in torch.split(ids, CHUNK):  # no pass is ended, so each chunk replaces the one before
             model.forward(chunk, memory, torch.zeros(len(chunk), dtype=torch.int32))
 
     pairs = [(seconds(lambda: read(model, method, ids)), seconds(bare)) for _ in range(REPEATS)]
@@ -102,22 +103,17 @@ def against_bare(model: Model, name: str, budget: int, entries: int, ids: Tensor
     return _row(f"{name} {budget} against the bare model {seeing}", len(ids), pairs)
 
 
-class Unjudged(RetainedMemory):
-    """A retained memory whose heads are never run."""
-
-    def worth(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return zero for every entry [H, T]."""
-        return k.new_zeros(k.shape[:2], dtype=torch.float32)
-
-
 class WithoutHeads(Locret):
-    """Locret with `Unjudged` memories."""
+    """Locret whose heads are never run."""
 
-    def new_memory(
-        self, spec: ModelSpec, turn_tokens: TurnTokens, kind: type[RetainedMemory] | None = None
-    ) -> RetainedMemory:
-        """Return an `Unjudged` memory; see `Locret.new_memory`."""
-        return super().new_memory(spec, turn_tokens, Unjudged)
+    def new_evictor(self, spec: ModelSpec, store: SlotStore) -> ArrivalScoreEvictor:
+        """Return an evictor to which all entries are worth the same."""
+        return ArrivalScoreEvictor(store, self.eviction, unjudged)
+
+
+def unjudged(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Return zero for every entry, float32 [H, T]."""
+    return k.new_zeros(k.shape[:2], dtype=torch.float32)
 
 
 def heads_cost(model: Model, what: str, budget: int, ids: Tensor) -> dict[str, Any]:

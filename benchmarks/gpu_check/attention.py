@@ -22,15 +22,14 @@ from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import median_seconds, wait
 from benchmarks.gpu_inputs import LLAMA
 from engine import make_method
+from engine.memory import Memory
 from engine.models.rope import Rope
 from engine.models.spec import LayerSpec, ModelSpec, Scoring
 from engine.parts import flash
-from engine.parts.archive.host_tier import HostTier
+from engine.parts.archive.archive import Archive
 from engine.parts.archive.sketch import KINDS, Sketch
 from engine.parts.mass import no_source
-from engine.parts.selectors.base import picked
-from engine.parts.selectors.beside_window import WindowSelector
-from engine.parts.window import WindowStore
+from engine.parts.selectors.base import searched
 
 HIP_ATTN = "hip_attn"
 WINDOW, THETA = 131072, 500000.0  # Llama-3.1-8B's
@@ -60,6 +59,8 @@ def cells(check: Check) -> Iterator[Row]:
 def check_attention(check: Check) -> None:
     """Read noise at each length and answer with some; earlier entries are only stored, as they are not timed."""
     memory = memory_of(check)
+    archive = memory.archive
+    assert archive is not None
     lengths = sorted({cell["length"] for cell in cells(check)})
     memory.reserve(lengths[-1])
     queries = QUERIES[check.tiny]
@@ -72,10 +73,8 @@ def check_attention(check: Check) -> None:
         first = [_attending(check, memory.fork(), said) for _ in range(LAST)]  # first tokens, with all stages
         answer = memory.fork()
         others = [_attending(check, answer, said) for _ in range(1 + ANSWER)][1:]
-        searching = ((memory.host, SEARCHED), (_sketched(memory.host), SKETCHED))
-        one, many = (
-            {what[count]: _searching(check, host, memory.far, count) for host, what in searching} for count in SEARCHED
-        )
+        searching = ((archive, SEARCHED), (_sketched(archive), SKETCHED))
+        one, many = ({what[count]: _searching(check, each, count) for each, what in searching} for count in SEARCHED)
         for count, taken in (
             (queries, {PREFILL: statistics.median(passes)}),
             (1, {RENEWED: statistics.median(first), DECODE: statistics.mean(others), **one}),
@@ -87,54 +86,54 @@ def check_attention(check: Check) -> None:
                 row |= {**beside, "seconds": seconds, "to_dense": beside["sdpa_seconds"] / seconds, "status": "done"}
 
 
-def memory_of(check: Check) -> WindowSelector:
+def memory_of(check: Check) -> Memory:
     """Return InfiniteHiP's memory for a model of one layer."""
     frequencies = THETA ** -(torch.arange(0, LLAMA.size, 2, device=check.place) / LLAMA.size)
     layer = LayerSpec(LLAMA.query, LLAMA.kv, LLAMA.size, None, Rope(frequencies))
     spec = ModelSpec((layer,), check.dtype, check.place, 64 if check.tiny else WINDOW)
-    memory = make_method("infinitehip", **(SMALL if check.tiny else FLASH)).new_memory(spec, len)
-    assert isinstance(memory, WindowSelector)
-    return memory
+    return make_method("infinitehip", **(SMALL if check.tiny else FLASH)).new_memory(spec, len)
 
 
 def _noise(check: Check, *shape: int) -> Tensor:
     return torch.randn(shape, dtype=check.dtype, device=check.place)
 
 
-def _places(memory: WindowStore, tokens: int) -> Tensor:
+def _places(memory: Memory, tokens: int) -> Tensor:
     """Return source positions of the next tokens."""
     return torch.arange(memory.seen, memory.seen + tokens, dtype=torch.int32)
 
 
-def _put(check: Check, memory: WindowStore, tokens: int) -> None:
+def _put(check: Check, memory: Memory, tokens: int) -> None:
     """Store more tokens in a memory without attention, which would take minutes for a million."""
-    memory.begin(_places(memory, tokens))
-    memory.arrive(0, *(_noise(check, heads, tokens, LLAMA.size) for heads in (LLAMA.query, LLAMA.kv, LLAMA.kv)))
-    memory.commit()
+    memory.begin_pass(_places(memory, tokens))
+    memory.append(0, *(_noise(check, heads, tokens, LLAMA.size) for heads in (LLAMA.query, LLAMA.kv, LLAMA.kv)))
+    memory.end_pass()
 
 
-def _attending(check: Check, memory: WindowStore, source: Tensor) -> float:
+def _attending(check: Check, memory: Memory, source: Tensor) -> float:
     """Return the seconds of `attend` for a pass of tokens at these positions."""
     q, k, v = (_noise(check, heads, len(source), LLAMA.size) for heads in (LLAMA.query, LLAMA.kv, LLAMA.kv))
-    memory.begin(source)
+    memory.begin_pass(source)
     began = wait(check.place)
     memory.attend(0, q, k, v, Scoring(LLAMA.size**-0.5))
     seconds = wait(check.place) - began
-    memory.commit()
+    memory.end_pass()
     return seconds
 
 
-def _sketched(host: HostTier) -> HostTier:
-    """Return the host tier with sketches of all its entries."""
-    sketch = Sketch(host.spec, KINDS[SKETCH])
-    sketch.extend(host.keys, host.stored, host.stored)
-    return dataclasses.replace(host.snapshot(), sketch=sketch)
+def _sketched(archive: Archive) -> Archive:
+    """Return the archive with sketches of all its entries."""
+    child = archive.snapshot()
+    sketch = Sketch(child.host.spec, KINDS[SKETCH])
+    sketch.extend(child.host.keys, child.host.stored, child.host.stored)
+    child.host = dataclasses.replace(child.host, sketch=sketch)
+    return child
 
 
-def _searching(check: Check, host: HostTier, far: int, queries: int) -> float:
-    """Return the seconds that `exact` takes to find and fetch entries of the host tier for `queries` tokens."""
-    q, limits = _noise(check, LLAMA.query, queries, LLAMA.size), torch.full((queries,), far)
-    return median_seconds(check.place, lambda: picked(host, 0, q, SINKS + STREAM, limits, BEST, None))
+def _searching(check: Check, archive: Archive, queries: int) -> float:
+    """Return the seconds that `exact` takes to find and fetch entries of the archive for `queries` tokens."""
+    q, limits = _noise(check, LLAMA.query, queries, LLAMA.size), torch.full((queries,), archive.num_evicted)
+    return median_seconds(check.place, lambda: searched(archive, 0, q, SINKS + STREAM, limits, BEST, None))
 
 
 def _beside(check: Check, queries: int, length: int) -> Row:

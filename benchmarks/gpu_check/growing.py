@@ -46,8 +46,8 @@ class Filling(Model):
         if source[-1] == NOT_IN_SOURCE:
             return super().forward(ids, memory, source, repeated)
         with oom_as_engine_error(self.device, f"in a pass of {len(ids)} tokens"), torch.no_grad():
-            memory.begin(source)
-            extra_tokens = memory.extra_tokens()
+            memory.begin_pass(source)
+            extra_tokens = memory.evictor.extra_tokens()
             count = len(ids) + (0 if extra_tokens is None else extra_tokens.count)
             made: dict[tuple[int, int, int], tuple[Tensor, ...]] = {}
             for number, layer in enumerate(self.spec.layers):
@@ -55,7 +55,7 @@ class Filling(Model):
                 if shape not in made:
                     heads = layer.query_heads, layer.kv_heads, layer.kv_heads
                     made[shape] = tuple(entries(self, each, count, layer.head_size) for each in heads)
-                memory.arrive(number, *made[shape])
+                memory.append(number, *made[shape])
             hidden = self.network.config.hidden_size
             return torch.randn(len(ids), hidden, dtype=self.spec.dtype, device=self.device)
 
@@ -89,7 +89,8 @@ class Growing:
         self._source = torch.cat([no_source(len(prefix)), *places])
         self._tokens, self._chunk, self.total = tokens, chunk, len(self._ids)
         self.memory.reserve(self.total)
-        self.memory.require_rest()
+        if self.memory.archive:
+            self.memory.archive.check_host_room()
 
     @property
     def behind(self) -> int:
@@ -115,6 +116,6 @@ class Growing:
 
     def context(self) -> Context:
         """Return the context of the text so far, as a reader does at its end."""
-        if self.memory.wants_room():
+        if self.memory.evictor.needs_final_eviction():
             condense(self.model, self.method, self.memory)
         return Context(self.model, self.method, self.memory, self._tokens)

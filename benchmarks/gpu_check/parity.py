@@ -35,9 +35,9 @@ def check_seam(check: Check, name: str) -> None:
     pieces = []
     with torch.no_grad():
         for chunk in torch.split(ids, 171):
-            memory.begin(no_source(len(chunk)))
+            memory.begin_pass(no_source(len(chunk)))
             pieces.append(low.lm_head(run(low, chunk, memory, state=state)).float())
-            memory.commit()
+            memory.end_pass()
     ours = torch.cat(pieces)
     error, allowed = float((ours - exact).norm() / exact.norm()), 2 * float((theirs - exact).norm() / exact.norm())
     row = check.row("parity", model=name, **SEAM)

@@ -45,11 +45,11 @@ from engine import (
     suited_stores,
 )
 from engine.loops.reader import GPU_CHUNK
+from engine.memory import Memory
 from engine.models.experts import PackedExperts
 from engine.models.sizes import model_sizes, sizes_of
 from engine.parts.archive.transfers import use_exact_pinned_sizes
 from engine.parts.selectors.stages import parse_stages
-from engine.parts.window import WindowStore
 from tests.engine.reading import read
 
 CPU = torch.device("cpu")
@@ -371,7 +371,7 @@ def test_a_pass_of_prefill_fits_what_is_measured(check: Check, tiny: bool) -> No
     """One of 2,048 queries outgrew the stream of 1,024, so that the last of them read what was not there yet."""
     check.tiny = tiny
     memory = memory_of(check)
-    assert QUERIES[tiny] <= min(memory.room(), memory.pass_limit())
+    assert QUERIES[tiny] <= min(memory.evictor.room(), memory.pass_limit())
 
 
 def test_attention_of_one_layer_is_measured(check: Check) -> None:
@@ -392,7 +392,7 @@ def test_attention_is_computed_only_where_it_is_timed(check: Check, monkeypatch:
     passes: list[tuple[int, int]] = []
     attending = attention._attending
 
-    def noted(check: Check, memory: WindowStore, source: Tensor) -> float:
+    def noted(check: Check, memory: Memory, source: Tensor) -> float:
         passes.append((memory.seen, len(source)))
         return attending(check, memory, source)
 

@@ -22,7 +22,9 @@ from benchmarks.random_models import config_of, random_model
 from engine import METHODS, Answer, Conversation, Machine, Model, Planner, Rates, Sampling, make_method
 from engine.decode import recorder
 from engine.decode.recorder import Recorder
-from engine.methods.infllm import InfLLMMemory
+from engine.memory import Memory
+from engine.parts.selectors.units import UnitSelector
+from engine.parts.slots import SlotStore
 from engine.records import HOST
 from engine.trained.beacons import FILE as BEACONS
 from engine.trained.beacons import Beacons
@@ -122,23 +124,30 @@ def test_noise_is_spread_as_what_the_model_makes(name: str, models: dict[str, Mo
     growing.extend(4000, CHUNK)
     for _ in growing.fills(2000):
         pass
-    filled, read_there = (
-        [float(x.float().std()) for slots in memory.own for x in (slots.keys[:, 64:1500], slots.values[:, 64:1500])]
-        for memory in (growing.memory, read(model, make_method("full"), noise(model, 2000), CHUNK).memory)
-    )
-    assert filled == pytest.approx(read_there, rel=0.25)
+    read_there = read(model, make_method("full"), noise(model, 2000), CHUNK).memory
+    assert spread(growing.memory) == pytest.approx(spread(read_there), rel=0.25)
+
+
+def spread(memory: Memory) -> list[float]:
+    """Return the standard deviation of keys and values of each layer."""
+    assert isinstance(memory.store, SlotStore)
+    banks = [bank for slots in memory.store.own for bank in (slots.keys, slots.values)]
+    return [float(bank[:, 64:1500].float().std()) for bank in banks]
 
 
 def test_units_of_what_is_filled_in_are_made_by_infllm_itself(models: dict[str, Model]) -> None:
     """Each stands for those keys of its own that mattered most to the queries: none is empty, none like another."""
     growing = Growing(models[LLAMA], make_method("infllm"))
     fill(growing, 4800)
-    memory = growing.memory
-    assert isinstance(memory, InfLLMMemory)
-    for layer, units in enumerate(memory.units):
-        keys = torch.cat([slab.keys[layer][:, : slab.length] for slab in memory.host.slabs], dim=1)
-        size = memory.settings.block
-        assert units.total * size <= memory.far < units.total * size + CHUNK + size, "as far as before the last pass"
+    archive, selector = growing.memory.archive, growing.memory.selector
+    assert archive is not None
+    assert isinstance(selector, UnitSelector)
+    for layer, units in enumerate(selector.units):
+        keys = torch.cat([slab.keys[layer][:, : slab.length] for slab in archive.host.slabs], dim=1)
+        size = selector.size
+        assert units.total * size <= archive.num_evicted < units.total * size + CHUNK + size, (
+            "as far as before the last pass"
+        )
         whole = keys[:, : units.total * size].float().unflatten(1, (units.total, size)).sum(dim=2)
         expected = whole.transpose(0, 1).reshape(units.total, -1)  # all eight tokens of a unit stand for it
         torch.testing.assert_close(units.own[: units.total], expected, rtol=0.02, atol=0.05)

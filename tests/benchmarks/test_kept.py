@@ -49,10 +49,10 @@ def test_received_attention_is_that_of_eager_softmax(model: Model, ids: torch.Te
     memory.reserve(301)
     for part in torch.split(ids, 100):
         model.forward(part, memory, torch.zeros(len(part), dtype=torch.int32))
-        memory.commit()
+        memory.end_pass()
     rope = model.spec.layers[1].rope
     q = rope.rotate(memory.queries[1][:, :301], 0)
-    k = rope.rotate(memory.own[1].keys[:, :301], 0).repeat_interleave(3, 0)
+    k = rope.rotate(memory.store.own[1].keys[:, :301], 0).repeat_interleave(3, 0)
     logits = (q @ k.transpose(1, 2) * 8**-0.5).masked_fill(torch.ones(301, 301).triu(1).bool(), float("-inf"))
     probabilities = logits.softmax(-1).view(2, 3, 301, 301).mean(1)
     torch.testing.assert_close(memory.received(1, 0), probabilities.sum(1), atol=1e-4, rtol=1e-4)

@@ -12,8 +12,8 @@ from benchmarks import ablation, growth, haystack, mass, options
 from benchmarks.haystack import DATA
 from benchmarks.pages import markup, methods, speed
 from engine import Model, make_method
-from engine.methods.infinitehip import InfiniteHiPMemory
 from engine.parts.positions import ATTENTION_RULES
+from engine.parts.selectors.pruned import PruningSelector
 from tests.engine.conftest import model as model  # the tiny model, as a fixture
 from tests.engine.plain import SCALE, full_attention, stream
 
@@ -56,11 +56,11 @@ def test_what_methods_cover_lies_between_nothing_and_all(tiny: Model, tmp_path: 
 
 def test_as_many_chunks_are_drawn_as_infinitehip_keeps_of_what_has_left_its_stream(model: Model) -> None:
     """More counted as seen: what had left the stream since the text was read."""
-    memory = make_method("infinitehip", budget=800).new_memory(model.spec, model.turn_length)
-    assert isinstance(memory, InfiniteHiPMemory)
-    seen = mass.random_chunks(memory, 2, 1400, 900, torch.Generator().manual_seed(0))
+    selector = make_method("infinitehip", budget=800).new_memory(model.spec, model.turn_length).selector
+    assert isinstance(selector, PruningSelector)
+    seen = mass.random_chunks(selector, 2, 1400, 900, torch.Generator().manual_seed(0))
     assert bool(seen[900:].all())
-    assert int(seen[:900].sum()) == memory.pruning.rules[2].keep
+    assert int(seen[:900].sum()) == selector.pruning.rules[2].keep
 
 
 @books
