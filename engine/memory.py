@@ -165,7 +165,8 @@ class Memory:
         counts = self.mass is not None and not self.evictor.catalyst_tokens  # a catalyst's attention is no question's
         output, attention = attend(segments, scoring, observed or watches or counts)
         if observed:
-            self.evictor.observe(number, attention[0][:, 0])
+            kept = attention[0].shape[2] - self.evictor.catalyst_tokens
+            self.evictor.observe(number, attention[0][:, 0, :kept])
         if watches and self.selector:
             self.selector.attended(number, attention)
         if counts and self.mass:

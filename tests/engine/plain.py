@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from engine.memory import Memory
 from engine.models.rope import Rope
 from engine.models.spec import Scoring
 from engine.parts.sharing import SPREAD
-from engine.parts.window import WindowStore
 
 SCALE = 8**-0.5
 GROUP = 3  # query heads per KV head
@@ -33,16 +33,16 @@ class Turned:
         return self.known[position]
 
 
-def through(memory: WindowStore, qkv: tuple[Tensor, Tensor, Tensor], chunk: int) -> Tensor:
+def through(memory: Memory, qkv: tuple[Tensor, Tensor, Tensor], chunk: int) -> Tensor:
     """The output of the last layer for a stream that passes in chunks; all layers are given the same."""
     q, k, v = qkv
     first, outputs = memory.seen, []
     for begin in range(0, q.shape[1], chunk):
         part = slice(begin, begin + chunk)
-        memory.begin(torch.arange(first + begin, first + min(begin + chunk, q.shape[1]), dtype=torch.int32))
+        memory.begin_pass(torch.arange(first + begin, first + min(begin + chunk, q.shape[1]), dtype=torch.int32))
         for layer in range(len(memory.spec.layers)):
             output = memory.attend(layer, q[:, part], k[:, part], v[:, part], Scoring(SCALE))
-        memory.commit()
+        memory.end_pass()
         outputs.append(output)
     return torch.cat(outputs, dim=1)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from engine.errors import UnsupportedModel
+from engine.memory import Memory
 from engine.model import Model
 from engine.models.architectures import SUPPORTED, check
 from engine.models.sizes import sizes_of
@@ -241,11 +242,11 @@ def compare(config: PretrainedConfig, kind: str) -> Model:
     ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = reference(input_ids=ids[None]).logits[0]
-    memory = SlotStore(model.spec)
+    memory = Memory(model.spec, SlotStore(model.spec))
     hidden = []
     for chunk in ids.split([37, 37, 1, 37, 36, 1, 1]):
         hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), NOT_IN_SOURCE, dtype=torch.int32)))
-        memory.commit()
+        memory.end_pass()
     assert expected.std() > 1e-3
     torch.testing.assert_close(model.logits(torch.cat(hidden)), expected, atol=5e-6, rtol=2e-5)
     return model
@@ -323,7 +324,7 @@ def test_weights_that_were_published_quantised_need_not_be_in_linear_layers() ->
     assert model.spec.projections == expected.spec.projections
     assert sizes_of(network, model.spec).linear == sizes_of(expected.network, expected.spec).linear
     ids, source = torch.arange(3, 40), torch.arange(37, dtype=torch.int32)
-    hidden = [each.forward(ids, SlotStore(each.spec), source) for each in (model, expected)]
+    hidden = [each.forward(ids, Memory(each.spec, SlotStore(each.spec)), source) for each in (model, expected)]
     torch.testing.assert_close(*hidden)
 
 

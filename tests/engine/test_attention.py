@@ -66,7 +66,7 @@ def test_on_a_gpu_no_mask_is_made_of_what_is_causal(
     made: list[tuple[int, int]] = []
     monkeypatch.setattr(type(span), "mask_of", lambda span, *rows: made.append(rows) or span.mask(torch.arange(*rows)))
     monkeypatch.setattr(flash, "_capable", lambda device: True)
-    output = attention.alone(segment, SCALE)
+    output = attention.fused(segment, SCALE)
     if window and kv_heads < 6:
         assert output is None, "PyTorch has no kernel for it that does not write all logits"
         return
@@ -84,7 +84,7 @@ def test_on_a_gpu_wide_heads_that_share_keys_are_for_our_kernel(
     monkeypatch.setattr(flash, "_capable", lambda device: True)
     k, q = random(heads, 30, size).bfloat16(), random(6, 1, size).bfloat16()
     segment = SharedKeys(q.as_subclass(OnGpu), [(k, 30)], [(k, 30)], causal_range(1, 30, None, q.device))
-    assert (attention.alone(segment, SCALE) is None) == ours
+    assert (attention.fused(segment, SCALE) is None) == ours
 
 
 @pytest.mark.parametrize("few", [0, 1 << 20], ids=["merged", "written-out"])

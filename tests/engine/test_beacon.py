@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -15,11 +16,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine import Conversation, Method, Model, Reader, SettingsError, WeightsError, fingerprint, make_method
 from engine.loops.passes import feed
-from engine.methods.beacon import RAW, Beacon, BeaconMemory, window_places
+from engine.methods.beacon import Beacon
 from engine.models.attention_interface import run
 from engine.models.rope import NoRope
 from engine.models.sizes import ModelSizes, model_sizes, sizes_of
 from engine.models.spec import LayerSpec, ModelSpec, Projection, Scoring
+from engine.parts.evictors.beacons import RAW, window_places
 from engine.parts.footprint import Task
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.planning.flops import Operations, operations
@@ -121,10 +123,11 @@ def test_beacons_that_are_copies_of_a_token_are_that_token(model: Model, ids: Te
     torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-4)
 
 
-def test_beacons_have_projections_of_their_own_and_no_hook_remains(model: Model, ids: Tensor) -> None:
+def test_beacons_have_projections_of_their_own_and_no_hook_remains(
+    model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = read(model, SMALL, ids).memory
-    assert isinstance(memory, BeaconMemory)
-    beacons = memory.beacons
+    beacons = memory.evictor.beacons
     base = model.network.base_model
     with torch.no_grad():
         hidden = base.layers[0].input_layernorm(beacons.embedding.weight)  # type: ignore[union-attr,index,operator]
@@ -132,14 +135,12 @@ def test_beacons_have_projections_of_their_own_and_no_hook_remains(model: Model,
     kept = (len(model.chat.prefix) + 301) // 24 * 6
     for what, name in (("keys", "k_proj"), ("values", "v_proj")):
         expected = at[f"layers.0.self_attn.{name}"].view(2, 1, 8).expand(2, kept, 8)
-        torch.testing.assert_close(getattr(memory.own[0], what)[:, :kept], expected)  # the first layer knows no text
+        found = getattr(memory.store.own[0], what)[:, :kept]  # the first layer knows no text
+        torch.testing.assert_close(found, expected)
     assert not any(module._forward_hooks for module in model.network.modules())
 
-    class Failing(BeaconMemory):
-        def attend(self, *arguments: object) -> Tensor:  # type: ignore[override]
-            raise RuntimeError("stop")
-
-    failing = Failing(model.spec, SMALL, beacons)
+    failing = SMALL.new_memory(model.spec, model.turn_length)
+    monkeypatch.setattr(failing, "attend", MagicMock(side_effect=RuntimeError("stop")))
     with pytest.raises(RuntimeError, match="stop"):
         model.forward(ids, failing, torch.arange(301, dtype=torch.int32))
     assert not any(module._forward_hooks for module in model.network.modules())
@@ -172,8 +173,7 @@ def test_the_smallest_ratio_that_fits_is_chosen(model: Model, tokens: int, budge
     assert method.ratio_for(model.spec, tokens) == ratio
     chosen = method.new_memory(model.spec, model.turn_length)
     chosen.reserve(tokens)
-    assert isinstance(chosen, BeaconMemory)
-    assert chosen.ratio == ratio
+    assert chosen.evictor.ratio == ratio
 
 
 def test_what_is_kept_is_spread_evenly_over_the_text(model: Model, ids: Tensor) -> None:
@@ -198,7 +198,6 @@ def test_a_conversation_that_outgrows_a_raw_text_leaves_the_text_whole(model: Mo
     said = torch.cat([ids, ids])[: 20 + 24 * 12]  # the window that the text ends in has room for twenty more
     numbers = 1000 + torch.arange(len(said), dtype=torch.int32)
     memory, kept, ratios = context.memory.fork(), [NOT_IN_SOURCE] * (148 - text) + list(range(text)), []
-    assert isinstance(memory, BeaconMemory)
     at, full = 0, 20
     for step in feed(model, method, memory, said, numbers, 11):
         if step.tokens == 0:
@@ -213,7 +212,7 @@ def test_a_conversation_that_outgrows_a_raw_text_leaves_the_text_whole(model: Mo
     question = torch.tensor([1, 80, 81, 2])
     again = context.memory.fork()
     parts, meta = memory.state()
-    again.restore(loaded(parts), meta)
+    again.load(loaded(parts), meta)
     found = []
     for each in (memory, again):
         source = torch.full((len(said),), NOT_IN_SOURCE, dtype=torch.int32)
@@ -240,8 +239,8 @@ def test_without_a_budget_a_ratio_is_kept_to(model: Model, ids: Tensor) -> None:
     conversation, before = Conversation(context), context.usage().entries[DEVICE]
     for number in range(40):
         answer(conversation, f"Rock, paper or scissors? Round {number}.")
-    assert isinstance(memory := conversation.memory, BeaconMemory)
-    assert memory.made == memory.seen // 24 * 3
+    memory = conversation.memory
+    assert memory.evictor.made == memory.seen // 24 * 3
     assert conversation.usage().entries[DEVICE] > 2 * before
     parts, meta = conversation.state()
     again = Conversation.load(context, loaded(parts), meta)

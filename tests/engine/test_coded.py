@@ -19,6 +19,7 @@ from engine.parts.slot_plan import slot_bytes
 from engine.parts.slots import SlotStore
 from engine.records import DEVICE
 from kernels import choice
+from kernels.rows import QuantizedSlab
 from tests.engine.reading import answer, read
 
 every_store = pytest.mark.parametrize("store", CODES)
@@ -30,17 +31,19 @@ SETTINGS = {
 
 def first_layer(memory: Memory) -> CodedSlots:
     """Its slots; the first layer's keys and values follow from the tokens alone, however they are read."""
-    assert isinstance(memory, SlotStore)
-    assert isinstance(memory.own[0], CodedSlots)
-    return memory.own[0]
+    assert isinstance(memory.store, SlotStore)
+    assert isinstance(memory.store.own[0], CodedSlots)
+    return memory.store.own[0]
 
 
 def exact_first_layer(model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Its keys and values [H, T, D] of the text, as they are."""
     memory = read(model, make_method("full"), ids).memory
-    assert isinstance(memory, SlotStore)
+    assert isinstance(memory.store, SlotStore)
     prefix = len(model.chat.prefix)
-    return memory.own[0].keys[:, prefix : memory.length], memory.own[0].values[:, prefix : memory.length]
+    return memory.store.own[0].keys[:, prefix : memory.store.length], memory.store.own[0].values[
+        :, prefix : memory.store.length
+    ]
 
 
 @pytest.mark.parametrize("forked", [False, True])
@@ -59,8 +62,8 @@ def test_it_may_be_condensed_before_anything_was_coded(model: Model, ids: Tensor
     assert 0 < slots.coded <= held
     numbers = slots._numbers("keys", None, slots.coded)
     every = read(model, make_method("full"), ids[:26]).memory
-    assert isinstance(every, SlotStore)
-    exact = every.own[0].keys[:, : every.length]
+    assert isinstance(every.store, SlotStore)
+    exact = every.store.own[0].keys[:, : every.store.length]
     worst = (numbers[:, :, None] - exact[:, None]).abs().amax(dim=-1).amin(dim=-1).max()
     assert worst < 0.02 * exact.abs().max(), "each is one of those that there were"
 
@@ -73,8 +76,8 @@ def test_an_entry_is_rounded_once_however_often_it_is_kept(model: Model, ids: Te
     conversation = Conversation(read(model, method, ids))
     for number in range(9):
         answer(conversation, f"question number {number}?")
-    assert isinstance(conversation.memory, SlotStore)
-    assert not conversation.memory.base
+    assert isinstance(conversation.memory.store, SlotStore)
+    assert not conversation.memory.store.base
     slots = first_layer(conversation.memory)
     source = slots.source[:, : slots.coded].long()
     assert int((source >= 0).sum()) > 20
@@ -98,11 +101,11 @@ def test_an_entry_is_rounded_once_however_often_it_is_kept(model: Model, ids: Te
 def test_no_number_is_off_by_more_than_its_code_allows(model: Model, ids: Tensor, store: str) -> None:
     memory = read(model, make_method("locret", budget=None, store=store), ids).memory
     slots, prefix = first_layer(memory), len(model.chat.prefix)
-    assert isinstance(memory, SlotStore)
-    assert 0 < slots.coded < memory.length
+    assert isinstance(memory.store, SlotStore)
+    assert 0 < slots.coded < memory.store.length
     for bank, exact in zip(("keys", "values"), exact_first_layer(model, ids), strict=True):
         pages = slots._pages(bank)
-        error = (slots._numbers(bank, None, memory.length)[:, prefix:] - exact).abs()
+        error = (slots._numbers(bank, None, memory.store.length)[:, prefix:] - exact).abs()
         count = slots.coded - prefix
         step = pages.scale[:, prefix : slots.coded, None] * pages.channel_scale.range[:, None]
         if store == "fp8":  # three bits behind the point of the levelled number, and a fixed step near zero
@@ -133,8 +136,10 @@ def test_bytes_are_those_of_the_storage(model: Model, ids: Tensor, name: str, st
     for number in range(9):
         answer(conversation, f"question number {number}?")
     memory = conversation.memory
-    assert isinstance(memory, SlotStore)
-    storage = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for s in memory.own for t in s.tensors()}
+    assert isinstance(memory.store, SlotStore)
+    storage = {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for s in memory.store.own for t in s.tensors()
+    }
     assert sum(storage.values()) == coding.slot_bytes(model.spec, room) + levels == memory.usage().bytes[DEVICE]
 
 
@@ -176,31 +181,31 @@ def test_kernels_read_codes_where_they_lie(model: Model, monkeypatch: pytest.Mon
         return torch.randn(heads, count, layer.head_size, generator=generator)
 
     def filled(slots: CodedSlots, waiting: int) -> CodedSlots:
-        slots.write(0, random(layer.kv_heads, 16), random(layer.kv_heads, 16))
-        slots = slots.settled(16)
-        slots.write(16, random(layer.kv_heads, waiting), random(layer.kv_heads, waiting))
+        slots.write(0, random(layer.kv_heads, 16), random(layer.kv_heads, 16), no_source(16), None)
+        slots = slots.quantize_pending(16)
+        slots.write(16, random(layer.kv_heads, waiting), random(layer.kv_heads, waiting), no_source(waiting), None)
         return slots
 
     base = filled(coding.slots(layer, model.spec, 0, 64, 0), 5)
     own = coding.slots(layer, model.spec, 21, 64, 0)
-    own.follow(base)
+    own.share_scales(base)
     own = filled(own, 3)
     q, span = random(layer.query_heads, 3), causal_range(3, 40, None, torch.device("cpu"))
     found = []
     for implementation in ("reference", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
-        keys, values, lists = own.shown(base, 19, 3)
+        keys, values, lists = own.slabs(base, 19, 3)
         assert [isinstance(slab, QuantizedSlab) for slab, _ in keys] == (
             [False] if lists is None else [True, False] * 2
         )
         segment = SharedKeys(q, keys, values, span, lists)
         output, total = segment.attend(Scoring(0.2))
-        found.append((output, total, segment.given(total, Scoring(0.2))))
+        found.append((output, total, segment.attention_per_key(total, Scoring(0.2))))
     for plain, mine in zip(*found, strict=True):
         torch.testing.assert_close(mine, plain, rtol=1e-4, atol=1e-4)
     assert own.shown(base, 19, FEW_QUERIES + 1)[2] is None  # so many read each code too often
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert own.shown(base, 19, 3)[2] is None  # beside a GPU no kernel reads the host
+    assert own.slabs(base, 19, 3)[2] is None  # beside a GPU no kernel reads the host
 
 
 def test_how_much_waits_follows_the_budget() -> None:

@@ -301,7 +301,7 @@ def costs_of_searching(looks: int) -> Counter[str]:
         conversation = Conversation(read(sim, replace(TIGHT["exact"], looks=looks), text(), 37))  # type: ignore[type-var]
         conversation._feed([70, 71, 72])
         if looks > 1:
-            conversation.memory.look_at(torch.arange(100, 160))
+            conversation.memory.archive.restrict_to(torch.arange(100, 160))
         conversation.memory.mass = conversation.mass
         conversation._feed([73], repeated=True)
         with device.counting() as counted:
@@ -369,9 +369,9 @@ def kept_on_the_way() -> list[tuple[int, int]]:
         assert isinstance(memory, WindowSelector)
         for ids in text().split(100):
             sim.forward(ids, memory, torch.zeros(len(ids), dtype=torch.int32))
-            before = memory.host.stored
-            memory.commit()
-            found.append((before, memory.host.stored))
+            before = memory.archive.host.stored
+            memory.end_pass()
+            found.append((before, memory.archive.host.stored))
     return found
 
 

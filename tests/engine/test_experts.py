@@ -108,7 +108,7 @@ def through(model: Model, ids: Tensor, sizes: list[int]) -> Tensor:
     memory, hidden = new_memory(model, make_method("full")), []
     for chunk in ids.split(sizes):
         hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), -1, dtype=torch.int32)))
-        memory.commit()
+        memory.end_pass()
     return model.logits(torch.cat(hidden))
 
 

@@ -160,7 +160,7 @@ def test_the_answer_looks_only_where_the_question_found_something(
     answer_of(conversation, "Who?")
     [focus] = focused
     assert focus is not None
-    there = conversation.memory.host.source()[focus.entries].tolist()  # type: ignore[attr-defined]
+    there = conversation.memory.archive.host.source()[focus.entries].tolist()  # type: ignore[attr-defined]
     assert len(there) < LONG // 3
     near = set(range(LONG - 400, LONG)) | set(range(4))
     looked = set(conversation.mass.total.nonzero()[:, 0].tolist())
@@ -192,7 +192,7 @@ def test_a_turn_that_is_replayed_looks_where_it_looked(
     assert focused[1] is not None
     assert torch.equal(focused[0].entries, focused[1].entries)
     for conversation in (said, replayed):
-        assert conversation.memory.gaze.focus is None  # type: ignore[attr-defined]
+        assert conversation.memory.archive._second_look.focus is None  # type: ignore[attr-defined]
 
 
 def test_a_catalyst_is_no_question(model: Model) -> None:

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, 
 
 from benchmarks.gguf import llama_logits
 from engine import ModelNotFound, UnsupportedModel, check_files, load_chat, load_model, model_stamp, read_config
+from engine.memory import Memory
 from engine.models.gguf.architectures import KNOWN
 from engine.models.gguf.header import BLOCKS, FLOATS, read_header
 from engine.models.gguf.reading import generation_of, weights_of
@@ -90,11 +91,11 @@ def test_every_architecture_is_tried_and_named_in_the_docs() -> None:
 
 def test_a_loaded_model_passes_tokens_as_the_network_does(llama: Path) -> None:
     model = load_model(llama, "cpu")
-    memory = SlotStore(model.spec)
+    memory = Memory(model.spec, SlotStore(model.spec))
     hidden = []
     for chunk in IDS.split(37):
         hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), NOT_IN_SOURCE, dtype=torch.int32)))
-        memory.commit()
+        memory.end_pass()
     torch.testing.assert_close(model.logits(torch.cat(hidden)), logits(tiny_network("llama")), atol=5e-5, rtol=1e-4)
     assert (model.spec.window, model.stop_ids, model.name) == (512, {3}, "tiny.gguf")
 

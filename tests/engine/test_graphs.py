@@ -19,9 +19,9 @@ from transformers import AutoModelForCausalLM
 from engine import Answer, Conversation, Method, Model, Sampling, SettingsError, load_model, make_method
 from engine.decode import recorder
 from engine.decode.recorder import Recorder, Recording
-from engine.methods.infinitehip import InfiniteHiPMemory
-from engine.methods.recall import RecallingMemory
+from engine.memory import Memory
 from engine.parts.footprint import Footprint, Task
+from engine.parts.mass import no_source
 from engine.parts.slots import SlotStore
 from kernels import choice
 from tests.engine.conftest import byte_tokenizer
@@ -76,7 +76,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
     replay = Recording.replay
 
     def noted(self: Recording, ids: Tensor, memory: Any) -> Tensor:
-        lengths.append(memory.length)
+        lengths.append(memory.store.length)
         return replay(self, ids, memory)
 
     monkeypatch.setattr(Recording, "replay", noted)
@@ -153,13 +153,11 @@ def test_a_pass_is_recorded_for_each_stage_with_which_choosing_begins_anew(
         ours._feed([token], repeated=True)
         with model.recorder.stopped():
             theirs._feed([token], repeated=True)
-        assert isinstance(ours.memory, InfiniteHiPMemory | RecallingMemory)
-        assert isinstance(theirs.memory, InfiniteHiPMemory | RecallingMemory)
-        for one, other in zip(ours.memory.pruning.chosen, theirs.memory.pruning.chosen, strict=True):
+        for one, other in zip(ours.memory.selector.pruning.chosen, theirs.memory.selector.pruning.chosen, strict=True):
             assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))
     assert set(ours.memory.recordings) == {1, 2, 3}
     assert len(replayed) == 40 - 40 // 8, "but not where the first stage runs"
-    assert ours.memory.pruning.runs == theirs.memory.pruning.runs
+    assert ours.memory.selector.pruning.runs == theirs.memory.selector.pruning.runs
     assert not Conversation(context).memory.recordings
 
 
@@ -270,7 +268,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def test_other_threads_may_use_the_gpu_while_a_pass_is_recorded(model: Model, ids: Tensor, recorded: list[str]) -> None:
     memory = Conversation(read(model, STATIC["full"], ids)).memory
-    assert isinstance(memory, SlotStore)
+    memory.begin_pass(no_source(1))
+    assert isinstance(memory.store, SlotStore)
     recording = Recording(model.network, memory, 0, ())
     assert recorded == ["thread_local"]
     assert recording.hidden.shape == (1, 48)
@@ -279,6 +278,7 @@ def test_other_threads_may_use_the_gpu_while_a_pass_is_recorded(model: Model, id
 def test_all_passes_are_recorded_on_one_stream(model: Model, ids: Tensor, recorded: list[str]) -> None:
     """Each had one of its own, of the 32 that PyTorch has, and cuBLAS kept room for every one of them."""
     memory = Conversation(read(model, STATIC["full"], ids)).memory
+    memory.begin_pass(no_source(1))
     for _ in range(3):
         Recording(model.network, memory, 0, ())
     assert len(recorded) == 3
@@ -291,6 +291,7 @@ def test_a_recording_that_fails_is_waited_for(
 ) -> None:
     """Its passes were still running on their stream when what they read had been let go of."""
     memory = Conversation(read(model, STATIC["full"], ids)).memory
+    memory.begin_pass(no_source(1))
     monkeypatch.setattr(Recording, "_pass", MagicMock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
     with pytest.raises(torch.OutOfMemoryError):
         Recording(model.network, memory, 0, ())
@@ -308,10 +309,10 @@ def test_a_pass_that_waits_is_not_begun_to_be_recorded(
     model.recorder.possible = True  # as on a GPU
     plain = Recording._pass
 
-    def waiting(recording: Recording) -> Tensor:
+    def waiting(recording: Recording, memory: Memory) -> Tensor:
         if mode.call_args == call("warn"):
             warnings.warn("called a synchronizing CUDA operation (Triggered internally)", stacklevel=1)
-        return plain(recording)
+        return plain(recording, memory)
 
     mode: Any = torch.cuda.set_sync_debug_mode
     monkeypatch.setattr(Recording, "_pass", waiting)
@@ -328,9 +329,10 @@ def test_another_thread_that_waits_ends_no_recording(
     for as long as the model was loaded. Other warnings are still shown.
     """
     memory = Conversation(read(model, STATIC["full"], ids)).memory
+    memory.begin_pass(no_source(1))
     plain = Recording._pass
 
-    def beside(recording: Recording) -> Tensor:
+    def beside(recording: Recording, memory: Memory) -> Tensor:
         def wait() -> None:
             warnings.warn("called a synchronizing CUDA operation (Triggered internally)", stacklevel=1)
 
@@ -340,7 +342,7 @@ def test_another_thread_that_waits_ends_no_recording(
             thread.join()
             with pytest.raises(DeprecationWarning):
                 warnings.warn("old", DeprecationWarning, stacklevel=1)
-        return plain(recording)
+        return plain(recording, memory)
 
     mode: Any = torch.cuda.set_sync_debug_mode
     monkeypatch.setattr(Recording, "_pass", beside)
@@ -357,8 +359,8 @@ def test_slots_that_leave_no_memory_to_record_are_not_tried_again(
     """It was tried for each token of an answer, which took several passes each time."""
     context, tried = read(model, STATIC["full"], ids), list[int]()
 
-    def none_left(recording: Recording, network: object, memory: SlotStore, *key: object) -> None:
-        tried.append(memory.length)
+    def none_left(recording: Recording, network: object, memory: Memory, *key: object) -> None:
+        tried.append(memory.store.length)
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(recorder, "choice", lambda: "static")

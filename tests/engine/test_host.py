@@ -186,7 +186,7 @@ def test_a_restored_conversation_has_the_levels_of_its_context(model: Model) -> 
     fork.append(*entries(140, 1))
     again = context.fork()
     again.restore(loaded(fork.state()))
-    assert again.length == fork.length == 270
+    assert again.length == fork.store.length == 270
     levels = {id(slab.channel_scale) for slab, _ in again.keys(1) if isinstance(slab, QuantizedSlab)}
     assert len(again.keys(1)) > len(context.keys(1))
     assert levels == {id(context.levels[1][0])}
@@ -284,14 +284,14 @@ def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor
     most, saved, full = 0, None, 0
     for _ in reader.run():  # which goes on while a state is written, until another slab is full
         memory = reader.memory
-        if saved and memory.full_in_memory() > full:
-            memory.adopt(saved)
+        if saved and memory.archive.reclaimable_bytes() > full:
+            memory.archive.use_mapped_files(saved)
             saved = None
-        if not saved and memory.full_in_memory():
-            saved, full = loaded(reader.state()[0]), memory.full_in_memory()
+        if not saved and memory.archive.reclaimable_bytes():
+            saved, full = loaded(reader.state()[0]), memory.archive.reclaimable_bytes()
         most = max(most, memory.usage().bytes[HOST])
     assert saved
-    reader.memory.adopt(saved)
+    reader.memory.archive.use_mapped_files(saved)
     planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 32, model.turn_length))
     assert reader.memory.usage() == planned.usage
     assert most <= planned.usage.bytes[HOST] + planned.host_spare_bytes
@@ -334,10 +334,10 @@ def test_who_goes_on_reading_needs_room_for_the_rest_alone(
         with pytest.raises(OutOfMemory):
             Reader(model, method, ids, 32)
     reader = Reader.resume(model, method, ids, loaded(parts), meta, 32)
-    reader.memory.adopt(loaded(parts))
+    reader.memory.archive.use_mapped_files(loaded(parts))
     for _ in reader.run():
-        if reader.memory.full_in_memory():
-            reader.memory.adopt(loaded(reader.state()[0]))
+        if reader.memory.archive.reclaimable_bytes():
+            reader.memory.archive.use_mapped_files(loaded(reader.state()[0]))
     assert reader.memory.usage() == rest.usage
     parts, meta = reader.state()
     monkeypatch.setattr("engine.measure.free_bytes", lambda device: 0)

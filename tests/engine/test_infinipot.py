@@ -14,8 +14,10 @@ from engine import Answer, Conversation, Model, Reader, Sampling, SettingsError,
 from engine.loops import passes
 from engine.loops.context import new_memory
 from engine.loops.passes import feed, novelties
-from engine.methods.infinipot import PROMPTS, InfiniPot, Pot
+from engine.memory import Memory
+from engine.methods.infinipot import PROMPTS, InfiniPot
 from engine.model import load_model
+from engine.parts.evictors.catalyst import CatalystEvictor
 from engine.parts.footprint import Task
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.records import DEVICE
@@ -26,34 +28,33 @@ ranks_alike = partial(torch.testing.assert_close, rtol=0.01, atol=0.02)  # novel
 POT = InfiniPot(budget=160, keep=0.5, prompt="Sum up.", novelty_share=0.5, pooling=1)
 
 
-def filled_pot(model: Model, ids: Tensor, settings: InfiniPot) -> Pot:
+def filled_pot(model: Model, ids: Tensor, settings: InfiniPot) -> Memory:
     """A pot that is full and has seen its catalyst, about to be distilled."""
     pot = new_memory(model, settings)
-    assert isinstance(pot, Pot)
-    room = pot.room()
+    room = pot.evictor.room()
     source = torch.arange(room, dtype=torch.int32)
     pot.observes_behind = lambda: False  # type: ignore[method-assign]
     for _ in feed(model, settings, pot, ids[:room], source, 64):
         pass
-    assert pot.room() == 0
+    assert pot.evictor.room() == 0
     prompt = settings.catalyst()
     if prompt is not None:
         catalyst = torch.tensor(model.chat.turn(prompt))
-        pot.observed, pot.observers = {}, len(catalyst)
+        pot.evictor.attention, pot.observers = {}, len(catalyst)
         model.forward(catalyst, pot, torch.full((len(catalyst),), NOT_IN_SOURCE, dtype=torch.int32))
     return pot
 
 
 def test_the_catalyst_counts_against_the_budget(model: Model) -> None:
     pot = new_memory(model, POT)
-    assert pot.room() == 160 - len(model.chat.turn("Sum up."))
+    assert pot.evictor.room() == 160 - len(model.chat.turn("Sum up."))
 
 
 def test_half_is_chosen_by_novelty_and_shared_by_all_heads(model: Model, ids: Tensor) -> None:
     pot = filled_pot(model, ids, POT)
-    novelty = pot.own[0].score[0, : pot.entries].clone()
-    pot.condense()
-    assert pot.entries == 80
+    novelty = pot.store.own[0].score[0, : pot.store.entries].clone()
+    pot.evict()
+    assert pot.store.entries == 80
     most_novel = set(novelty.topk(40).indices.tolist())
     for layer in range(len(model.spec.layers)):
         for head in pot.positions(layer):
@@ -63,12 +64,12 @@ def test_half_is_chosen_by_novelty_and_shared_by_all_heads(model: Model, ids: Te
 def test_the_rest_is_chosen_per_head_by_the_catalysts_attention(model: Model, ids: Tensor) -> None:
     settings = dataclasses.replace(POT, novelty_share=0.0)
     pot = filled_pot(model, ids, settings)
-    assert pot.observed is not None
+    assert pot.evictor.attention is not None
     expected = [
-        seen.view(layer.kv_heads, -1, pot.entries).amax(1).topk(80).indices.sort().values
-        for seen, layer in zip(pot.observed.values(), model.spec.layers, strict=True)
+        seen.view(layer.kv_heads, -1, pot.store.entries).amax(1).topk(80).indices.sort().values
+        for seen, layer in zip(pot.evictor.attention.values(), model.spec.layers, strict=True)
     ]
-    pot.condense()
+    pot.evict()
     for layer, kept in enumerate(expected):
         assert torch.equal(pot.positions(layer).long(), kept)
     assert len({tuple(head.tolist()) for layer in range(3) for head in pot.positions(layer)}) > 1
@@ -77,10 +78,10 @@ def test_the_rest_is_chosen_per_head_by_the_catalysts_attention(model: Model, id
 def test_observed_attention_is_that_of_eager_softmax(model: Model, ids: Tensor) -> None:
     """CaP's scores against attention worked out by hand for the first layer."""
     pot = filled_pot(model, ids, POT)
-    assert pot.observed is not None
+    assert pot.evictor.attention is not None
     layer = model.network.base_model.layers[0]  # type: ignore[union-attr,index]
     catalyst = torch.tensor(model.chat.turn("Sum up."))
-    text = torch.cat([ids[: pot.entries], catalyst])
+    text = torch.cat([ids[: pot.store.entries], catalyst])
     with torch.no_grad():
         hidden = layer.input_layernorm(model.network.base_model.embed_tokens(text))  # type: ignore[operator]
         rope = model.spec.layers[0].rope
@@ -89,8 +90,8 @@ def test_observed_attention_is_that_of_eager_softmax(model: Model, ids: Tensor) 
         k = k.repeat_interleave(3, dim=0)
         scores = q @ k.transpose(1, 2) * 8**-0.5
         scores = scores.masked_fill(~torch.ones_like(scores[0]).tril().bool(), float("-inf"))
-        expected = scores.softmax(-1)[:, pot.entries :, : pot.entries].sum(1)
-    torch.testing.assert_close(pot.observed[0], expected, atol=1e-5, rtol=1e-4)
+        expected = scores.softmax(-1)[:, pot.store.entries :, : pot.store.entries].sum(1)
+    torch.testing.assert_close(pot.evictor.attention[0], expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("share", ["even", "heads"])
@@ -107,7 +108,7 @@ def test_a_catalyst_sees_the_same_in_a_pass_of_its_own_and_behind_the_tokens_tha
     behind = read(model, settings, ids, 96)
     few = len(passes)
     assert max(passes) <= 96
-    monkeypatch.setattr(Pot, "observes_behind", lambda self: False)
+    monkeypatch.setattr(CatalystEvictor, "shares_pass", False)
     alone = read(model, settings, ids, 96)
     assert few < len(passes) - few
     for layer in range(len(model.spec.layers)):
@@ -128,18 +129,18 @@ def test_the_catalyst_leaves_nothing_behind(model: Model, ids: Tensor) -> None:
 def test_kept_keys_stand_at_the_first_positions_again(model: Model, ids: Tensor) -> None:
     """CR-RoPE: after a distillation the rotated keys are the kept keys at 0, 1, 2, ..."""
     pot = filled_pot(model, ids, POT)
-    pot.condense()
-    slots = pot.own[1]
-    expected = slots.layer.rope.rotate(slots.keys[:, : pot.entries], 0)
-    assert torch.equal(slots.rotated[:, : pot.entries], expected)
+    pot.evict()
+    slots = pot.store.own[1]
+    expected = slots.layer.rope.rotate(slots.keys[:, : pot.store.entries], 0)
+    assert torch.equal(slots.rotated[:, : pot.store.entries], expected)
 
 
 def test_an_entry_keeps_the_novelty_it_was_given(model: Model, ids: Tensor) -> None:
     pot = filled_pot(model, ids, POT)
-    given = pot.own[0].score[0, : pot.entries].clone()
-    pot.condense()
-    for head, held in zip(pot.positions(0), pot.own[0].score, strict=True):
-        assert torch.equal(held[: pot.entries], given[head.long()])
+    given = pot.store.own[0].score[0, : pot.store.entries].clone()
+    pot.evict()
+    for head, held in zip(pot.positions(0), pot.store.own[0].score, strict=True):
+        assert torch.equal(held[: pot.store.entries], given[head.long()])
 
 
 def test_pooling_keeps_neighbours_of_what_is_looked_at(model: Model, ids: Tensor) -> None:
@@ -148,7 +149,7 @@ def test_pooling_keeps_neighbours_of_what_is_looked_at(model: Model, ids: Tensor
     runs = []
     for settings in (alone, pooled):
         pot = filled_pot(model, ids, settings)
-        pot.condense()
+        pot.evict()
         gaps = pot.positions(0).diff(dim=1)
         runs.append(float((gaps == 1).float().mean()))
     assert runs[1] > runs[0]
@@ -201,8 +202,8 @@ def test_an_answer_works_out_the_logits_of_each_token_once(
     assert sum(rows) == conversation.memory.seen - before + 1  # of what predicts the question, and each token's
     monkeypatch.setattr(Conversation, "_predicted", lambda _, hidden: original(hidden))
     assert answer(plain, "Which?", 20) == last.text
-    for mine, other in zip(conversation.memory.own, plain.memory.own, strict=True):  # type: ignore[attr-defined]
-        length = conversation.memory.length  # type: ignore[attr-defined]
+    for mine, other in zip(conversation.memory.store.own, plain.memory.store.own, strict=True):  # type: ignore[attr-defined]
+        length = conversation.memory.store.length  # type: ignore[attr-defined]
         ranks_alike(mine.score[:, :length], other.score[:, :length])
 
 

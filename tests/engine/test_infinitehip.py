@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from engine import Model, SettingsError, make_method
-from engine.methods.infinitehip import InfiniteHiP, InfiniteHiPMemory
+from engine.memory import Memory
+from engine.methods.infinitehip import InfiniteHiP
 from engine.models.rope import Rope
 from engine.models.spec import ModelSpec
 from engine.parts.mass import AttentionMass
@@ -38,10 +39,9 @@ def spec(model: Model) -> ModelSpec:
     return dataclasses.replace(model.spec, window=TRAINED)
 
 
-def new_memory(spec: ModelSpec, settings: InfiniteHiP) -> InfiniteHiPMemory:
+def new_memory(spec: ModelSpec, settings: InfiniteHiP) -> Memory:
     memory = settings.new_memory(spec, lambda text: 0)
-    assert isinstance(memory, InfiniteHiPMemory)
-    assert memory.window == STREAM
+    assert memory.store.window == STREAM
     return memory
 
 
@@ -190,8 +190,8 @@ def test_dynamic_positions_lie_inside_the_models_window(spec: ModelSpec, count: 
     memory = new_memory(spec, method("16:16:48:4 8:8:24:2 2:4:16:2", pruning="dynamic", attention="dynamic"))
     for seen in range(SINKS + STREAM, 40 * TRAINED):
         memory.seen, memory._blocks = seen, {}
-        for size in memory.pruning.sizes:
-            places = memory.query_blocks(count, size, True, spec.device).dynamic()
+        for size in memory.selector.pruning.sizes:
+            places = memory.selector.query_blocks(count, size, True, spec.device).dynamic()
             assert STREAM < int(places[-1]) < TRAINED
 
 
@@ -230,7 +230,7 @@ def test_a_longer_window_lists_no_more_than_is_far(spec: ModelSpec) -> None:
     qkv = stream(90)
     memory = new_memory(spec, method(first_layers=3, first_recent=1 << 17))
     through(memory, tail(qkv, 0, 80), 16)
-    blocks = memory.query_blocks(10, 8, False, spec.device)
+    blocks = memory.selector.query_blocks(10, 8, False, spec.device)
     assert memory.recent(blocks).shape == (2, blocks.last)
 
 
@@ -242,12 +242,12 @@ def test_decoding_with_cached_stages_equals_the_paper(spec: ModelSpec, refresh: 
     through(context, tail(qkv, 0, 96), 16)
     fork = context.fork()
     through(fork, tail(qkv, 96, 101), 16)
-    runs = list(fork.pruning.runs)
+    runs = list(fork.selector.pruning.runs)
     output = through(fork, tail(qkv, 101), 1)
     plain = Plain(spec.layers[0].rope, qkv[0], qkv[1], "relative", "streaming")
     rows = plain.decode(parse_stages(stages), 101, 113)
     torch.testing.assert_close(output, mixed(rows, qkv[2])[:, 101:], **CLOSE)
-    ran = [now - before for now, before in zip(fork.pruning.runs, runs, strict=True)]
+    ran = [now - before for now, before in zip(fork.selector.pruning.runs, runs, strict=True)]
     assert ran == [3 * 12 // interval for interval in refresh]  # three layers, twelve steps
 
 
@@ -260,12 +260,12 @@ def test_a_longer_pass_forgets_what_was_chosen(spec: ModelSpec) -> None:
     fork = context.fork()
     assert fork.usage().stages == (0, 0), "a conversation's are its own"
     through(fork, tail(qkv, 96, 100), 1)
-    assert fork.pruning.steps == 4
+    assert fork.selector.pruning.steps == 4
     through(fork, tail(qkv, 100, 109), 16)
-    before = list(fork.pruning.runs)
+    before = list(fork.selector.pruning.runs)
     through(fork, tail(qkv, 109), 1)
-    assert fork.pruning.runs == [count + 3 for count in before]
-    assert fork.usage().stages == tuple(fork.pruning.runs)
+    assert fork.selector.pruning.runs == [count + 3 for count in before]
+    assert fork.usage().stages == tuple(fork.selector.pruning.runs)
     assert context.usage().stages == reading
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from engine import Model, SettingsError, make_method
-from engine.methods.infllm import InfLLM, InfLLMMemory, Units
+from engine.memory import Memory
+from engine.methods.infllm import InfLLM, Units
 from engine.models.rope import NoRope, Rope
 from engine.models.spec import ModelSpec
 from engine.parts.mass import AttentionMass
@@ -28,10 +29,9 @@ SETTINGS = InfLLM(
 CLOSE = {"atol": 1e-5, "rtol": 1e-4}
 
 
-def new_memory(spec: ModelSpec, settings: InfLLM = SETTINGS) -> InfLLMMemory:
+def new_memory(spec: ModelSpec, settings: InfLLM = SETTINGS) -> Memory:
     memory = settings.new_memory(spec, lambda text: 0)
-    assert isinstance(memory, InfLLMMemory)
-    assert memory.window == WINDOW
+    assert memory.store.window == WINDOW
     return memory
 
 
@@ -135,14 +135,14 @@ def test_a_unit_is_represented_once_and_for_all(model: Model) -> None:
     qkv = stream(200)
     memory = new_memory(model.spec)
     through(memory, tail(qkv, 0, 120), 24)
-    before = [units.own[: units.count].clone() for units in memory.units]
-    assert memory.units[0].total == (112 - WINDOW - 3) // 6  # as seen from the last block, which begins at 112
+    before = [units.own[: units.count].clone() for units in memory.selector.units]
+    assert memory.selector.units[0].total == (112 - WINDOW - 3) // 6  # as seen from the last block, which begins at 112
     fork = memory.fork()
     through(fork, tail(qkv, 120), 24)
-    assert fork.units[0].total > memory.units[0].total
-    for units, old in zip(memory.units, before, strict=True):
+    assert fork.selector.units[0].total > memory.selector.units[0].total
+    for units, old in zip(memory.selector.units, before, strict=True):
         assert torch.equal(units.own[: units.count], old)
-    for units, old in zip(fork.units, before, strict=True):
+    for units, old in zip(fork.selector.units, before, strict=True):
         assert torch.equal(units.shared, old)
 
 
@@ -176,8 +176,7 @@ def test_presets_are_the_published_settings(model: Model) -> None:
         method = make_method("infllm", preset=name)
         assert isinstance(method, InfLLM)
         memory = method.new_memory(model.spec, lambda text: 0)
-        assert isinstance(memory, InfLLMMemory)
-        assert (memory.window, method.units, method.query_block, method.representatives) == (
+        assert (memory.store.window, method.units, method.query_block, method.representatives) == (
             window,
             units,
             query_block,

@@ -87,7 +87,7 @@ def test_quantised_weights_take_the_planned_bytes_and_match_eager_attention(fold
     # LLM.int8() looks for outliers in all tokens of a pass together, so its results depend a little on the passes.
     for chunk in ids.split(150 if quantize == "8bit" else 37):
         hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), NOT_IN_SOURCE, dtype=torch.int32)))
-        memory.commit()
+        memory.end_pass()
     logits = model.logits(torch.cat(hidden))
     error = float((logits - expected).norm() / expected.norm())
     assert error < (1e-3 if quantize == "8bit" else 1e-5)

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine import Conversation, Model, Reader, SettingsError, WeightsError, fingerprint, make_method
 from engine.loops.passes import feed
-from engine.methods.locret import Locret, RetainedMemory
+from engine.methods.locret import Locret
 from engine.models.rope import NoRope, Rope
 from engine.models.spec import LayerSpec, ModelSpec, Scoring
 from engine.parts.footprint import Task
@@ -123,12 +123,11 @@ def test_equals_algorithm_1(model: Model, ids: Tensor, settings: Locret) -> None
     prefix = model.chat.prefix
     plain = PlainLocret(model, settings)
     plain.read(torch.cat([torch.tensor(prefix), text]), [NOT_IN_SOURCE] * len(prefix) + list(range(120)))
-    assert isinstance(memory, RetainedMemory)
-    for layer, heads in enumerate(plain.cache):
+    for layer, heads in enumerate(plain.selector.bank):
         longest = max(map(len, heads))
         expected = [[entry[3] for entry in held] + [NOT_IN_SOURCE] * (longest - len(held)) for held in heads]
         assert memory.positions(layer).tolist() == expected
-        scores = [score for number in memory.groups[layer] for score in memory._column(number, "score")]
+        scores = [score for number in memory.store.groups[layer] for score in memory.store.column(number, "score")]
         for score, held in zip(scores, heads, strict=True):  # where rounding tips the other way
             torch.testing.assert_close(score, torch.tensor([entry[2] for entry in held]), atol=1.1e-3, rtol=0)
     logits = plain.forward(question, [NOT_IN_SOURCE] * 4)
@@ -198,12 +197,11 @@ def test_heads_see_the_projections_before_rope(kind: str, projections: tuple[str
     memory = make_method("locret", budget=64, stabilizers=4).new_memory(model.spec, model.turn_length)
     ids = torch.randint(4, 260, (30,))
     model.forward(ids, memory, torch.arange(30, dtype=torch.int32))
-    memory.commit()
-    assert isinstance(memory, RetainedMemory)
+    memory.end_pass()
     for number in range(2):
         fc1, fc2 = (weights[f"model.layers.{number}.self_attn.fc{i}.weight"].float() for i in (1, 2))
         expected = F.silu(torch.cat(outputs[number], dim=-1) @ fc1.T) @ fc2.T
-        torch.testing.assert_close(memory.own[number].score[:, :30], expected.T, atol=6e-4, rtol=0)
+        torch.testing.assert_close(memory.store.own[number].score[:, :30], expected.T, atol=6e-4, rtol=0)
 
 
 def spec_like(layers: int, query_heads: int, kv_heads: int, head_size: int) -> ModelSpec:

@@ -164,7 +164,7 @@ def test_turns_take_no_more_than_planned_at_any_moment(
     ids = torch.randint(4, 260, (1500,), generator=torch.Generator().manual_seed(3))
     context = read(model, method, ids)
     footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
-    alive, most = WeakSet(context.memory.own), 0  # type: ignore[attr-defined]
+    alive, most = WeakSet(context.memory.store.own), 0  # type: ignore[attr-defined]
     begin = Slots.__init__
 
     def noted(self: Slots, *given: Any, **named: Any) -> None:
@@ -205,7 +205,7 @@ def test_saving_takes_no_more_than_planned(model: Model, ids: Tensor, name: str)
     reader = Reader(model, method, ids, 64)
     running, copied = reader.run(), 0
     for _ in running:
-        slabs = reader.memory.host.slabs  # type: ignore[attr-defined]
+        slabs = reader.memory.archive.host.slabs  # type: ignore[attr-defined]
         held = [t for slab in slabs for bank in (*slab.keys, *slab.values) for t in tensors_of(bank)]
         there = {t.untyped_storage().data_ptr() for t in (*held, *(slab.source for slab in slabs))}
         parts = [part for part_name, part in reader.state()[0].items() if part_name.startswith("host-0")]

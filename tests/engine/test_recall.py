@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine import Model, OutOfMemory, SettingsError, make_method
 from engine.memory import Memory
-from engine.methods.recall import Recall, RecallingMemory
+from engine.methods.recall import Recall
 from engine.parts.archive.focus import FocusedEntries, SecondLook
 from engine.parts.footprint import Task
 from engine.parts.mass import AttentionMass
@@ -26,16 +26,15 @@ EMPTY: Set[int] = frozenset()
 QKV = tuple[Tensor, Tensor, Tensor]
 
 
-def read(model: Model, qkv: QKV, **settings: object) -> RecallingMemory:
+def read(model: Model, qkv: QKV, **settings: object) -> Memory:
     """A text of 300 tokens, of which Locret has kept what its budget of 136 and its last 100 tokens hold."""
     memory = make_method("recall", **{"store": "float32", **settings}).new_memory(model.spec, lambda text: 0)
-    assert isinstance(memory, RecallingMemory)
     memory.reserve(TEXT)
     while memory.seen < TEXT:
-        if memory.room() == 0:
-            memory.condense()
-        through(memory, tail(qkv, memory.seen, min(TEXT, memory.seen + min(16, memory.room()))), 16)
-    assert memory.far > GIST
+        if memory.evictor.room() == 0:
+            memory.evict()
+        through(memory, tail(qkv, memory.seen, min(TEXT, memory.seen + min(16, memory.evictor.room()))), 16)
+    assert memory.archive.num_evicted > GIST
     return memory
 
 
@@ -106,7 +105,7 @@ def test_the_second_look_sees_of_gist_and_text_what_stood_out(model: Model) -> N
     context = read(model, qkv, budget=GIST + 24, select="exact", top_k=24)
     fork = context.fork()
     among = [*range(20, 80), *range(150, 155)]
-    fork.gaze = SecondLook(0, FocusedEntries(torch.tensor([*among, *range(context.far, TEXT)]), TEXT))
+    fork.archive._second_look = SecondLook(0, FocusedEntries(torch.tensor([*among, *range(context.far, TEXT)]), TEXT))
     fork.mass = AttentionMass(TEXT + 9, torch.device("cpu"))
     output = through(fork, tail(qkv, TEXT), 16)
     hidden = set(range(context.far)) - set(among)
@@ -125,10 +124,10 @@ def test_the_second_look_sees_of_gist_and_text_what_stood_out(model: Model) -> N
 
 def test_a_catalyst_in_the_second_look_sees_all_of_the_gist(model: Model) -> None:
     memory = read(model, stream(TEXT), budget=GIST + 24, select="exact", top_k=24)
-    memory.gaze = SecondLook(0, FocusedEntries(torch.arange(20, 80), TEXT))
-    memory.begin(torch.zeros(1, dtype=torch.int32))
+    memory.archive._second_look = SecondLook(0, FocusedEntries(torch.arange(20, 80), TEXT))
+    memory.begin_pass(torch.zeros(1, dtype=torch.int32))
     assert memory._in_sight(LAYER) is not None
-    memory.observed = {}
+    memory.evictor.attention = {}
     assert memory._in_sight(LAYER) is None
 
 
@@ -140,17 +139,16 @@ def test_dynamic_positions_lie_inside_the_models_window(model: Model, gist: str)
         spec = dataclasses.replace(model.spec, window=window)
         tight = make_method("recall", budget=GIST + 24, gist=gist, stages="8:8:48:1 4:4:24:1", pruning="dynamic")
         memory = tight.new_memory(spec, lambda text: 8)
-        assert isinstance(memory, RecallingMemory)
         memory.reserve(TEXT)
         for seen in range(0, TEXT, 4):
-            if memory.room() == 0:
-                memory.condense()
+            if memory.evictor.room() == 0:
+                memory.evict()
             through(memory, tail(qkv, seen, seen + 4), 4)
         fork = memory.fork()
-        while room := min(fork.room(), TEXT + 40 - fork.seen):
+        while room := min(fork.evictor.room(), TEXT + 40 - fork.seen):
             through(fork, tail(qkv, fork.seen, fork.seen + min(8, room)), 8)
         assert int(fork._blocks(1, 4, spec.device).dynamic()[0]) < window
-        assert fork.pruning.runs[0] > 0
+        assert fork.selector.pruning.runs[0] > 0
 
 
 def test_while_the_text_is_read_nothing_is_selected_unless_asked_for(model: Model) -> None:
@@ -166,9 +164,9 @@ def test_selection_runs_in_questions_and_answers(model: Model) -> None:
     fork = context.fork()
     through(fork, tail(qkv, TEXT, TEXT + 5), 16)
     through(fork, tail(qkv, TEXT + 5), 1)
-    assert fork.pruning.runs == [3 * (1 + 1), 3 * (1 + 2)]  # three layers; one question, four steps
+    assert fork.selector.pruning.runs == [3 * (1 + 1), 3 * (1 + 2)]  # three layers; one question, four steps
     assert context.pruning.runs == [0, 0]
-    assert fork.host.length == TEXT  # a conversation stays out of it
+    assert fork.archive.host.length == TEXT  # a conversation stays out of it
 
 
 @pytest.mark.parametrize(
@@ -194,28 +192,27 @@ def test_what_does_not_fill_a_page_of_codes_stays_in_the_gist(model: Model, gist
     qkv = stream(TEXT + 400)
     method = make_method("recall", budget=GIST + 24, gist=gist, stages="8:8:48:1 4:4:24:1", store="int8")
     memory = method.new_memory(model.spec, lambda text: 8)
-    assert isinstance(memory, RecallingMemory)
     memory.reserve(TEXT)
     times = 0
 
-    def condense(memory: RecallingMemory) -> None:
-        memory.condense()
-        assert memory.far == memory.host.stored
+    def condense(memory: Memory) -> None:
+        memory.evict()
+        assert memory.archive.num_evicted == memory.archive.host.stored
         for held in memory.positions(LAYER).tolist():
-            assert set(range(memory.far, min(TEXT, memory.seen))) <= set(held)
+            assert set(range(memory.archive.num_evicted, min(TEXT, memory.seen))) <= set(held)
 
     while memory.seen < TEXT:
-        if memory.room() == 0:
+        if memory.evictor.room() == 0:
             condense(memory)
             times += 1
-        through(memory, tail(qkv, memory.seen, min(TEXT, memory.seen + min(7, memory.room()))), 7)
-    assert memory.host.stored == 256
+        through(memory, tail(qkv, memory.seen, min(TEXT, memory.seen + min(7, memory.evictor.room()))), 7)
+    assert memory.archive.host.stored == 256
     fork = memory.fork()
     while fork.seen < TEXT + 400:
-        if fork.room() == 0:
+        if fork.evictor.room() == 0:
             condense(fork)
             times += 1
-        through(fork, tail(qkv, fork.seen, min(TEXT + 400, fork.seen + min(7, fork.room()))), 7)
+        through(fork, tail(qkv, fork.seen, min(TEXT + 400, fork.seen + min(7, fork.evictor.room()))), 7)
     assert times > 3
 
 
@@ -236,7 +233,7 @@ def test_a_text_is_refused_that_could_be_kept_but_not_saved(model: Model, monkey
         with pytest.raises(OutOfMemory, match="5,000 tokens") if short else nullcontext():
             memory = method.new_memory(model.spec, lambda text: 0)
             memory.reserve(5000)
-            memory.require_rest()
+            memory.archive.check_host_room()
 
 
 def test_slabs_that_were_saved_are_counted_on_disk(model: Model) -> None:
@@ -248,7 +245,7 @@ def test_slabs_that_were_saved_are_counted_on_disk(model: Model) -> None:
     )
     again.restore(loaded(parts), meta)
     for memory in (context, again):
-        memory.adopt(loaded(parts))
+        memory.archive.use_mapped_files(loaded(parts))
         usage = memory.usage()
         assert (usage.entries[HOST], usage.bytes[HOST]) == (0, 0)
         assert (usage.entries[DISK], usage.bytes[DISK]) == (TEXT, held.bytes[HOST])

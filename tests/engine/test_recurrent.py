@@ -143,7 +143,7 @@ def test_the_plan_is_what_a_reading_holds(model: Model, name: str, ids: Tensor) 
     method = TIGHT[name]
     footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
     context = read(model, method, ids)
-    assert context.memory.state_bytes() == model.spec.state_bytes > 0
+    assert context.memory.recurrent.nbytes() == model.spec.state_bytes > 0
     assert context.usage() == footprint.usage
     conversation = Conversation(context)
     for number in range(4):
@@ -155,15 +155,15 @@ def test_the_plan_is_what_a_reading_holds(model: Model, name: str, ids: Tensor) 
 def test_what_a_catalyst_says_is_not_carried_on(model: Model, ids: Tensor) -> None:
     method = TIGHT["infinipot-both"]
     memory = read(model, method, ids).memory
-    before = memory.states
+    before = memory.recurrent.now
     condense(model, method, memory)
-    assert memory.states is before
+    assert memory.recurrent.now is before
     for _ in feed(model, method, memory, QUESTION, no_source(len(QUESTION)), 64):
         pass
     state = RecurrentState(before)
     run(model.network, QUESTION, read(model, TIGHT["full"], ids[:3]).memory.fork(), state=state)
     first = sorted(state.states)[0]  # of the first layer, which nothing reaches but the tokens
-    torch.testing.assert_close(memory.states[first], state.states[first])
+    torch.testing.assert_close(memory.recurrent.now[first], state.states[first])
 
 
 @every_kind
@@ -179,9 +179,9 @@ def test_a_context_without_its_states_is_refused(model: Model, ids: Tensor) -> N
 def test_a_conversations_own_states_are_counted(model: Model, ids: Tensor) -> None:
     context = read(model, TIGHT["full"], ids)
     conversation = Conversation(context)
-    assert conversation.memory.state_bytes() == model.spec.state_bytes
+    assert conversation.memory.recurrent.nbytes() == model.spec.state_bytes
     answer(conversation, "Who?")
-    assert conversation.memory.state_bytes() == 2 * model.spec.state_bytes
+    assert conversation.memory.recurrent.nbytes() == 2 * model.spec.state_bytes
 
 
 def test_some_of_a_family_attend_in_all_layers() -> None:
@@ -222,7 +222,7 @@ def test_kernels_of_other_packages_are_called_on_a_gpu_alone(monkeypatch: pytest
 @every_kind
 def test_a_pass_that_failed_leaves_the_states(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = read(model, TIGHT["full"], ids).memory
-    before, kept = memory.states, {key: state.clone() for key, state in memory.states.items()}
+    before, kept = memory.recurrent.now, {key: state.clone() for key, state in memory.recurrent.now.items()}
 
     def starved(*args: Any) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -232,7 +232,7 @@ def test_a_pass_that_failed_leaves_the_states(model: Model, ids: Tensor, monkeyp
         with pytest.raises(OutOfMemory):
             for _ in feed(model, TIGHT["full"], memory, QUESTION, no_source(len(QUESTION)), 64):
                 pass
-    assert memory.states is before
+    assert memory.recurrent.now is before
     assert all(torch.equal(before[key], state) for key, state in kept.items())
 
 

@@ -409,13 +409,15 @@ def test_who_keeps_everything_looks_at_what_was_named_alone(
     context = read(model, TIGHT[name], ids)
     conversation = Conversation(context)
     memory: Any = conversation.memory
-    near = torch.cat([memory.host.source()[memory.far :], torch.arange(getattr(memory, "sinks", 0))])
+    near = torch.cat(
+        [memory.archive.host.source()[memory.archive.num_evicted :], torch.arange(getattr(memory, "sinks", 0))]
+    )
     answer = asked_of(conversation, ids, named)
     assert (answer.read_again, answer.held_again, answer.alone) == (0, 1, False)
     seen = conversation.mass.total.nonzero()[:, 0]
     assert torch.isin(seen, torch.cat([named, near])).all()
     assert torch.isin(named, seen).any()
-    assert conversation.memory.focused is None  # type: ignore[attr-defined]
+    assert conversation.memory.archive.focused is None  # type: ignore[attr-defined]
     asked(conversation, None)
     assert not torch.isin(conversation.mass.total.nonzero()[:, 0], torch.cat([named, near])).all()
 
@@ -423,12 +425,12 @@ def test_who_keeps_everything_looks_at_what_was_named_alone(
 def test_among_many_pages_a_question_still_looks_twice(model: Model, text: Tensor) -> None:
     conversation = Conversation(read(model, make_method("exact", budget=96, top_k=24), text))
     memory: Any = conversation.memory
-    memory.look_at(torch.arange(200, 300))
-    assert not memory.looks_again()
-    memory.look_at(torch.arange(WIDEST + 300))
-    assert memory.looks_again()
-    memory.focus(attention(150))
-    assert memory.focused is memory.gaze.focus is not None
+    memory.archive.restrict_to(torch.arange(200, 300))
+    assert not memory.archive.looks_again()
+    memory.archive.restrict_to(torch.arange(WIDEST + 300))
+    assert memory.archive.looks_again()
+    memory.archive.focus(attention(150))
+    assert memory.archive.focused is memory.archive._second_look.focus is not None
 
 
 def test_of_what_was_not_read_yet_nothing_is_searched_before_the_question(
@@ -464,7 +466,7 @@ def test_what_a_gist_was_given_again_is_seen_once(model: Model, ids: Tensor, nam
     *_, answer = conversation.ask(QUESTION, Sampling(max_tokens=2), look, text=ids, named=named)
     assert isinstance(answer, Answer)
     for layer in range(len(model.spec.layers)):
-        held, places = memory.held_by_heads(layer), memory.positions(layer)
+        held, places = memory.selector.held_by_heads(layer), memory.positions(layer)
         assert bool((held.diff(dim=1) >= 0).all())
         for head, place in zip(held, places, strict=True):
             assert set(head.tolist()) == set(place.tolist())

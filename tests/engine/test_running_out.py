@@ -230,7 +230,7 @@ def test_what_was_saved_and_finds_no_memory_need_not_be_read_again(
     def none_left(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(SlotStore, "restore", none_left)
+    monkeypatch.setattr(SlotStore, "load", none_left)
     with pytest.raises(OutOfMemory, match="Memory ran out on cpu while what was saved was opened"):
         Context.load(model, TIGHT["full"], loaded(parts), meta)
 

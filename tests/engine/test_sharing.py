@@ -74,15 +74,15 @@ def test_what_one_head_gets_another_frees(model: Model, ids: Tensor, name: str, 
     for number in range(9):
         answer(conversation, f"question number {number}?")
     for memory in (conversation.context.memory, conversation.memory):
-        assert isinstance(memory, SlotStore)
-        assert not memory.base
-        held = [memory.held(number) for number in range(len(memory.own))]
-        assert sum(held) == len(held) * memory.entries
+        assert isinstance(memory.store, SlotStore)
+        assert not memory.store.base
+        held = [memory.store.held(number) for number in range(len(memory.store.own))]
+        assert sum(held) == len(held) * memory.store.entries
         assert (max(held) > min(held)) == (share != "even")
         assert max(held) <= planned.widest
         storage = sum(
             getattr(slots, column).untyped_storage().nbytes()
-            for slots in memory.own
+            for slots in memory.store.own
             for column in ("keys", "rotated", "values", "source", "score")
         )
         assert method.budget is not None
@@ -91,7 +91,7 @@ def test_what_one_head_gets_another_frees(model: Model, ids: Tensor, name: str, 
             == slot_bytes(model.spec, method.budget + method.passing(model.spec))
             == memory.usage().bytes[DEVICE]
         )
-        for layer, group in enumerate(memory.groups):
+        for layer, group in enumerate(memory.store.groups):
             known = (memory.positions(layer) >= 0).sum(dim=1).view(len(group), -1)
             assert all(int(count.max()) <= held[number] for number, count in zip(group, known, strict=True))
 

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine import Context, ContextMismatch, Conversation, Method, Reader, make_method
 from engine.loops.passes import feed
+from engine.memory import Memory
 from engine.model import Model
 from engine.parts import slots, window
 from engine.parts.footprint import Task
@@ -108,12 +109,12 @@ def test_a_long_text_is_seen_as_by_transformers(
         ids = ids[:300]
     with torch.no_grad():
         expected = network(kind)(input_ids=ids[None]).logits[0]
-    memory, hidden = SlotStore(model.spec), []
+    memory, hidden = Memory(model.spec, SlotStore(model.spec)), []
     for part in ids.split(chunk):
         hidden.append(model.forward(part, memory, torch.full((len(part),), NOT_IN_SOURCE, dtype=torch.int32)))
-        memory.commit()
+        memory.end_pass()
     torch.testing.assert_close(model.logits(torch.cat(hidden)), expected, **CLOSE)
-    for layer, held in zip(model.spec.layers, memory.own, strict=True):
+    for layer, held in zip(model.spec.layers, memory.store.own, strict=True):
         assert (held.capacity < len(ids)) == (layer.sliding_window is not None)
 
 
@@ -184,11 +185,13 @@ def test_with_a_budget_a_window_is_not_condensed(model: Model, name: str, ids: T
 @pytest.mark.parametrize("name", ["infinipot", "infinipot-int8-heads"])
 def test_a_catalyst_is_watched_only_where_its_scores_count(model: Model, name: str, ids: Tensor) -> None:
     memory = read(model, BUDGETS[name], ids).memory
-    assert isinstance(memory, SlotStore)
-    with memory.observing(4):
+    assert isinstance(memory.store, SlotStore)
+    with memory.evictor.catalyst_scoring(4):
         model.forward(QUESTION[:4], memory, torch.full((4,), NOT_IN_SOURCE, dtype=torch.int32))
-        assert memory.observed is not None
-        assert list(memory.observed) == [n for n, heads in enumerate(memory.heads) if heads.sliding_window is None]
+        assert memory.evictor.attention is not None
+        assert list(memory.evictor.attention) == [
+            n for n, heads in enumerate(memory.store.heads) if heads.sliding_window is None
+        ]
 
 
 @every_kind
@@ -287,8 +290,8 @@ def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor,
             expected = theirs._feed([token], repeated=True)
         torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
     assert len(replayed) > 100  # of `recall` not where the first stage runs
-    assert isinstance(ours.memory, SlotStore)
-    packed = any(own.first_slot == 0 for own in ours.memory.own)
+    assert isinstance(ours.memory.store, SlotStore)
+    packed = any(own.first_slot == 0 for own in ours.memory.store.own)
     assert packed
 
 
@@ -359,7 +362,7 @@ def test_what_retrieves_still_opens_where_windows_were_cut_short(
         parts, meta = read(model, method, ids).state()
     again = Context.load(model, method, loaded(parts), meta)
     assert next_logits(model, method, again.memory, QUESTION).isfinite().all()
-    (wide,) = again.memory.wide  # type: ignore[attr-defined]
+    (wide,) = again.memory.store.wide  # type: ignore[attr-defined]
     assert wide.length == meta["memory"]["length"] < WINDOW
 
 

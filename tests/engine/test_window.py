@@ -10,17 +10,24 @@ import torch
 from torch import Tensor
 
 from engine import Model
-from engine.methods.exact import Exact, ExactMemory
+from engine.memory import Memory
+from engine.methods.exact import Exact
 from engine.models.rope import Rope
 from engine.models.spec import ModelSpec, Scoring
 from engine.parts.archive.focus import AROUND
 from engine.parts.mass import no_source
+from engine.parts.selectors.top_k import TopKSelector
 from engine.parts.window import WindowStore
 from engine.parts.window_plan import window_bytes
 from kernels import choice
 from tests.engine.plain import SCALE, stream, tail, through
 
 SINKS, WINDOW = 4, 24
+
+
+def windowed(spec: ModelSpec, window: int) -> Memory:
+    """Return a memory of sinks and a window."""
+    return Memory(spec, WindowStore(spec, SINKS, window))
 
 
 def softmax_over(logits: Tensor, values: Tensor) -> Tensor:
@@ -41,14 +48,16 @@ def streaming_llm(rope: Rope, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @pytest.mark.parametrize("chunk", [1, 3, 5, 64, 700])
 def test_chunks_equal_streaming_llm_token_by_token(model: Model, chunk: int) -> None:
     q, k, v = stream(700)
-    memory = WindowStore(model.spec, SINKS, WINDOW)
+    memory = windowed(model.spec, WINDOW)
     expected = streaming_llm(model.spec.layers[0].rope, q, k, v)
     torch.testing.assert_close(through(memory, (q, k, v), chunk), expected, atol=1e-5, rtol=1e-4)
 
 
-def exact_memory(spec: ModelSpec, logn: bool = False) -> ExactMemory:
+def exact_memory(spec: ModelSpec, logn: bool = False) -> Memory:
     """16 far entries for each query."""
-    return ExactMemory(spec, Exact(budget=None, sinks=SINKS, top_k=16, store="float32", logn=logn), WINDOW)
+    settings = Exact(budget=SINKS + 128 + 16, sinks=SINKS, top_k=16, store="float32", logn=logn)
+    store, archive = WindowStore(spec, SINKS, WINDOW, keeps_wider=True), settings.new_archive(spec)
+    return Memory(spec, store, archive=archive, selector=TopKSelector(spec, store, archive, 16, logn))
 
 
 def exact_attention(
@@ -108,13 +117,13 @@ def test_a_second_look_is_at_the_best_of_what_stood_out_and_of_the_conversation(
     fork = context.fork()
     mass = torch.zeros(300)
     mass[[100, 103]] = 1.0
-    fork.focus(mass)
+    fork.archive.focus(mass)
     output = through(fork, tail((q, k, v), 300, 360), chunk)
     rope = model.spec.layers[0].rope
     hidden = frozenset(range(301 - WINDOW)) - frozenset(range(100 - AROUND, 104 + AROUND))
     expected = [exact_attention(rope, q, k, v, now, 16, hidden=hidden) for now in range(300, 360)]
     torch.testing.assert_close(output, torch.cat(expected, dim=1), atol=1e-5, rtol=1e-4)
-    fork.focus(None)
+    fork.archive.focus(None)
     output = through(fork, tail((q, k, v), 360), 1)
     torch.testing.assert_close(output, exact_attention(rope, q, k, v, 360, 16), atol=1e-5, rtol=1e-4)
 
@@ -122,19 +131,19 @@ def test_a_second_look_is_at_the_best_of_what_stood_out_and_of_the_conversation(
 def test_reading_does_not_search(model: Model) -> None:
     q, k, v = stream(200)
     read = through(exact_memory(model.spec), (q, k, v), 64)
-    plain = through(WindowStore(model.spec, SINKS, WINDOW), (q, k, v), 64)
+    plain = through(windowed(model.spec, WINDOW), (q, k, v), 64)
     assert torch.equal(read, plain)
 
 
 def test_the_buffer_does_not_grow_with_the_text(model: Model) -> None:
-    memory = WindowStore(model.spec, SINKS, WINDOW)
+    memory = windowed(model.spec, WINDOW)
     q, k, v = stream(64)
     sizes = set()
     for _ in range(100):
-        memory.begin(torch.zeros(64, dtype=torch.int32))
+        memory.begin_pass(torch.zeros(64, dtype=torch.int32))
         for layer in range(3):
             memory.attend(layer, q, k, v, Scoring(SCALE))
-        memory.commit()
+        memory.end_pass()
         sizes.add(memory.usage().bytes["device"])
     assert memory.seen == 6400
     assert len(sizes) == 1
@@ -148,32 +157,32 @@ def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatc
     ids, source, hidden, sent = torch.arange(3, 103), torch.arange(100, dtype=torch.int32), [], 0
     for implementation in ("reference", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
-        memory, sent = WindowStore(model.spec, SINKS, WINDOW), kernel._sent.cache_info().misses
+        memory, sent = windowed(model.spec, WINDOW), kernel._table_on_device.cache_info().misses
         for ends in range(70, 101):  # it begins anew once on the way
             new = slice(memory.seen, ends)
             hidden.append(model.forward(ids[new], memory, source[new]))
-            memory.commit()
+            memory.end_pass()
     torch.testing.assert_close(torch.cat(hidden[31:]), torch.cat(hidden[:31]), atol=1e-4, rtol=1e-3)
     assert kernel._table_on_device.cache_info().misses - sent < 50
 
 
 @pytest.mark.parametrize(("window", "slack"), [(24, 512), (1024, 1024), (16384, 2048)])
 def test_a_large_window_does_not_take_its_memory_twice(model: Model, window: int, slack: int) -> None:
-    memory = WindowStore(model.spec, SINKS, window)
+    memory = windowed(model.spec, window)
     memory.reserve(1 << 20)
-    memory.begin(no_source(100))
-    assert memory.layers[0].keys.shape[1] == window + slack
+    memory.begin_pass(no_source(100))
+    assert memory.store.layers[0].keys.shape[1] == window + slack
 
 
 def test_a_short_text_takes_no_more_of_a_window_than_it_needs(model: Model) -> None:
     """A paper of two pages took as much as a book."""
     ids, hidden, held = torch.arange(700) % 90 + 3, [], []
     for expected in (700, 0, 1 << 20):  # it is known, not known, or a text that fills the window
-        memory = WindowStore(model.spec, SINKS, 2048)
+        memory = windowed(model.spec, 2048)
         memory.reserve(expected)
         for at in range(0, 700, 100):
             last = model.forward(ids[at : at + 100], memory, no_source(100))
-            memory.commit()
+            memory.end_pass()
         hidden.append(last)
         held.append(memory.usage().bytes["device"])
     assert held[0] == window_bytes(model.spec, SINKS, 2048, 100, 700) < held[1] < held[2] / 2
