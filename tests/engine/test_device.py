@@ -25,9 +25,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, SmolLM3Config, SmolLM3Fo
 from engine import METHODS, Answer, Context, Conversation, Model, Reader, Sampling, make_method
 from engine.decode import recorder
 from engine.decode.recorder import Recording
+from engine.memory import Memory
 from engine.parts import attention
 from engine.parts.archive import transfers
-from engine.parts.selectors.beside_window import WindowSelector
 from engine.records import LoadedParts, Parts
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
@@ -215,10 +215,10 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
     tables: Counter[str] = Counter()
     plain, made = Recording._pass, slab_rows._table
 
-    def passed(recording: Recording) -> Tensor:
+    def passed(recording: Recording, memory: Memory) -> Tensor:
         tables.clear()
         with device.counting():
-            hidden = plain(recording)
+            hidden = plain(recording, memory)
         if recording in passes:  # the first one makes tables: on a GPU it warms up, and is not recorded
             unwanted.update(device.last + tables)
         passes[recording] += 1
@@ -366,7 +366,7 @@ def kept_on_the_way() -> list[tuple[int, int]]:
     method, found = make_method("exact", budget=320, top_k=24, store="float32"), []
     with device:
         memory = method.new_memory(sim.spec, sim.turn_length)
-        assert isinstance(memory, WindowSelector)
+        assert memory.archive is not None
         for ids in text().split(100):
             sim.forward(ids, memory, torch.zeros(len(ids), dtype=torch.int32))
             before = memory.archive.host.stored

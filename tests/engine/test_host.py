@@ -186,7 +186,7 @@ def test_a_restored_conversation_has_the_levels_of_its_context(model: Model) -> 
     fork.append(*entries(140, 1))
     again = context.fork()
     again.restore(loaded(fork.state()))
-    assert again.length == fork.store.length == 270
+    assert again.length == fork.length == 270
     levels = {id(slab.channel_scale) for slab, _ in again.keys(1) if isinstance(slab, QuantizedSlab)}
     assert len(again.keys(1)) > len(context.keys(1))
     assert levels == {id(context.levels[1][0])}

@@ -33,14 +33,14 @@ def filled_pot(model: Model, ids: Tensor, settings: InfiniPot) -> Memory:
     pot = new_memory(model, settings)
     room = pot.evictor.room()
     source = torch.arange(room, dtype=torch.int32)
-    pot.observes_behind = lambda: False  # type: ignore[method-assign]
+    pot.evictor.shares_pass = False
     for _ in feed(model, settings, pot, ids[:room], source, 64):
         pass
     assert pot.evictor.room() == 0
     prompt = settings.catalyst()
     if prompt is not None:
         catalyst = torch.tensor(model.chat.turn(prompt))
-        pot.evictor.attention, pot.observers = {}, len(catalyst)
+        pot.evictor.catalyst_tokens = len(catalyst)
         model.forward(catalyst, pot, torch.full((len(catalyst),), NOT_IN_SOURCE, dtype=torch.int32))
     return pot
 

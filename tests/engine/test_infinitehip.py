@@ -14,7 +14,7 @@ from engine.memory import Memory
 from engine.methods.infinitehip import InfiniteHiP
 from engine.models.rope import Rope
 from engine.models.spec import ModelSpec
-from engine.parts.mass import AttentionMass
+from engine.parts.mass import AttentionMass, no_source
 from engine.parts.selectors.stages import Stage, parse_stages
 from tests.engine.plain import GROUP, Turned, attended, full_attention, mixed, stream, tail, through
 
@@ -189,9 +189,10 @@ def test_dynamic_positions_lie_inside_the_models_window(spec: ModelSpec, count: 
     """Where blocks of queries shrink, the last of them stood beyond it: an index error, or a read past the tables."""
     memory = new_memory(spec, method("16:16:48:4 8:8:24:2 2:4:16:2", pruning="dynamic", attention="dynamic"))
     for seen in range(SINKS + STREAM, 40 * TRAINED):
-        memory.seen, memory._blocks = seen, {}
+        memory.store.seen = seen
+        memory.begin_pass(no_source(count))
         for size in memory.selector.pruning.sizes:
-            places = memory.selector.query_blocks(count, size, True, spec.device).dynamic()
+            places = memory.selector.query_blocks(size).dynamic()
             assert STREAM < int(places[-1]) < TRAINED
 
 
@@ -230,8 +231,9 @@ def test_a_longer_window_lists_no_more_than_is_far(spec: ModelSpec) -> None:
     qkv = stream(90)
     memory = new_memory(spec, method(first_layers=3, first_recent=1 << 17))
     through(memory, tail(qkv, 0, 80), 16)
-    blocks = memory.selector.query_blocks(10, 8, False, spec.device)
-    assert memory.recent(blocks).shape == (2, blocks.last)
+    memory.begin_pass(no_source(10))
+    blocks = memory.selector.query_blocks(8, False)
+    assert memory.selector.newest(blocks).shape == (2, blocks.last)
 
 
 @pytest.mark.parametrize("refresh", [(1, 1), (4, 2), (6, 3)])

@@ -123,7 +123,7 @@ def test_equals_algorithm_1(model: Model, ids: Tensor, settings: Locret) -> None
     prefix = model.chat.prefix
     plain = PlainLocret(model, settings)
     plain.read(torch.cat([torch.tensor(prefix), text]), [NOT_IN_SOURCE] * len(prefix) + list(range(120)))
-    for layer, heads in enumerate(plain.selector.bank):
+    for layer, heads in enumerate(plain.cache):
         longest = max(map(len, heads))
         expected = [[entry[3] for entry in held] + [NOT_IN_SOURCE] * (longest - len(held)) for held in heads]
         assert memory.positions(layer).tolist() == expected

@@ -92,7 +92,7 @@ def test_gist_and_selection_share_one_softmax_and_nothing_counts_twice(
     total = torch.zeros(TEXT)
     for head in range(6):
         for now in (TEXT, TEXT + 8):
-            far = selected(model, qkv, head, now, range(context.far), top)
+            far = selected(model, qkv, head, now, range(context.archive.num_evicted), top)
             rows = attention(model, context, qkv, head, now, far, streaming)
             expected = rows @ qkv[2][head // GROUP, : now + 1]
             torch.testing.assert_close(output[head, now - TEXT], expected, atol=close, rtol=close)
@@ -105,10 +105,11 @@ def test_the_second_look_sees_of_gist_and_text_what_stood_out(model: Model) -> N
     context = read(model, qkv, budget=GIST + 24, select="exact", top_k=24)
     fork = context.fork()
     among = [*range(20, 80), *range(150, 155)]
-    fork.archive._second_look = SecondLook(0, FocusedEntries(torch.tensor([*among, *range(context.far, TEXT)]), TEXT))
+    focused = FocusedEntries(torch.tensor([*among, *range(context.archive.num_evicted, TEXT)]), TEXT)
+    fork.archive._second_look = SecondLook(0, focused)
     fork.mass = AttentionMass(TEXT + 9, torch.device("cpu"))
     output = through(fork, tail(qkv, TEXT), 16)
-    hidden = set(range(context.far)) - set(among)
+    hidden = set(range(context.archive.num_evicted)) - set(among)
     for head in range(6):
         held = set(context.positions(LAYER)[head // GROUP].tolist())
         assert held & hidden
@@ -126,9 +127,10 @@ def test_a_catalyst_in_the_second_look_sees_all_of_the_gist(model: Model) -> Non
     memory = read(model, stream(TEXT), budget=GIST + 24, select="exact", top_k=24)
     memory.archive._second_look = SecondLook(0, FocusedEntries(torch.arange(20, 80), TEXT))
     memory.begin_pass(torch.zeros(1, dtype=torch.int32))
-    assert memory._in_sight(LAYER) is not None
-    memory.evictor.attention = {}
-    assert memory._in_sight(LAYER) is None
+    q = torch.zeros(6, 1, 8)
+    masked, whole = (memory.selector.segments(LAYER, q, catalyst)[0].table for catalyst in (False, True))
+    assert masked is not None
+    assert whole is None
 
 
 @pytest.mark.parametrize("gist", ["locret", "infinipot"])
@@ -147,15 +149,15 @@ def test_dynamic_positions_lie_inside_the_models_window(model: Model, gist: str)
         fork = memory.fork()
         while room := min(fork.evictor.room(), TEXT + 40 - fork.seen):
             through(fork, tail(qkv, fork.seen, fork.seen + min(8, room)), 8)
-        assert int(fork._blocks(1, 4, spec.device).dynamic()[0]) < window
+        assert int(fork.selector.query_blocks(4).dynamic()[0]) < window
         assert fork.selector.pruning.runs[0] > 0
 
 
 def test_while_the_text_is_read_nothing_is_selected_unless_asked_for(model: Model) -> None:
     qkv = stream(TEXT)
     shared = {"budget": GIST + 24, "stages": "8:8:48:1 8:2:24:1"}
-    assert read(model, qkv, **shared).pruning.runs == [0, 0]
-    assert min(read(model, qkv, **shared, while_reading=True).pruning.runs) > 0
+    assert read(model, qkv, **shared).selector.pruning.runs == [0, 0]
+    assert min(read(model, qkv, **shared, while_reading=True).selector.pruning.runs) > 0
 
 
 def test_selection_runs_in_questions_and_answers(model: Model) -> None:
@@ -165,7 +167,7 @@ def test_selection_runs_in_questions_and_answers(model: Model) -> None:
     through(fork, tail(qkv, TEXT, TEXT + 5), 16)
     through(fork, tail(qkv, TEXT + 5), 1)
     assert fork.selector.pruning.runs == [3 * (1 + 1), 3 * (1 + 2)]  # three layers; one question, four steps
-    assert context.pruning.runs == [0, 0]
+    assert context.selector.pruning.runs == [0, 0]
     assert fork.archive.host.length == TEXT  # a conversation stays out of it
 
 

@@ -410,7 +410,7 @@ def test_who_keeps_everything_looks_at_what_was_named_alone(
     conversation = Conversation(context)
     memory: Any = conversation.memory
     near = torch.cat(
-        [memory.archive.host.source()[memory.archive.num_evicted :], torch.arange(getattr(memory, "sinks", 0))]
+        [memory.archive.host.source()[memory.archive.num_evicted :], torch.arange(getattr(memory.store, "sinks", 0))]
     )
     answer = asked_of(conversation, ids, named)
     assert (answer.read_again, answer.held_again, answer.alone) == (0, 1, False)
