@@ -25,6 +25,7 @@ from engine.parts.store import Store
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 
 STATES = "states"  # name on disk of recurrent layers' states
+EVICTOR = "evictor"  # and of what an evictor has observed
 
 
 class Recorded(Protocol):
@@ -301,7 +302,9 @@ class Memory:
         if self.last_hidden is not None and "slots" in own:
             own["slots"].tensors["last_hidden"] = self.last_hidden
         parts |= own
-        meta |= self.evictor.state()
+        judged, facts = self.evictor.state()
+        parts |= {EVICTOR: Part(judged)} if judged else {}
+        meta |= facts
         if self.archive and self.selector:
             parts |= self.archive.state()
             selected, facts = self.selector.state()
@@ -315,7 +318,7 @@ class Memory:
         self.store.load(parts, meta)
         hidden = parts.get("slots", {}).get("last_hidden")
         self.last_hidden = None if hidden is None else hidden.to(self.spec.device)
-        self.evictor.load(meta)
+        self.evictor.load(parts.get(EVICTOR, {}), meta)
         if self.archive and self.selector:
             self.archive.load(parts)
             self.selector.load(parts, meta)

@@ -25,14 +25,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from engine.methods.scored import ScoredMethod
+from engine.methods.scored import SCORE_DECIMALS, ScoredMethod
 from engine.models.spec import ModelSpec
 from engine.parts.evictors.scored import ArrivalScoreEvictor
 from engine.parts.slots import SlotStore
 from engine.trained.retaining import KIND, RetainingHeads, find_heads, head_bytes
 from engine.trained.sidecar_weights import sidecar_digest
-
-SCORE_DECIMALS = 3  # scores estimate dot products of some units; no head is that exact
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,8 @@ from engine.parts.slot_plan import seen
 from engine.parts.slots import SlotStore
 from engine.records import DEVICE, Usage
 
+SCORE_DECIMALS = 3  # of scores that are rounded: the last bits of a key depend on the size of its pass
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredMethod(Method):

@@ -27,14 +27,17 @@ class Rope:
 
         limit: what the positions in a tensor are known to lie below, so that they need not be looked at.
         """
-        length = x.shape[-2]
+        return rotate(x, *self.rows(start, x.shape[-2], x.dtype, limit))
+
+    def rows(
+        self, start: int | Tensor, count: int, dtype: torch.dtype, limit: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the cosines and sines [T, R/2] by which `rotate` turns `count` rows, to serve for many tensors."""
         if isinstance(start, int):
-            cos, sin = self._table(start + length, x.dtype)
-            cos, sin = cos[start : start + length], sin[start : start + length]
-        else:
-            cos, sin = self._table(int(start.max()) + 1 if limit is None else limit, x.dtype)
-            cos, sin = cos[start], sin[start]
-        return rotate(x, cos, sin)
+            cos, sin = self._table(start + count, dtype)
+            return cos[start : start + count], sin[start : start + count]
+        cos, sin = self._table(int(start.max()) + 1 if limit is None else limit, dtype)
+        return cos[start], sin[start]
 
     def to_constant(self, x: Tensor, position: int) -> Tensor:
         """Rotate every row of x [..., T, D] to one and the same position."""
@@ -88,6 +91,12 @@ class NoRope(Rope):
     def __init__(self, device: torch.device | None = None) -> None:
         """A table that is never consulted, on the model's device, for kernels that ask for one."""
         super().__init__(torch.zeros(0, device=device))
+
+    def rows(
+        self, start: int | Tensor, count: int, dtype: torch.dtype, limit: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines of no width."""
+        return self.inv_freq, self.inv_freq
 
     def rotate(self, x: Tensor, start: int | Tensor, limit: int | None = None) -> Tensor:
         """X itself."""

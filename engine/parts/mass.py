@@ -18,12 +18,12 @@ class AttentionMass:
 
     def __init__(self, source_tokens: int, device: torch.device) -> None:
         """Start at zero. source_tokens: length of `total`."""
-        self.sums = torch.zeros(source_tokens + 1, dtype=torch.float32, device=device)  # the last: not in the source
+        self.sums = torch.zeros(source_tokens + 1, dtype=torch.float32, device=device)  # the first: not in the source
 
     @property
     def total(self) -> Tensor:
         """Mass of each source token, float32 [source_tokens]."""
-        return self.sums[:-1]
+        return self.sums[1:]
 
     def clear(self) -> None:
         """Set all sums to zero, at the same address."""
@@ -41,8 +41,7 @@ class AttentionMass:
         """
         if source.dim() == 4:
             probability = probability.view(len(source), -1, *probability.shape[1:])
-        place = source.reshape(-1).to(self.sums.device, torch.int64)
-        place = torch.where(place < 0, len(self.sums) - 1, place)
+        place = source.reshape(-1).to(self.sums.device) - NOT_IN_SOURCE
         self.sums.index_add_(0, place, probability.sum_to_size(source.shape).reshape(-1).to(self.sums))
 
     def save(self) -> Tensor:

@@ -96,6 +96,7 @@ class Coding:
 class CodedSlots(Slots):
     """The first `coded` entries in codes, those behind them in `keys` and `values` [H, waiting + catalyst, D]."""
 
+    rotates: ClassVar[bool] = False
     ROWS: ClassVar[tuple[str, ...]] = (
         *("keys_codes", "keys_scale", "values_codes", "values_scale"),
         *("source", "score"),
@@ -128,7 +129,8 @@ class CodedSlots(Slots):
         """Normalise as the base does."""
         self.levels = base.levels
 
-    def _put(self, at: int | Tensor, keys: Tensor, values: Tensor) -> None:
+    def write(self, at: int | Tensor, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
+        """Write a pass behind what is pending. Rotated keys are not kept."""
         assert isinstance(at, int), "quantised slots are not recorded"
         begin, end = at - self.coded, at - self.coded + keys.shape[1]
         assert end <= self.keys.shape[1], "a pass that goes beyond what may wait"
@@ -211,7 +213,8 @@ class CodedSlots(Slots):
                 pages = self._pages(name)
                 pages.quantized[:, : self.coded] = saved[f"{name}.codes"].to(self.keys.device)
                 pages.scale[:, : self.coded] = saved[f"{name}.scale"].to(self.keys.device)
-        self._put(self.coded, saved["keys"].to(self.keys), saved["values"].to(self.keys))
+        pending = saved["keys"].to(self.keys)
+        self.write(self.coded, pending, pending, saved["values"].to(self.keys))
         self.source[:, :length] = saved["source"].to(self.keys.device)
         self.score[:, :length] = saved["score"].to(self.keys.device)
 

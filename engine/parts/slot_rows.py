@@ -37,6 +37,7 @@ class Slots:
         extra_entries: entries that these heads hold above the store's average, negative below.
     """
 
+    rotates: ClassVar[bool] = True  # whether rotated keys are kept
     ROWS: ClassVar[tuple[str, ...]] = ("keys", "rotated", "values", "source", "score")  # tensors with a row an entry
 
     def __init__(self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, extra_entries: int) -> None:
@@ -71,25 +72,16 @@ class Slots:
         if end > self.capacity:
             self._grow(max(end, min(2 * self.capacity, most)), length)
 
-    def write(self, at: int | Tensor, keys: Tensor, values: Tensor, source: Tensor, score: Tensor | None) -> None:
+    def write(self, at: int | Tensor, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
         """Write a pass of T tokens into rows for which there is room.
 
         Args:
             at: the first row, or int64 [1] on the device for a pass of one token.
-            keys: [H, T, D], before RoPE.
-            values: [H, T, D].
-            source: int32 [T].
-            score: float32 [H, T], or None for 0.
+            keys, rotated, values: [H, T, D]; keys before and after RoPE.
         """
-        put_rows(self.source, at, source.expand(len(keys), -1))
-        put_rows(self.score, at, self.score.new_zeros(1, 1).expand(keys.shape[:2]) if score is None else score)
-        self._put(at, keys, values)
-
-    def _put(self, at: int | Tensor, keys: Tensor, values: Tensor) -> None:
         put_rows(self.keys, at, keys)
+        put_rows(self.rotated, at, rotated)
         put_rows(self.values, at, values[: self.layer.value_heads])
-        limit = None if isinstance(at, int) else self.first_slot + self.capacity
-        put_rows(self.rotated, at, self.layer.rope.rotate(keys, at + self.first_slot, limit))
 
     def _grow(self, capacity: int, length: int) -> None:
         larger: dict[str, Tensor] = {}
@@ -98,13 +90,14 @@ class Slots:
             new = old.new_empty(old.shape[0], capacity, *old.shape[2:])
             new[:, :length] = old[:, :length]
             larger[name] = new
+        larger["score"][:, length:] = 0.0
         vars(self).update(larger)  # all or none: memory may run out on the way
         self.blank = False
 
     def blank_from(self, length: int) -> None:
         """Fill the rows behind the first `length` with zeros, once, so that they can be masked."""
         if not self.blank:
-            self.rotated[:, length:], self.values[:, length:] = 0.0, 0.0
+            self.rotated[:, length:], self.values[:, length:], self.score[:, length:] = 0.0, 0.0, 0.0
             self.source[:, length:] = NOT_IN_SOURCE
             self.blank = True
 
@@ -171,7 +164,8 @@ class Slots:
         if saved["keys"].shape[1] != length:
             raise RuntimeError(f"keys of {saved['keys'].shape[1]} entries, where there are {length}")
         self.make_room(0, length, length)
-        self._put(0, saved["keys"].to(self.keys), saved["values"].to(self.keys))
+        keys = saved["keys"].to(self.keys)
+        self.write(0, keys, self.layer.rope.rotate(keys, self.first_slot), saved["values"].to(self.keys))
         for name in ("source", "score"):
             column: Tensor = getattr(self, name)
             column[:, :length] = saved[name].to(column.device)

@@ -33,7 +33,7 @@ from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.quantized_slots import Coding, check_codes
 from engine.parts.sharing import APART, shared
 from engine.parts.slot_plan import FIRST_CAPACITY, farthest, layer_window, planned_bytes, window_capacity
-from engine.parts.slot_rows import Slots
+from engine.parts.slot_rows import Slots, put_rows
 from engine.parts.store import Store
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 
@@ -105,6 +105,7 @@ class SlotStore(Store):
         self.unarchived_from: int | None = None  # source position from which all entries stay, whatever their score
         self._placements: dict[tuple[int | None, ...], Placement] = {}
         self._fixed: dict[tuple[int | None, ...], Tensor] = {}
+        self._reads_text = False  # whether the pass has tokens of the source
 
     def new_slots(self, capacity: int) -> list[Slots]:
         """Return empty slots behind the base, with room for `capacity` entries per head."""
@@ -148,7 +149,7 @@ class SlotStore(Store):
     def begin_pass(self, source: Tensor, counted: bool) -> None:
         """Make room. Slots of layers with a window of their own are packed when they are full."""
         super().begin_pass(source, counted)
-        self._placements = {}
+        self._placements, self._reads_text = {}, bool((source >= 0).any())
         own, base = list(self.own), list(self.base)
         for number, slots in enumerate(self.own):
             window, filled = self.windows[number], self.length + slots.extra_entries
@@ -205,6 +206,7 @@ class SlotStore(Store):
 
     def start_layers(self) -> None:
         """Forget placements, whose masks a recording computes itself."""
+        super().start_layers()
         self._placements = {}
 
     def _place_key(self, number: int) -> tuple[int | None, ...]:
@@ -217,15 +219,19 @@ class SlotStore(Store):
         scores = [None] * len(group) if importance is None else importance.chunk(len(group))
         for number, keys, values, score in zip(group, k.chunk(len(group)), v.chunk(len(group)), scores, strict=True):
             slots, window = self.own[number], self.windows[number]
-            if self.fixed:
-                slots.write(self._fixed[self._place_key(number)][0], keys, values, self.incoming, score)
-                continue
-            at = self.length + slots.extra_entries
-            most = sys.maxsize if self.capacity is None else self.capacity + slots.extra_entries
-            if window is not None:
-                most = window_capacity(window, k.shape[1])
-            slots.make_room(at, at + k.shape[1], most)
-            slots.write(at, keys, values, self.incoming, score)
+            begin = self.length + slots.extra_entries
+            at = self._fixed[self._place_key(number)][0] if self.fixed else begin
+            if not self.fixed:  # else there is room, and rows without an entry are blank already
+                most = sys.maxsize if self.capacity is None else self.capacity + slots.extra_entries
+                if window is not None:
+                    most = window_capacity(window, k.shape[1])
+                slots.make_room(begin, begin + k.shape[1], most)
+                put_rows(slots.source, begin, self.incoming.expand(len(keys), -1))
+                slots.blank = slots.blank and not self._reads_text
+            if score is not None:
+                put_rows(slots.score, at, score)
+            rotated = self._rotated(number, keys, 0) if slots.rotates else keys
+            slots.write(at, keys, rotated, values)
 
     def segments(
         self, number: int, q: Tensor, offset: int = 0, sinks_for: int | None = None, mask: Tensor | None = None
@@ -235,8 +241,12 @@ class SlotStore(Store):
         place = self._placement(number, offset, count)
         keys, values, table = slots.slabs(base, place.rows, count, mask)
         source = slots.sources(base, place.rows, table) if self.counted else ()
-        turned = slots.layer.rope.rotate(q, place.position, place.limit)
-        return [SharedKeys(turned, keys, values, place.visible, table, source)]
+        return [SharedKeys(self._rotated(number, q, offset), keys, values, place.visible, table, source)]
+
+    def _rotated(self, number: int, x: Tensor, offset: int) -> Tensor:
+        """Rotate tokens of the pass from `offset` on, x [H, T, D], to their positions."""
+        place = self._placement(number, offset, x.shape[1])
+        return self.rotated(self.own[number].layer, x, place.position, place.limit, place.position)
 
     def _placement(self, number: int, offset: int, count: int) -> Placement:
         """Return where tokens of the pass stand; computed once for all slots that agree in it."""

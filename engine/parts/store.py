@@ -9,10 +9,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from engine.models.spec import ModelSpec
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.attention import Segment
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.records import LoadedParts, Parts, Usage
+from kernels.rotation import rotate
 
 
 class Store(ABC):
@@ -33,6 +34,7 @@ class Store(ABC):
         self.fixed = False
         self.incoming = torch.empty(0, dtype=torch.int32, device=spec.device)  # source positions of the pass [T]
         self.on_host = torch.empty(0, dtype=torch.int32)  # the same on the host
+        self._rows: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}  # of this pass: cosines and sines
         self._incoming_one = torch.full((1,), NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)
 
     def reserve(self, tokens: int) -> None:
@@ -45,7 +47,7 @@ class Store(ABC):
             source: int32 [T] on the host, the source position of each token.
             counted: whether attention mass will be counted.
         """
-        self.tokens, self.counted, self.fixed = len(source), counted, False
+        self.tokens, self.counted, self.fixed, self._rows = len(source), counted, False, {}
         self.on_host = source
         self.incoming = source.to(self.spec.device, non_blocking=True)
 
@@ -65,6 +67,17 @@ class Store(ABC):
 
     def start_layers(self) -> None:
         """Forget tensors that were computed for all layers, because a recording computes them itself."""
+        self._rows = {}
+
+    def rotated(self, layer: LayerSpec, x: Tensor, start: int | Tensor, limit: int | None, key: object) -> Tensor:
+        """Rotate x [H, T, D] to positions, as `Rope.rotate` does; the table is read once a pass and not once a layer.
+
+        key: tells apart the starts of a pass.
+        """
+        known = id(layer.rope), x.dtype, x.shape[-2], key
+        if known not in self._rows:
+            self._rows[known] = layer.rope.rows(start, x.shape[-2], x.dtype, limit)
+        return rotate(x, *self._rows[known])
 
     @abstractmethod
     def append(self, layer: int, k: Tensor, v: Tensor, importance: Tensor | None = None) -> None:

@@ -214,14 +214,16 @@ class WindowStore(Store):
             at, position = facts[0], facts[1]
         put_rows(held.keys, at, k[:, fresh:])
         put_rows(held.values, at, v[:, fresh:])
-        put_rows(held.rotated, at, rope.rotate(k[:, fresh:], position, self.sinks + held.capacity))
+        limit = self.sinks + held.capacity
+        put_rows(held.rotated, at, self.rotated(held.layer, k[:, fresh:], position, limit, ("k", position)))
 
     def segments(self, number: int, q: Tensor, offset: int = 0, sinks_for: int | None = None) -> list[Segment]:
         """Return sinks and window. sinks_for: how many of the first queries see the sinks; None for all."""
         if wide := self._of(number):
             return wide.segments(number, q)
         held = self.layers[number]
-        rope, view = held.layer.rope, self.view(held.layer.sliding_window)
+        sliding = held.layer.sliding_window
+        view = self.view(sliding)
         segments: list[Segment] = []
         visible, shown = view.sink_visible, view.sinks > 0
         if view.fixed:
@@ -232,12 +234,12 @@ class WindowStore(Store):
         if shown:
             (keys, values), count = held.first, view.sinks
             source = (view.sink_source,) if self.counted else ()
-            turned = rope.rotate(q, view.sink_places, view.limit)
+            turned = self.rotated(held.layer, q, view.sink_places, view.limit, ("sinks", sliding))
             segments.append(SharedKeys(turned, [(keys, count)], [(values, count)], visible, source=source))
         if view.end > view.start:
             keys, values = (bank[:, view.start : view.end] for bank in held.recent)
             count, source = view.end - view.start, (view.source,) if self.counted else ()
-            turned = rope.rotate(q, view.places, view.limit)
+            turned = self.rotated(held.layer, q, view.places, view.limit, ("window", sliding))
             segments.append(SharedKeys(turned, [(keys, count)], [(values, count)], view.visible, source=source))
         return segments
 
@@ -325,6 +327,7 @@ class WindowStore(Store):
 
     def start_layers(self) -> None:
         """Forget views, whose masks a recording computes itself."""
+        super().start_layers()
         self._views = {}
         if self.wide:
             self.wide.start_layers()

@@ -181,9 +181,11 @@ def test_kernels_read_codes_where_they_lie(model: Model, monkeypatch: pytest.Mon
         return torch.randn(heads, count, layer.head_size, generator=generator)
 
     def filled(slots: CodedSlots, waiting: int) -> CodedSlots:
-        slots.write(0, random(layer.kv_heads, 16), random(layer.kv_heads, 16), no_source(16), None)
+        keys, values = random(layer.kv_heads, 16), random(layer.kv_heads, 16)
+        slots.write(0, keys, keys, values)
         slots = slots.quantize_pending(16)
-        slots.write(16, random(layer.kv_heads, waiting), random(layer.kv_heads, waiting), no_source(waiting), None)
+        keys, values = random(layer.kv_heads, waiting), random(layer.kv_heads, waiting)
+        slots.write(16, keys, keys, values)
         return slots
 
     base = filled(coding.slots(layer, model.spec, 0, 64, 0), 5)

@@ -93,11 +93,11 @@ class Evictor:
         child.store = store
         return child
 
-    def state(self) -> dict[str, Any]:
-        """Return JSON-able facts from which `load` restores the evictor."""
-        return {}
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return tensors and JSON-able facts from which `load` restores the evictor."""
+        return {}, {}
 
-    def load(self, meta: dict[str, Any]) -> None:
+    def load(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         """Take back what `state` returned."""
 
 

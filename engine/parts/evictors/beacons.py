@@ -155,11 +155,11 @@ class BeaconEvictor(SlotEvictor):
         slot = torch.arange(count)
         return (slot < self.whole) | (slot >= count - (budget - self.whole))
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return where in the window the store stands."""
-        return {"ratio": self.ratio, "whole": self.whole, "made": self.made, "fresh": self.fresh}
+        return {}, {"ratio": self.ratio, "whole": self.whole, "made": self.made, "fresh": self.fresh}
 
-    def load(self, meta: dict[str, Any]) -> None:
+    def load(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         """Take back what `state` returned. The ratio is that of the open window, also in a conversation."""
         self.whole = meta.get("whole")
         self.ratio, self.made, self.fresh = int(meta["ratio"]), int(meta["made"]), int(meta["fresh"])

@@ -7,13 +7,14 @@ step; here the last token of a chunk judges all entries at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from engine.parts.evictors.scored import ScoredEvictor
 from engine.parts.slots import SlotStore
+from engine.parts.store import Store
 
 
 class LastAttentionEvictor(ScoredEvictor):
@@ -48,3 +49,20 @@ class LastAttentionEvictor(ScoredEvictor):
         """Evict, and forget what the last token attended to."""
         super().evict()
         self.attention = {}
+
+    def fork(self, store: Store) -> Self:
+        """Return an evictor whose observations are its own."""
+        child = super().fork(store)
+        child.attention = dict(self.attention)
+        return child
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return where in the chunk the store stands, and what the last token attended to."""
+        tensors, meta = super().state()
+        return {**tensors, **{f"{number}.attention": given for number, given in self.attention.items()}}, meta
+
+    def load(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Take back what `state` returned."""
+        super().load(tensors, meta)
+        device = self.store.spec.device
+        self.attention = {int(name.split(".")[0]): given.to(device) for name, given in tensors.items()}

@@ -97,11 +97,11 @@ class ScoredEvictor(SlotEvictor):
                 score[:, : self.sinks] = float("inf")
         self.store.keep_best(scores, size, spared + self.sinks)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return where in the chunk the store stands."""
-        return {"text_end": self.text_end, "fresh": self.fresh}
+        return {}, {"text_end": self.text_end, "fresh": self.fresh}
 
-    def load(self, meta: dict[str, Any]) -> None:
+    def load(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         """Take back what `state` returned."""
         self.text_end, self.fresh = int(meta["text_end"]), int(meta["fresh"])
 
