@@ -36,6 +36,7 @@ from engine.parts.slot_plan import FIRST_CAPACITY, farthest, layer_window, plann
 from engine.parts.slot_rows import Slots, put_rows
 from engine.parts.store import Store
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
+from kernels.rows import Bank, Slabs, StableSlabs
 
 
 def _each_head(layer: LayerSpec) -> list[LayerSpec]:
@@ -45,17 +46,13 @@ def _each_head(layer: LayerSpec) -> list[LayerSpec]:
 
 
 class Placement(NamedTuple):
-    """Where the tokens of a pass stand in slots.
+    """What tokens of a pass see of slots.
 
     Attributes:
-        position: of the first query, or int64 [1] on the device where the pass is fixed.
-        limit: exclusive upper bound of the positions; None if they are known.
         rows: own rows that are shown.
         visible: what each query sees.
     """
 
-    position: int | Tensor
-    limit: int | None
     rows: int
     visible: VisibleRange
 
@@ -105,6 +102,7 @@ class SlotStore(Store):
         self.unarchived_from: int | None = None  # source position from which all entries stay, whatever their score
         self._placements: dict[tuple[int | None, ...], Placement] = {}
         self._fixed: dict[tuple[int | None, ...], Tensor] = {}
+        self._stable: dict[int, tuple[tuple[Bank, ...], StableSlabs, StableSlabs]] = {}
         self._reads_text = False  # whether the pass has tokens of the source
 
     def new_slots(self, capacity: int) -> list[Slots]:
@@ -240,13 +238,28 @@ class SlotStore(Store):
         slots, base, count = self.own[number], self._base(number), q.shape[1]
         place = self._placement(number, offset, count)
         keys, values, table = slots.slabs(base, place.rows, count, mask)
+        if self.fixed:
+            keys, values = self._stable_slabs(number, keys, values)
         source = slots.sources(base, place.rows, table) if self.counted else ()
         return [SharedKeys(self._rotated(number, q, offset), keys, values, place.visible, table, source)]
 
+    def _stable_slabs(self, number: int, keys: Slabs, values: Slabs) -> tuple[StableSlabs, StableSlabs]:
+        """Return the slabs of slots as objects that stay the same while the slots stay where they are."""
+        where = *(bank for bank, _ in keys), *(bank for bank, _ in values)
+        known = self._stable.get(number)
+        moved = known is None or list(map(id, known[0])) != list(map(id, where))
+        if known is None or moved:
+            known = self._stable[number] = where, StableSlabs(keys), StableSlabs(values)
+        return known[1], known[2]
+
     def _rotated(self, number: int, x: Tensor, offset: int) -> Tensor:
         """Rotate tokens of the pass from `offset` on, x [H, T, D], to their positions."""
-        place = self._placement(number, offset, x.shape[1])
-        return self.rotated(self.own[number].layer, x, place.position, place.limit, place.position)
+        slots = self.own[number]
+        if self.fixed:
+            position = self._fixed[self._place_key(number)][1]
+            return self.rotated(slots.layer, x, position, slots.first_slot + slots.capacity, self._place_key(number))
+        start = slots.first_slot + self.length + slots.extra_entries + offset
+        return self.rotated(slots.layer, x, start, None, start)
 
     def _placement(self, number: int, offset: int, count: int) -> Placement:
         """Return where tokens of the pass stand; computed once for all slots that agree in it."""
@@ -255,15 +268,13 @@ class SlotStore(Store):
             key = (*key, slots.capacity)
         if key not in self._placements:
             if self.fixed:
-                _, position, first, end = self._fixed[self._place_key(number)]
-                visible = VisibleRange(first, end, changing=True)
-                limit = slots.first_slot + slots.capacity
-                self._placements[key] = Placement(position, limit, slots.capacity, visible)
+                _, _, start, end = self._fixed[self._place_key(number)]
+                self._placements[key] = Placement(slots.capacity, VisibleRange(start, end, changing=True))
             else:
                 filled = self.length + slots.extra_entries + offset
                 held = slots.first_slot + filled
                 visible = causal_range(count, held + count, slots.layer.sliding_window, self.spec.device)
-                self._placements[key] = Placement(held, None, filled + count, visible)
+                self._placements[key] = Placement(filled + count, visible)
         return self._placements[key]
 
     def pass_rows(self, skip: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -343,7 +354,8 @@ class SlotStore(Store):
         assert not self.base, "a conversation is a fork of a context, not of another conversation"
         child = copy.copy(self)
         child.base, child.base_length = list(self.own), self.length
-        child.own, child.length, child._fixed = child.new_slots(FIRST_CAPACITY), 0, {}
+        child.own, child.length = child.new_slots(FIRST_CAPACITY), 0
+        child._fixed, child._stable = {}, {}
         for own, base in zip(child.own, child.base, strict=True):
             own.share_scales(base)
         return child

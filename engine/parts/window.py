@@ -27,6 +27,7 @@ from engine.parts.store import Store
 from engine.parts.window_plan import split_by_window, window_room
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from kernels import choice
+from kernels.rows import Slabs, StableSlabs
 
 MOVING = 64  # tokens after which the window that a kernel is shown begins elsewhere
 WIDE = "wide-window"  # name on disk of the windows of layers that see farther than W
@@ -46,6 +47,7 @@ class LayerWindow:
         self.rotated = torch.empty_like(self.keys)
         self.values = like.new_empty(layer.value_heads, capacity, layer.head_size)
         self.blank = False  # whether rows without an entry hold numbers, so that they may be masked
+        self.stable: dict[bool, tuple[StableSlabs, ...]] = {}  # of the sinks, and of the window
 
     @property
     def capacity(self) -> int:
@@ -81,7 +83,7 @@ class LayerWindow:
         new.keys[:, : end - start] = self.keys[:, start:end]
         new.values[:, : end - start] = self.values[:, start:end]
         new.rotated[:, : end - start] = self.layer.rope.rotate(self.keys[:, start:end], sinks)
-        new.blank = False
+        new.blank, new.stable = False, {}
         return new
 
     def blank_from(self, length: int) -> None:
@@ -232,16 +234,30 @@ class WindowStore(Store):
             visible = visible if sinks_for is None else view.sinks_for(sinks_for)
             shown = visible.extent[1] > 0
         if shown:
-            (keys, values), count = held.first, view.sinks
+            keys, values = self._slabs(held, view, sinks=True)
             source = (view.sink_source,) if self.counted else ()
             turned = self.rotated(held.layer, q, view.sink_places, view.limit, ("sinks", sliding))
-            segments.append(SharedKeys(turned, [(keys, count)], [(values, count)], visible, source=source))
+            segments.append(SharedKeys(turned, keys, values, visible, source=source))
         if view.end > view.start:
-            keys, values = (bank[:, view.start : view.end] for bank in held.recent)
-            count, source = view.end - view.start, (view.source,) if self.counted else ()
+            keys, values = self._slabs(held, view, sinks=False)
+            source = (view.source,) if self.counted else ()
             turned = self.rotated(held.layer, q, view.places, view.limit, ("window", sliding))
-            segments.append(SharedKeys(turned, [(keys, count)], [(values, count)], view.visible, source=source))
+            segments.append(SharedKeys(turned, keys, values, view.visible, source=source))
         return segments
+
+    def _slabs(self, held: LayerWindow, view: View, sinks: bool) -> tuple[Slabs, Slabs]:
+        """Return keys and values of the sinks or of the window, of a fixed pass as objects that stay the same."""
+        if not view.fixed:
+            if sinks:
+                keys, values = ([(bank, view.sinks)] for bank in held.first)
+            else:
+                keys, values = ([(bank[:, view.start : view.end], view.end - view.start)] for bank in held.recent)
+            return keys, values
+        banks = held.first if sinks else held.recent
+        known = held.stable.get(sinks)
+        if known is None or known[0][0][0] is not banks[0]:
+            known = held.stable[sinks] = tuple(StableSlabs([(bank, bank.shape[1])]) for bank in banks)
+        return known[0], known[1]
 
     def view(self, sliding: int | None) -> View:
         """Return what the queries of this pass see in layers with that sliding window; computed once a pass."""

@@ -205,7 +205,7 @@ def test_kernels_read_codes_where_they_lie(model: Model, monkeypatch: pytest.Mon
         found.append((output, total, segment.attention_per_key(total, Scoring(0.2))))
     for plain, mine in zip(*found, strict=True):
         torch.testing.assert_close(mine, plain, rtol=1e-4, atol=1e-4)
-    assert own.shown(base, 19, FEW_QUERIES + 1)[2] is None  # so many read each code too often
+    assert own.slabs(base, 19, FEW_QUERIES + 1)[2] is None  # so many read each code too often
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert own.slabs(base, 19, 3)[2] is None  # beside a GPU no kernel reads the host
 

@@ -58,6 +58,8 @@ COSTS = {
     "recall-while-reading": (28, 38, 27, 38),
     "infinipot-both": (0, 5, 0, 4),  # its pass fills the pot, which is distilled as well
     "locret": (0, 3, 0, 3),
+    "knorm": (0, 3, 0, 3),
+    "tova": (0, 4, 0, 3),
     "locret-int4-all": (0, 8, 0, 8),
     "beacon": (0, 4, 0, 4),
 }
@@ -324,7 +326,7 @@ def packed_alike(most_bytes: int) -> int:
         patch.setattr(transfers, "PACKED_BYTES", most_bytes)
         there = [x.to(NAME)[:, ::1] for x in tensors]
         with device.counting() as counted:
-            home = transfers.on_host(there)
+            home = transfers.copy_to_host(there)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(home, tensors, strict=True))
     assert counted["wait"] == 1
     assert not counted["behind"], "the next pass does not wait for them"
@@ -344,7 +346,7 @@ def come_after_each_other() -> list[bool]:
     with device:
         for count in (5, 9, 3):
             tensors = [torch.randn(2, count, 8, dtype=torch.bfloat16) for _ in range(4)]
-            wait = transfers.homeward([x.to(NAME) for x in tensors], staging)
+            wait = transfers.copy_to_host_async([x.to(NAME) for x in tensors], staging)
             alike.append(all(torch.equal(ours, theirs) for ours, theirs in zip(wait(), tensors, strict=True)))
     return alike
 
@@ -355,7 +357,7 @@ def test_passes_come_to_the_host_through_the_same_memory(elsewhere: Elsewhere) -
 
 def test_pinned_memory_is_kept_by_pytorch_only_where_it_was_rounded() -> None:
     """Between the two limits PyTorch 2.13 hands out blocks that are smaller than was asked for."""
-    transfers.pin_exactly()
+    transfers.use_exact_pinned_sizes()
     limits = re.findall(r"pinned_max_\w+_mb:(\d+)", torch._C._accelerator_getAllocatorSettings())
     assert limits[-2:] == ["1", "1"], "what is said last counts"
 

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from engine import Model, SettingsError, make_method
 from engine.memory import Memory
-from engine.methods.infllm import InfLLM, Units
+from engine.methods.infllm import InfLLM
 from engine.models.rope import NoRope, Rope
 from engine.models.spec import ModelSpec
 from engine.parts.mass import AttentionMass
+from engine.parts.selectors.units import Units
 from tests.engine.plain import GROUP, Turned, attended, full_attention, mixed, stream, tail, through
 
 WINDOW, BLOCK = 24, 8
