@@ -15,9 +15,10 @@ from engine import Context, Conversation, Model, Reader, make_method
 from engine.errors import OutOfMemory
 from engine.models.rope import Rope
 from engine.models.spec import ModelSpec, Scoring
+from engine.parts.archive.archive import Archive
 from engine.parts.archive.host_tier import TAIL, HostTier, Slab
 from engine.parts.footprint import Task
-from engine.parts.selectors.base import picked
+from engine.parts.selectors.base import searched
 from engine.records import DISK, HOST
 from kernels import choice
 from kernels.rows import QuantizedSlab
@@ -99,7 +100,9 @@ def test_what_is_picked_has_the_highest_logits_also_where_part_of_a_key_is_rotat
     """Keys are searched as they were kept, and only queries had the scale."""
     tier.spec = partly_rotated(model.spec)
     q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
-    best, index = picked(tier, 1, q, 40, torch.full((5,), 201), 24, None)
+    archive = Archive(model.spec, tier.dtype)
+    archive.host = tier
+    best, index = searched(archive, 1, q, 40, torch.full((5,), 201), 24, None)
     rope = tier.spec.layers[1].rope
     keys = rope.to_constant(everything(1)[0].repeat_interleave(3, dim=0), 0)
     logits = rope.to_constant(q, 40) @ keys.transpose(1, 2)

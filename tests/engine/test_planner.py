@@ -347,7 +347,7 @@ def test_no_save_of_a_reading_takes_more_disk_than_planned(
     model: Model, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reading that just fitted the disk was stopped by it at 93 %: what a save replaces stays until it is whole."""
-    for module in ("host.tier_plan", "host.settings"):
+    for module in ("parts.archive.tier_plan", "parts.retrieval_plan"):
         monkeypatch.setattr(f"engine.{module}.SLAB", 1024)
     ids = torch.randint(4, 260, (2000,), generator=torch.Generator().manual_seed(3))
     reader = Reader(model, with_store(name), ids, 256)

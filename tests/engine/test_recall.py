@@ -245,7 +245,7 @@ def test_slabs_that_were_saved_are_counted_on_disk(model: Model) -> None:
     again = make_method("recall", store="float32", budget=GIST + 24, select="exact", top_k=24).new_memory(
         model.spec, lambda text: 0
     )
-    again.restore(loaded(parts), meta)
+    again.load(loaded(parts), meta)
     for memory in (context, again):
         memory.archive.use_mapped_files(loaded(parts))
         usage = memory.usage()

@@ -97,7 +97,8 @@ class Pruning:
         self.spec, self.stages, self.rules = spec, stages, rules
         self.runs = [0] * len(stages)  # how often each stage has run, over layers and committed passes
         self.steps = 0  # of decoding since the last longer pass
-        # Of each layer, chunk starts [1, k / l_c] that every stage chose last while decoding, at addresses that stay
+        # Of each layer, chunk starts [1, k / l_c] that every stage chose last while decoding, at addresses that stay;
+        # shared by snapshots, of which the last to write owns what is there
         self.chosen: list[list[Tensor]] = [[] for _ in spec.layers]
         self._known = [False] * len(spec.layers)  # whether `chosen` is of this answer
         self._writes = [0]  # to `chosen`, counted for all snapshots together
@@ -132,9 +133,9 @@ class Pruning:
         self.runs = [before + ran for before, ran in zip(self.runs, self._ran, strict=True)]
 
     def snapshot(self) -> Self:
-        """Return the stages as they are now. What was chosen lies at the same address, so that recordings serve on."""
+        """Return the stages as they are now. They choose at the same addresses, so that recordings serve on."""
         child = copy.copy(self)
-        child.chosen, child._known = list(self.chosen), list(self._known)
+        child._known = list(self._known)
         return child
 
     def fork(self) -> Self:
