@@ -389,7 +389,7 @@ def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monk
     for each in (expected, tier, coming):
         each.append(*entries(90, 0))
     with monkeypatch.context() as patch:
-        patch.setattr(HostTier, "settle", lambda self: None)  # as it comes from a GPU
+        patch.setattr(HostTier, "flush", lambda self: None)  # as it comes from a GPU
         coming.append(*entries(200, 1))
     new, made = HostTier._new_slab, []
 

@@ -67,7 +67,8 @@ def stopped(model: Model, method: Method, ids: Tensor, steps: int, folder: Path)
         pass
     parts, meta = taken(reader.state(), folder)
     again = Reader.resume(model, method, ids, parts, meta, 2 * CHUNK)
-    again.memory.archive.use_mapped_files(parts)
+    if again.memory.archive:
+        again.memory.archive.use_mapped_files(parts)
     return again
 
 
@@ -76,7 +77,8 @@ def reopened(conversation: Conversation, folder: Path) -> Conversation:
     context = conversation.context
     parts, meta = taken(context.state(), folder)
     again = Context.load(context.model, context.method, parts, meta)
-    again.memory.archive.use_mapped_files(parts)
+    if again.memory.archive:
+        again.memory.archive.use_mapped_files(parts)
     (folder / "tail").mkdir(exist_ok=True)
     return Conversation.load(again, *taken(conversation.state(), folder / "tail"))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine import Context, Conversation, Method, Model, OutOfMemory, Reader, make_method
 from engine.memory import Memory
+from engine.parts.archive.archive import Archive
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.selectors import base
 from engine.parts.slots import SlotStore
@@ -27,7 +28,7 @@ def starve(monkeypatch: pytest.MonkeyPatch, memory: Memory, most: int, error: Ex
 
     def starved(self: Memory, layer: int, q: Tensor, *rest: object) -> Tensor:
         output = attend(self, layer, q, *rest)  # type: ignore[arg-type]
-        if layer == 1 and getattr(self, "observed", None) is None:
+        if layer == 1 and not self.evictor.catalyst_tokens:
             tried.append(q.shape[1])
             if q.shape[1] > most:
                 raise error
@@ -83,7 +84,7 @@ def test_what_is_picked_for_a_question_has_a_limit(model: Model, ids: Tensor, mo
         return search(self, layer, q, *rest)
 
     monkeypatch.setattr(HostTier, "search", searching)
-    monkeypatch.setattr(base, "PICKED_BYTES", 3 * base.picked_bytes(model.spec, 24))
+    monkeypatch.setattr(base, "SELECTED_BYTES", 3 * base.selected_bytes(model.spec, 24))
     assert answer(Conversation(context), "What is it?") == expected
     assert max(passes) == 3
 
@@ -131,16 +132,15 @@ def test_a_question_that_ran_out_is_answered_as_any(model: Model, ids: Tensor, m
     context = read(model, TIGHT["exact"], ids)
     question = "Who was it, and when, and why, and what did the others say of it?"
     looked: list[Tensor] = []
-    kind = type(context.memory)
-    focus = kind.focus
+    focus = Archive.focus
 
     def noted(self: Any, mass: Tensor | None) -> None:
         if mass is not None:
             looked.append(mass.clone())
         focus(self, mass)
 
-    monkeypatch.setattr("engine.parts.archive.tiered.WIDEST", 8)
-    monkeypatch.setattr(kind, "focus", noted)
+    monkeypatch.setattr("engine.parts.archive.archive.WIDEST", 8)
+    monkeypatch.setattr(Archive, "focus", noted)
     expected = answer(Conversation(context), question)
     conversation = Conversation(context)
     tried = starve(monkeypatch, conversation.memory, 20, torch.OutOfMemoryError("CUDA out of memory."))

@@ -77,7 +77,7 @@ def test_sketches_are_those_of_the_keys_however_they_came(model: Model, kind: to
     """In one pass or in many, from disk, or in a conversation: to the last bit."""
     at_once, slowly = tier(model.spec, kind, dtype, 300), tier(model.spec, kind, dtype, *[7] * 42, 6)
     restored = HostTier(model.spec, dtype, sketch=Sketch(model.spec, kind))
-    restored.load(loaded(at_once.state()))
+    restored.restore(loaded(at_once.state()))
     fork = tier(model.spec, kind, dtype, 100).fork()
     taken_in(fork, 200)
     codes = [[codes_of(each, layer) for layer in range(LAYERS)] for each in (at_once, slowly, restored, fork)]
@@ -97,7 +97,7 @@ def test_a_fork_leaves_the_sketches_of_its_base_alone(model: Model) -> None:
     first, second = base.fork(), base.fork()
     for number, fork in enumerate((first, second), start=1):
         fork.append(*entries(300, number))
-        fork.settle()
+        fork.flush()
     assert found_by(base, 16, [192] * 3) == before
     assert found_by(first, 16, [448] * 3) != found_by(second, 16, [448] * 3)
     assert found_by(first, 16, [192] * 3) == found_by(second, 16, [192] * 3) == before
@@ -131,12 +131,12 @@ def test_what_may_be_searched_has_a_sketch_also_where_a_pass_is_still_on_its_way
     """From a GPU: the entries of a page that was not whole yet were in no window, and were not found."""
     host = tier(model.spec, KINDS["int2"], torch.float32, 100)
     with monkeypatch.context() as patch:
-        patch.setattr(HostTier, "settle", lambda self: None)
+        patch.setattr(HostTier, "flush", lambda self: None)
         taken_in(host, 69)
     assert (host.stored, host.length) == (100, 169)
-    host.settle(needed=64)
+    host.flush(needed=64)
     assert host.stored == 100, "there is no need to wait"
-    host.settle(needed=90)
+    host.flush(needed=90)
     assert host.sketch is not None
     assert host.sketch.length == 128
 

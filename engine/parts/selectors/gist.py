@@ -55,7 +55,7 @@ class GistSelector(Selector):
         self._evicted = 0  # entries of the archive that may be missing from the gist
         self._lookup: Tensor | None = None  # `Archive.lookup` on the device
         self._blocks: dict[int, QueryBlocks] = {}  # of this pass, by their size
-        self._held: dict[int, Tensor] = {}  # by layer, see `held_by_heads`
+        self._held: dict[int, Tensor] = {}  # by layer, see `held_by_heads`; replaced when the gist holds other text
         self._number = torch.zeros(1, dtype=torch.int64, device=spec.device)  # of a fixed pass's token
         self._fixed_blocks: dict[tuple[int, ...], QueryBlocks] = {}
 
@@ -235,14 +235,13 @@ class GistSelector(Selector):
         """Return a conversation's selector, with tensors and runs of its own."""
         child = self.snapshot(store, archive)
         child.pruning = self.pruning and self.pruning.fork()
-        child._number, child._fixed_blocks = torch.zeros_like(self._number), {}
+        child._number, child._fixed_blocks, child._held = torch.zeros_like(self._number), {}, {}
         return child
 
     def snapshot(self, store: Store, archive: Archive) -> Self:
         """Return the selector as it is now."""
         child = super().snapshot(store, archive)
         child.pruning = self.pruning and self.pruning.snapshot()
-        child._held = dict(self._held)
         return child
 
     def usage(self, usage: Usage) -> Usage:
