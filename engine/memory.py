@@ -146,9 +146,9 @@ class Memory:
         if not observed:
             return self._attend_to(number, q, scoring, self._segments(number, q, 0, False), False)
         text = tokens - observed
-        catalyst = self.evictor.catalyst_tokens > 0
+        catalyst, judged = self.evictor.catalyst_tokens > 0, self.evictor.judges(number)
         behind = q[:, text:]
-        last = self._attend_to(number, behind, scoring, self._segments(number, behind, text, catalyst), True)
+        last = self._attend_to(number, behind, scoring, self._segments(number, behind, text, catalyst), judged)
         if not text:
             return last
         before = q[:, :text]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from engine.models.spec import LayerSpec, ModelSpec
+from engine.parts import slot_plan
 from engine.parts.footprint import Footprint, Task, mean_attended
-from engine.parts.slot_plan import LEAST_SLACK, window_slack
+from engine.parts.slot_plan import window_slack
 from engine.records import DEVICE, Usage
 
 
@@ -14,14 +15,14 @@ def window_room(window: int, held: int, arriving: int, expected: int = 0) -> int
     As long as all that is to come fits the window, there is room for no more than that. expected: entries that a text
     will have brought in all, 0 if that is not known.
     """
-    room = max(expected, held + max(arriving, LEAST_SLACK))
+    room = max(expected, held + max(arriving, slot_plan.LEAST_SLACK))
     return room if room <= window else max(window + window_slack(window), held + arriving)
 
 
 def window_bytes(spec: ModelSpec, sinks: int, window: int, chunk: int, total: int) -> int:
     """Bytes of sinks and buffers of all layers while `total` tokens go through in passes of up to `chunk`."""
     coming = max(0, total - sinks)
-    held = 0 if max(coming, LEAST_SLACK) <= window else window
+    held = 0 if max(coming, slot_plan.LEAST_SLACK) <= window else window
     room = window_room(window, held, chunk, coming) if coming else 0
     return (sinks + room) * (spec.entry_bytes + spec.key_bytes + 4)
 
@@ -48,7 +49,7 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int, whole: boo
     whole: layers whose own sliding window is longer keep all of that, beside it; else they see no more than `window`.
     """
     others, with_wide, longest = split_by_window(spec, window) if whole else (spec, spec, 0)
-    talk = task.total + LEAST_SLACK  # with what a conversation begins with
+    talk = task.total + slot_plan.LEAST_SLACK  # with what a conversation begins with
     size = window_bytes(others, sinks, window, min(task.chunk, task.total), task.total)
     forked = window_bytes(others, sinks, window, min(task.chunk, task.total), talk)
     held = min(task.total, sinks + window)

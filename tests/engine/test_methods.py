@@ -101,7 +101,7 @@ TIGHT: dict[str, Method] = {
     "beacon-thinned": make_method("beacon", budget=16, window=48, ratio=2),
     "locret-nothing-spared": make_method("locret", budget=96, chunk=40, stabilizers=0, local=0),
     "knorm": make_method("knorm", budget=96, chunk=40, stabilizers=16, local=12),
-    "knorm-int8-heads": make_method("knorm", budget=96, chunk=40, sinks=8, local=12, store="int8", share="heads"),
+    "knorm-int8-heads": make_method("knorm", budget=112, chunk=40, sinks=8, local=12, store="int8", share="heads"),
     "tova": make_method("tova", budget=96, chunk=40, stabilizers=16, local=12),
     "tova-int4": make_method("tova", budget=96, chunk=40, local=12, pooling=3, store="int4"),
     **{

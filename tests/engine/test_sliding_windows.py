@@ -14,10 +14,9 @@ from engine import Context, ContextMismatch, Conversation, Method, Reader, make_
 from engine.loops.passes import feed
 from engine.memory import Memory
 from engine.model import Model
-from engine.parts import slots, window
+from engine.parts import slot_plan, slots, window
 from engine.parts.footprint import Task
 from engine.parts.mass import NOT_IN_SOURCE
-from engine.parts.selectors import base
 from engine.parts.slots import SlotStore
 from engine.planning.planner import Planner
 from engine.records import DEVICE
@@ -82,14 +81,14 @@ def network(kind: str) -> PreTrainedModel:
 @pytest.fixture
 def everything_kept(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """As it was before: no layer lets go of anything."""
-    monkeypatch.setattr(slots, "near_window", lambda spec, heads, capacity: None)
+    monkeypatch.setattr(slots, "layer_window", lambda spec, heads, capacity: None)
     return monkeypatch
 
 
 @pytest.fixture
 def little_slack(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window is packed after 48 tokens, and not after 512, which token by token takes ten times as long."""
-    monkeypatch.setattr(window, "LEAST_SLACK", 48)
+    monkeypatch.setattr(slot_plan, "LEAST_SLACK", 48)
 
 
 @pytest.fixture
@@ -358,11 +357,11 @@ def test_what_retrieves_still_opens_where_windows_were_cut_short(
 ) -> None:
     method = RETRIEVING[name]
     with monkeypatch.context() as before:
-        before.setattr(base, "parted", lambda spec, window: (spec, spec, 0))
+        before.setattr(window, "split_by_window", lambda spec, window: (spec, spec, 0))
         parts, meta = read(model, method, ids).state()
     again = Context.load(model, method, loaded(parts), meta)
     assert next_logits(model, method, again.memory, QUESTION).isfinite().all()
-    (wide,) = again.memory.store.wide  # type: ignore[attr-defined]
+    wide = again.memory.store.wide
     assert wide.length == meta["memory"]["length"] < WINDOW
 
 

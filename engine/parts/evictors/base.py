@@ -44,6 +44,10 @@ class Evictor:
         """Return how many of the last tokens of a pass have their attention handed to `observe`."""
         return self.catalyst_tokens
 
+    def judges(self, number: int) -> bool:
+        """Tell whether the attention to slots `number` is wanted."""
+        return True
+
     def observe(self, number: int, attention: Tensor) -> None:
         """Take the attention [HQ, N] that observed tokens gave to the entries of slots `number`."""
 
@@ -105,6 +109,10 @@ class SlotEvictor(Evictor):
     """An evictor for entries in slots."""
 
     store: SlotStore
+
+    def judges(self, number: int) -> bool:
+        """Tell whether slots `number` are evicted from: those of a layer with a window of its own are not."""
+        return self.store.windows[number] is None
 
     def keep_same(self, index: Tensor) -> None:
         """Keep the entries int64 [M], ascending, in every evictable slot."""
