@@ -13,7 +13,7 @@ from app.errors import AppError
 from benchmarks import latency, options, report
 from benchmarks.haystack import Haystack
 
-COMMANDS = {"needle": (), "latency": ("--in-process",), "mass": (), "ablation": (), "growth": ()}
+COMMANDS = {"needle": (), "latency": ("--in-process",), "growth": ()}
 
 
 @pytest.mark.parametrize("own", [(), ("--seed", "8", "--quantize", "8bit", "--model", "small")])
@@ -52,9 +52,7 @@ def test_a_benchmark_takes_the_global_options_and_prefers_its_own(
         ("latency --methods foo", "foo"),
         ("latency --tokens 10", "256 tokens or more"),
         ("growth --methods exact:wings=2", "wings"),
-        ("mass --threads x", "from 1 on"),
-        ("mass --methods exact,locret", "locret does not keep everything"),
-        ("ablation --rules foo", "unknown rule foo"),
+        ("growth --threads x", "from 1 on"),
         ("needle --out .", "is a folder"),
     ],
 )
@@ -97,10 +95,8 @@ def test_why_a_measurement_of_latency_failed_is_a_sentence(capfd: pytest.Capture
     [
         ("needle --data {folder}", 1, "books is not there"),
         ("everything --only nothing", 2, "invalid choice: 'nothing'"),
-        ("consistency --tokens 256", 2, "give 520 or more"),
         ("cache --units 3", 2, "looks up 16 units"),
         ("cache --policies oldest", 2, "unknown policy oldest"),
-        ("turns --methods foo", 2, "foo"),
         ("random_heads --trials 0", 2, "from 1 on"),
     ],
 )
