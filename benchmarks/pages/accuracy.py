@@ -83,7 +83,7 @@ def _is_main(row: Row) -> bool:
 
 def figure(rows: list[Row]) -> str:
     """Draw the accuracy of methods by length, with 95 % intervals."""
-    chart, axes = pyplot.subplots(figsize=(7, 3.5))
+    chart, axes = pyplot.subplots(figsize=(8, 3.5))
     for name in DRAWN:
         own = [row for row in rows if row["method"] == name and row["budget"] == USUAL and not row.get("read_again")]
         own.sort(key=lambda row: row["tokens"])
@@ -100,7 +100,7 @@ def figure(rows: list[Row]) -> str:
     axes.set_xticks(lengths, [length(tokens) for tokens in lengths])
     axes.set_xlabel("tokens read")
     axes.set_ylabel(f"right, %, {USUAL:,} entries")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
     return save(chart, "facts")
 
 

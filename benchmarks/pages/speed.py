@@ -44,7 +44,7 @@ def growth(rows: list[Row]) -> list[str]:
         "## Time per token by length",
         f"{conditions(rows)} One text of each length; where there are two numbers, of two runs. No interval.",
     ]
-    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3))
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 3))
     for axis, (key, doing) in zip(axes, MEASURES.items(), strict=True):
         lines = []
         for name in names:
@@ -61,7 +61,7 @@ def growth(rows: list[Row]) -> list[str]:
         axis.set_xlabel("tokens read")
         axis.set_ylabel(f"{doing}, ms per token")
         text.append(markdown([f"{doing}, ms per token", *map(length, lengths)], lines))
-    axes[0].legend(fontsize=7)
+    axes[1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
     return [*text, save(figure, "growth")]
 
 

@@ -1,4 +1,4 @@
-"""Which sentences of an answer rest on the fact that they say."""
+"""Sentences of an answer rest on the fact that they state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands before `bench` reaches each benchmark, as far as the model and the texts."""
+"""Options before `bench` reach each benchmark, and wrong usage is a sentence."""
 
 import argparse
 import importlib
@@ -82,7 +82,7 @@ def test_the_processes_that_latency_is_measured_in_take_them_too(monkeypatch: py
 
 
 def test_why_a_measurement_of_latency_failed_is_a_sentence(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """It ended in two tracebacks."""
+    """Regression: it ended in two tracebacks."""
     assert main(["bench", "latency", "--methods", "streaming", "--tokens", "512", "--data", str(tmp_path)]) == 1
     said = capfd.readouterr().err
     assert "Traceback" not in said
@@ -121,7 +121,7 @@ def test_a_benchmark_as_a_program_says_what_is_wrong_in_a_sentence(
 def test_what_was_measured_is_printed_though_it_cannot_be_written(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Hours of measuring were lost to a file that could not be written."""
+    """Regression: hours of measurements were lost to a file that could not be written."""
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
         report.publish("needle", [{"asked": 8}], tmp_path / "file" / "out.json", as_json=True)

@@ -1,4 +1,4 @@
-"""The benchmarks measure what they say: needles are where they claim to be, and rows add up."""
+"""The needle benchmark: needles are at their depths, and rows count every question."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_rows_count_every_question(
 def test_the_page_that_is_named_holds_the_fact(
     model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without that, nothing is named."""
+    """Without --page no page is named."""
     fed: list[torch.Tensor | None] = []
     answer_to = needle.answer_to
     monkeypatch.setattr(options, "open_model", lambda chosen: model)
@@ -208,13 +208,13 @@ def test_rows_of_what_was_read_in_parts_stand_apart(
 
 
 def outcome(out: Path) -> list[dict[str, Any]]:
-    """The rows of a file, without how long they took."""
+    """Return the rows of a file without their times."""
     return [{key: row[key] for key in row if key != "seconds"} for row in json.loads(out.read_text())["rows"]]
 
 
 @pytest.fixture
 def asked(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of documents that were read, in a list that grows; the model is the tiny one."""
+    """Return a list that grows by one for each document read; the model is the tiny one."""
     read: list[int] = []
     ask = needle.ask
     monkeypatch.setattr(options, "open_model", lambda chosen: model)

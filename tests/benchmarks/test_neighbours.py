@@ -1,4 +1,4 @@
-"""Our methods beside kvpress's, at toy size: rows add up and say what they claim."""
+"""Our methods beside kvpress's, at toy size: rows add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/results.md is made of the results that are there, and marks those taken with other weights or settings."""
+"""docs/results.md matches the results, and marks rows taken with other weights or settings."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_names_of_variants_are_explained(tmp_path: Path, monkeypatch: pytest
 
 
 def test_questions_that_two_runs_asked_are_counted_once() -> None:
-    """The forty questions of one run were the first of another's 160, and were counted twice."""
+    """Regression: forty questions of one run were the first of another's 160, and counted twice."""
     cell = {"method": "exact", "budget": 512, "tokens": 2048, "depth": None, "kind": "facts", "earlier": False}
     rows = [{**cell, "asked": asked} for asked in (40, 160)] + [{**cell, "tokens": 8192, "asked": 40}]
     assert accuracy.asked_once(rows) == rows[1:]
@@ -126,7 +126,7 @@ def test_a_row_is_marked_if_a_setting_has_changed_and_not_if_one_has_come_since(
 
 
 def test_a_check_of_a_gpu_is_no_part_of_the_page(tmp_path: Path) -> None:
-    """Its rows have settings and no budget, and the page could not be made of them any more."""
+    """Regression: its rows have settings and no budget, and the page could not be made."""
     row = {"part": "reading", "model": "Llama-3.1-8B", "method": "full", "tokens": 65536, "settings": {"budget": None}}
     check = {"benchmark": "gpu-check", "machine": {"device": "RTX 4090"}, "rows": [row]}
     (tmp_path / "gpu-check-rtx-4090.json").write_text(json.dumps(check))
@@ -162,7 +162,7 @@ def test_only_rows_that_take_other_weights_beside_the_model_are_marked(
 def test_questions_about_facts_are_marked_when_facts_are_worded_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wider choice of wordings once took 38 right answers of 40 to 28, with weights and settings as before."""
+    """Regression: new wordings took 38 right answers of 40 to 28, and no row was marked."""
     marks: dict[str, set[bool]] = {}
     for heading, name in rows_of(made(tmp_path, monkeypatch, lambda result: result.update(facts="0" * 12))):
         marks.setdefault(heading, set()).add("†" in name)
