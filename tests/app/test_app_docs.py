@@ -18,8 +18,7 @@ def test_the_readme_has_a_row_for_every_method() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
-    for page in (*pages, *(ROOT / "docs").rglob("*.md")):
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "assets").rglob("*.md")):
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
             path, _, anchor = link.partition("#")
             if path.startswith("http"):
@@ -30,6 +29,16 @@ def test_links_lead_somewhere() -> None:
                 headings = re.findall(r"^#+ (.*)", target.read_text(encoding="utf-8"), re.MULTILINE)
                 named = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
                 assert anchor in named, (page.name, link)
+
+
+FOLDERS = "app|engine|kernels|ingest|sessions|training|benchmarks|tests"
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")], ids=lambda page: page.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    """Paths in code marks, as in `engine/reader.py`; NAME and DEVICE stand for any."""
+    for path in re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", page.read_text(encoding="utf-8")):
+        assert "NAME" in path or "DEVICE" in path or (ROOT / path).exists(), path
 
 
 def test_the_glossary_has_each_word_once_in_order() -> None:
