@@ -33,7 +33,6 @@ SECTIONS = {
     "latency": latency,
     "growth": growth,
     "speed": speed,
-    "gguf": gguf,
 }
 NEEDLES = (facts, unseen, passkeys, hard)
 NOTES = (
@@ -71,11 +70,13 @@ def main() -> int:
         "Made by `python -m benchmarks.pages` from the files of `benchmarks/results/`; `make bench` measures them.",
         *NOTES,
         f"Also {variants}.",
-        f"An answer is right if it contains what was asked for; here {markup.right_answers(needles)} are counted.",
+        f"Answers of the pocket model count as right {markup.right_answers(needles)}.",
         *legend(results),
     ]
     if cells := load_cells(RESULTS / "real-suite.jsonl"):
         text += suite(cells.values())
+    if files := rows_of(results, "gguf"):
+        text += gguf(files)
     for section in NEEDLES if needles else ():
         text += section(needles)
     if kept:

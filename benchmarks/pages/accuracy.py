@@ -116,7 +116,8 @@ def passkeys(rows: list[Row]) -> list[str]:
     text = ["## One pass key"]
     for kind, title in (("passkey", "In repeated filler"), ("prose", "In prose")):
         own = [row for row in rows if row["kind"] == kind]
-        text += [f"### {title}", f"{conditions(own)} All depths together.", accuracy(own)]
+        depths = ", ".join(str(depth) for depth in sorted({row["depth"] for row in own}))
+        text += [f"### {title}", f"{conditions(own)} Depths {depths} of the text together.", accuracy(own)]
     return text
 
 

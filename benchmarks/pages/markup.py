@@ -12,7 +12,7 @@ from benchmarks.report import RESULTS
 from benchmarks.scoring import wilson
 
 DOCS = RESULTS.parent.parent / "docs"
-FEW = 40  # questions; smaller cells are in italics
+FEW, MANY = 40, 1000  # questions: smaller cells are in italics; from many on a share has a decimal
 
 
 def length(tokens: int) -> str:
@@ -41,11 +41,12 @@ def marked(name: str, rows: list[Row]) -> str:
 
 
 def right_answers(rows: list[Row]) -> str:
-    """Return which answers a table counts: in earlier results only identical ones."""
+    """Return when answers count as right: in earlier results only if they match word for word."""
     scored = {row.get("scored") for row in rows}
-    if scored == {None}:
-        return "exact answers"
-    return "right answers, some counted only when exact" if None in scored else "right answers"
+    matches, contains = "if they match word for word", "if they contain the value that was asked for"
+    if len(scored) > 1:
+        return f"{contains}, in some rows only {matches}"
+    return matches if scored == {None} else contains
 
 
 def label(row: Row) -> str:
@@ -62,8 +63,9 @@ def share(correct: int, asked: int) -> str:
     """Return a share in % with its 95 % interval and its count, in italics if the count is small."""
     if not asked:
         return "–"
-    low, high = wilson(correct / asked, asked)
-    text = f"{100 * correct / asked:.0f} [{100 * low:.0f}–{100 * high:.0f}] of {asked:,}"
+    digits = 1 if asked >= MANY else 0
+    mean, low, high = (f"{100 * part:.{digits}f}" for part in (correct / asked, *wilson(correct / asked, asked)))
+    text = f"{mean} [{low}–{high}] of {asked:,}"
     return f"*{text}*" if asked < FEW else text
 
 

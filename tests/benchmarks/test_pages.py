@@ -87,15 +87,19 @@ def test_a_share_has_its_interval_and_its_count() -> None:
     low, high = (round(100 * end) for end in wilson(0.95, 160))
     assert markup.share(152, 160) == f"95 [{low}–{high}] of 160"
     assert markup.share(8, 8).startswith("*100 [")
+    assert markup.share(999, 1000) == "99.9 [99.4–100.0] of 1,000"
     assert markup.share(0, 0) == "–"
 
 
 @pytest.mark.parametrize(
     ("scored", "counted"),
     [
-        ([None, None], "exact answers"),
-        (["contained"], "right answers"),
-        ([None, "contained"], "right answers, some counted only when exact"),
+        ([None, None], "if they match word for word"),
+        (["contained"], "if they contain the value that was asked for"),
+        (
+            [None, "contained"],
+            "if they contain the value that was asked for, in some rows only if they match word for word",
+        ),
     ],
 )
 def test_the_page_says_which_answers_it_counts(scored: list[str | None], counted: str) -> None:
