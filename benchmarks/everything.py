@@ -1,7 +1,8 @@
-"""All benchmarks behind docs/results.md, each written to `results/`; finished ones are skipped. `make bench`.
+"""The benchmarks of the pocket model, each written to `results/`; finished ones are skipped. `make bench`.
 
 Interrupted runs of `needle`, and those with fewer trials than planned here, are continued. Everything takes more than a
-day on two CPU cores; `--quick` runs the sizes of docs/results.md that fit into hours.
+day on two CPU cores; `--quick` runs the sizes of docs/results.md that fit into hours. Real models are measured by
+`benchmarks.real_suite` and `benchmarks.gguf`.
 """
 
 from __future__ import annotations
