@@ -67,8 +67,8 @@ def main() -> int:
     variants = "; ".join(f"`{name}` is `{method}`" for name, method in VARIANTS.items())
     text = [
         "# Results",
-        "Made by `python -m benchmarks.pages` from the files of `benchmarks/results/`. `make bench` measures the pocket "
-        "model, `python -m benchmarks.real_suite` real models.",
+        "Made by `python -m benchmarks.pages` from the files of `benchmarks/results/`. `make bench` measures the "
+        "pocket model, `python -m benchmarks.real_suite` real models.",
         *NOTES,
         f"Also {variants}.",
         f"Answers of the pocket model count as right {markup.right_answers(needles)}.",
