@@ -93,7 +93,9 @@ PLAN = [
         f"--methods exact --budgets 512 --kinds {UNSEEN} --tokens 2K,8K --trials 12",
     ),
     Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 512,2K,8K,32K --trials 20"),
-    Run("facts-stores", "needle", "--methods exact-int8,exact-int4 --budgets 512 --tokens 2K,8K --trials 20"),
+    Run(
+        "facts-stores", "needle", "--methods exact:store=int8,exact:store=int4 --budgets 512 --tokens 2K,8K --trials 20"
+    ),
     Run("facts-sketched", "needle", f"--methods {SKETCHED} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
     Run("facts-sketched-128k", "needle", f"--methods {SKETCHED} --budgets 1024 --tokens 128K --trials 4"),
     Run("facts-sketched-1m", "needle", f"--methods {SKETCHED} --budgets 1024 --tokens 1M --trials 1", False),

@@ -9,12 +9,12 @@ from benchmarks.freshness import Row, load
 from benchmarks.options import VARIANTS, run
 from benchmarks.pages import markup
 from benchmarks.pages.accuracy import (
+    HARD,
     asked_once,
     citations,
     facts,
     hard,
     in_order,
-    is_plain,
     kept_stores,
     passkeys,
     sources,
@@ -83,7 +83,7 @@ def main() -> int:
     if kept:
         text += kept_stores(kept)
     if needles:
-        text += sources([row for row in needles if is_plain(row) or row.get("page") or row.get("parts")])
+        text += sources([row for row in needles if row["kind"] not in HARD])
     for name, each in SECTIONS.items():
         if own := rows_of(results, name):
             text += each(own)

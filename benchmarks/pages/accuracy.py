@@ -12,6 +12,7 @@ from benchmarks.pages.markup import accuracy, conditions, label, length, markdow
 from benchmarks.scoring import wilson
 
 ORDER = ("full", "exact", "infllm", "infinitehip", "recall", "locret", "infinipot", "beacon", "streaming", "truncate")
+HARD = ("two", "pairs")  # two pass keys in order; keys and values that are nearly alike
 DRAWN = ("exact", "infllm", "infinitehip", "recall", "locret", "infinipot", "streaming")
 SHORT, USUAL, LEAST = 1024, 1024, 512  # tokens of a short text; entries in most tables; entries of the smallest
 
@@ -123,9 +124,9 @@ def passkeys(rows: list[Row]) -> list[str]:
 
 def hard(rows: list[Row]) -> list[str]:
     """Return accuracy on two pass keys in order, and on keys that are nearly alike; all lengths together."""
-    own = [row for row in rows if row["kind"] in ("two", "pairs")]
+    own = [row for row in rows if row["kind"] in HARD]
     lines = [
-        [name, *(percent(r for r in own if label(r) == name and r["kind"] == kind) for kind in ("two", "pairs"))]
+        [name, *(percent(r for r in own if label(r) == name and r["kind"] == kind) for kind in HARD)]
         for name in dict.fromkeys(map(label, own))
     ]
     lengths = ", ".join(length(tokens) for tokens in sorted({row["tokens"] for row in own}))
@@ -161,7 +162,7 @@ def sources(rows: list[Row]) -> list[str]:
         sourced, right = (sum(row[key] for row in own) for key in ("sourced", "correct"))
         if right:
             lines.append([name, f"{right:,}", f"{sourced:,}", share(sourced, right)])
-    note = f"{conditions(rows)} Right answers to the facts and pass keys above, changed settings left out."
+    note = f"{conditions(rows)} Right answers to the facts and single pass keys above."
     header = ["", "right answers", "first source holds the fact", "share"]
     return ["## Sources", note, markdown(header, lines)]
 
