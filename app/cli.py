@@ -17,7 +17,7 @@ from app.commands import asking, bench, library, machine, plan, reading, serve, 
 from app.commands.parser import MORE, Parser
 from app.errors import expected, phrase, wrong_usage
 from app.formatting import printable
-from app.home import QUANTIZED
+from app.machine.model_names import QUANTIZED
 from training.checks import MOST_SEED
 
 DESCRIPTION = "Read long documents once, talk with them for ever."

@@ -30,7 +30,7 @@ class Service:
 
         Args:
             home: its folder; None for $STOCKPOT_HOME or ~/.stockpot.
-            model: the model for new readings; None for `app.home.default_model`.
+            model: the model for new readings; None for `default_model`.
             device: auto, cpu or cuda.
             seed: of answers with a temperature, unless they have one; None takes another for each.
             memory: bytes that open contexts may take together, on the device and in host memory each.

@@ -27,10 +27,10 @@ from app.asking.turns import branch, new_session
 from app.errors import AppError, UsageError, phrase
 from app.errors import NotFound as NoSuchThing
 from app.formatting import byte_size
-from app.home import canonical_model
 from app.jobs.uploads import copy_in
 from app.jobs.worker import Worker
 from app.machine.local_models import local_models
+from app.machine.model_names import canonical_model
 from app.reading.documents import IngestOptions
 from app.reading.methods import method_for, methods_table
 from app.reading.pages import page_of, pdf_of, picture_of_page

@@ -3,7 +3,7 @@
 import argparse
 
 from app.commands.common import Arguments, Commands, add_json_flag
-from app.home import named_model, split_model
+from app.machine.model_names import named_model, split_model
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:

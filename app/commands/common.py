@@ -28,7 +28,7 @@ LINE_SEC = 5.0
 @contextmanager
 def open_service(arguments: Arguments) -> "Iterator[Service]":
     """The home that the global options name, open for so long."""
-    from app.home import named_model
+    from app.machine.model_names import named_model
     from app.service import Service
 
     model = named_model(arguments.model, arguments.quantize)
@@ -38,7 +38,7 @@ def open_service(arguments: Arguments) -> "Iterator[Service]":
 
 def note_other_model(arguments: Arguments, context: "ContextRow") -> None:
     """Say that --model and --quantize do not choose the model of a context that there is already."""
-    from app.home import canonical_model, named_model
+    from app.machine.model_names import canonical_model, named_model
 
     wanted = named_model(arguments.model or context.model, arguments.quantize)
     if wanted and canonical_model(wanted) != context.model:

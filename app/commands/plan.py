@@ -105,7 +105,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 def run_plan(arguments: Arguments) -> int:
     """Plan; 1 if nothing fits, or the method that is named does not."""
     from app.errors import UsageError
-    from app.home import canonical_model, default_model, home_folder, named_model
+    from app.home import home_folder
+    from app.machine.model_names import canonical_model, default_model, named_model
 
     settings = settings_of(arguments)
     if bool(arguments.sources) == bool(arguments.tokens):
@@ -223,7 +224,7 @@ def _advice(result: dict[str, Any], *, named: bool) -> str:
 def _count(model: str, sources: list[str], password: str | None) -> int:
     """Return the tokens of files, as a reading with that model would have them. Nothing is kept."""
     import engine
-    from app.home import model_source
+    from app.machine.model_names import model_source
     from app.reading.token_stream import compose
     from ingest.apart import ingest_apart
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from app.commands.common import Arguments, Commands, ProgressLine
 from app.errors import UsageError
-from app.home import POCKET, model_source, named_model, split_model
+from app.machine.model_names import POCKET, model_source, named_model, split_model
 
 if TYPE_CHECKING:
     from training.flags import Progress

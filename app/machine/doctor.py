@@ -10,7 +10,8 @@ from pathlib import Path
 
 from app.errors import phrase
 from app.formatting import byte_size, plural
-from app.home import POCKET, default_model, home_folder, model_source, sample_book, split_model
+from app.home import home_folder, sample_book
+from app.machine.model_names import POCKET, default_model, model_source, split_model
 
 LEAST_MEMORY_BYTES = 2e9
 LEAST_DISK_BYTES = 2e9

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.errors import AppError, NotFound, UsageError
-from app.home import POCKET, SMOLLM2, split_model
+from app.machine.model_names import POCKET, SMOLLM2, split_model
 from app.machine.recommended import RECOMMENDED
 
 

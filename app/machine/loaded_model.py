@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.home import canonical_model, default_model, model_source, split_model
+from app.machine.model_names import canonical_model, default_model, model_source, split_model
 
 if TYPE_CHECKING:
     import engine

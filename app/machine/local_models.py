@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import phrase
-from app.home import ASSETS, GGUF, POCKET, SMOLLM2, model_source, smollm2_file
+from app.home import ASSETS
 from app.machine.found_models import found_models
+from app.machine.model_names import GGUF, POCKET, SMOLLM2, model_source, smollm2_file
 
 MODELS = "models"
 LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # of a model in several files, of which the first is named

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.home import GET_SMOLLM2, POCKET, SMOLLM2, smollm2_file, split_model
+from app.machine.model_names import GET_SMOLLM2, POCKET, SMOLLM2, smollm2_file, split_model
 
 OF_SMOLLM2 = (
     "SmolLM2 is a small model: it answers simple questions and is often wrong, so check the marked passage. For real "

@@ -18,11 +18,12 @@ from app.asking.answer_options import AnswerOptions
 from app.asking.turns import branch, new_session
 from app.errors import AppError, expected, phrase
 from app.formatting import byte_size
-from app.home import canonical_model, sample_book
+from app.home import sample_book
 from app.jobs.uploads import copy_in, discard, move_in, unread
 from app.jobs.worker import Worker
+from app.machine.fitting import estimate
 from app.machine.local_models import local_models
-from app.machine.planning import estimate
+from app.machine.model_names import canonical_model
 from app.machine.recommended import good_for, recommended_json
 from app.reading.documents import IngestOptions
 from app.reading.methods import method_for

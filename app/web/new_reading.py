@@ -9,8 +9,9 @@ import gradio as gr
 
 from app.errors import expected
 from app.formatting import byte_size, plural
-from app.home import named_model, sample_book
+from app.home import sample_book
 from app.machine.local_models import LocalModel
+from app.machine.model_names import named_model
 from app.reading.methods import methods_table
 from app.web.confirm import Confirm, build_confirm
 from app.web.views.markup import esc

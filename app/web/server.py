@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import AppError, UsageError, phrase
-from app.home import ASSETS, check_model, default_model, home_folder, named_model
+from app.home import ASSETS, home_folder
+from app.machine.model_names import check_model, default_model, named_model
 from app.quantities import bytes_of
 from app.web.guard import Guard, credentials, is_loopback
 

@@ -7,9 +7,9 @@ import pytest
 from huggingface_hub import constants
 
 from app.errors import AppError
-from app.home import canonical_model, check_model, model_source
 from app.machine.found_models import find_model, found_models, ollama_file
 from app.machine.local_models import local_models
+from app.machine.model_names import canonical_model, check_model, model_source
 
 DIGEST = "sha256:" + "a" * 64
 

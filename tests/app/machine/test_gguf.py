@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.errors import AppError
-from app.home import canonical_model, check_model, local_path
 from app.machine.local_models import local_folder, local_models
+from app.machine.model_names import canonical_model, check_model, local_path
 from tests.engine.gguf_files import tiny_network, write_gguf
 
 

@@ -16,10 +16,11 @@ import pytest
 import engine
 from app.cli import main
 from app.errors import AppError
-from app.home import canonical_model, model_source, named_model, split_model
 from app.jobs.worker import Worker
+from app.machine.fitting import estimate, require_memory
 from app.machine.local_models import local_models
-from app.machine.planning import estimate, measured_rates, method_in_words, require_memory
+from app.machine.model_names import canonical_model, model_source, named_model, split_model
+from app.machine.planning import measured_rates, method_in_words
 from app.machine.recommended import RECOMMENDED
 from app.reading.documents import IngestOptions, add_documents
 from app.reading.readings import read

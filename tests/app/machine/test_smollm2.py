@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import app.home
 from app.asking.not_found import says_not_found
 from app.errors import AppError
-from app.home import canonical_model, default_model, model_source, named_model, smollm2_file
+from app.machine import model_names
 from app.machine.local_models import LocalModel, local_models
+from app.machine.model_names import canonical_model, default_model, model_source, named_model, smollm2_file
 from app.machine.recommended import RECOMMENDED, Recommended, best_here, demo_note, good_for
 from app.reading.methods import method_for, methods_table
 from app.web.new_reading import hub_choices
@@ -24,7 +24,7 @@ needs_smollm2 = pytest.mark.skipif(not INSTALLED, reason="SmolLM2 is not install
 @pytest.fixture
 def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STOCKPOT_MODEL")
-    monkeypatch.setattr(app.home, "SMOLLM2_PACKAGE", "no_such_package")
+    monkeypatch.setattr(model_names, "SMOLLM2_PACKAGE", "no_such_package")
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "__init__.py").write_text("raise ImportError('this is not to be run')")
     (folder / "some.gguf").write_bytes(b"GGUF")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(app.home, "SMOLLM2_PACKAGE", folder.name)
+    monkeypatch.setattr(model_names, "SMOLLM2_PACKAGE", folder.name)
     return folder
 
 

@@ -249,7 +249,7 @@ def test_of_what_is_there_only_what_is_shared_needs_no_room_on_the_disk(
     base, condensed = read_through(service, ids), read_through(service, ids, "streaming")
     both = [*ids, *add(service, letter)]
     free = [10**9]
-    monkeypatch.setattr("app.machine.planning.disk_free", lambda path: free[0])
+    monkeypatch.setattr("app.machine.fitting.disk_free", lambda path: free[0])
     needed = {row.id: refusal(service, both, row.method, free) for row in (base, condensed)}
     free[0] = needed[base.id] - base.usage["bytes"]["host"]
     assert begin_more(service, base, letter).status == "reading"

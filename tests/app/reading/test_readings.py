@@ -18,7 +18,7 @@ import torch
 
 from app.asking.turns import answer, keep_question, new_session
 from app.errors import AppError, UsageError, phrase
-from app.machine.planning import plan_reading, require_disk
+from app.machine.fitting import plan_reading, require_disk
 from app.reading import readings
 from app.reading.checkpoints import save
 from app.reading.documents import IngestOptions, add_documents
