@@ -16,7 +16,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, model_validator
 
 import sessions
-from app import listing
+from app import deletion
 from app.asking.answer_options import AnswerOptions
 from app.asking.turns import branch, checked_question, keep_question, new_session, said_in
 from app.errors import UsageError
@@ -225,7 +225,7 @@ class Answering:
                 return
             while await run_in_threadpool(self._store.work_on, turn.id):
                 await asyncio.sleep(POLL_SEC)
-            await run_in_threadpool(listing.delete, self.service, "session", self._store.session(turn.session_id))
+            await run_in_threadpool(deletion.delete, self.service, "session", self._store.session(turn.session_id))
 
 
 def rested_on(turn: TurnRow) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from pydantic import BaseModel, ConfigDict, Json
 from starlette.exceptions import HTTPException
 
-from app import listing
+from app import deletion, listing
 from app.api import openai_turns
 from app.api.openai_chat import ANY_METHOD
 from app.asking.answer_options import AnswerOptions
@@ -35,6 +35,7 @@ from app.reading.documents import IngestOptions
 from app.reading.methods import method_for, methods_table
 from app.reading.pages import page_of, pdf_of, picture_of_page
 from app.reading.preparing import base_for
+from app.search import search_home
 from app.service import Service
 from app.web.dropped_files import full_or
 from app.web.guard import BEFORE_ALL
@@ -188,7 +189,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
         @api.delete(f"/{kind}s/{{id}}")
         def delete(id: str) -> dict[str, str]:
-            listing.delete(service, kind, find(id))
+            deletion.delete(service, kind, find(id))
             return {"deleted": id}
 
         @api.patch(f"/{kind}s/{{id}}", response_model=row)
@@ -301,7 +302,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
         """Turns that say it; before them, without a turn, the contexts that are called so, and the sessions that are
         and do not say it.
         """
-        return [each.to_json() for each in listing.search(service, query, limit)]
+        return [each.to_json() for each in search_home(service, query, limit)]
 
     @api.get("/sessions/{id}/export", **_of_type("text/markdown", "application/json"))
     def export(id: str, format: Literal["md", "json"] = "md") -> Response:

@@ -350,12 +350,13 @@ def run_rename(arguments: Arguments) -> int:
 
 def run_delete(arguments: Arguments) -> int:
     """Delete things, after asking once about all of them."""
-    from app.listing import KINDS, delete, find, to_delete
+    from app.deletion import delete, describe_deletion
+    from app.listing import KINDS, find
 
     with open_service(arguments) as service:
         found = [(text, *find(service, text)) for text in arguments.ids]
         things = {
-            row.id: (kind, row, to_delete(service, kind, row, text, asked=not arguments.yes))
+            row.id: (kind, row, describe_deletion(service, kind, row, text, asked=not arguments.yes))
             for text, kind, row in found
         }
         if not (arguments.yes or _agreed(f"Delete {'; '.join(what for *_, what in things.values())}?")):
@@ -389,13 +390,13 @@ def _agreed(question: str) -> bool:
 
 def run_search(arguments: Arguments) -> int:
     """Search contexts and sessions."""
-    from app.listing import search
+    from app.search import search_home
     from sessions import MOST_HITS
 
     if not 1 <= arguments.limit <= MOST_HITS:
         raise UsageError(f"--limit is 1 to {MOST_HITS:,}, not {arguments.limit}.")
     with open_service(arguments) as service:
-        found = search(service, arguments.query, arguments.limit)
+        found = search_home(service, arguments.query, arguments.limit)
     if arguments.json:
         print_json([each.to_json() for each in found])
         return 0

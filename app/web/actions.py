@@ -13,7 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from app import listing
+from app import deletion, listing
 from app.asking.answer_options import AnswerOptions
 from app.asking.turns import branch, new_session
 from app.errors import AppError, expected, phrase
@@ -28,6 +28,7 @@ from app.machine.recommended import good_for, recommended_json
 from app.reading.documents import IngestOptions
 from app.reading.methods import method_for
 from app.reading.preparing import base_for
+from app.search import search_home
 from app.service import Service
 from app.web.new_reading import OCR, hub_choices, model_choices, settings_from, suiting, unusable_models
 from app.web.tab_state import ADDRESSED, Selection, TabState, first_shown, number_before
@@ -334,7 +335,7 @@ class Actions:
     def ask_to_delete(self, kind: str, selection: Selection) -> tuple[Selection, list[Any]]:
         """Ask whether something is really to be deleted."""
         one, rows = kind.removesuffix("s"), self._to_delete(kind, selection)
-        size = listing.bytes_to_free(self.service, one, *rows)
+        size = deletion.bytes_to_free(self.service, one, *rows)
         return selection, asked(self._named(one, rows), [(one, row.id) for row in rows], size)
 
     def ask_to_remove(self, kind: str, selection: Selection) -> tuple[Selection, list[Any]]:
@@ -348,25 +349,25 @@ class Actions:
         if selection.context.startswith("j-"):
             job = self.service.store.job(selection.context)
             if rows := unread(self.service, job.progress.get("documents", []), job):
-                size = listing.bytes_to_free(self.service, "document", *rows)
+                size = deletion.bytes_to_free(self.service, "document", *rows)
                 return selection, asked(self._named("document", rows), [("upload", job.id)], size)
             discard(self.service, job)
             return Selection(), unasked()
         context = self.service.store.context(selection.context)
         named = self._named("context", [context])
-        if kind == "documents" and (rows := listing.own_documents(self.service, context)):
+        if kind == "documents" and (rows := deletion.own_documents(self.service, context)):
             named = f"{named} and the {self._named('document', rows, also=False)}"
             return selection, asked(
-                named, [("reading", context.id)], listing.bytes_to_free(self.service, "document", *rows)
+                named, [("reading", context.id)], deletion.bytes_to_free(self.service, "document", *rows)
             )
         return selection, asked(
-            named, [("context", context.id)], listing.bytes_to_free(self.service, "context", context)
+            named, [("context", context.id)], deletion.bytes_to_free(self.service, "context", context)
         )
 
     def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
         """Things of a kind, by their titles. also: with what goes with them."""
         titles = listed([f"“{row.title}”" for row in rows], MOST_NAMED)
-        further = listing.goes_with(self.service, kind, *rows) if also else ""
+        further = deletion.deleted_with(self.service, kind, *rows) if also else ""
         return f"{kind}{'' if len(rows) == 1 else 's'} {titles}{further}"
 
     def _to_delete(self, kind: str, selection: Selection) -> list[Any]:
@@ -387,12 +388,12 @@ class Actions:
                 discard(self.service, self.service.store.job(*ids))
             elif kind == "reading":  # with the documents that nothing else uses, also since it was asked
                 context = self.service.store.context(*ids)
-                documents = listing.own_documents(self.service, context)
-                listing.delete(self.service, "context", context)
+                documents = deletion.own_documents(self.service, context)
+                deletion.delete(self.service, "context", context)
                 if documents:
-                    listing.delete(self.service, "document", *documents)
+                    deletion.delete(self.service, "document", *documents)
             else:
-                listing.delete(self.service, kind, *(listing.find(self.service, id, (kind,))[1] for id in ids))
+                deletion.delete(self.service, kind, *(listing.find(self.service, id, (kind,))[1] for id in ids))
         return self.tab_state.settle(selection), unasked()
 
     def search(self, query: str | None) -> list[Any]:
@@ -403,7 +404,7 @@ class Actions:
         if not query or not query.strip():
             return [gr.update(choices=[], value=None, visible=False)]
         choices: dict[str, tuple[str, str]] = {}
-        for hit in listing.search(self.service, query, MOST_HITS):  # one session may have very many of them
+        for hit in search_home(self.service, query, MOST_HITS):  # one session may have very many of them
             name = f"{hit.row.title}\n{number_before(hit.row.title)}" + "\n".join(hit.lines)
             choices.setdefault(hit.row.id, (name, hit.turn.id if hit.turn else hit.row.id))
         label = "Found" if choices else "Nothing found"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from app import listing
+from app import deletion, listing
 from app.asking.named_pages import pages_in_words
 from app.errors import phrase
 from app.formatting import plural, shorten
@@ -280,7 +280,7 @@ class TabState:
             card = reading_card(context, self.store.context_documents(context.id), work, progress)
             cancel = work is not None and not work.cancel_requested
             resume = context.status in ("paused", "failed", "cancelled")
-            discard, own = resume, resume and bool(listing.own_documents(self.service, context))
+            discard, own = resume, resume and bool(deletion.own_documents(self.service, context))
             early = has_begun(self.service, context)
         return {
             "card": {"value": card},
@@ -431,7 +431,7 @@ def _where(selection: Selection, edited: TurnRow | None, turns: list[TurnRow]) -
 
 
 def _state_of(context: ContextRow, share: float) -> str:
-    how = listing.read_with(context)
+    how = listing.method_in_short(context)
     states = {
         "ready": f"{how} · {context.tokens:,} tokens",
         "reading": f"{how} · reading {share:.0%}",

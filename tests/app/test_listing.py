@@ -5,7 +5,8 @@ from dataclasses import asdict
 import pytest
 
 from app.errors import Ambiguous, NotFound
-from app.listing import KINDS, find, find_context, find_document, find_session, list_rows, search
+from app.listing import KINDS, find, find_context, find_document, find_session, list_rows
+from app.search import search_home
 from app.service import Service
 from sessions import MOST_HITS, ContextRow, StoreError
 from tests.app.helpers import add_context, add_document
@@ -125,24 +126,24 @@ def test_a_search_finds_sessions_by_what_they_are_called_and_by_what_was_said(se
     taxes, lamps = (store.add_session(context.id, title) for title in ("Taxes 2024", "Lamps and taxes"))
     turn = store.add_turn(lamps.id, "Which taxes?")
     store.finish_turn(turn.id, answer="None.")
-    assert [(each.row.id, each.turn and each.turn.id) for each in search(service, " taxes", 20)] == [
+    assert [(each.row.id, each.turn and each.turn.id) for each in search_home(service, " taxes", 20)] == [
         (taxes.id, None),
         (lamps.id, turn.id),
     ]
-    assert [each.lines for each in search(service, "taxes", 20)] == [
+    assert [each.lines for each in search_home(service, "taxes", 20)] == [
         ["0 questions", "Harbour · exact · 320"],
         ["Which taxes?", "Harbour · exact · 320"],
     ]
-    assert {each.to_json()["context_title"] for each in search(service, "taxes", 20)} == {"Harbour"}
-    assert [each.row.id for each in search(service, "taxes", 1)] == [taxes.id]
-    assert search(service, "  ", 20) == search(service, "nowhere", 20) == []
+    assert {each.to_json()["context_title"] for each in search_home(service, "taxes", 20)} == {"Harbour"}
+    assert [each.row.id for each in search_home(service, "taxes", 1)] == [taxes.id]
+    assert search_home(service, "  ", 20) == search_home(service, "nowhere", 20) == []
 
 
 def test_a_search_finds_contexts_by_what_they_are_called(service: Service) -> None:
     """The page alone did."""
     context = add_context(service, add_document(service, "Harbour"))
     session = service.store.add_session(context.id, "The harbour")
-    found = search(service, "harbour", 20)
+    found = search_home(service, "harbour", 20)
     assert [(each.row.id, each.lines) for each in found] == [
         (context.id, ["9 tokens · exact · 320"]),
         (session.id, ["0 questions", "Harbour · exact · 320"]),
@@ -159,9 +160,9 @@ def test_titles_are_searched_as_what_was_said_is(service: Service, query: str) -
     """An accent had to be typed as it is, words in their order, and with quotes nothing was found."""
     context = add_context(service, add_document(service, "Harbour"))
     session = service.store.add_session(context.id, "Das Café am Meer, Seestraße")
-    assert [each.row.id for each in search(service, query, 20)] == [session.id]
+    assert [each.row.id for each in search_home(service, query, 20)] == [session.id]
     for other in ('"meer am"', "cafe nowhere", '"', "\u0301"):
-        assert search(service, other, 20) == []
+        assert search_home(service, other, 20) == []
 
 
 def test_a_session_beyond_the_limit_has_said_it_all_the_same(service: Service) -> None:
@@ -170,9 +171,9 @@ def test_a_session_beyond_the_limit_has_said_it_all_the_same(service: Service) -
     store.update_context(context.id, status="ready")
     for title in ("Taxes", "Taxes again"):
         store.finish_turn(store.add_turn(store.add_session(context.id, title).id, "Which taxes?").id, answer="None.")
-    [best] = search(service, "taxes", 1)
-    assert best == search(service, "taxes", 20)[0]
+    [best] = search_home(service, "taxes", 1)
+    assert best == search_home(service, "taxes", 20)[0]
     assert best.turn is not None
     for limit in (-1, 0, MOST_HITS + 1):
         with pytest.raises(StoreError, match=f"1 to 1,000 turns, not {limit}"):
-            search(service, "taxes", limit)
+            search_home(service, "taxes", limit)

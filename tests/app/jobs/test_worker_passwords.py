@@ -8,7 +8,7 @@ from typing import Any
 import pymupdf
 import pytest
 
-from app import listing
+from app import deletion
 from app.errors import AppError
 from app.jobs.job_runner import IDLE_SEC
 from app.jobs.uploads import discard, is_locked, sweep
@@ -137,7 +137,7 @@ def test_a_locked_copy_goes_when_its_file_is_ingested_or_deleted(
             unknown.setattr(service.store, "find_document", lambda sha256: None)
             waits = ingest(None)
         assert is_locked(service, waits)
-        listing.delete(service, "document", service.store.document(document))
+        deletion.delete(service, "document", service.store.document(document))
         assert waits.id not in [job.id for job in service.store.jobs()]
     wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the copies to be gone")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.deletion import delete
 from app.jobs.uploads import WAITING, discard, sweep
 from app.jobs.worker import Worker
-from app.listing import delete
 from app.reading.documents import IngestOptions
 from app.service import Service
 from ingest import Document

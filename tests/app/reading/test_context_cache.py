@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from app.asking.turns import answer, keep_question
+from app.deletion import delete
 from app.jobs.worker import Worker
-from app.listing import delete
 from app.reading.context_cache import OffloadedContext, OpenContext
 from app.reading.open_context import open_context, open_conversation
 from app.reading.readings import read
