@@ -8,11 +8,12 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from app.asking.answer_options import SAMPLED, AnswerOptions
-from app.asking.named_pages import as_kept, is_one, named_pages, require_few, spans_of, tokens_of
+from app.asking.measurements import measurements, missed_pages, warnings
+from app.asking.named_pages import as_kept, named_pages, require_few, tokens_of
 from app.asking.not_found import says_not_found
 from app.asking.quotes import whole_sentences
 from app.asking.repetition import repetition_start
-from app.asking.sources import Source, check_quotations, find_sources, with_citations
+from app.asking.sources import check_quotations, find_sources, with_citations
 from app.errors import UsageError, phrase
 from app.formatting import plural, replay_progress
 from app.machine.recommended import demo_note
@@ -24,7 +25,6 @@ from app.reading.open_context import (
     require_begun,
     save_conversation,
 )
-from app.reading.progress import usage_json
 from app.reading.readings import Stopped
 from app.service import Service
 from sessions import ContextRow, SessionRow, StoreError, TurnRow
@@ -284,7 +284,7 @@ def _finish(
     measured["sampling"] = {name: getattr(sampling, name) for name in SAMPLED}
     if sampling.temperature > 0:
         measured["seed"] = sampling.seed
-    measured["warnings"] = [*_warnings(done, opened), *_elsewhere(service, opened, turn.pages, found)]
+    measured["warnings"] = [*warnings(done, opened), *missed_pages(service, opened, turn.pages, found)]
     measured["warnings"] += filter(None, [demo_note(opened.row.model, found=there)])
     # The conversation is saved first, with the turn. After a crash in between, the turn is finished from there.
     said: dict[str, Any] = {
@@ -298,75 +298,3 @@ def _finish(
     with service.store.together():
         service.store.add_measurement("answer", turn.session_id, {"turn": turn.id, **measured})
         return service.store.finish_turn(turn.id, **said)
-
-
-def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
-    """Return the reasons why an answer may be worse than it looks, one sentence each.
-
-    A conversation without a budget may outgrow the model's window. If the text alone does, a warning was given before
-    it was read.
-    """
-    window, seen = opened.model.spec.window, done.usage.entries["device"]
-    said = []
-    if opened.share is not None and opened.share < 1:
-        said.append(f"Asked when {int(100 * opened.share)}% of the text had been read: it knew nothing of the rest.")
-    if done.reasoning_cut:
-        tokens = plural(done.reasoning_tokens, "token")
-        said.append(f"Its reasoning was ended at {tokens}, the most that were asked for.")
-    if done.finish_reason == "length":
-        said.append(f"Cut at {plural(done.answer_tokens, 'token')}, the longest answer that was asked for.")
-    if done.finish_reason == "repetition":
-        said.append("The model began to repeat itself, so its answer was ended here and the repetition left out.")
-    if done.alone:
-        said.append(
-            "There was no room for the pages that were named beside what is remembered of the text, so the answer "
-            "knows nothing else of it: name fewer, or begin a new session."
-        )
-    if round(100 * done.held_again) < 100:
-        said.append(
-            f"Of the pages that were named the model still held {done.held_again:.0%} when it came to the question: "
-            "name fewer."
-        )
-    if opened.row.budget is None and opened.context.usage().entries["device"] <= window < seen:
-        said.append(
-            f"Text and conversation have come to {seen:,} tokens, and the model was trained for {window:,} at a time: "
-            "expect poor answers. Begin a new session, or read with a budget."
-        )
-    return said
-
-
-def _elsewhere(service: Service, opened: OpenContext, pages: str, sources: Sequence[Source]) -> list[str]:
-    """Return a sentence if pages were named and no source lies on them."""
-    if not pages or not sources:
-        return []
-    ids, document_cache = opened.row.document_ids, service.document_cache
-    spans = list(spans_of(named_pages(pages, ids, document_cache), ids, document_cache))
-    there = (
-        source.document == id and source.start < end and start < source.end
-        for source in sources
-        for id, start, end in spans
-    )
-    if any(there):
-        return []
-    which = "the page that was named" if is_one(pages) else "the pages that were named"
-    return [f"None of the places where the model looked most is on {which}."]
-
-
-def measurements(done: "engine.Answer") -> dict[str, Any]:
-    """Return the numbers of an answer, named as in the store and in `ask --json`."""
-    usage = usage_json(done.usage)
-    return {
-        "finish_reason": done.finish_reason,
-        "prompt_tokens": done.prompt_tokens,
-        "answer_tokens": done.answer_tokens,
-        "reasoning_tokens": done.reasoning_tokens,
-        "reasoning_seconds": done.reasoning_sec,
-        "read_again_tokens": done.read_again,
-        "time_to_first_token_seconds": done.time_to_first_token_sec,
-        "tokens_per_second": done.tokens_per_second,
-        "kv_entries": usage["entries"]["device"],
-        "kv_bytes": usage["bytes"],
-        "entries": usage["entries"],
-        "traffic": usage["traffic"],
-        "stages": usage["stages"],
-    }

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from app.asking.answer_options import AnswerOptions
+from app.commands.answer_flags import add_answer_flags, options_of
 from app.commands.common import (
     Arguments,
     Commands,
@@ -52,7 +53,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     add_context(ask)
     ask.add_argument("question", metavar="QUESTION", help="the question, in quotes")
-    _add_options(ask)
+    add_answer_flags(ask)
     add_json_flag(ask)
     ask.set_defaults(run=run_ask)
     chat = commands.add_parser(
@@ -65,7 +66,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         epilog=examples("chat 'Kim'", "chat c-dee6mb < questions.txt"),
     )
     add_context(chat)
-    _add_options(chat)
+    add_answer_flags(chat)
     chat.set_defaults(run=run_chat)
     branch = commands.add_parser(
         "branch",
@@ -86,91 +87,6 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     add_json_flag(branch)
     branch.set_defaults(run=run_branch)
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--session", metavar="S", help="session to go on with (default: a new one)")
-    parser.add_argument(
-        "--temperature",
-        metavar="X",
-        type=float,
-        default=AnswerOptions.temperature,
-        help="0 takes the likeliest token (default: the model's own, from its generation_config.json, or else 0)",
-    )
-    parser.add_argument(
-        "--top-p",
-        metavar="X",
-        type=float,
-        default=AnswerOptions.top_p,
-        help="share of probability to sample from (default: the model's own, or else 1)",
-    )
-    parser.add_argument(
-        "--top-k",
-        metavar="N",
-        type=int,
-        default=AnswerOptions.top_k,
-        help="likeliest tokens to sample from, 0 for all (default: the model's own, or else 0)",
-    )
-    parser.add_argument(
-        "--min-p",
-        metavar="X",
-        type=float,
-        default=AnswerOptions.min_p,
-        help="leave out tokens less likely than this share of the likeliest (default: the model's own, or else 0)",
-    )
-    parser.add_argument(
-        "--repetition-penalty",
-        metavar="X",
-        type=float,
-        default=AnswerOptions.repetition_penalty,
-        help="above 1: tokens that the answer has already become less likely (default: the model's own, or else 1)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        metavar="N",
-        type=int,
-        default=AnswerOptions.max_tokens,
-        help="longest answer, in tokens (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-reasoning",
-        metavar="N",
-        type=int,
-        default=AnswerOptions.max_reasoning,
-        help="tokens that a model that reasons first may take for it; 0: it answers at once (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--stop", metavar="TEXT", action="append", default=[], help="end the answer before TEXT (may be repeated)"
-    )
-    parser.add_argument(
-        "--pages",
-        metavar="PAGES",
-        default="",
-        help="turn to these before each answer, whatever is remembered of them: 12-14,iii are pages as they are "
-        "printed, where a PDF says how, or sections; '12 of the file' is a page by the file's own count; 3/40-45 are "
-        "paragraphs of section 3; 2:5 is page 5 of the second of several documents",
-    )
-    parser.add_argument(
-        "--read-again",
-        action=argparse.BooleanOptionalAction,
-        default=AnswerOptions.read_again,
-        help="where infinipot or locret has forgotten words of a passage that the question looks at, read the passage "
-        "again before answering (default: on)",
-    )
-
-
-def _options_of(arguments: Arguments) -> AnswerOptions:
-    return AnswerOptions(
-        arguments.temperature,
-        arguments.top_p,
-        arguments.max_tokens,
-        arguments.max_reasoning,
-        stop=arguments.stop,
-        read_again=arguments.read_again,
-        top_k=arguments.top_k,
-        min_p=arguments.min_p,
-        repetition_penalty=arguments.repetition_penalty,
-    )
 
 
 def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], SessionRow]":
@@ -195,7 +111,7 @@ def run_ask(arguments: Arguments) -> int:
     from app.asking.turns import checked_question
 
     question = checked_question(arguments.question)  # before a session is begun for it
-    options = _options_of(arguments)
+    options = options_of(arguments)
     with open_service(arguments) as service:
         begin = _session_of(service, arguments)
         turn = _answer(service, begin(), question, options, arguments.pages, quiet=arguments.json)
@@ -210,7 +126,7 @@ def run_chat(arguments: Arguments) -> int:
     """Answer questions from standard input until it ends; 1 if, to a program, one could not be asked."""
     from app.asking.turns import checked_question
 
-    options = _options_of(arguments)
+    options = options_of(arguments)
     session, status = None, 0
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # what is no UTF-8 is asked about all the same

@@ -19,13 +19,15 @@ from fastapi.concurrency import run_in_threadpool
 from app.errors import log_error, phrase
 from app.jobs.worker import Worker
 from app.service import Service
-from app.web.actions import Actions, unasked
+from app.web.actions import Actions
+from app.web.actions.manage import unasked
 from app.web.chat_panel import ChatPanel
 from app.web.confirm import Confirm
+from app.web.list_props import Props
 from app.web.new_reading import NewReading
 from app.web.reading_panel import ReadingPanel
 from app.web.sidebar import Sidebar
-from app.web.tab_state import Props, Selection, TabState
+from app.web.tab_state import Selection, TabState
 from app.web.views.markup import notice_of, read_out
 
 log = logging.getLogger(__name__)
@@ -161,7 +163,7 @@ class Events:
             known = bool(tab.seen)
             try:
                 if not known:  # new, or the server was started anew meanwhile: its address knows what it shows
-                    tab.selection = self.actions.load(request.query_params)
+                    tab.selection = self.actions.navigate.load(request.query_params)
                 try:
                     result = act(tab.selection, *inputs, *([getattr(event, told)] if told else []))
                     tab.selection, further = result if extra else (result, further)
@@ -219,7 +221,7 @@ class Events:
         """Connect everything; to be called while `blocks` is being built."""
         for each in (blocks.load, self.page.pulse.tick, self.page.stream.tick):
             self.on(each, lambda selection: selection, quiet=True)
-        self.aside(blocks.load, self.actions.find_models, [], [self.page.new.model, self.page.new.unusable])
+        self.aside(blocks.load, self.actions.read.find_models, [], [self.page.new.model, self.page.new.unusable])
         self._connect_sidebar()
         self._connect_readings(blocks)
         self._connect_chat(blocks)
@@ -228,45 +230,47 @@ class Events:
         sidebar, do = self.page.sidebar, self.actions
         self.on(sidebar.new.click, lambda selection: Selection())
         # A list shows at once what was chosen in it: no choice may be dropped because another is on its way.
-        self.on(sidebar.contexts.input, do.choose_context, [sidebar.contexts], trigger_mode="multiple")
-        self.on(sidebar.sessions.input, do.choose_session, [sidebar.sessions], trigger_mode="multiple")
-        self.on(sidebar.hits.input, do.choose_hit, [sidebar.hits], [sidebar.hits], trigger_mode="multiple")
+        self.on(sidebar.contexts.input, do.navigate.choose_context, [sidebar.contexts], trigger_mode="multiple")
+        self.on(sidebar.sessions.input, do.navigate.choose_session, [sidebar.sessions], trigger_mode="multiple")
+        self.on(sidebar.hits.input, do.navigate.choose_hit, [sidebar.hits], [sidebar.hits], trigger_mode="multiple")
         for each in (sidebar.more_contexts, sidebar.more_sessions, self.page.new.more_kept, self.page.new.more_add_to):
-            self.on(each.click, do.list_more)
-        self.on(sidebar.new_session.click, do.new_session)
-        self.on(sidebar.add_documents.click, do.add_documents)
-        self.aside(sidebar.search.change, do.search, [sidebar.search], [sidebar.hits], trigger_mode="always_last")
+            self.on(each.click, do.navigate.list_more)
+        self.on(sidebar.new_session.click, do.ask.new_session)
+        self.on(sidebar.add_documents.click, do.read.add_documents)
+        self.aside(
+            sidebar.search.change, do.navigate.search, [sidebar.search], [sidebar.hits], trigger_mode="always_last"
+        )
 
     def _connect_readings(self, blocks: gr.Blocks) -> None:
         new, reading, do = self.page.new, self.page.reading, self.actions
         settings, presets = list(new.settings.values()), list(new.presets.values())
         own = [component for components in new.own.values() for component in components]
-        self.aside(new.method.input, do.choose_method, [new.method], own)
-        self.aside(new.model.input, do.choose_model, [new.model], [*settings, *presets])
+        self.aside(new.method.input, do.read.choose_method, [new.method], own)
+        self.aside(new.model.input, do.read.choose_model, [new.model], [*settings, *presets])
         preset = partial(gr.on, [each.input for each in presets])
-        self.aside(preset, do.choose_preset, [new.method, *presets], settings)
+        self.aside(preset, do.read.choose_preset, [new.method, *presets], settings)
         form = [new.method, new.model, *settings]
         changes = [self.page.sidebar.new.click, *(field.change for field in form)]
         changed = partial(gr.on, [blocks.load, *changes])
-        self.aside(changed, do.estimate, form, [new.estimate], trigger_mode="always_last")
+        self.aside(changed, do.read.estimate, form, [new.estimate], trigger_mode="always_last")
         self.on(
             new.start.click,
-            do.start_reading,
+            do.read.start_reading,
             [new.files, new.method, new.title, new.password, new.ocr, new.model, *settings],
             [new.files, new.title, new.password],
         )
-        self.on(new.kept.input, do.choose_kept, [new.kept], shown="kept", trigger_mode="multiple")
-        self.on(new.add_to.input, do.choose_add_to, [new.add_to], shown="add_to", trigger_mode="multiple")
-        self._connect_confirm(new.confirm, {"documents": new.delete_kept}, do.ask_to_delete)
-        self.on(new.sample.click, do.read_sample, form)
-        self.on(reading.unlock.click, do.unlock, [reading.password], [reading.password])
-        self.on(reading.password.submit, do.unlock, [reading.password], [reading.password])
-        self.on(reading.leave_out.click, do.leave_out)
-        self.on(reading.cancel.click, do.stop_reading)
-        self.on(reading.resume.click, do.resume_reading)
-        self.on(reading.ask_early.click, do.ask_early)
+        self.on(new.kept.input, do.read.choose_kept, [new.kept], shown="kept", trigger_mode="multiple")
+        self.on(new.add_to.input, do.read.choose_add_to, [new.add_to], shown="add_to", trigger_mode="multiple")
+        self._connect_confirm(new.confirm, {"documents": new.delete_kept}, do.manage.ask_to_delete)
+        self.on(new.sample.click, do.read.read_sample, form)
+        self.on(reading.unlock.click, do.read.unlock, [reading.password], [reading.password])
+        self.on(reading.password.submit, do.read.unlock, [reading.password], [reading.password])
+        self.on(reading.leave_out.click, do.read.leave_out)
+        self.on(reading.cancel.click, do.read.stop_reading)
+        self.on(reading.resume.click, do.read.resume_reading)
+        self.on(reading.ask_early.click, do.ask.ask_early)
         removes = {"context": reading.discard, "documents": reading.discard_documents}
-        self._connect_confirm(reading.confirm, removes, do.ask_to_remove)
+        self._connect_confirm(reading.confirm, removes, do.manage.ask_to_remove)
 
     def _connect_chat(self, blocks: gr.Blocks) -> None:
         chat, manage, do = self.page.chat, self.page.chat.manage, self.actions
@@ -282,27 +286,27 @@ class Events:
         given = [chat.question, *options, chat.pages]
         entered = "(tab, question, ...options) => [tab, ...stockpotEntered(question, options)]"
         for each in (chat.question.submit, chat.pages.submit, chat.ask.click):
-            self.on(each, do.ask, given, js=entered)
-        self.on(chat.unroll.click, do.unroll)
-        self.on(chat.earlier.edit, do.edit, told="turn")
-        self.on(chat.past.edit, do.edit, told="turn")
-        self.on(chat.never_mind.click, do.never_mind)
-        self.on(chat.stop.click, do.stop_answer)
-        self.on(manage.rename_what.input, do.choose_renamed, [manage.rename_what], trigger_mode="multiple")
+            self.on(each, do.ask.ask, given, js=entered)
+        self.on(chat.unroll.click, do.ask.unroll)
+        self.on(chat.earlier.edit, do.ask.edit, told="turn")
+        self.on(chat.past.edit, do.ask.edit, told="turn")
+        self.on(chat.never_mind.click, do.ask.never_mind)
+        self.on(chat.stop.click, do.ask.stop_answer)
+        self.on(manage.rename_what.input, do.manage.choose_renamed, [manage.rename_what], trigger_mode="multiple")
         for each in (manage.rename.click, manage.rename_to.submit):
-            self.on(each, do.rename, [manage.rename_what, manage.rename_to], done="Renamed.")
+            self.on(each, do.manage.rename, [manage.rename_what, manage.rename_to], done="Renamed.")
         deletes = {
             "session": manage.delete_session,
             "context": manage.delete_context,
             "documents": manage.delete_documents,
         }
-        self._connect_confirm(manage.confirm, deletes, do.ask_to_delete)
+        self._connect_confirm(manage.confirm, deletes, do.manage.ask_to_delete)
 
     def _connect_confirm(self, confirm: Confirm, deletes: Mapping[str, gr.Button], ask: Callable[..., Any]) -> None:
         """deletes: by the kind of what is to be deleted, the button for it; ask: asks about it."""
         for kind, button in deletes.items():
             self.on(button.click, partial(ask, kind), extra=confirm.parts)
-        self.on(confirm.yes.click, self.actions.delete, [confirm.named], confirm.parts, done="Deleted.")
+        self.on(confirm.yes.click, self.actions.manage.delete, [confirm.named], confirm.parts, done="Deleted.")
         confirm.keep.click(unasked, None, confirm.parts, **QUIET)
 
 

@@ -152,7 +152,8 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from starlette.routing import Mount
 
     from app.api import openai_chat
-    from app.api.routes import MOST_BODY, UNKEPT, add_error_handlers, router, status_of
+    from app.api.error_handlers import MOST_BODY, add_error_handlers, status_of
+    from app.api.routes import UNKEPT, router
     from app.jobs.worker import Worker
     from app.reading.pages import page_of
     from app.web.dropped_files import DroppedFiles

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI, UploadFile
 from starlette.testclient import TestClient
 
-from app.api.routes import MOST_BODY, add_error_handlers, status_of
+from app.api.error_handlers import MOST_BODY, add_error_handlers, status_of
 from app.errors import UsageError
 from engine import OutOfMemory
 from sessions import DiskFull, InUse, NotFound, Store, StoreCorrupt, StoreFailing

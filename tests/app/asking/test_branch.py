@@ -196,30 +196,32 @@ def actions(service: Service) -> Actions:
 
 
 def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, actions: Actions, book: Path) -> None:
-    store, tab_state = service.store, actions.tab_state
+    store, tab_state = service.store, actions.manage.tab_state
     session = store.add_session(read_through(service, add(service, book)).id)
     turns = [ask(service, session.id, question) for question in FIRST]
     chosen = Selection(session.context_id, session.id)
     assert not tab_state.props(chosen)["edit_area"]["visible"]
-    editing = actions.edit(chosen, turns[1].id)
+    editing = actions.ask.edit(chosen, turns[1].id)
     assert editing.query == chosen.query
     shown = tab_state.props(tab_state.settle(editing))
     assert f'data-place="{turns[1].id}" data-question="{FIRST[1]}"' in shown["where"]["value"]
     assert shown["edit_area"]["visible"]
     assert "Asked in place of question 2, in a session of its own" in shown["edit_line"]["value"]
     with pytest.raises(UsageError, match="at most"):
-        actions.ask(editing, "why " * 9000, 0.0, 1.0, 16)
+        actions.ask.ask(editing, "why " * 9000, 0.0, 1.0, 16)
     assert len(store.sessions(session.context_id)) == 1  # nothing was made for it
-    assert actions.never_mind(editing) == actions.choose_session(editing, session.id) == chosen
+    assert actions.ask.never_mind(editing) == actions.navigate.choose_session(editing, session.id) == chosen
 
-    asked = actions.ask(editing, "And who owned it?", 0.0, 1.0, 16)
+    asked = actions.ask.ask(editing, "And who owned it?", 0.0, 1.0, 16)
     assert asked.session != session.id
     assert not asked.edited
     assert [turn.question for turn in store.turns(asked.session)] == [FIRST[0], "And who owned it?"]
     assert store.turns(session.id) == turns
     # It is another session: neither has to wait for the other.
     with pytest.raises(AppError, match="still being answered"):
-        actions.ask(asked, "And when?", 0.0, 1.0, 16)
-    again = actions.ask(actions.edit(asked, store.turns(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16)
+        actions.ask.ask(asked, "And when?", 0.0, 1.0, 16)
+    again = actions.ask.ask(
+        actions.ask.edit(asked, store.turns(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16
+    )
     assert [turn.question for turn in store.turns(again.session)] == [FIRST[0], "And who owned it?"]
-    assert tab_state.props(actions.edit(asked, turns[0].id))["ask"]["visible"]
+    assert tab_state.props(actions.ask.edit(asked, turns[0].id))["ask"]["visible"]

@@ -14,7 +14,7 @@ import pytest
 from app.cli import build_parser, main
 from app.commands.common import table
 from app.commands.inputs import METHOD_NAMES, files_of
-from app.commands.reading import describe, reading_in_words
+from app.commands.reading_output import describe, reading_in_words
 from app.errors import UsageError
 from app.reading.progress import Report
 from sessions import DocumentRow

@@ -218,12 +218,12 @@ def test_an_answer_of_another_program_is_stopped_there(service: Service, book: P
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     context = read_through(service, add(service, book)).id
     session = store.add_session(context).id
-    theirs, ours = keep_question(service, session, "Who?"), actions.worker.ask(lambda: session, "Where?", SHORT)
+    theirs, ours = keep_question(service, session, "Who?"), actions.ask.worker.ask(lambda: session, "Where?", SHORT)
     with pytest.raises(InUse, match=f"answers {theirs.id}: stop it there"):
-        actions.stop_answer(Selection(context, session))
+        actions.ask.stop_answer(Selection(context, session))
     assert [each.status for each in store.turns(session)] == ["answering", "cancelled"]
     store.finish_turn(theirs.id)
-    actions.worker.stop_answer(theirs.id, ours.id)
+    actions.ask.worker.stop_answer(theirs.id, ours.id)
     assert [each.status for each in store.turns(session)] == ["done", "cancelled"]
 
 
@@ -250,16 +250,16 @@ def test_a_question_that_cannot_be_queued_is_not_kept_nor_what_was_made_for_it(
             Selection(context.id, session.id, turn.id),
         ):
             with pytest.raises(DiskFull):
-                actions.ask(chosen, "Where?", 0.0, 1.0, 4)
+                actions.ask.ask(chosen, "Where?", 0.0, 1.0, 4)
     with pytest.raises(UsageError, match="at most"):
-        actions.ask(Selection(context.id), "Where? " * 4000, 0.0, 1.0, 4)
+        actions.ask.ask(Selection(context.id), "Where? " * 4000, 0.0, 1.0, 4)
     assert [row.id for row in store.sessions()] == [session.id]
     assert store.turns(session.id) == [turn]
-    asked = actions.ask(Selection(context.id, session.id), "Where?", 0.0, 1.0, 4)
+    asked = actions.ask.ask(Selection(context.id, session.id), "Where?", 0.0, 1.0, 4)
     assert asked.session == session.id
     with pytest.raises(AppError, match="still being answered"):
-        actions.ask(asked, "When?", 0.0, 1.0, 4)
-    actions.stop_answer(asked)
+        actions.ask.ask(asked, "When?", 0.0, 1.0, 4)
+    actions.ask.stop_answer(asked)
     assert [each.status for each in store.turns(session.id)] == ["done", "cancelled"]
 
 

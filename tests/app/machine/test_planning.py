@@ -437,7 +437,7 @@ def test_the_form_offers_models_in_all_their_bits_and_says_why_others_cannot_be_
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(service.home / "none"))
     actions, models = Actions(service, Worker(service), TabState(service), [], [], []), service.home / "models"
     shutil.copytree(tiny, models / "whole")
-    choices, unusable = actions.find_models()
+    choices, unusable = actions.read.find_models()
     offered = {value: label for label, value in choices["choices"]}
     assert {str(models / "whole"), f"{models / 'whole'}:8bit", f"{models / 'whole'}:nf4"} <= set(offered)
     assert re.fullmatch(r"whole in 8 bits · [\d.]+ kB", offered[f"{models / 'whole'}:8bit"])
@@ -445,12 +445,12 @@ def test_the_form_offers_models_in_all_their_bits_and_says_why_others_cannot_be_
     broken = models / "<b>broken"
     shutil.copytree(tiny, broken)
     (broken / "model.safetensors").unlink()
-    choices, unusable = actions.find_models()
+    choices, unusable = actions.read.find_models()
     assert {value: label for label, value in choices["choices"]} == offered
     assert "1 model on this machine cannot be used" in unusable
     assert "<b>&lt;b&gt;broken</b>: There are no weights" in unusable
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert not any(value.endswith(":nf4") for _, value in actions.find_models()[0]["choices"])
+    assert not any(value.endswith(":nf4") for _, value in actions.read.find_models()[0]["choices"])
 
 
 def tokens_in(line: str) -> int:
@@ -470,7 +470,7 @@ def test_the_form_says_what_to_expect_or_why_not(service: Service) -> None:
     keys = [("infinipot", "budget"), ("exact", "budget"), ("infinipot", "keep")]
     actions = Actions(service, Worker(service), TabState(service), keys, ["infinipot"], [])
     form = ("infinipot", None, 512, 512)
-    assert actions.estimate(*form, 0.25)[0].startswith('<p class="quiet" role="status">Fits ')
+    assert actions.read.estimate(*form, 0.25)[0].startswith('<p class="quiet" role="status">Fits ')
     for tokens, seconds in ((18_000, 4.0), (900, 9.0)):  # what came last is too short to say anything of a book
         row = service.store.add_context(
             model=service.models.default,
@@ -482,14 +482,14 @@ def test_the_form_says_what_to_expect_or_why_not(service: Service) -> None:
             tokens=tokens,
         )
         service.store.update_context(row.id, tokens_read=tokens, seconds=seconds)
-    assert "the last like this was read at about 4,500 tokens/s" in actions.estimate(*form, 0.25)[0]
-    assert "by the plan" in actions.estimate(*form, 0.5)[0]
+    assert "the last like this was read at about 4,500 tokens/s" in actions.read.estimate(*form, 0.25)[0]
+    assert "by the plan" in actions.read.estimate(*form, 0.5)[0]
     for method, budget, model, keep, words in (
         ("infinipot", 512, None, 7, "keep"),
         ("exact", 3, "", 0.25, "budget of 3"),
         ("exact", 512, "<b>/none", 0.25, "&lt;b&gt;/none is not on this machine"),
     ):
-        [line] = actions.estimate(method, model, budget, budget, keep)
+        [line] = actions.read.estimate(method, model, budget, budget, keep)
         assert words in line
         assert "Fits" not in line
 

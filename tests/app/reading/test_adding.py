@@ -370,10 +370,10 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     actions = Actions(service, worker, tab_state, [], [], [])
     base = read_through(service, add(service, book))
     session = store.add_session(base.id).id
-    silent = actions.add_documents(Selection(base.id, session))
+    silent = actions.read.add_documents(Selection(base.id, session))
     assert silent == Selection(add_to=base.id), "nothing was said in it"
     answer(service, keep_question(service, session, "Who kept the lamp?").id, SHORT)
-    selection = tab_state.settle(actions.add_documents(Selection(base.id, session)))
+    selection = tab_state.settle(actions.read.add_documents(Selection(base.id, session)))
     assert selection == Selection(add_to=base.id, along=session)
     props = tab_state.props(selection)
     assert (props["new_view"], props["how"], props["estimate"]) == ({"visible": True}, *[{"visible": False}] * 2)
@@ -385,7 +385,7 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     cached = cache(service.home) / "hash" / "A letter.txt"
     cached.parent.mkdir(parents=True)
     Path(files[0]).rename(cached)
-    started, _ = actions.start_reading(
+    started, _ = actions.read.start_reading(
         selection, [str(cached)], "streaming", None, None, "Where it is needed and installed", None
     )
     assert ended(service, started.context) == "done"
@@ -409,10 +409,10 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
         assert store.job(job.id).progress["context"] == both.id
         assert len(store.sessions(both.id)) == len(sessions) + bool(question)
 
-    selection = tab_state.settle(actions.choose_add_to(Selection(kept=tuple(base.document_ids)), both.id))
+    selection = tab_state.settle(actions.read.choose_add_to(Selection(kept=tuple(base.document_ids)), both.id))
     assert (selection.add_to, selection.kept) == (both.id, ()), "what it has read is not offered"
     assert tab_state.props(selection)["kept"]["choices"] == []
-    assert actions.load(dict(parse_qsl(selection.query[1:]))) == selection
+    assert actions.navigate.load(dict(parse_qsl(selection.query[1:]))) == selection
     store.delete_context(both.id)
     gone = tab_state.settle(selection)
     assert (gone, bool(tab_state.lost(selection, gone))) == (Selection(), True)
@@ -423,6 +423,6 @@ def test_what_has_been_read_is_asked_in_the_conversation_that_goes_along(service
     worker = Worker(service)
     actions = Actions(service, worker, TabState(service), [], [], [])
     base = read_through(service, add(service, book))
-    assert actions.ask_early(Selection(base.id)).session
+    assert actions.ask.ask_early(Selection(base.id)).session
     session = service.store.sessions(base.id)[0].id
-    assert actions.ask_early(Selection(base.id)) == Selection(base.id, session)
+    assert actions.ask.ask_early(Selection(base.id)) == Selection(base.id, session)

@@ -14,6 +14,7 @@ from app.reading.open_context import open_conversation
 from app.reading.progress import Report
 from app.reading.readings import Stopped, read
 from app.service import Service
+from app.web.chat_props import ChatProps
 from app.web.tab_state import Selection, TabState
 from sessions import ContextRow, TurnRow
 from tests.app.helpers import SHORT, begin, book_text, wait_for
@@ -121,12 +122,12 @@ def test_a_question_that_nobody_has_begun_with_waits_for_its_turn(service: Servi
     row = stopped(service, begun(service, tmp_path))
     session, store = new_session(service, row.id).id, service.store
     turn = Worker(service).ask(lambda: session, "Who?", AnswerOptions())
-    assert "Waiting for its turn" in TabState(service).live_turn_value(store.context(row.id), [turn])
+    assert "Waiting for its turn" in ChatProps(service).live_turn_value(store.context(row.id), [turn])
     other = Worker(service).ask(lambda: new_session(service, row.id).id, "Where?" + " and where?" * 9, AnswerOptions())
     assert store.next_job("worker", "answer")
-    waiting = TabState(service).live_turn_value(store.context(row.id), [other])
+    waiting = ChatProps(service).live_turn_value(store.context(row.id), [other])
     assert "Waiting for the answer to “Who?”" in waiting
-    assert "Opening the context" in TabState(service).live_turn_value(store.context(row.id), [turn])
+    assert "Opening the context" in ChatProps(service).live_turn_value(store.context(row.id), [turn])
 
 
 def test_nothing_is_asked_of_what_nothing_has_been_read_of(service: Service, tmp_path: Path) -> None:

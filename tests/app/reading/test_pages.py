@@ -10,7 +10,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from app.api.routes import MOST_DRAWN, add_error_handlers, router
+from app.api.error_handlers import add_error_handlers
+from app.api.routes import MOST_DRAWN, router
 from app.errors import NotFound
 from app.jobs.worker import Worker
 from app.reading.documents import IngestOptions, add_documents

@@ -17,8 +17,9 @@ from gradio.state_holder import SessionState
 from app.jobs.uploads import name_of
 from app.jobs.worker import Worker
 from app.service import Service
+from app.web.list_props import LISTED, Props
 from app.web.page import build_page
-from app.web.tab_state import LISTED, Props, Selection, TabState
+from app.web.tab_state import Selection, TabState
 from sessions import InUse, StoreCorrupt
 from tests.app.helpers import add, add_context, add_document, read_through
 

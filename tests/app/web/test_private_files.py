@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.routes import MOST_BODY
+from app.api.error_handlers import MOST_BODY
 from app.errors import AppError
 from app.jobs.uploads import cache, check_dropped, move_in
 from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
