@@ -11,7 +11,7 @@ from sessions import ContextRow, DocumentRow, SessionRow, listed, shown_title
 
 
 def own_documents(service: Service, row: ContextRow) -> list[DocumentRow]:
-    """The documents of a context that nothing else uses."""
+    """Return the documents of a context that nothing else uses."""
     store, others = service.store, awaited(service)
     return [
         each for each in store.context_documents(row.id) if len(store.contexts(each.id)) == 1 and each.id not in others
@@ -19,21 +19,24 @@ def own_documents(service: Service, row: ContextRow) -> list[DocumentRow]:
 
 
 def _contexts_with(service: Service, kind: str, rows: Sequence[Row]) -> list[str]:
-    """The contexts that go when things of a kind are deleted; one may have read several of the documents."""
+    """Return the contexts that are deleted with things of a kind, each once."""
     if kind == "document":
         return list(dict.fromkeys(each.id for row in rows for each in service.store.contexts(row.id)))
     return [row.id for row in rows] if kind == "context" else []
 
 
 def _titled_context(row: ContextRow) -> str:
-    """“Title”, and how many documents it is of where it is of several."""
+    """Return “Title”, with the number of documents if there are several."""
     many = len(row.document_ids)
     return f"“{shown_title(row.title)}”{f' of {many:,} documents' if many > 1 else ''}"
 
 
 def deleted_with(service: Service, kind: str, *rows: Row) -> str:
-    """What goes with things of a kind when they are deleted, in words and by its titles, to be put behind theirs:
-    " with 1 context (“Emma”) and 2 sessions (“Who?” and “When?”)"; of sessions, over which contexts they are.
+    """Return in words what is deleted with things of a kind, to follow their titles.
+
+    For documents and contexts: " with 1 context (“Emma”) and 2 sessions (“Who?” and “When?”)". For sessions: the
+        contexts
+    that they are over.
     """
     store = service.store
     if kind == "session":
@@ -50,21 +53,24 @@ def deleted_with(service: Service, kind: str, *rows: Row) -> str:
 
 
 def bytes_to_free(service: Service, kind: str, *rows: Row) -> int:
-    """What things of a kind leave free on the disk when they are deleted, with all that goes with them."""
+    """Return the bytes of disk that are freed if things of a kind are deleted with everything derived from them."""
     store, contexts = service.store, _contexts_with(service, kind, rows)
     talks = [each.id for context in contexts for each in store.sessions(context)]
     return store.bytes_to_free({*(row.id for row in rows), *contexts, *talks})
 
 
 def describe_deletion(service: Service, kind: str, row: Row, text: str, *, asked: bool) -> str:
-    """A thing that is named to be deleted, in words: "document d-… (Title) with 1 context (“Title”)".
+    """Return a thing to be deleted in words: "document d-… (Title) with 1 context (“Title”)".
 
     Args:
-        text: what it was named by.
-        asked: a person is asked before it is deleted, who then sees what the beginning of a title led to.
+        service: the home in use.
+        kind: "document", "context" or "session".
+        row: the thing.
+        text: the text that named it.
+        asked: whether a person will confirm, and so sees which thing the beginning of a title has matched.
 
     Raises:
-        AppError: nobody is asked, and the text is no more than the beginning of a title.
+        AppError: nobody will confirm, and the text is only the beginning of a title.
     """
     assert isinstance(row, DocumentRow | ContextRow | SessionRow)
     wanted = text.strip()
@@ -75,10 +81,11 @@ def describe_deletion(service: Service, kind: str, row: Row, text: str, *, asked
 
 
 def delete(service: Service, kind: str, *rows: Row) -> None:
-    """Delete documents, contexts or sessions with all that derives from them, and copies that wait for a password.
+    """Delete documents, contexts or sessions with everything derived from them, and with copies that wait for a
+    password.
 
     Raises:
-        sessions.InUse: one is being worked with; nothing was deleted.
+        sessions.InUse: one is in use; nothing was deleted.
     """
     contexts = _contexts_with(service, kind, rows)
     {
@@ -87,7 +94,7 @@ def delete(service: Service, kind: str, *rows: Row) -> None:
         "session": service.store.delete_session,
     }[kind](*(row.id for row in rows))
     for each in contexts:
-        service.contexts.drop(each)  # with the conversations over it; the others stay open, one may be answering
+        service.contexts.drop(each)  # drops its conversations too; others stay open, because one may be answering
     for row in rows:
         service.conversations.drop(row.id)
         service.document_cache.drop(row.id)

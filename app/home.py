@@ -1,4 +1,4 @@
-"""Where things are: the home folder, what ships with the program, and which model a name stands for."""
+"""The home folder, and the files that ship with the program."""
 
 import os
 from pathlib import Path
@@ -8,11 +8,11 @@ SAMPLE_SUFFIXES = (".epub", ".pdf", ".txt", ".html")
 
 
 def home_folder(given: str | Path | None) -> Path:
-    """The home folder: `given`, else $STOCKPOT_HOME, else ~/.stockpot. Not made here."""
+    """Return the home folder: `given`, else $STOCKPOT_HOME, else ~/.stockpot. It is not created here."""
     return Path(given or os.environ.get("STOCKPOT_HOME") or "~/.stockpot").expanduser().resolve()
 
 
 def sample_book() -> Path | None:
-    """The book that ships with the program; None if this installation has none."""
+    """Return the book that ships with the program, or None."""
     found = [path for suffix in SAMPLE_SUFFIXES for path in sorted((ASSETS / "sample").glob(f"*{suffix}"))]
     return found[0] if found else None

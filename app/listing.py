@@ -1,4 +1,4 @@
-"""What is kept, for people: finding by id, prefix or title, and listing, showing, renaming and deleting."""
+"""Find documents, contexts and sessions by id, prefix or title; list, show and rename them."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,18 +15,18 @@ from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 
 
 def method_in_short(context: ContextRow) -> str:
-    """How a context was read, in short: "exact · 512"."""
+    """Return the method and budget of a context: "exact · 512"."""
     return f"{context.method} · {context.budget:,}" if context.budget else context.method
 
 
 Titled = DocumentRow | ContextRow | SessionRow
 Row = Titled | TurnRow | JobRow
 KINDS = ("document", "context", "session")
-"""What has a title and can be found by it."""
+"""Kinds of things with a title."""
 
 
 def titles_before_places(service: Service, context_id: str) -> dict[str, str]:
-    """What is said before a place, by document: its title, where a context has several."""
+    """Return the words before a place by document: its title, if a context has several documents."""
     documents = service.store.context_documents(context_id)
     return {row.id: f"{row.title}, " for row in documents} if len(documents) > 1 else {}
 
@@ -44,20 +44,24 @@ def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Titled]
 
 
 def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS, lists: str = "") -> tuple[str, Row]:
-    """Kind and row of what a person means by an id, a unique prefix of one, or a title; a turn by its whole id only.
+    """Return kind and row of the thing that a text means: an id, a unique prefix of one, or a title. Turns need a whole
+    id.
 
-    A context may be called after its document: where a title fits a document and contexts of it alone, the document is
-    meant.
+    A context may have its document's title. If a title fits a document and contexts of it alone, it means the document.
 
     Args:
-        lists: what shows what there is, for somebody who has no command line.
+        service: the home in use.
+        text: the text.
+        kinds: kinds to look for.
+        lists: words that say where all things are listed, for people without a command line.
 
     Raises:
-        NotFound: nothing fits. Ambiguous: several things do.
+        NotFound: nothing fits.
+        Ambiguous: several things fit.
     """
     wanted = text.strip()
     if "turn" in kinds and wanted.startswith("t-"):
-        with suppress(sessions.NotFound):  # it may be somebody's title
+        with suppress(sessions.NotFound):  # it may be a title
             return "turn", service.store.turn(wanted)
     everything = _titled(service, kinds)
     by_id = (
@@ -87,19 +91,19 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS, lists: str
 
 
 def begins_id(id: str, wanted: str) -> bool:
-    """Whether a text is an id, or the beginning of one, with or without the letter of its kind."""
+    """Return whether a text is an id or the beginning of one, with or without the letter of its kind."""
     return bool(wanted) and (id.startswith(wanted) or id.partition("-")[2].startswith(wanted))
 
 
 def _distinction(kind: str, row: Titled) -> str:
-    """What tells things of one title apart: the kind; of a context, how it was read."""
+    """Return words that distinguish things with one title: the kind, or how a context was read."""
     if not isinstance(row, ContextRow):
         return kind
     return f"{row.method}, {'no budget' if row.budget is None else f'budget {row.budget:,}'}"
 
 
 def _of_another_kind(service: Service, wanted: str, kinds: tuple[str, ...]) -> str:
-    """What to name instead of an id of another kind, or of a unique prefix of one; "" where a text is neither."""
+    """Return a sentence for an id of another kind that says what to name instead; "" for any other text."""
     others = tuple(kind for kind in KINDS if kind not in kinds)
     fitting: list[tuple[str, Row]] = [
         (kind, row) for kind, row in _titled(service, others) if "-" in wanted and row.id.startswith(wanted)
@@ -117,7 +121,7 @@ def _of_another_kind(service: Service, wanted: str, kinds: tuple[str, ...]) -> s
 
 
 def _related(service: Service, noun: str, row: Row) -> list[str]:
-    """The ids of the documents, contexts or sessions that go with a row of another kind."""
+    """Return the ids of the documents, contexts or sessions that belong to a row of another kind."""
     store = service.store
     if isinstance(row, TurnRow):
         row = store.session(row.session_id)
@@ -134,36 +138,37 @@ def _related(service: Service, noun: str, row: Row) -> list[str]:
 
 
 def _without_own_contexts(fitting: list[tuple[str, Titled]]) -> list[tuple[str, Titled]]:
-    """Without the contexts of a single document that fits as well."""
+    """Leave out the contexts of a single document that fits too."""
     documents = [[row.id] for kind, row in fitting if kind == "document"]
     return [(kind, row) for kind, row in fitting if not (isinstance(row, ContextRow) and row.document_ids in documents)]
 
 
 def find_document(service: Service, text: str) -> DocumentRow:
-    """The document that a person means."""
+    """Return the document that a person means."""
     _, row = find(service, text, ("document",))
     assert isinstance(row, DocumentRow)
     return row
 
 
 def find_context(service: Service, text: str, lists: str = "") -> ContextRow:
-    """The context that a person means. lists: as of `find`."""
+    """Return the context that a person means. lists: see `find`."""
     _, row = find(service, text, ("context",), lists)
     assert isinstance(row, ContextRow)
     return row
 
 
 def find_session(service: Service, text: str) -> SessionRow:
-    """The session that a person means."""
+    """Return the session that a person means."""
     _, row = find(service, text, ("session",))
     assert isinstance(row, SessionRow)
     return row
 
 
 def list_rows(service: Service, noun: str) -> list[dict[str, Any]]:
-    """All documents, contexts or sessions, as plain objects; contexts with what they take on the disk.
+    """Return all documents, contexts or sessions as plain data; contexts with their bytes on disk.
 
     Args:
+        service: the home in use.
         noun: "documents", "contexts" or "sessions".
     """
     rows = [row for _, row in _titled(service, (noun.removesuffix("s"),))]
@@ -177,7 +182,9 @@ def list_rows(service: Service, noun: str) -> list[dict[str, Any]]:
 
 
 def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
-    """Everything about one thing, as a plain object with its kind. job: the one that reads a context, if any does."""
+    """Return everything about one thing as plain data, with its kind. job: the job that reads a context, if there is
+    one.
+    """
     store = service.store
     facts: dict[str, Any] = {"kind": kind, **asdict(row)}
     if isinstance(row, DocumentRow):
@@ -198,10 +205,10 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
 
 
 def rename(service: Service, kind: str, row: Row, title: str) -> Titled:
-    """Give a document, context or session another title; with an empty one, a context is called after its documents.
+    """Give a document, context or session another title. An empty one names a context after its documents.
 
     Raises:
-        sessions.StoreError: an empty title for a document or session.
+        sessions.StoreError: the title of a document or session is empty.
     """
     renaming: dict[str, Callable[[str, str], Titled]] = {
         "document": service.store.rename_document,

@@ -16,10 +16,13 @@ Called = TypeVar("Called", DocumentRow, ContextRow, SessionRow)
 
 @dataclass(frozen=True)
 class SearchHit:
-    """What was searched for: a context or a session that is called so, or a turn that says it, and its session.
+    """A context or session with a matching title, or a turn with matching words.
 
-    context: that is called so, or that it was said over; `highlights` are (start, end) offsets of the matching words in
-    `snippet`.
+    row: the context or session; for a turn, its session.
+    context: the context itself, or the one that a session is over.
+    turn: the matching turn, if it is one.
+    snippet: part of the turn with the words.
+    highlights: (start, end) offsets of the words in `snippet`.
     """
 
     row: ContextRow | SessionRow
@@ -30,7 +33,7 @@ class SearchHit:
 
     @property
     def lines(self) -> list[str]:
-        """What is shown below the title: what was said, and over which context."""
+        """Lines to show below the title: the words, and the context."""
         how = method_in_short(self.context)
         if isinstance(self.row, ContextRow):
             return [f"{plural(self.row.tokens, 'token')} · {how}"]
@@ -38,7 +41,7 @@ class SearchHit:
         return [said, f"{shown_title(self.context.title)} · {how}"]
 
     def to_json(self) -> dict[str, Any]:
-        """A plain object; a context that was found has no session, and what is called so no turn."""
+        """Return it as plain data; session and turn are None if there is none."""
         session = self.row if isinstance(self.row, SessionRow) else None
         return {
             "context": self.context.id,
@@ -55,8 +58,9 @@ class SearchHit:
 
 
 def with_title_words(rows: Iterable[Called], query: str) -> list[Called]:
-    """Those whose title has every word of a query, which is taken as in a search of what was said: neither accents nor
-    case matter, and "words in quotes" are a phrase.
+    """Return the rows whose title has every word of a query.
+
+    Accents and case do not matter, and "words in quotes" are a phrase, as in the search of turns.
     """
     given = (_folded(phrase or word) for phrase, word in re.findall(r'"([^"]+)"|([^\s"]+)', query))
     wanted = [each for each in given if each]
@@ -69,16 +73,16 @@ def _folded(text: str) -> str:
 
 
 def search_home(service: Service, query: str, limit: int) -> list[SearchHit]:
-    """The contexts that are called so, the sessions that are, unless it was also said there, and the turns that say it.
+    """Return contexts with a matching title, then sessions with one and no matching turn, then matching turns.
 
     Raises:
-        sessions.StoreError: a limit below 1 or above MOST_HITS.
+        sessions.StoreError: the limit is below 1 or above MOST_HITS.
     """
     contexts = {row.id: row for row in service.store.contexts()}
     said = [
         SearchHit(hit.session, contexts[hit.session.context_id], hit.turn, hit.snippet, hit.highlights)
         for hit in service.store.search(query, limit)
-        if hit.session.context_id in contexts  # else it is new
+        if hit.session.context_id in contexts  # missing if it is new
     ]
     named = (SearchHit(row, row) for row in with_title_words(contexts.values(), query))
     titled = with_title_words(service.store.sessions(), query)

@@ -1,4 +1,4 @@
-"""`stockpot list`, `show`, `rename`, `delete`, `search` and `export`: what is kept."""
+"""`stockpot list`, `rename`, `delete`, `search` and `export`: work with documents, contexts and sessions."""
 
 import argparse
 import sys
@@ -42,7 +42,7 @@ COLUMNS = {
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add the commands of this file, and `show`, to the parser."""
     parser = commands.add_parser(
         "list",
         parents=[shared],
@@ -143,7 +143,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run_list(arguments: Arguments) -> int:
-    """List what there is."""
+    """List all documents, contexts or sessions."""
     from app.listing import list_rows
     from sessions import shown_title
 
@@ -185,7 +185,7 @@ def run_rename(arguments: Arguments) -> int:
 
 
 def run_delete(arguments: Arguments) -> int:
-    """Delete things, after asking once about all of them."""
+    """Delete things, after one question about all of them."""
     from app.deletion import delete, describe_deletion
     from app.listing import KINDS, find
 
@@ -198,7 +198,7 @@ def run_delete(arguments: Arguments) -> int:
         if not (arguments.yes or _agreed(f"Delete {'; '.join(what for *_, what in things.values())}?")):
             note("Nothing was deleted.")
             return 1
-        for each in reversed(KINDS):  # what goes with another before it
+        for each in reversed(KINDS):  # sessions before their contexts, contexts before their documents
             doomed = [(row, what) for kind, row, what in things.values() if kind == each]
             if doomed:
                 delete(service, each, *(row for row, _ in doomed))
@@ -213,7 +213,7 @@ def run_delete(arguments: Arguments) -> int:
 
 
 def _agreed(question: str) -> bool:
-    """Whether the person says yes.
+    """Return whether the person says yes.
 
     Raises:
         UsageError: there is nobody to ask.

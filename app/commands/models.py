@@ -33,7 +33,7 @@ FITS = {"none": "yes", "nf4": "with --quantize nf4", "": "no"}
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add `models` and `models get` to the parser."""
     parser = commands.add_parser(
         "models",
         parents=[shared],
@@ -50,7 +50,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def _register_get(actions: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command to those of `stockpot models`."""
+    """Add `get` to the commands of `stockpot models`."""
     parser = actions.add_parser(
         "get",
         parents=[shared],
@@ -68,7 +68,7 @@ def _register_get(actions: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run_get(arguments: Arguments) -> int:
-    """Fetch the model."""
+    """Download the model from the hub."""
     from app.machine.hub import hub_id
     from app.machine.hub_download import fetch_model
 
@@ -82,7 +82,7 @@ def run_get(arguments: Arguments) -> int:
 
 
 def run_models(arguments: Arguments) -> int:
-    """List the models."""
+    """List the models on this machine, and recommended ones."""
     from app.home import home_folder
     from app.machine.local_models import local_models
     from app.machine.recommended import recommended_json
@@ -120,7 +120,7 @@ def run_models(arguments: Arguments) -> int:
 
 
 def _hub_row(model: dict[str, Any]) -> dict[str, Any]:
-    """One recommended model as its row of the table."""
+    """Return the row of one recommended model."""
     gated = ", to be accepted on huggingface.co" if model["gated"] else ""
     return {
         "name": model["name"],
@@ -135,5 +135,5 @@ def _hub_row(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _weights(parameters: int) -> str:
-    """Weights in millions or billions: "2.8 M", "8.03 B"."""
+    """Return a number of weights in millions or billions: "2.8 M", "8.03 B"."""
     return f"{parameters / 1e6:.1f} M" if parameters < 1e9 else f"{parameters / 1e9:.2f} B"

@@ -26,7 +26,7 @@ PLAN_COLUMNS = {
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add `plan` to the parser."""
     parser = commands.add_parser(
         "plan",
         parents=[shared],
@@ -65,7 +65,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run_plan(arguments: Arguments) -> int:
-    """Plan; 1 if nothing fits, or the method that is named does not."""
+    """Plan a reading; return 1 if nothing fits, or the named method does not."""
     from app.errors import UsageError
     from app.home import home_folder
     from app.machine.model_names import canonical_model, default_model, named_model
@@ -106,7 +106,7 @@ def run_plan(arguments: Arguments) -> int:
 
 
 def _plan_in_words(result: dict[str, Any], *, named: bool) -> str:
-    """The plan for a person. named: of one method that was asked for."""
+    """Return the plan as text. named: whether it is for one named method."""
     limits, weights = result["limits"], result["plans"][0]["bytes"]["weights"]
     memory = (
         f"{byte_size(limits['device'])} of memory"
@@ -130,7 +130,7 @@ def _plan_in_words(result: dict[str, Any], *, named: bool) -> str:
 
 
 def _doubts(plans: list[dict[str, Any]]) -> list[str]:
-    """What is to be trained before some methods can be used, which strain the model, and an empty line if any."""
+    """Return a line for each method that needs training first or strains the model, and an empty line after them."""
     sentences = list(dict.fromkeys(plan[key] for key in ("lacks", "beyond") for plan in plans if plan[key]))
     return [*sentences, ""] if sentences else []
 
@@ -152,14 +152,14 @@ def _row(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fits(plan: dict[str, Any]) -> str:
-    """Whether it fits, in a word or two."""
+    """Return in a word or two whether a method fits."""
     if not plan["possible"]:
         return "never"
     return "no" if not plan["fits"] else "if trained" if plan["lacks"] else "yes"
 
 
 def _fitting(plan: dict[str, Any]) -> str:
-    """Whether the method that was asked for fits, and if not, what of it would."""
+    """Return whether the named method fits, and if not, how much of the text would."""
     from app.machine.planning import method_in_words
 
     what, longest = method_in_words(plan["method"], plan["settings"]), plan["longest_tokens"]
@@ -184,7 +184,7 @@ def _advice(result: dict[str, Any], *, named: bool) -> str:
 
 
 def _count(model: str, sources: list[str], password: str | None) -> int:
-    """Return the tokens of files, as a reading with that model would have them. Nothing is kept."""
+    """Return the number of tokens of files, encoded with the model's tokenizer. Nothing is kept."""
     import engine
     from app.machine.model_names import model_source
     from app.reading.token_stream import compose

@@ -1,4 +1,4 @@
-"""`stockpot ingest` and `resume`: files, and documents that are kept, are read once and become a context."""
+"""`stockpot ingest` and `resume`: read files and kept documents once, into a context."""
 
 import argparse
 import os
@@ -35,7 +35,7 @@ KEPT = "A document that is kept is named by its id: `stockpot list documents`."
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add `ingest` and `resume` to the parser."""
     parser = commands.add_parser(
         "ingest",
         parents=[shared],
@@ -112,7 +112,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def add_weights(parser: argparse.ArgumentParser) -> None:
-    """--weights, for methods that need trained weights beside the model's own."""
+    """Add the flag --weights, for methods with trained weights of their own."""
     parser.add_argument(
         "--weights",
         metavar="PATH",
@@ -121,10 +121,11 @@ def add_weights(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(arguments: Arguments) -> dict[str, Any]:
-    """The method's settings as given.
+    """Return the method's settings from the arguments.
 
     Raises:
-        UsageError: an unknown method, not KEY=VALUE, a budget that is no number, or weights for a method that has none.
+        UsageError: the method is unknown, a setting is not KEY=VALUE, the budget is no number, or the method has no
+            weights.
     """
     check_method(arguments.method)
     settings: dict[str, Any] = {}
@@ -148,7 +149,7 @@ def settings_of(arguments: Arguments) -> dict[str, Any]:
 
 
 def run(arguments: Arguments) -> int:
-    """Read the files; print what came of it."""
+    """Read the files, and print the result."""
     settings = settings_of(arguments)
     if arguments.add_to is not None and (settings or arguments.method):
         raise UsageError("--add-to goes on with the method and the settings of the context: leave them out.")
@@ -165,7 +166,7 @@ def run(arguments: Arguments) -> int:
         progress.show(report.stage)
 
     with open_service(arguments) as service:
-        prepare = _to_prepare(service, arguments, settings)  # refuses what cannot be before any work
+        prepare = _to_prepare(service, arguments, settings)  # refuses impossible settings before any work
         added = _add_files(service, arguments, progress)
         with progress:
             prepared = prepare([row.id for row in added.documents], on_stage)
@@ -178,10 +179,10 @@ def run(arguments: Arguments) -> int:
 
 
 def _check_only_file(arguments: Arguments, word: str) -> None:
-    """Refuse the only file that was named, if it cannot be used, before a model is loaded.
+    """Refuse the only named file if it cannot be used, before a model is loaded.
 
     Raises:
-        AppError: with what to do.
+        AppError: with the next step.
     """
     from ingest import IngestError, PasswordNeeded, WrongPassword, fingerprint
 
@@ -206,14 +207,14 @@ def _check_only_file(arguments: Arguments, word: str) -> None:
 
 
 def password_of(arguments: Arguments) -> str | None:
-    """The password of encrypted files: the one given, else that of the environment."""
+    """Return the password of encrypted files: the given one, else the one in the environment."""
     return arguments.password or os.environ.get("STOCKPOT_PASSWORD") or None
 
 
 def _to_prepare(
     service: "Service", arguments: Arguments, settings: dict[str, Any]
 ) -> "Callable[[list[str], OnReport], Prepared]":
-    """What prepares documents to be read as was asked for."""
+    """Return a function that prepares documents as the arguments say."""
     from app.listing import find_context
     from app.reading.preparing import base_for, prepare, prepare_more
 
@@ -230,7 +231,7 @@ def _to_prepare(
 
 
 def run_resume(arguments: Arguments) -> int:
-    """Read on; print what came of it."""
+    """Resume a reading, and print the result."""
     from app.listing import find_context
 
     with open_service(arguments) as service:
@@ -241,7 +242,7 @@ def run_resume(arguments: Arguments) -> int:
 
 
 def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json: bool) -> int:
-    """Read what is not read yet, and print what is there then; 1 if it was stopped."""
+    """Read the rest of a context, and print the result; return 1 if it was stopped."""
     from app.reading.readings import Stopped, read
     from engine.stopping import asked_to_stop
 
@@ -264,7 +265,7 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
 
 
 def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine) -> "Added":
-    """Turn what was named into documents, and say on standard error what is the matter with any."""
+    """Turn the named files into documents, and print warnings on standard error."""
     from app.listing import find_document
     from app.reading.documents import Added, IngestOptions, add_documents
     from ingest import IngestError, PasswordNeeded, WrongPassword

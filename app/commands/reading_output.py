@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def describe(report: "Report", budget: int | None) -> str:
-    """One line of progress, of which a narrow terminal shows the beginning."""
+    """Return one line of progress; a narrow terminal shows only its beginning."""
     if not report.usage:
         return report.stage
     entries = report.usage["entries"]["device"]
@@ -23,7 +23,9 @@ def describe(report: "Report", budget: int | None) -> str:
 
 
 def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
-    """The object of `ingest --json` and `resume --json`. kv_entries: on the device, where the budget counts them."""
+    """Return the object of `ingest --json` and `resume --json`. kv_entries: entries on the device, which the budget
+    counts.
+    """
     import engine
 
     documents = service.store.context_documents(row.id)
@@ -55,8 +57,13 @@ def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
 def reading_in_words(
     result: dict[str, Any], documents: Sequence["DocumentRow"], tokens_read: int, read_before: int = 0
 ) -> str:
-    """The same for a person. documents: that were read; tokens_read: of the text's; read_before: of these, those that a
-    context had read that others were added to.
+    """Return the same as text.
+
+    Args:
+        result: the object.
+        documents: the documents that were read.
+        tokens_read: tokens of the text that were read.
+        read_before: tokens that an earlier context had read, if documents were added to it.
     """
     from ingest.document import noun_of_pages
 

@@ -1,4 +1,4 @@
-"""`stockpot show`: one document, page, context, session or turn."""
+"""`stockpot show`: print one document, page, context, session or turn."""
 
 import os
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def when(seconds: float) -> str:
 
 
 def run_show(arguments: Arguments) -> int:
-    """Show one thing."""
+    """Print everything about one thing."""
     from app.listing import KINDS, details, find, titles_before_places
     from sessions import SessionRow, TurnRow
 
@@ -51,7 +51,7 @@ def run_show(arguments: Arguments) -> int:
 
 
 def _titles(service: "Service", context_id: str) -> list[str]:
-    """Of a context's documents, in their order."""
+    """Return the titles of a context's documents, in reading order."""
     return [row.title for row in service.store.context_documents(context_id)]
 
 
@@ -81,7 +81,7 @@ def _show_page(service: "Service", arguments: Arguments) -> int:
 
 
 def _describe_turn(turn: "TurnRow", titles: Sequence[str], before: dict[str, str]) -> list[str]:
-    """titles: of the context's documents; before: what is said before a place, by document."""
+    """Return the lines for a turn. titles: of the documents; before: words before a place, by document."""
     sources = [
         f"  {before.get(each['document'], '')}{each['place']} ({each['weight']:.0%}): {' '.join(each['quote'].split())}"
         for each in turn.sources
@@ -92,7 +92,7 @@ def _describe_turn(turn: "TurnRow", titles: Sequence[str], before: dict[str, str
 
 
 def _describe(facts: dict[str, Any], titles: Sequence[str]) -> list[str]:
-    """titles: of the documents that a session is about."""
+    """Return the lines for a document, context or session. titles: of the documents that a session is over."""
     from app.reading.memory_map import Remembered, tenths
     from ingest.document import noun_of_pages
     from sessions import TurnRow
@@ -121,7 +121,7 @@ def _describe(facts: dict[str, Any], titles: Sequence[str]) -> list[str]:
         elif key == "job":
             lines.append(f"  job: {value['id']} ({value['status']})")
         elif key == "documents":
-            several = len(value) > 1  # which are named by their numbers, for `--pages`
+            several = len(value) > 1  # numbered, as `--pages` names them
             for number, each in enumerate(value, 1):
                 lines.append(f"  document{f' {number}' if several else ''}: {each['id']} {each['title']}")
         elif key == "pages":
@@ -141,14 +141,14 @@ def _describe(facts: dict[str, Any], titles: Sequence[str]) -> list[str]:
 
 
 def _plain(value: object) -> str:
-    """A setting or a number as people write it."""
+    """Return a setting or number as people write it."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _holdings(usage: dict[str, Any]) -> list[str]:
-    """What is kept, a line for each tier that holds anything."""
+    """Return a line for each tier that holds entries."""
     entries, size = usage["entries"], usage["bytes"]
     return [
         f"  on the {tier}: {entries[tier]:,} entries per KV head and layer, {byte_size(size[tier])}"
@@ -158,7 +158,7 @@ def _holdings(usage: dict[str, Any]) -> list[str]:
 
 
 def _said(turn: "TurnRow", titles: Sequence[str], name: str = "") -> list[str]:
-    """Question and answer of a turn, their further lines under the first. name: said before the question."""
+    """Return question and answer of a turn, indented. name: words before the question."""
     from app.asking.named_pages import pages_in_words
 
     head = f"  {turn.position + 1}. "

@@ -1,4 +1,4 @@
-"""Check that readings fit: the free memory and disk, and the sentences that say what would fit instead."""
+"""Check that readings fit into the free memory and disk, and say what would fit instead."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 def plan_reading(
     model: "engine.Model", name: str, method: "engine.Method", tokens: int, read: int = 0
 ) -> "engine.Plan":
-    """The plan of a reading with a model that is loaded, in the memory that is free now.
+    """Return the plan of a reading with a loaded model, in the memory that is free now.
 
-    read: tokens of the text that a checkpoint holds, which is gone on from.
+    Args:
+        model: the loaded model.
+        name: its name.
+        method: the method.
+        tokens: tokens of the text.
+        read: tokens that a checkpoint holds.
 
     Raises:
-        AppError: it cannot fit; the sentence says what would.
+        AppError: it does not fit; the sentence says what would.
     """
     import engine
 
@@ -37,12 +42,18 @@ def plan_reading(
 def require_memory(
     name: str, method: "engine.Method", tokens: int, chat: "engine.Chat", device: str, read: int = 0
 ) -> None:
-    """Refuse a reading that cannot fit beside the weights of its model, of which none is read.
+    """Refuse a reading that does not fit beside its model's weights, before they are loaded.
 
-    read: as of `plan_reading`.
+    Args:
+        name: name of the model.
+        method: the method.
+        tokens: tokens of the text.
+        chat: the model's tokenizer and chat template.
+        device: auto, cpu or cuda.
+        read: tokens that a checkpoint holds.
 
     Raises:
-        AppError: the sentence says what would fit.
+        AppError: it does not fit; the sentence says what would.
         engine.EngineError: the model cannot be used.
     """
     import engine
@@ -59,19 +70,23 @@ def require_memory(
 def estimate(
     name: str, method: "engine.Method", home: Path, device: str, *, loaded: bool, measured: float | None = None
 ) -> str:
-    """What to expect of a method before there is a text: the longest that fits now, and how fast a book is read.
+    """Return a sentence on a method before there is a text: the longest text that fits now, and the reading speed.
 
     Args:
-        loaded: the model is in memory already, so that its weights no longer count against what is free.
-        measured: tokens per second of an earlier reading like this, which say more than a plan.
+        name: name of the model.
+        method: the method.
+        home: the home folder.
+        device: auto, cpu or cuda.
+        loaded: whether the model is loaded, so that its weights do not count against the free memory.
+        measured: tokens per second of an earlier reading like this; it goes before the plan's.
 
     Raises:
-        AppError: nothing fits; the sentence is that of a book's refusal.
+        AppError: nothing fits; the sentence is the same as for a book.
         engine.EngineError: the model cannot be used.
     """
     plain, quantize = split_model(name)
     folder = local_folder(name)
-    if folder is None:  # nothing is fetched for an estimate
+    if folder is None:  # an estimate downloads nothing
         return f"{plain} is not on this machine. A hub id is fetched before reading; what fits is said then."
     planner = planner_for(str(folder), PlanRequest(USUAL_TOKENS), home, device)
     plan = planner.plan(method, USUAL_TOKENS, quantize, weights=not loaded)
@@ -91,19 +106,22 @@ def estimate(
         line += f", and answers begin after {short_seconds(first)}"
     if method.budget is not None:
         return f"{line}. {plan.beyond}".rstrip()
-    window = planner.model.spec.window  # how long the text will be is not known yet
+    window = planner.model.spec.window  # the length of the text is not known yet
     return (
         f"{line}. The model was trained for {window:,} tokens: expect poor answers of longer texts with {method.name}."
     )
 
 
 def require_disk(plan: "engine.Plan", home: Path, there: int = 0) -> None:
-    """Refuse a reading that, with the tokens of its text, could not be saved on the disk that its home is on.
+    """Refuse a reading that could not be saved on the disk of the home.
 
-    there: bytes of it that are saved already.
+    Args:
+        plan: the plan of the reading.
+        home: the home folder.
+        there: bytes of it that are saved already.
 
     Raises:
-        AppError: with the numbers.
+        AppError: it does not fit; the sentence has the numbers.
     """
     from app.reading.token_stream import TOKEN_BYTES
 
@@ -116,7 +134,9 @@ def require_disk(plan: "engine.Plan", home: Path, there: int = 0) -> None:
 
 
 def _refusal(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> AppError:
-    """Of a plan that does not fit, with what would. weights: whether those of the model count, as they did for it."""
+    """Return the error for a plan that does not fit, with what would fit. weights: whether the model's weights
+    count.
+    """
     on_device = plan.device_bytes > plan.device_limit
     needed, free = (plan.device_bytes, plan.device_limit) if on_device else (plan.host_bytes, plan.host_limit)
     where = "memory" if planner.machine.shared else "GPU memory" if on_device else "host memory"
@@ -132,9 +152,9 @@ def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
     kinds = planner.model.quantizations
     kinds = (
         kinds[kinds.index(plan.quantize) :] if plan.quantize in kinds else (plan.quantize,)
-    )  # what somebody has asked for is not to be lossless again
+    )  # never less quantised than was asked for
     if planner.machine.shared and not weights:
-        kinds = kinds[:1]  # weights that are mapped from their files free nothing when they go
+        kinds = kinds[:1]  # weights that are mapped from files free no memory
     best = (planner if weights else planner.unloaded(plan.quantize)).best(plan.tokens, kinds)
     ways = []
     if best:

