@@ -50,6 +50,6 @@ class LruCache(Generic[Key, Value]):
                 del self._held[key]
 
     def clear(self) -> None:
-        """Drop all values."""
+        """Drop every value held."""
         with self._lock:
             self._held.clear()

@@ -1,4 +1,4 @@
-"""Bodies of the HTTP API: what requests send, and how refusals read."""
+"""Bodies of the HTTP API: fields of requests, and refusals."""
 
 from typing import Any
 
@@ -6,15 +6,14 @@ from fastapi import UploadFile
 from pydantic import BaseModel, ConfigDict, Json
 
 from app.asking.answer_options import AnswerOptions
-from app.web.guard import BEFORE_ALL
 
 
 class NewContext(BaseModel):
-    """The form that files come with, or the ids of documents that are kept, which are read before them.
+    """A form with files, or the ids of kept documents, which are read before the files.
 
-    add_to: id of a context behind whose end they are to be read, in a context of its own, with its model, method and
-    settings, which are then not given; settings: of the method, as a JSON object, such as {"preset": "wide", "store":
-    "int8"}; ocr: whether pages that are pictures are recognised, by default where that is needed and installed.
+    add_to: id of a context to continue, with its model, method and settings (give none of these).
+    settings: settings of the method, as a JSON object such as {"preset": "wide", "store": "int8"}.
+    ocr: whether to recognise text in pictures; by default where it is needed and installed.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -37,31 +36,35 @@ class Given(BaseModel):
 
 
 class NewTitle(Given):
-    """Another title; an empty one calls a context after its documents again."""
+    """Another title. An empty one names a context after its documents."""
 
     title: str
 
 
 class NewSession(Given):
-    """A session over a context; without a title it is called after its first question."""
+    """A session over a context. Without a title it is named after its first question."""
 
     context: str
     title: str | None = None
 
 
 class NewBranch(Given):
-    """turns: how many of the session's first turns to begin with; context: another that began with its documents."""
+    """A branch of a session.
+
+    turns: number of the session's first turns to keep.
+    context: another context that begins with the same documents.
+    """
 
     turns: int
     context: str | None = None
 
 
 class NewTurn(Given):
-    """A question, how to answer it, and the pages to be turned to before.
+    """A question, options for the answer, and pages to read again first.
 
     temperature, top_p, top_k, min_p, repetition_penalty: null for the model's own.
-    max_reasoning: tokens that a model which reasons first may take for it; 0: it answers at once.
-    pages: such as "12-14, iii, 15 of the file", the first as they are printed; `stockpot ask --help` says more.
+    max_reasoning: most tokens of the reasoning before the answer; 0 turns it off.
+    pages: for example "12-14, iii, 15 of the file"; numbers are as printed. See `stockpot ask --help`.
     """
 
     question: str
@@ -79,11 +82,16 @@ class NewTurn(Given):
 
 
 class Refused(BaseModel):
-    """Why something was not done, in a sentence, with what to do next where that is known."""
+    """A sentence that says why something was not done, with the next step if it is known."""
 
     error: str
 
 
+BEFORE_ALL = {
+    "description": "A refusal before the request was looked at, in plain text: 400, 401, 403, 413 or 429.",
+    "content": {"text/plain": {}},
+}
+"""Refusals of `web/guard.py`, as `/api/openapi.json` has them."""
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": Refused, "description": "It cannot be done, or was not asked for as is described here."},
     404: {"model": Refused, "description": "It is not there."},
@@ -92,4 +100,4 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     507: {"model": Refused, "description": "There is no room on the disk."},
     "default": BEFORE_ALL,
 }
-"""What every route may answer instead."""
+"""Refusals of every route."""

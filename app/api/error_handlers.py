@@ -13,7 +13,7 @@ from app.api import openai_turns
 from app.errors import AppError, phrase
 from app.errors import NotFound as NoSuchThing
 from app.formatting import byte_size
-from app.web.dropped_files import full_or
+from app.jobs.uploads import full_or
 from ingest import IngestError
 from sessions import (
     AlreadyRead,
@@ -26,11 +26,11 @@ from sessions import (
 )
 
 MOST_BODY, MOST_FILES = 16 << 20, 16 << 30
-"""Bytes of a request without files, and of one with files."""
+"""Most bytes of a request without files, and of one with files."""
 
 
 def status_of(error: Exception) -> int:
-    """The status that says as much of an error as a status can."""
+    """Return the HTTP status for an error."""
     from engine import OutOfMemory
 
     statuses: dict[int, tuple[type[Exception], ...]] = {
@@ -43,7 +43,7 @@ def status_of(error: Exception) -> int:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Errors become sentences with a fitting status."""
+    """Answer errors with a sentence and a fitting status."""
     from engine import EngineError
 
     def say(request: Request, sentence: str, status: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -58,14 +58,14 @@ def add_error_handlers(app: FastAPI) -> None:
     def malformed(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         kind = request.headers.get("content-type", "")
-        if isinstance(error.body, bytes) and error.body:  # not taken for JSON
+        if isinstance(error.body, bytes) and error.body:  # not parsed as JSON
             return say(request, f"Send the JSON as Content-Type: application/json, not {kind!r}.", 400)
         wrong = ("; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())) or "nothing came"
         return say(request, f"The request is not as /api/openapi.json describes it: {wrong}.", 400)
 
     def unreadable(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        if isinstance(error.__cause__, OSError):  # files are written as they come
+        if isinstance(error.__cause__, OSError):  # files are written while they arrive
             return answer(request, full_or(error.__cause__, Path(tempfile.gettempdir())))
         if error.status_code == 413:
             most = MOST_FILES if request.url.path == "/api/contexts" else MOST_BODY

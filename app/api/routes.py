@@ -1,8 +1,8 @@
 """The HTTP API, `/api/...`: the same functions as the page, for programs on this machine.
 
-Things are named by their whole ids. Errors are `{"error": sentence}` with status 400 (cannot be done, or not asked for
-properly), 404 (not there), 409 (in use, or done already), 500 (a fault of the program, of the machine, or of what is on
-the disk) or 507 (no room on the disk). A body that says beforehand that it is too large gets 413 in plain text.
+Things are named by their whole ids. Errors are `{"error": sentence}` with status 400 (impossible or malformed), 404
+(not there), 409 (in use, or done already), 500 (a fault of the program, the machine or the disk) or 507 (no room on the
+disk). A body that is too large gets 413 in plain text if its headers say so.
 """
 
 from collections.abc import Callable
@@ -43,17 +43,17 @@ from sessions import (
 MOST_DRAWN = 2
 """Pages that are drawn at a time, each in a process of its own that may take half of the memory."""
 UNKEPT = {"Cache-Control": "no-store"}
-"""Of what shows a document: when that is deleted here, no browser has a copy."""
+"""Headers of responses that show a document, so that no browser keeps a copy."""
 MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
 
 
 def _of_type(*media: str) -> dict[str, Any]:
-    """A route that answers with a file of one of these types, and not with JSON."""
+    """Return the arguments of a route that answers with a file of one of these types instead of JSON."""
     return {"response_class": Response, "responses": {200: {"content": {each: {} for each in media}}}}
 
 
 def router(service: Service, worker: Worker) -> APIRouter:
-    """All routes, over one home and its worker."""
+    """Return all routes over one home and its worker."""
     api = APIRouter(prefix="/api", responses=REFUSALS)
     store = service.store
 
@@ -78,7 +78,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
         return store.sessions()
 
     def add_routes(kind: str, find: Callable[[str], listing.Row], row: type[listing.Titled]) -> None:
-        """What can be done with one thing. find: its row, by its id and nothing else."""
+        """Add the routes of one kind of thing. find: returns the row with an id."""
 
         @api.get(f"/{kind}s/{{id}}")
         def show(id: str) -> dict[str, Any]:
@@ -106,15 +106,15 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/documents/{id}/pages/{number}", **_of_type("text/plain"))
     def page_text(id: str, number: int) -> Response:
-        """A page as it was read. number: as the file counts, and as a source has it."""
+        """Return the text of a page. number: as the file counts, and as in sources."""
         page = page_of(service, id, number).page
         return PlainTextResponse(f"{page.label}\n\n{page.text}\n")
 
-    drawing = CapacityLimiter(MOST_DRAWN)  # apart from the threads that answer everything else
+    drawing = CapacityLimiter(MOST_DRAWN)  # threads of their own, so that everything else is still answered
 
     @api.get("/documents/{id}/pages/{number}/picture", **_of_type("image/png"))
     async def page_picture(id: str, number: int, start: int = 0, end: int = 0) -> Response:
-        """A page of a PDF as it is printed, a PNG. start, end: as a source has them; what they say is marked."""
+        """Return a page of a PDF as printed, as a PNG. start, end: characters to mark, as in sources."""
 
         def draw() -> bytes:
             return picture_of_page(page_of(service, id, number), start, end)
@@ -123,11 +123,11 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/contexts", status_code=202, max_body_size=MOST_FILES)
     def read(given: Annotated[NewContext, Form()]) -> JobRow:
-        """Files become documents, and these and others that are kept a context: returns the job to follow.
+        """Turn files into documents, and read these and kept documents into a context: returns the job to follow.
 
-        When it is done, its progress names the context and, as "reading", the job that reads it, if anything is to be
-        read. That job is also in the context's details while it goes on: cancel it there. When it has failed, its
-        progress names the documents that were made of the files, to be read in another way.
+        When it is done, its progress names the context and, as "reading", the job that reads it, if there is anything
+        to read. The context's details name that job too; cancel it there. When it has failed, its progress names the
+        documents that were made of the files, which can be read in another way.
         """
         import engine
 
@@ -159,7 +159,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/contexts/{id}/resume", status_code=202)
     def resume(id: str) -> JobRow:
-        """Go on with a reading that was stopped or failed: returns the job to follow."""
+        """Resume a reading that was stopped or failed: returns the job to follow."""
         return worker.read(store.context(id).id)
 
     @api.post("/sessions", status_code=201)
@@ -168,9 +168,9 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/sessions/{id}/branch", status_code=201)
     def begin_branch(id: str, given: NewBranch) -> SessionRow:
-        """Begin a session with the first turns of this one, to ask another question from there, or one again.
+        """Begin a session with the first turns of this one, to ask another question from there, or to ask again.
 
-        This one stays as it is. Turns that were stopped or failed count, but are not copied.
+        This session stays as it is. Turns that were stopped or failed count, but are not copied.
         """
         return branch(service, id, given.turns, given.context)
 
@@ -190,15 +190,13 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/turns/{id}/cancel")
     def stop_answer(id: str) -> TurnRow:
-        """Stop an answer: what there is of it is kept, and the conversation goes on as if it had not been asked."""
+        """Stop an answer. The answer so far is kept, and the conversation goes on as if it had not been asked."""
         worker.stop_answer(id)
         return store.turn(id)
 
     @api.get("/search")
     def search(query: str, limit: int = 20) -> list[dict[str, Any]]:
-        """Turns that say it; before them, without a turn, the contexts that are called so, and the sessions that are
-        and do not say it.
-        """
+        """Return contexts with a matching title, then sessions with one and no matching turn, then matching turns."""
         return [each.to_json() for each in search_home(service, query, limit)]
 
     @api.get("/sessions/{id}/export", **_of_type("text/markdown", "application/json"))

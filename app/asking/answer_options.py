@@ -37,7 +37,7 @@ class AnswerOptions:
     repetition_penalty: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse impossible values."""
+        """Refuse values that are impossible."""
         if self.temperature is not None and not 0.0 <= self.temperature <= 5.0:
             raise UsageError(f"temperature must be between 0 and 5, not {self.temperature}.")
         if self.top_p is not None and not 0.0 < self.top_p <= 1.0:

@@ -112,7 +112,7 @@ class ProgressLine:
     """
 
     def __init__(self) -> None:
-        """Show nothing yet."""
+        """Start without a line."""
         self._terminal = sys.stderr.isatty()
         self._shown_at = 0.0
         self._width = 0

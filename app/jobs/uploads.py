@@ -38,6 +38,11 @@ _HARMFUL = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udf
 """Separators, control characters, characters that change the direction of text, and those that other systems refuse."""
 
 
+def full_or(error: OSError, folder: Path) -> Exception:
+    """Return DiskFull if a write to a folder failed for want of room; else the error itself."""
+    return DiskFull(folder, None, disk_free(folder)) if is_disk_full(error) else error
+
+
 def cache(home: Path) -> Path:
     """Return the folder of Gradio's cache; each process has one of its own."""
     return home / UPLOADS / f"incoming-{os.getpid()}"
@@ -67,7 +72,7 @@ def uploads(home: Path) -> Path:
         folder.chmod(0o700)  # also if another program made it
     except OSError as error:
         if is_disk_full(error):
-            raise DiskFull(folder, None, disk_free(home)) from error
+            raise full_or(error, folder) from error
         raise AppError(
             f"{folder} cannot be written ({error.strerror}); check its owner and permissions, or choose another home."
         ) from error

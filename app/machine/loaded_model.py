@@ -14,7 +14,7 @@ class Models:
     """Loads models by name and keeps the last one."""
 
     def __init__(self, default: str | None, device: str, on_leave: Callable[[], None]) -> None:
-        """Load nothing yet.
+        """Start without a loaded model.
 
         Args:
             default: model for new readings: "smollm2", "pocket", a path or a hub id, each also with ":8bit" and so on;

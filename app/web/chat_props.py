@@ -1,4 +1,4 @@
-"""The conversation on the page: the head of its context, finished turns, and turns that are being answered."""
+"""Props of the conversation: the head of its context, finished turns, and turns that are being answered."""
 
 from contextlib import suppress
 
@@ -15,9 +15,9 @@ from app.web.views.turn import conversation, live_turn
 from sessions import ContextRow, NotFound, SessionRow, StoreError, TurnRow
 
 AT_ONCE = 20
-"""Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
+"""Most finished turns that are sent again with each answer; older ones change once in so many turns."""
 MOST_QUOTED = 60
-"""Characters of a question that another waits for."""
+"""Most characters quoted of a question that another one waits for."""
 EMPTY = "It has been read. Ask about any of it."
 EMPTY_YET = "Ask about what has been read so far."
 
@@ -58,7 +58,7 @@ class ChatProps:
         }
 
     def live_turn_value(self, context: ContextRow | None, answering: list[TurnRow]) -> str:
-        """The turns that are being answered."""
+        """Return the turns that are being answered, as HTML."""
         if context is None:
             return ""
         return "".join(
@@ -67,7 +67,7 @@ class ChatProps:
         )
 
     def _stage(self, context: ContextRow, turn: TurnRow) -> str:
-        """What happens before the first word of an answer."""
+        """Return the work before the first word of an answer, in words."""
         work = self.store.work_on(turn.id)
         if work and work.status == "queued":
             return self._waits_for()
@@ -78,7 +78,7 @@ class ChatProps:
         return f"Turning to {pages_in_words(turn.pages)}" if turn.pages else "Thinking"
 
     def _waits_for(self) -> str:
-        """What has to be over before a question is answered: another answer, which may be somebody else's."""
+        """Return in words which answer must end before a question is answered."""
         for job in self.store.jobs(status="running", kind=ANSWER):
             with suppress(NotFound):  # deleted meanwhile
                 return f"Waiting for the answer to “{shorten(self.store.turn(job.subject_id).question, MOST_QUOTED)}”"
@@ -94,7 +94,7 @@ class ChatProps:
 
 
 def _empty(context: ContextRow) -> str:
-    """What stands where no question has been asked yet."""
+    """Return the text that is shown before the first question."""
     about = good_for(context.model)
     more = f"<p>{esc(about)}</p>" if about else ""
     return f'<div class="empty"><p>{EMPTY if context.status == "ready" else EMPTY_YET}</p>{more}</div>'
@@ -109,6 +109,6 @@ def _export_links(session: SessionRow) -> str:
 
 
 def first_shown(session: SessionRow, unrolled: int) -> int:
-    """The position of the first turn that is shown: a long session would take seconds to draw."""
+    """Return the position of the first turn to show; a long session would take seconds to draw."""
     apart = max(0, session.turns - 1) // AT_ONCE * AT_ONCE
     return max(0, apart - AT_ONCE * (1 + MORE * unrolled))

@@ -1,8 +1,9 @@
-"""What happens when something is pressed: do it, then show what the store says.
+"""The events of the page: each runs an action, then shows the state of the store.
 
-Every handler ends in `updates`, which sends the components whose picture has changed for this tab. Nothing here waits
-for the model: work is asked of the worker, and two timers, outside Gradio's queue, show how it goes. What goes wrong is
-said in the notice: outside the queue, Gradio shows nothing of an error.
+Every handler ends in `updates`, which sends the components that have changed for this tab. No handler waits for the
+model: the worker does the work, and two timers outside Gradio's queue show its progress. Errors are shown in the
+    notice,
+because outside the queue Gradio shows none.
 """
 
 import asyncio
@@ -37,13 +38,15 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private",
 
 @dataclass
 class Tab:
-    """What the server knows of one tab; Gradio copies the first one for every tab.
+    """The state of one tab on the server; Gradio copies the first one for every tab.
 
-    Gradio runs the events of a tab side by side. Here one waits for the other, in the order in which they came, so
-    that each goes on from what was chosen and sent before it, and so that the answers leave in that order too.
+    Gradio runs the events of a tab in parallel. Here each waits for the one before, so that it continues from the
+    selection that was made before it, and answers leave in the same order.
 
-    selection: in this tab; listed: how often more of the lists were asked for in it; seen: name of a component -> mark
-    of what it was sent last; turn: held by the event at hand.
+    selection: the tab's selection.
+    listed: how often longer lists were asked for.
+    seen: name of a component -> hash of its last update.
+    turn: lock that the present event holds.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -54,7 +57,7 @@ class Tab:
 
 @dataclass(frozen=True)
 class Page:
-    """The areas, and what ticks."""
+    """The areas of the page, and its timers."""
 
     sidebar: Sidebar
     new: NewReading
@@ -69,7 +72,7 @@ class Page:
     stream: gr.Timer
 
     def slots(self) -> dict[str, Any]:
-        """The components that `TabState.props` speaks of."""
+        """Return the components by the names in `TabState.props`."""
         return {
             "where": self.where,
             "contexts": self.sidebar.contexts,
@@ -122,7 +125,7 @@ class Events:
     """The handlers of one page."""
 
     def __init__(self, page: Page, service: Service, worker: Worker) -> None:
-        """page: what was built; service, worker: what it stands on."""
+        """Make the actions of a page over a home and its worker."""
         self.page = page
         self.tab_state = TabState(service)
         new = page.new
@@ -132,7 +135,9 @@ class Events:
         self.tab = gr.State(Tab())
 
     def updates(self, tab: Tab, shown: str) -> list[Any]:
-        """What differs from what this tab was sent before. shown: what was done in it is there, and is sent later."""
+        """Return the updates for components that differ from the last ones sent. shown: slot to send later, see
+        `handler`.
+        """
         tab.listed = max(tab.listed, tab.selection.listed)
         tab.selection = replace(self.tab_state.settle(tab.selection), listed=tab.listed)
         props: Props = self.tab_state.props(tab.selection)
@@ -146,23 +151,24 @@ class Events:
     def handler(
         self, act: Callable[..., Any], extra: int, quiet: bool, told: str, shown: str, done: str
     ) -> Callable[..., Awaitable[list[Any]]]:
-        """A handler that does something and then shows the result, or the sentence that says why not.
+        """Return a handler that runs an action, and shows the result or the reason of a refusal.
 
         Args:
-            act: `act(selection, *inputs)` returns the new choice, or that and `extra` further updates.
-            quiet: leave the notice alone, as ticks do, unless something goes wrong.
-            told: name of what the event itself says; `act` is given it last.
-            shown: slot of a component that shows what is done already: to be told at once could undo what came since.
-            done: what is read out when it is done.
+            act: `act(selection, *inputs)` returns the new selection, or a pair of it and `extra` further updates.
+            extra: number of further updates.
+            quiet: whether to leave the notice alone unless something fails, as timers do.
+            told: name of a field of the event to pass to `act` as the last argument.
+            shown: slot of a component that shows the result already; an update now could undo later input.
+            done: words to read out when it is done.
         """
 
         def work(request: gr.Request, event: gr.EventData, tab: Tab, inputs: tuple[Any, ...]) -> list[Any]:
-            # Updates even where a plain value would do: Gradio sends those on at once, so none overtakes another.
+            # Always use updates: Gradio sends them at once, so none overtakes another.
             notice = gr.skip() if quiet else gr.update(value=read_out(done) if done else "")
             out, further = [gr.skip()] * len(self.slots), [gr.skip()] * extra
             known = bool(tab.seen)
             try:
-                if not known:  # new, or the server was started anew meanwhile: its address knows what it shows
+                if not known:  # a new tab, or a restarted server: the address has the selection
                     tab.selection = self.actions.navigate.load(request.query_params)
                 try:
                     result = act(tab.selection, *inputs, *([getattr(event, told)] if told else []))
@@ -173,7 +179,7 @@ class Events:
                 out = self.updates(tab, shown)
                 if missing := self.tab_state.lost(before, tab.selection, known):
                     notice = gr.update(value=notice_of(missing))
-            except Exception as error:  # the choice stands, and the next tick tries to show it again
+            except Exception as error:  # the selection stays, and the next tick tries again
                 notice = refusal(error)
             return [*out, notice, *further]
 
@@ -195,11 +201,18 @@ class Events:
         done: str = "",
         **how: Any,
     ) -> None:
-        """Let an event do something, then show the result.
+        """Let an event run an action, then show the result.
 
         Args:
+            listener: Gradio's listener.
+            act: the action, see `handler`.
+            inputs: components whose values `act` gets.
             extra: components that `act` updates itself.
-            how: further settings of Gradio's listener.
+            quiet: see `handler`.
+            told: see `handler`.
+            shown: see `handler`.
+            done: see `handler`.
+            how: further arguments of Gradio's listener.
         """
         outputs = [*self.slots.values(), self.page.notice, *extra]
         listener(self.handler(act, len(extra), quiet, told, shown, done), [self.tab, *inputs], outputs, **how, **QUIET)
@@ -207,7 +220,7 @@ class Events:
     def aside(
         self, listener: Any, act: Callable[..., list[Any]], inputs: Sequence[Any], outputs: Sequence[Any], **how: Any
     ) -> None:
-        """Let an event update components that do not depend on what is chosen; it waits for no other event."""
+        """Let an event update components that do not depend on the selection. It does not wait for other events."""
 
         def handle(*given: Any) -> list[Any]:
             try:
@@ -218,7 +231,7 @@ class Events:
         listener(handle, inputs, [*outputs, self.page.notice], **how, **QUIET)
 
     def connect(self, blocks: gr.Blocks) -> None:
-        """Connect everything; to be called while `blocks` is being built."""
+        """Connect all events. Call it while `blocks` is being built."""
         for each in (blocks.load, self.page.pulse.tick, self.page.stream.tick):
             self.on(each, lambda selection: selection, quiet=True)
         self.aside(blocks.load, self.actions.read.find_models, [], [self.page.new.model, self.page.new.unusable])
@@ -229,7 +242,7 @@ class Events:
     def _connect_sidebar(self) -> None:
         sidebar, do = self.page.sidebar, self.actions
         self.on(sidebar.new.click, lambda selection: Selection())
-        # A list shows at once what was chosen in it: no choice may be dropped because another is on its way.
+        # A list shows a choice at once, so no choice may be dropped because another is on its way.
         self.on(sidebar.contexts.input, do.navigate.choose_context, [sidebar.contexts], trigger_mode="multiple")
         self.on(sidebar.sessions.input, do.navigate.choose_session, [sidebar.sessions], trigger_mode="multiple")
         self.on(sidebar.hits.input, do.navigate.choose_hit, [sidebar.hits], [sidebar.hits], trigger_mode="multiple")
@@ -303,7 +316,13 @@ class Events:
         self._connect_confirm(manage.confirm, deletes, do.manage.ask_to_delete)
 
     def _connect_confirm(self, confirm: Confirm, deletes: Mapping[str, gr.Button], ask: Callable[..., Any]) -> None:
-        """deletes: by the kind of what is to be deleted, the button for it; ask: asks about it."""
+        """Connect the buttons that delete with the question before it.
+
+        Args:
+            confirm: components of the question.
+            deletes: kind of things -> the button that deletes them.
+            ask: action that asks about them.
+        """
         for kind, button in deletes.items():
             self.on(button.click, partial(ask, kind), extra=confirm.parts)
         self.on(confirm.yes.click, self.actions.manage.delete, [confirm.named], confirm.parts, done="Deleted.")
@@ -311,6 +330,6 @@ class Events:
 
 
 def refusal(error: Exception) -> Any:
-    """The notice that says why something could not be done; what nobody expects is logged with its traceback."""
+    """Return the notice with the reason of an error. Unexpected errors are logged with their traceback."""
     log_error(log, "refused", error)
     return gr.update(value=notice_of(phrase(error)))

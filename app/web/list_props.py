@@ -1,4 +1,4 @@
-"""The lists of the page: contexts, sessions, kept documents, and contexts that documents can be added to."""
+"""Props of the lists: contexts, sessions, kept documents, and contexts that documents can be added to."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +16,18 @@ if TYPE_CHECKING:
 
 Props = dict[str, dict[str, Any]]
 LISTED = 50
-"""Of each list those that are shown at first, the latest, beside what is chosen: contexts, sessions of one, documents
-that are kept, and contexts that these can be added to."""
+"""Items that each list shows at first: the latest ones, and the selected one."""
 MORE = 5
-"""Times AT_ONCE turns more are shown whenever earlier ones are asked for, and times LISTED of a list."""
+"""Steps of AT_ONCE turns, or of LISTED items, that are added when more are asked for."""
 CAN_GO_ON = "Choose what has been read already, to go on behind its end."
 GOES_ON = "This is read behind its end, with its method and model. Nothing of it is read again, and it stays as it is."
 GOES_ON_ALONG = f"{GOES_ON} The conversation goes along."
 ROOM = 28
-"""Letters of a title that a list of the page surely has room for."""
+"""Characters of a title that a list surely has room for."""
 
 
 class ListProps:
-    """Makes the props of lists."""
+    """Makes the props of the lists."""
 
     def __init__(self, service: Service) -> None:
         """Keep the home that is shown."""
@@ -36,11 +35,11 @@ class ListProps:
         self.store = service.store
 
     def context_choices(self, contexts: list[ContextRow]) -> list[tuple[str, str]]:
-        """What is under way comes first, then what there is and what failed, the last that was used or made first."""
+        """Return name and id of uploads and contexts: those under way first, then the last used or made."""
         used, found = self.store.last_used(), []
         states = ("queued", "running", "failed")
         jobs = (job for status in states for job in self.store.jobs(kind=INGEST, status=status))
-        for job in {job.id: job for job in jobs}.values():  # one may be claimed between two looks
+        for job in {job.id: job for job in jobs}.values():  # a job may change its status in between
             if not is_listed(self.service, job):
                 continue
             running = "waiting" if job.stage == WAITING else "opening"
@@ -106,7 +105,7 @@ def share_read(store: Store, context: ContextRow) -> float:
 
 
 def number_before(title: str) -> str:
-    """What stands before the line below a title: its number, where the title is so long that a list may cut it off."""
+    """Return the number of a title, to go before the line below it, if a list may cut the title off."""
     number = number_of(title)
     return f"{number} · " if number and len(title) > ROOM else ""
 
@@ -114,10 +113,13 @@ def number_before(title: str) -> str:
 def list_props(
     name: str, things: str, choices: list[tuple[str, str]], value: str | list[str] | None, more: int
 ) -> Props:
-    """A list of the latest, with what is chosen in it, and the button that asks for more.
+    """Return the props of a list and of the button that shows more of it.
 
     Args:
-        things: what it is a list of.
+        name: slot of the list.
+        things: noun for its items.
+        choices: (name, id) of all items, the latest first.
+        value: the selected id or ids.
         more: how often more were asked for.
     """
     most, selection = LISTED * (1 + MORE * more), value if isinstance(value, list) else [value]

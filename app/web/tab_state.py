@@ -1,7 +1,7 @@
-"""What one tab shows: a function of the store and of what is chosen in that tab, and nothing else.
+"""The state of one tab: it depends only on the store and on the tab's selection.
 
-`props` says what every changing component should show now; `Events.updates` sends only what differs from what was sent
-before. So any event, any tick and any reload ends in the same picture, however often it happens.
+`props` returns what every changing component shows now; `Events.updates` sends the differences. So any event, any tick
+and any reload ends in the same picture.
 """
 
 from contextlib import suppress
@@ -25,19 +25,24 @@ from app.web.views.turn import edit_line
 from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, TurnRow
 
 ADDRESSED = ("context", "session", "add_to", "along")
-"""Of what is chosen in a tab, what its address says."""
+"""Fields of the selection that the page's address contains."""
 GONE = "What this page showed is not here any more: it was deleted."
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What a tab has chosen; all may be empty.
+    """The selection of a tab; all fields may be empty.
 
-    context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited;
-    kept: of documents that are to be read again; add_to: of the context that documents are to be added to; along: of
-    the session that then goes on; renamed: of what gets another title; found: of the turn that was searched for;
-    unrolled: how often earlier turns of the session have been asked for; listed: how often more of the lists have been,
-    which stays whatever is chosen.
+    context: id of a context, or of the job that will make one.
+    session: id of a session.
+    edited: id of the turn whose question is being edited.
+    kept: ids of documents to be read again.
+    add_to: id of the context that documents are added to.
+    along: id of the session that then goes on.
+    renamed: id of the thing that gets another title.
+    found: id of the turn that was searched for.
+    unrolled: how often earlier turns of the session were asked for.
+    listed: how often longer lists were asked for; it stays with any selection.
     """
 
     context: str = ""
@@ -53,23 +58,23 @@ class Selection:
 
     @property
     def query(self) -> str:
-        """As the address of the page says it: without what is being edited, and what is yet to be read."""
+        """The query of the page's address, without an edited question and new documents."""
         given = {name: getattr(self, name) for name in ADDRESSED if getattr(self, name)}
         return f"?{urlencode(given or {'new': 1})}"
 
 
 class TabState:
-    """Makes props for tabs."""
+    """Makes the props of tabs."""
 
     def __init__(self, service: Service) -> None:
-        """service: the home that is shown."""
+        """Keep the home that is shown."""
         self.service = service
         self.store = service.store
         self.metrics_reader = MetricsReader(service)
         self.lists, self.chat = ListProps(service), ChatProps(service)
 
     def settle(self, selection: Selection) -> Selection:
-        """The nearest thing to what was chosen that is there now."""
+        """Return the selection, or the nearest one to it that still exists."""
         try:
             if selection.session:
                 return replace(selection, context=self.store.session(selection.session).context_id)
@@ -88,7 +93,7 @@ class TabState:
         return replace(selection, **self._still_to_add(selection))
 
     def _still_to_add(self, selection: Selection) -> dict[str, Any]:
-        """What is chosen of documents that are kept, and what they are to be added to, as far as it is there."""
+        """Return the chosen documents and the context to add them to, as far as they still exist."""
         kept, base, along = self.store.documents(selection.kept), None, None
         with suppress(NotFound):
             base = self.store.context(selection.add_to) if selection.add_to else None
@@ -102,9 +107,12 @@ class TabState:
         }
 
     def lost(self, before: Selection, now: Selection, shown: bool = True) -> str:
-        """A sentence where `settle` found that what was chosen is not there; an upload that became a context is.
+        """Return a sentence if `settle` found that something selected is gone; an upload that became a context is not.
 
-        shown: the page showed it before; else an address named it.
+        Args:
+            before: the selection before `settle`.
+            now: the selection after it.
+            shown: whether the page showed it before; otherwise an address named it.
         """
         missing = ""
         if before.session and before.session != now.session:
@@ -116,7 +124,7 @@ class TabState:
         return missing and (GONE if shown else f"There is no {missing}: it may have been deleted.")
 
     def first_choice(self) -> Selection:
-        """Where a person who comes back finds themselves: the session used last, or what is being read."""
+        """Return the selection for a person who comes back: the session used last, or the present upload."""
         if sessions := self.store.sessions():
             return Selection(sessions[0].context_id, sessions[0].id)
         jobs = [job for job in self.store.jobs(status="running") if job.kind == INGEST]
@@ -126,7 +134,7 @@ class TabState:
         return Selection(contexts[0].id) if contexts else Selection()
 
     def props(self, selection: Selection) -> Props:
-        """What every changing component shows."""
+        """Return the props of every changing component."""
         job, context, session, turns = self._look_up(selection)
         contexts = self.store.contexts()
         hidden = turns[0].position if turns else 0
@@ -227,7 +235,7 @@ class TabState:
 
 
 def _metrics_props(metrics: Metrics) -> Props:
-    """The panel, by how often its parts change."""
+    """Return the props of the metrics panel, apart by how often they change."""
     strip = map_of(metrics)
     return {
         "kept_memory": {"value": kept(metrics)},
@@ -237,10 +245,10 @@ def _metrics_props(metrics: Metrics) -> Props:
 
 
 def _where(selection: Selection, edited: TurnRow | None, turns: list[TurnRow]) -> str:
-    """What the page's script should know (see assets/page.js).
+    """Return facts for the page's script (assets/page.js), as HTML.
 
-    That is the address, where the question field stands and what stands in it and beside it at first, what has arrived:
-    the last question's turn, and its words, and the turn that was searched for.
+    These are the address, the place of the question field and its first content, the last question with its turn, and
+    the turn that was searched for.
     """
     place = edited.id if edited else selection.session or selection.context
     question, pages = (edited.question, edited.pages) if edited else ("", "")

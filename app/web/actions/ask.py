@@ -1,4 +1,4 @@
-"""Ask: begin sessions, ask and edit questions, stop answers."""
+"""Actions of a conversation: begin sessions, ask and edit questions, stop answers."""
 
 from dataclasses import replace
 
@@ -18,13 +18,13 @@ class ChatActions:
         self.service, self.worker = service, worker
 
     def new_session(self, selection: Selection) -> Selection:
-        """Begin another conversation over the same context; one without a question is used again."""
+        """Begin another session over the same context; use one without a question again."""
         empty = [row for row in self.service.store.sessions(selection.context) if not row.turns]
         row = empty[0] if empty else new_session(self.service, selection.context)
         return Selection(selection.context, row.id)
 
     def ask_early(self, selection: Selection) -> Selection:
-        """What has been read so far is to be asked, in the conversation that goes along, if there is one."""
+        """Ask about the text read so far, in the session that goes along if there is one."""
         along = self.service.store.sessions(selection.context)
         return Selection(selection.context, along[0].id) if along else self.new_session(selection)
 
@@ -39,9 +39,9 @@ class ChatActions:
         reason: bool = True,
         pages: str | None = None,
     ) -> Selection:
-        """A question was asked: an edited one in a branch of its session, which begins with the turns before it.
+        """Ask a question. An edited one goes into a branch of its session, with the turns before it.
 
-        The fields are the page's own business: they keep what is typed until it has arrived.
+        The page itself keeps the typed question until it has arrived.
         """
         reasoning = AnswerOptions.max_reasoning if reason else 0
         options = AnswerOptions(temperature, top_p, int(max_tokens), reasoning, read_again=read_again)
@@ -54,11 +54,11 @@ class ChatActions:
         return selection.unrolled if session == selection.session else 0
 
     def unroll(self, selection: Selection) -> Selection:
-        """Earlier turns are to be shown too."""
+        """Show earlier turns too."""
         return replace(selection, unrolled=selection.unrolled + 1)
 
     def _to_ask_in(self, selection: Selection) -> str:
-        """The session that a question belongs in, made if it is not there yet."""
+        """Return the session that a question belongs in; make it if needed."""
         store = self.service.store
         if selection.edited:
             edited = store.turn(selection.edited)
@@ -70,16 +70,16 @@ class ChatActions:
         return selection.session
 
     def edit(self, selection: Selection, turn_id: str) -> Selection:
-        """A question is to be asked in other words, or again."""
+        """Edit a question, to ask in other words or again."""
         turn = self.service.store.turn(turn_id)
         unrolled = self._unrolled(selection, turn.session_id)
         return Selection(selection.context, turn.session_id, turn.id, unrolled=unrolled)
 
     def never_mind(self, selection: Selection) -> Selection:
-        """The question that was being edited is left as it is."""
+        """Stop editing a question; it stays as it is."""
         return replace(selection, edited="")
 
     def stop_answer(self, selection: Selection) -> Selection:
-        """Stop the answer that is being written."""
+        """Stop the answers that are being written."""
         self.worker.stop_answer(*self.service.store.answering(selection.session))
         return selection

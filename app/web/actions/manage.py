@@ -1,4 +1,4 @@
-"""Manage: rename and delete."""
+"""Actions that rename and delete."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,11 +21,12 @@ MOST_NAMED = 6
 
 
 def asked(named: str, doomed: list[tuple[str, str]], size: int) -> list[Any]:
-    """Updates that ask whether something is really to be deleted.
+    """Return updates that ask whether things are really to be deleted.
 
     Args:
-        doomed: kind and id of all that then is.
-        size: bytes that it takes on the disk.
+        named: the things in words.
+        doomed: kind and id of each.
+        size: bytes of disk that are freed.
     """
     frees = f"frees {byte_size(size)} and " if size else ""
     text = f'<p role="alert">Delete the {esc(named)}? This {frees}cannot be undone.</p>'
@@ -33,19 +34,19 @@ def asked(named: str, doomed: list[tuple[str, str]], size: int) -> list[Any]:
 
 
 def unasked() -> list[Any]:
-    """Updates after that: nothing is asked."""
+    """Return updates that hide the question again."""
     return [gr.update(visible=False), gr.update(value=""), []]
 
 
 class ManageActions:
-    """Actions that rename and delete."""
+    """The actions that rename and delete."""
 
     def __init__(self, service: Service, tab_state: TabState) -> None:
         """Keep the home and its tab states."""
         self.service, self.tab_state = service, tab_state
 
     def choose_renamed(self, selection: Selection, what: str | None) -> Selection:
-        """It was chosen whose title is to be changed: the session's, the context's or a document's."""
+        """Select the thing that gets another title."""
         return replace(selection, renamed=what or "")
 
     def rename(self, selection: Selection, what: str | None, title: str | None) -> Selection:
@@ -54,18 +55,19 @@ class ManageActions:
         return selection
 
     def ask_to_delete(self, kind: str, selection: Selection) -> tuple[Selection, list[Any]]:
-        """Ask whether something is really to be deleted."""
+        """Ask whether things are really to be deleted."""
         one, rows = kind.removesuffix("s"), self._to_delete(kind, selection)
         size = deletion.bytes_to_free(self.service, one, *rows)
         return selection, asked(self._named(one, rows), [(one, row.id) for row in rows], size)
 
     def ask_to_remove(self, kind: str, selection: Selection) -> tuple[Selection, list[Any]]:
-        """Ask whether a reading that stopped is really to be deleted, or an upload that failed with its documents.
+        """Ask whether a stopped reading, or a failed upload with documents, is really to be deleted.
 
-        An upload that became no documents goes at once.
+        An upload without documents is deleted at once.
 
         Args:
-            kind: "context", or "documents" for a context with those that nothing else uses.
+            kind: "context", or "documents" to delete also the documents that nothing else uses.
+            selection: the tab's selection.
         """
         if selection.context.startswith("j-"):
             job = self.service.store.job(selection.context)
@@ -86,7 +88,7 @@ class ManageActions:
         )
 
     def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
-        """Things of a kind, by their titles. also: with what goes with them."""
+        """Return things of a kind by their titles. also: whether to add the things deleted with them."""
         titles = listed([f"“{row.title}”" for row in rows], MOST_NAMED)
         further = deletion.deleted_with(self.service, kind, *rows) if also else ""
         return f"{kind}{'' if len(rows) == 1 else 's'} {titles}{further}"
@@ -102,12 +104,12 @@ class ManageActions:
         return store.documents(selection.kept)
 
     def delete(self, selection: Selection, named: list[tuple[str, str]]) -> tuple[Selection, list[Any]]:
-        """Delete what was named when it was asked about, whatever has been chosen since."""
+        """Delete the things that were asked about, whatever was selected since."""
         for kind, things in groupby(named, itemgetter(0)):
             ids = [id for _, id in things]
             if kind == "upload":
                 discard(self.service, self.service.store.job(*ids))
-            elif kind == "reading":  # with the documents that nothing else uses, also since it was asked
+            elif kind == "reading":  # with the documents that nothing else uses by now
                 context = self.service.store.context(*ids)
                 documents = deletion.own_documents(self.service, context)
                 deletion.delete(self.service, "context", context)

@@ -1,4 +1,4 @@
-"""Read: fill in the form of a new reading, start it, stop it, resume it."""
+"""Actions of a reading: fill in the form, start it, stop it, resume it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ TELLING = 10_000
 
 
 class ReadingActions:
-    """Actions on readings and uploads."""
+    """The actions on readings and uploads."""
 
     def __init__(
         self, service: Service, worker: Worker, setting_keys: list[tuple[str, str]], own: list[str], presets: list[str]
@@ -48,50 +48,50 @@ class ReadingActions:
         self.setting_keys, self.own, self.presets = setting_keys, own, presets
 
     def find_models(self) -> list[Any]:
-        """A tab opens: the models that are here by now or recommended, and those that cannot be used, as HTML."""
+        """Return the choice of models, and the unusable ones as HTML, for a tab that opens."""
         found = local_models(self.service.home)
         others = hub_choices(recommended_json(self.service.models.device), found)
         return [gr.update(choices=[*model_choices(found), *others]), unusable_models(found)]
 
     def choose_kept(self, selection: Selection, documents: list[str] | None) -> Selection:
-        """Documents that are kept were chosen, to be read again or deleted."""
+        """Select kept documents, to be read again or deleted."""
         return replace(selection, kept=tuple(documents or ()))
 
     def add_documents(self, selection: Selection) -> Selection:
-        """More is to be read behind what the chosen context has read, and its conversation to go on there."""
+        """Open the form to add documents to the selected context; its conversation goes along."""
         turns = self.service.store.turns(selection.session) if selection.session else []
         said = any(turn.status == "done" for turn in turns)
         return Selection(add_to=selection.context, along=selection.session if said else "")
 
     def choose_add_to(self, selection: Selection, context: str | None) -> Selection:
-        """It was chosen which context documents are to be added to, or none; no conversation was."""
+        """Select the context that documents are added to, or none. No conversation goes along."""
         return replace(selection, add_to=context or "", along="")
 
     def choose_method(self, name: str) -> list[Any]:
-        """A method was chosen: show its own settings."""
+        """Show the settings of a method alone."""
         return [gr.update(visible=owner == name) for owner in self.own]
 
     def choose_model(self, model: str | None) -> list[Any]:
-        """A model was chosen: all methods get the settings that suit it, and none has a preset."""
+        """Fill in the settings that suit a model, for all methods, without presets."""
         suited = {row["name"]: {"budget": row["budget"], **row["settings"]} for row in suiting(self._model(model))}
         return [*self._filled(suited), *(gr.update(value=None) for _ in self.presets)]
 
     def choose_preset(self, name: str, *chosen: str | None) -> list[Any]:
-        """A preset was chosen: fill in its settings. chosen: of each method that has presets, the one chosen."""
+        """Fill in the settings of a preset. chosen: the preset chosen for each method that has presets."""
         import engine
 
         preset = dict(zip(self.presets, chosen, strict=True))[name]
         return self._filled({name: engine.make_method(name, preset=preset).settings()} if preset else {})
 
     def _filled(self, settings: Mapping[str, Mapping[str, Any]]) -> list[Any]:
-        """Updates of all fields: those of the settings that are given, by method."""
+        """Return updates of all setting fields from the given settings, by method."""
         return [
             gr.update(value=settings[owner][key]) if key in settings.get(owner, {}) else gr.skip()
             for owner, key in self.setting_keys
         ]
 
     def estimate(self, method: str, model: str | None, *values: Any) -> list[str]:
-        """The form was opened or changed: what to expect of it, or why it cannot be, as HTML."""
+        """Return as HTML what the form would need, or why it is impossible."""
         import engine
 
         models = self.service.models
@@ -123,8 +123,8 @@ class ReadingActions:
         model: str | None,
         *values: Any,
     ) -> tuple[Selection, list[Any]]:
-        """Files were dropped in, or documents that are kept were chosen, and are to be read."""
-        if selection.context:  # the second click of two: the first began it
+        """Read the dropped files and the selected documents."""
+        if selection.context:  # a second click: the first began it
             return selection, [gr.skip()] * 3
         if not files and not selection.kept:
             raise AppError("Drop in one or more files first, and let the upload finish; or choose documents.")
@@ -136,8 +136,8 @@ class ReadingActions:
         return Selection(job.id), [gr.update(value=None), gr.update(value=""), gr.update(value="")]
 
     def read_sample(self, selection: Selection, method: str, model: str | None, *values: Any) -> Selection:
-        """The sample book is to be read."""
-        if selection.context:  # as above
+        """Read the sample book."""
+        if selection.context:  # a second click
             return selection
         book = sample_book()
         if book is None:
@@ -150,9 +150,9 @@ class ReadingActions:
     def _queue(
         self, selection: Selection, method: str, model: str | None, values: tuple[Any, ...]
     ) -> Callable[..., JobRow]:
-        """What queues files to be read as the form says, or to be added to a context.
+        """Return a function that queues files to be read as the form says, or to be added to a context.
 
-        What cannot be is refused while the files are still in the form.
+        It refuses impossible settings while the files are still in the form.
         """
         if selection.add_to:
             base = base_for(self.service, selection.add_to)
@@ -162,11 +162,11 @@ class ReadingActions:
         return partial(self.worker.ingest, method=method, settings=settings, model=self._model(model))
 
     def _model(self, typed: str | None) -> str:
-        """The model that was typed in, or that of this server: another may come to read with it."""
+        """Return the typed model, or the server's."""
         return canonical_model(typed.strip()) if typed and typed.strip() else self.service.models.default
 
     def stop_reading(self, selection: Selection) -> Selection:
-        """Stop what is being read; what was read is kept."""
+        """Stop a reading; the text read so far is kept."""
         jobs = (
             [self.service.store.job(selection.context)]
             if selection.context.startswith("j-")
@@ -177,12 +177,12 @@ class ReadingActions:
         return selection
 
     def resume_reading(self, selection: Selection) -> Selection:
-        """Go on from the checkpoint."""
+        """Resume a reading from its checkpoint."""
         self.worker.read(selection.context)
         return selection
 
     def unlock(self, selection: Selection, password: str | None) -> tuple[Selection, list[Any]]:
-        """Try an encrypted upload again, with this password."""
+        """Try an encrypted upload again with this password."""
         if not password:
             raise AppError("Type the password of the file first.")
         return Selection(self.worker.unlock(selection.context, password).id), [gr.update(value="")]
