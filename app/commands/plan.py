@@ -188,7 +188,7 @@ def _count(model: str, sources: list[str], password: str | None) -> int:
     import engine
     from app.machine.model_names import model_source
     from app.reading.token_stream import compose
-    from ingest.apart import ingest_apart
+    from ingest.subprocess import ingest_apart
 
     documents = []
     with ProgressLine() as progress:

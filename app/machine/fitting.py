@@ -60,7 +60,7 @@ def require_memory(
 
     source, quantize = model_source(name), split_model(name)[1]
     config, place = engine.read_config(source), engine.device_named(device)
-    sizes = engine.skeleton(config, engine.dtype_on(place, config), place, local_path(source))
+    sizes = engine.model_sizes(config, engine.dtype_on(place, config), place, local_path(source))
     planner = engine.Planner(sizes, engine.Machine.now(place), chat.turn_length, len(chat.prefix))
     plan = planner.plan(method, tokens, quantize, read=read)
     if not plan.fits:

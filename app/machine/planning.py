@@ -99,7 +99,7 @@ def planner_for(name: str, request: PlanRequest, home: Path, device: str) -> "en
         base=0 if here else engine.GPU_BASE,
         disk=disk_free(home) if here else None,
     )
-    sizes = engine.skeleton(config, dtype, place, local_path(source))
+    sizes = engine.model_sizes(config, dtype, place, local_path(source))
     try:
         chat = engine.load_chat(source, config)
     except engine.ModelError:  # there is only a configuration: prompt lengths are estimated

@@ -11,7 +11,7 @@ from pathlib import Path
 import ingest
 from app.errors import AppError, phrase
 from app.service import Service
-from ingest.apart import check_password_apart, ingest_apart
+from ingest.subprocess import check_password_apart, ingest_apart
 from sessions import DocumentRow, StoreError
 
 log = logging.getLogger(__name__)

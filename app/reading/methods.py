@@ -63,7 +63,7 @@ def spec_of(model: str) -> "engine.ModelSpec":
     import engine
 
     source = model_source(model)
-    return engine.skeleton(engine.read_config(source), torch.float32, folder=local_path(source)).spec
+    return engine.model_sizes(engine.read_config(source), torch.float32, folder=local_path(source)).spec
 
 
 def weights_setting(name: str | None) -> str:

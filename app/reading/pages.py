@@ -7,7 +7,7 @@ from app.asking.named_pages import OF_THE_FILE
 from app.errors import NotFound
 from app.service import Service
 from ingest import IngestError, Page, PasswordNeeded, TocEntry
-from ingest.apart import picture_apart
+from ingest.subprocess import picture_apart
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from app.jobs.worker import Worker
 from app.reading.documents import IngestOptions
 from app.service import Service
 from ingest import Document
-from ingest.apart import ingest_apart
+from ingest.subprocess import ingest_apart
 from sessions import ContextRow, DiskFull, JobRow
 from tests.app.helpers import (
     PATIENCE_SEC,

@@ -23,7 +23,7 @@ from app.web.metrics import MetricsReader
 from app.web.tab_state import Selection, TabState
 from engine import ContextMismatch, SettingsError
 from engine.trained.beacons import FILE, Beacons
-from engine.trained.beside import save_weights
+from engine.trained.sidecar_weights import save_weights
 from sessions import ContextRow, NotFound, StoreCorrupt, StoreError
 from tests.app.helpers import (
     BUDGET,

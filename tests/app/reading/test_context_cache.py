@@ -17,9 +17,9 @@ from app.reading.open_context import open_context, open_conversation
 from app.reading.readings import read
 from app.service import Service
 from engine import OutOfMemory
-from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads, find_heads
+from engine.trained.sidecar_weights import save_weights
 from sessions import ContextRow, Store
 from tests.app.helpers import BUDGET, SHORT, add, begin, book_text, read_through, wait_for
 from tests.app.tiny import make_tiny_model

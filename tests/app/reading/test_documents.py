@@ -12,8 +12,8 @@ from app.errors import AppError
 from app.reading.documents import IngestOptions, add_documents
 from app.service import Service
 from ingest import BrokenFile, Document, Limits, OcrUnavailable, TooLarge
-from ingest.apart import ingest_apart
 from ingest.document import OCR_FOUND_NOTHING
+from ingest.subprocess import ingest_apart
 from sessions import ContextRow, DiskFull, DocumentRow, InUse
 from tests.app.helpers import begin
 from tests.ingest import makers
