@@ -26,7 +26,7 @@ from app.reading.documents import IngestOptions, add_documents
 from app.reading.preparing import prepare
 from app.reading.readings import read
 from app.service import Service
-from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow
+from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow, Store
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"budget": 320}
@@ -34,6 +34,20 @@ BUDGET = {"budget": "320"}  # as people type it
 SHORT = AnswerOptions(max_tokens=12)
 TOO_WIDE = {"budget": 320, "top_k": 300}
 """Settings of `exact` that leave no room for a question."""
+TIERS = {"device", "host", "disk"}
+QWEN = {
+    "model_type": "qwen2",
+    "architectures": ["Qwen2ForCausalLM"],
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "max_position_embeddings": 131072,
+    "dtype": "bfloat16",
+    "tie_word_embeddings": False,
+}
 PATIENCE_SEC = 240.0
 """Whatever takes longer than this hangs: a slow machine with much else to do takes ten times as long as a good one."""
 FACTS = (
@@ -304,3 +318,16 @@ def fails(worker: Worker, files: list[Path], *documents: str) -> JobRow:
     job = worker.service.store.job(job.id)
     assert (job.status, "top_k" in str(job.error)) == ("failed", True)
     return job
+
+
+def emma(store: Store) -> ContextRow:
+    """A context over a document of that title; nothing of it is in files."""
+    facts: dict[str, Any] = {"format": "txt", "pages": 1, "characters": 3, "content": {}, "file": None}
+    document = store.add_document(sha256="0" * 64, title="Emma", **facts)
+    reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320, "tokens": 9}
+    return store.add_context(**reading, fingerprint="print", document_ids=[document.id])
+
+
+def run_main(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    status = main([str(each) for each in arguments])
+    return status, capsys.readouterr().out
