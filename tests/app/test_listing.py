@@ -1,4 +1,4 @@
-"""What is meant by an id, a prefix of one or a title, where several things fit."""
+"""Ids, prefixes and titles that people name, also if several things fit; and the search."""
 
 from dataclasses import asdict
 
@@ -13,7 +13,7 @@ from tests.app.helpers import add_context, add_document
 
 
 def test_what_is_deleted_while_things_are_listed_is_left_out(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list failed, as though it were not there itself."""
+    """The list failed with an error about the deleted thing."""
     one, other = add_document(service, "Harbour"), add_document(service, "Lamp")
     add_context(service, one)
     kept, contexts = add_context(service, other), service.store.contexts
@@ -53,7 +53,7 @@ def test_what_else_has_the_title_is_asked_about(service: Service) -> None:
 
 
 def test_a_whole_title_goes_before_a_part_of_an_id(service: Service) -> None:
-    """`show app` showed whichever document's id began with those letters."""
+    """`show app` showed a document with an id that begins with those letters."""
     letter = add_document(service, "Harbour").id.partition("-")[2][0]
     document = add_document(service, letter)
     assert find(service, letter) == ("document", document)
@@ -64,7 +64,7 @@ def test_a_prefix_of_two_ids_is_no_title(service: Service) -> None:
     letter = document.id.partition("-")[2][0]
     while not add_context(service, document).id.startswith(f"c-{letter}"):
         pass
-    with pytest.raises(Ambiguous, match=f"fits several.*-{letter}"):  # of which eight are named
+    with pytest.raises(Ambiguous, match=f"fits several.*-{letter}"):  # eight of them are named
         find(service, letter)
 
 
@@ -79,7 +79,7 @@ def test_contexts_of_one_title_are_told_apart_by_how_they_were_read(service: Ser
 
 
 def test_an_id_of_another_kind_leads_to_what_to_name(service: Service) -> None:
-    """It was said that there is none, and where the list of the others is."""
+    """The error only said that there is none, and where the others are listed."""
     store, document = service.store, add_document(service, "Harbour")
     with pytest.raises(NotFound, match=rf"^{document.id} is a document, and has no context\.$"):
         find_context(service, document.id)
@@ -120,7 +120,7 @@ def test_what_is_not_there_is_looked_for_in_every_list(service: Service) -> None
 
 
 def test_a_search_finds_sessions_by_what_they_are_called_and_by_what_was_said(service: Service) -> None:
-    """The command line and the API found none by its title, as the page did."""
+    """Only the page found sessions by title, not the command line or the API."""
     store, context = service.store, add_context(service, add_document(service, "Harbour"))
     store.update_context(context.id, status="ready")
     taxes, lamps = (store.add_session(context.id, title) for title in ("Taxes 2024", "Lamps and taxes"))
@@ -140,7 +140,7 @@ def test_a_search_finds_sessions_by_what_they_are_called_and_by_what_was_said(se
 
 
 def test_a_search_finds_contexts_by_what_they_are_called(service: Service) -> None:
-    """The page alone did."""
+    """Only the page did."""
     context = add_context(service, add_document(service, "Harbour"))
     session = service.store.add_session(context.id, "The harbour")
     found = search_home(service, "harbour", 20)
@@ -157,7 +157,7 @@ def test_a_search_finds_contexts_by_what_they_are_called(service: Service) -> No
 
 @pytest.mark.parametrize("query", ["cafe", "CAFE\u0301", "meer café", '"am meer"', "strasse"])
 def test_titles_are_searched_as_what_was_said_is(service: Service, query: str) -> None:
-    """An accent had to be typed as it is, words in their order, and with quotes nothing was found."""
+    """Accents and the order of words had to match, and quotes found nothing."""
     context = add_context(service, add_document(service, "Harbour"))
     session = service.store.add_session(context.id, "Das Café am Meer, Seestraße")
     assert [each.row.id for each in search_home(service, query, 20)] == [session.id]
@@ -166,7 +166,7 @@ def test_titles_are_searched_as_what_was_said_is(service: Service, query: str) -
 
 
 def test_a_session_beyond_the_limit_has_said_it_all_the_same(service: Service) -> None:
-    """It came first, as one that is only called so."""
+    """It came first, as if only its title matched."""
     store, context = service.store, add_context(service, add_document(service, "Harbour"))
     store.update_context(context.id, status="ready")
     for title in ("Taxes", "Taxes again"):

@@ -1,4 +1,4 @@
-"""A model that reasons first, from the question to what is kept and shown of its turn."""
+"""A model that reasons first, from the question to the turn that is kept and shown."""
 
 import json
 from pathlib import Path

@@ -44,14 +44,14 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
     )
     source = first["sources"][0]
     assert source["document"] == result["documents"][0]["id"]
-    # The page that it names can be read, and the place there is the place on that page.
+    # The named page can be read, and has the place.
     page = json.loads(in_process(cli.home, capsys, "show", source["document"], "--page", "1", "--json")[1])
     assert (page["document"], page["page"]) == (source["document"], source["page"])
     assert source["place"].startswith(page["place"])
     assert source["quote"] in page["text"]
     assert set(first["kv_bytes"]) == TIERS
     assert first["time_to_first_token_seconds"] > 0
-    # By the document's title, and without --json: the answer alone is on standard output.
+    # By the document's title, and without --json, standard output has the answer alone.
     again = ("ask", "The Keeper", "And who built it?", "--session", first["session"], "--max-tokens", "12")
     status, out, _ = in_process(cli.home, capsys, *again)
     assert status == 0
@@ -138,7 +138,7 @@ def test_a_device_that_is_not_there_is_missed_before_a_session_is_begun(
 def test_another_model_or_its_bits_are_not_for_a_context_that_there_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], given: tuple[str, ...], noted: bool
 ) -> None:
-    """--quantize was ignored, and nobody was told."""
+    """--quantize was ignored without a message."""
     with Store(tmp_path) as store:
         context = emma(store).id
     err = in_process(tmp_path, capsys, *given, "ask", context, "Who?")[2]
@@ -169,7 +169,7 @@ def test_a_branch_is_a_session_to_ask_in(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_source_names_its_document_where_there_are_several(
     tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It said "part 1, paragraph 3" of whichever of the books; and so did `show` of the turn."""
+    """`ask` and `show` said "part 1, paragraph 3" without the book."""
     books = []
     for title in ("Keeper", "Fox"):
         books.append(tmp_path / f"{title}.txt")

@@ -70,7 +70,7 @@ def test_show_takes_the_turn_that_ask_names(tmp_path: Path, capsys: pytest.Captu
 def test_show_names_the_turns_of_a_session_and_says_why_one_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing but --json had the ids that it takes, and nothing at all the reason."""
+    """Only --json had the ids of turns, and nothing had the reason of a failure."""
     with Store(tmp_path) as store:
         session = store.add_session(emma(store).id, "About Emma").id
         done = store.finish_turn(store.add_turn(session, "Who?").id, answer="Emma.").id
@@ -86,7 +86,7 @@ def test_show_names_the_turns_of_a_session_and_says_why_one_failed(
 def test_what_is_deleted_is_said_and_is_no_guess_where_nobody_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With --yes the two first letters of a title deleted a book with all that was said of it, without a word."""
+    """With --yes, the first two letters of a title deleted a book with all its sessions, without a message."""
     with Store(tmp_path) as store:
         context = emma(store)
         for _ in range(2):
@@ -166,7 +166,7 @@ def test_listing_renaming_searching_and_deleting(
     assert main(["list", "contexts", "--json", "--home", str(home)]) == 0
     context = json.loads(capsys.readouterr().out)[0]
     assert context["title"] == "The Keeper"
-    # What two models read of one text with one method looked alike.
+    # Contexts of one text by two models looked alike.
     heads, row = in_process(home, capsys, "list", "contexts")[1].splitlines()
     assert row.endswith(context["model"])
     assert context["bytes_on_disk"] > 1000
@@ -205,7 +205,7 @@ def test_listing_renaming_searching_and_deleting(
 
 
 def test_what_is_kept_is_looked_at_without_torch(tmp_path: Path) -> None:
-    """Which took two seconds of three to load, to list a few titles."""
+    """Loading torch took two of three seconds to list a few titles."""
     with Store(tmp_path) as store:
         session = store.add_session(emma(store).id, "About Emma").id
         store.finish_turn(store.add_turn(session, "Who?").id, answer="She.")

@@ -51,12 +51,12 @@ for missing, others_have in [each.split(":") for each in sys.argv[2:]]:
         importlib.import_module(others_have)
 """
 MISSING = {"torch": "torch", "safetensors": "", "psutil": "engine", "sqlite_utils": "", "ingest": ""}
-"""And what is loaded once that has been looked at, which those behind it do not miss."""
+"""Modules that are missing, with the check that needs each."""
 
 
 @pytest.fixture(scope="module")
 def examined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, bool]]]:
-    """What the doctor finds where a package is missing, in a process that never had it: names, and whether it is ok."""
+    """Return the doctor's results (name, ok) with each package missing, in a process that never loaded it."""
     missing = [":".join(each) for each in MISSING.items()]
     command = [sys.executable, "-c", EXAMINED_WITHOUT, str(tmp_path_factory.mktemp("examined")), *missing]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -76,7 +76,7 @@ def test_doctor_names_what_is_broken_and_looks_at_the_rest(
 def test_doctor_advises_to_train_the_pocket_model_only_where_it_is_what_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It did so too where there was no GPU."""
+    """The advice came also for a missing GPU."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     [model] = [each for each in examine(str(tmp_path), device="cuda") if each.name == "model"]
     assert (model.ok, "No CUDA device" in model.detail, model.advice) == (False, True, "")
@@ -114,7 +114,7 @@ NOWHERE = "http://127.0.0.1:9"  # nobody listens there
 
 
 def cached(hub: Path, name: str, tiny: Path) -> None:
-    """A model in the hub's cache, as a download leaves it."""
+    """Make a model in the hub's cache, as a download leaves it."""
     folder, revision = hub / f"models--{name.replace('/', '--')}", "0" * 40
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text(revision)
@@ -124,13 +124,13 @@ def cached(hub: Path, name: str, tiny: Path) -> None:
 def test_without_a_network_a_hub_id_is_refused_at_once_and_one_in_the_cache_is_read_with(
     tmp_path: Path, tiny: Path, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """huggingface_hub tries each file six times: 23 s for a model that is not there, two minutes for one that is."""
+    """huggingface_hub tries each file six times: 23 s for a missing model, two minutes for one that is there."""
     monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     cached(tmp_path / "hub", "somebody/tiny", tiny)
     given = ["--home", str(tmp_path / "home"), "--model"]
     refused, read = [*given, "somebody/large", "plan", "--tokens", "1K"], [*given, "somebody/tiny", "ingest", str(book)]
-    # In a process of their own, as where the hub is, and its cache, is looked up when its package is loaded.
+    # In a process of its own, because the package reads the address of the hub and its cache when it is imported.
     code = f"from app.cli import main; assert main({refused}) == 1; assert main({[*read, '--json']}) == 0"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SEC)
     assert ran.returncode == 0, ran.stderr

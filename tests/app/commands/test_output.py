@@ -1,4 +1,4 @@
-"""The command line as programs use it: what is on standard output, what on standard error, and how it ends."""
+"""The output of `stockpot ingest` and `resume`: results, messages and the exit status."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def test_a_known_reading_is_not_done_again(
 def test_a_document_that_is_kept_is_read_again_without_its_file(
     tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another method, or several books together, needed the files again, of which the home has copies."""
+    """Another method, or several books together, needed the files again, although the home has copies."""
     monkeypatch.chdir(tmp_path)
     keeper, fox = Path("Keeper.txt"), Path("Fox.txt")
     keeper.write_text(book_text(9), encoding="utf-8")
@@ -74,7 +74,7 @@ def test_a_document_that_is_kept_is_read_again_without_its_file(
     again = json.loads(ingest(document["id"], "--method", "streaming", "--budget", "256", "--title", "The Keeper")[1])
     assert [each["id"] for each in again["documents"]] == [document["id"]]
     assert (again["method"], again["documents"][0]["title"]) == ("streaming", "Keeper")
-    with Store(tmp_path / "home") as store:  # the other reading was called after it too
+    with Store(tmp_path / "home") as store:  # the other context has its title too
         assert [store.context(each["context"]).title for each in (first, again)] == ["Keeper", "The Keeper"]
     both = json.loads(ingest("Fox.txt", document["id"][:5], document["id"], "--method", "streaming")[1])
     assert [each["title"] for each in both["documents"]] == ["Fox", "Keeper"]
@@ -86,7 +86,7 @@ def test_a_document_that_is_kept_is_read_again_without_its_file(
     named = json.loads(ingest(document["id"], "--method", "streaming")[1])
     assert named["documents"][0]["title"] == document["id"]
     with Store(tmp_path / "home") as store:
-        assert len(store.documents()) == 3  # and nothing of what was named beside an id that is not there
+        assert len(store.documents()) == 3  # nothing is kept if an id is unknown
 
 
 def test_a_model_cannot_steer_the_terminal() -> None:
@@ -127,12 +127,12 @@ def test_a_bad_file_among_good_ones_is_left_out_and_named(
     status, out, _ = ingest(locked)
     assert (status, [each["title"] for each in json.loads(out)["documents"]]) == (0, ["locked"])
     known = json.loads(out)["context"]
-    monkeypatch.setenv("STOCKPOT_PASSWORD", "herring")  # of a file that is known, it was taken without a look
+    monkeypatch.setenv("STOCKPOT_PASSWORD", "herring")  # a known file was accepted with any password
     status, out, err = ingest(locked)
     assert (status, out) == (1, "")
     assert "The password given does not open locked.pdf" in err
     monkeypatch.delenv("STOCKPOT_PASSWORD")
-    status, out, _ = ingest(locked)  # without any it is recognised, as a document by its id
+    status, out, _ = ingest(locked)  # without a password it is recognised, as by its id
     assert (status, json.loads(out)["context"]) == (0, known)
 
 
@@ -154,7 +154,7 @@ def test_what_is_printed_for_programs_is_utf_8_whatever_the_terminal_speaks(tmp_
 
 
 def test_truncate_says_how_much_it_has_read(tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It claimed to have read all of a book of which it read the beginning and the end."""
+    """It claimed to have read the whole book, although it read only the beginning and the end."""
     (tmp_path / "Keeper.txt").write_text(book_text(60), encoding="utf-8")
     given = ("ingest", str(tmp_path / "Keeper.txt"), "--method", "truncate", "--budget", "300", "--set", "tail=32")
     status, out, _ = in_process(tmp_path / "home", capsys, "--model", str(tiny), *given)

@@ -10,7 +10,7 @@ from tests.app.helpers import QWEN
 
 @pytest.fixture
 def config_only(tmp_path: Path) -> Path:
-    """Qwen2.5-7B's shape: a folder with a config.json and nothing else."""
+    """Return a folder with the config.json of Qwen2.5-7B and nothing else."""
     folder = tmp_path / "Qwen2.5-7B"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(QWEN))

@@ -67,7 +67,7 @@ def test_what_cannot_fit_is_refused_before_weights_are_read(
 def test_a_refusal_names_weights_of_fewer_bits(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, offered: str
 ) -> None:
-    """It said to close other programs, where the same text would have been kept whole beside weights in 8 bits."""
+    """It advised to close other programs, although the text fits beside weights in 8 bits."""
     monkeypatch.setenv("STOCKPOT_DTYPE", "float32")  # whatever this processor is fast in
     folder = tmp_path / "llama"
     folder.mkdir()
@@ -82,7 +82,7 @@ def test_a_refusal_names_weights_of_fewer_bits(
 
 
 def test_nobody_else_can_look_into_a_home_that_a_plan_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was for everybody to read, and stayed so when documents came into it."""
+    """It was readable for everybody, and stayed so when documents came into it."""
     import torch
 
     rates = engine.Rates(1e9, 1e9, 1e9, host_flops=1e9, host_memory=1e9)

@@ -1,4 +1,4 @@
-"""Models in GGUF files, as the app and the command line name and list them."""
+"""Models in GGUF files: their names and their rows in lists."""
 
 from __future__ import annotations
 

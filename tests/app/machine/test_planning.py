@@ -1,4 +1,4 @@
-"""Plans on the command line and before every reading, and the list of models."""
+"""Plans on the command line, for this machine and for others."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def test_a_config_is_enough_to_plan_for_a_gpu_that_is_not_there(
 def test_a_model_that_was_published_quantised_is_planned_as_it_is(
     config_only: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And without the packages that loading it takes."""
+    """The packages that load it are not needed for that."""
     published = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}
     (config_only / "config.json").write_text(json.dumps({**QWEN, "quantization_config": published}))
     given = ("plan", "--home", tmp_path / "home", "--model", config_only, "--tokens", "20K", "--gpu", "8GiB")
@@ -113,7 +113,7 @@ def test_a_plan_for_one_method_with_its_settings(
 def test_a_plan_for_one_method_is_about_that_method(
     config_only: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It ended with 0, and with the praise of another method, where the one that was asked for does not fit."""
+    """The status was 0, with praise of another method, although the named one does not fit."""
     given = ("plan", "--home", tmp_path, "--model", config_only, "--tokens", "1M", "--gpu", "24GiB", "--host", "64GiB")
     [full] = planned(capsys, *given, "--method", "full")["plans"]
     best = planned(capsys, *given)["best"]
@@ -142,7 +142,7 @@ def test_what_is_recommended_says_what_is_to_be_set(settings: dict[str, Any], wo
 
 
 def test_what_can_never_be_is_not_said_to_be_too_large(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After the reason came that it did not fit, and a smaller budget to choose."""
+    """The reason was followed by the advice to choose a smaller budget."""
     small_config("qwen3_5_text").save_pretrained(tmp_path / "model")
     given = ("plan", "--home", tmp_path, "--model", tmp_path / "model", "--device", "cpu", "--tokens", "20K")
     status, text = run_main(capsys, *given, "--method", "beacon")
@@ -156,7 +156,7 @@ def test_what_can_never_be_is_not_said_to_be_too_large(tmp_path: Path, capsys: p
 def test_what_fits_and_forgets_is_not_recommended(
     config_only: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There is room for the weights and for a baseline of a few entries."""
+    """Only the weights and a baseline of a few entries fit."""
     given = ("plan", "--home", tmp_path, "--model", config_only, "--quantize", "nf4", "--tokens", "1M")
     given = (*given, "--method", "truncate", "--budget", "300", "--set", "tail=32", "--host", "1GiB")
     status, text = run_main(capsys, *given, "--gpu", "6.45GB")
@@ -185,7 +185,7 @@ def test_methods_that_lack_trained_weights_are_planned_and_not_recommended(
 def test_heads_that_ship_are_recommended_where_not_everything_fits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was InfiniPot, of which the pocket model makes next to nothing, because its budget may be larger."""
+    """InfiniPot was recommended for its larger budget, although the pocket model answers badly with it."""
     given = ("plan", "--home", tmp_path, "--device", "cpu", "--tokens", "1M", "--host", "300MB")
     best = planned(capsys, *given)["best"]
     assert (best["method"], best["settings"]["budget"]) == ("locret", 1024)
@@ -195,7 +195,7 @@ def test_heads_that_ship_are_recommended_where_not_everything_fits(
 def test_a_budget_beyond_what_the_model_was_trained_for_is_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The pocket model, trained for 2,048 tokens, answered nothing right with 4,096 entries, and nobody was told."""
+    """The pocket model, trained for 2,048 tokens, got nothing right with 4,096 entries, and there was no warning."""
     book = tmp_path / "book.txt"
     book.write_text(book_text(120))
     given = ("--home", tmp_path / "home", "--json")

@@ -1,4 +1,4 @@
-"""SmolLM2 by name, with its package and without; what is said of small models, and larger ones that are recommended."""
+"""SmolLM2 by name, with its package and without; notes about small models, and the recommended larger ones."""
 
 import importlib.util
 import sys
@@ -29,7 +29,7 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package with a file of that kind in it, whose code fails if it is run."""
+    """Return a package with a GGUF file in it, whose code fails if it is run."""
     monkeypatch.delenv("STOCKPOT_MODEL")
     folder = tmp_path / "packed_model"
     folder.mkdir()

@@ -28,7 +28,9 @@ from tests.app.helpers import BUDGET, PATIENCE_SEC, ROOT, SHORT, add, begin, boo
 
 
 def state_of(service: Service, row: ContextRow) -> dict[str, torch.Tensor]:
-    """All that is saved, by name; slabs of the host tier joined, as a resumed reading divides them otherwise."""
+    """Return all saved tensors by name, with the slabs of the host tier joined, because a resumed reading divides them
+    anew.
+    """
     parts, _ = service.store.context_state(row.id).load(row.fingerprint)
     pieces: dict[str, list[torch.Tensor]] = {}
     for part in sorted(parts):
@@ -52,11 +54,11 @@ def test_a_reading_stopped_and_resumed_ends_in_the_same_state(
     assert paused.status == "paused"
     assert 0 < paused.tokens_read < paused.tokens
     stopped.store.add_measurement("reading", row.id, asdict(steps[0]))
-    # The panel had said what the last measurement says, and the card beside it what was saved after that.
+    # The panel showed the last measurement, and the card the state saved after it.
     assert MetricsReader(stopped).read(paused, None).tokens_read == paused.tokens_read
     stopped.close()
 
-    again = Service(tmp_path / "b", str(tiny), "cpu")  # as another process would: nothing in memory
+    again = Service(tmp_path / "b", str(tiny), "cpu")  # as another process would, with nothing in memory
     resumed: list[Report] = []
     done = read(again, begin(again, paused.document_ids, method, BUDGET).id, resumed.append)
     assert done.id == paused.id
@@ -66,7 +68,7 @@ def test_a_reading_stopped_and_resumed_ends_in_the_same_state(
     expected, got = state_of(straight, whole), state_of(again, done)
     assert expected.keys() == got.keys()
     for name, tensor in expected.items():
-        # Up to the last bit of bfloat16: where tensors lie in memory decides the order of float32 sums.
+        # Up to the last bit of bfloat16: the place of tensors in memory decides the order of float32 sums.
         torch.testing.assert_close(got[name].float(), tensor.float(), rtol=1e-2, atol=1e-4, msg=name)
     straight.close()
     again.close()
@@ -135,7 +137,7 @@ begin(service, prepare(service, ids, "exact", {"budget": "320"}))
 
 
 def test_a_crash_while_a_reading_begins_does_not_stop_the_next(tmp_path: Path, tiny: Path, book: Path) -> None:
-    """A row without a state was left behind; whoever read the same again found it, and failed."""
+    """A row without a saved state was left behind, and the next equal reading failed with it."""
     home = tmp_path / "home"
     command = [sys.executable, "-c", CHILD, str(home), str(tiny), str(book)]
     killed = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_SEC)
@@ -151,7 +153,7 @@ def test_a_crash_while_a_reading_begins_does_not_stop_the_next(tmp_path: Path, t
 def test_a_reading_that_was_saved_whole_is_not_read_again(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, method: str, step: str
 ) -> None:
-    """A program that died before the row said so left a reading that began anew from its first token."""
+    """If the program died before the row was updated, the reading began again from its first token."""
     row = begin(service, add(service, book), method, BUDGET)
     update = service.store.update_context
 
@@ -185,7 +187,7 @@ def test_a_reading_that_was_saved_whole_is_not_read_again(
 def test_the_rest_of_a_reading_needs_no_room_for_what_was_saved(
     tmp_path: Path, tiny: Path, book: Path, monkeypatch: pytest.MonkeyPatch, resume: str
 ) -> None:
-    """In full slabs: a program that was started again beside others was refused the last tenth of a text."""
+    """A program that was started again beside others was refused the last tenth of a text with full slabs."""
     monkeypatch.setattr("engine.host.tier_plan.SLAB", 1024)
     book.write_text(book_text(160), encoding="utf-8")
     first, second = Service(tmp_path / "home", str(tiny), "cpu"), Service(tmp_path / "home", str(tiny), "cpu")
@@ -211,7 +213,7 @@ def test_the_rest_of_a_reading_needs_no_room_for_what_was_saved(
 
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Checkpoints are written when this is set."""
+    """Return an event; checkpoints are written when it is set."""
     disk = threading.Event()
 
     def later(*given: Any, **named: Any) -> None:
@@ -223,7 +225,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def at_fifth(steps: list[Report], then: Callable[[], None]) -> OnReport:
-    """Notes the steps of a reading, and does something at the fifth."""
+    """Return a callback that notes the steps of a reading, and does something at the fifth."""
 
     def on_step(report: Report) -> None:
         steps.append(report)
@@ -263,7 +265,7 @@ def test_a_reading_that_fails_keeps_the_checkpoint_that_is_being_written(
 
 
 def test_a_stop_after_the_last_token_comes_too_late(service: Service, book: Path) -> None:
-    """What was saved then had no clock: it had been read in no time, by which the form of a new reading divided."""
+    """The saved state had no time, and the form of a new reading divided by zero."""
     row = begin(service, add(service, book), "exact", BUDGET)
     steps: list[Report] = []
     done = read(service, row.id, steps.append, lambda: steps[-1].stage == "ready")

@@ -1,4 +1,4 @@
-"""Questions about a text that has not been read to its end."""
+"""Questions about a text that is not read to its end."""
 
 import threading
 from pathlib import Path
@@ -23,7 +23,7 @@ SETTINGS = {"exact": {"budget": 320}, "infinipot": {"budget": 320}}
 
 
 def begun(service: Service, tmp_path: Path, method: str = "exact") -> ContextRow:
-    """A reading of some dozen passes, of which none has been made."""
+    """Return a reading of about a dozen passes, before the first."""
     path = tmp_path / "Long.txt"
     path.write_text(book_text(120), encoding="utf-8")
     [row] = add_documents(service, [path], IngestOptions(), lambda *_: None).documents
@@ -31,7 +31,7 @@ def begun(service: Service, tmp_path: Path, method: str = "exact") -> ContextRow
 
 
 def stopped(service: Service, row: ContextRow, steps: int = 4) -> ContextRow:
-    """The same after so many steps and a checkpoint."""
+    """Return a reading that stopped after so many steps, with a checkpoint."""
     reports: list[Report] = []
     with pytest.raises(Stopped):
         read(service, row.id, reports.append, lambda: len(reports) >= steps)
@@ -64,7 +64,7 @@ def test_a_reading_is_asked_while_it_goes_on_and_ends_as_without(service: Servic
     assert 0 < seen[0] < seen[1] < 100
     session = asked[0].session_id
     assert not service.store.session_state(session).exists()
-    # Now it knows everything, and what was said before.
+    # Now it knows the whole text, and the earlier turns.
     assert open_conversation(service, session).conversation.turns == 2
     last = ask(service, session, "Where is it?")
     assert not early(last)
@@ -94,7 +94,7 @@ def test_what_was_stopped_is_asked_from_its_checkpoint(service: Service, tmp_pat
 
 
 def test_what_failed_is_asked_from_its_checkpoint(service: Service, tmp_path: Path) -> None:
-    """The page offered it, and the store refused: a session of before could be asked, and no new one be made."""
+    """The page offered it and the store refused: old sessions could be asked, but no new one made."""
     row = stopped(service, begun(service, tmp_path))
     service.store.update_context(row.id, status="failed", error="The disk is full.")
     first = new_session(service, row.id).id
@@ -104,7 +104,7 @@ def test_what_failed_is_asked_from_its_checkpoint(service: Service, tmp_path: Pa
 
 @pytest.mark.parametrize("stage", ["ready", "saving"])
 def test_what_has_been_read_to_its_end_is_asked_as_that(service: Service, tmp_path: Path, stage: str) -> None:
-    """It was said to have been asked at 100 %, and while it was saved, of its last checkpoint, if there was one."""
+    """It was said to have been asked at 100 %, or from its last checkpoint while it was saved."""
     row, asked = begun(service, tmp_path), list[TurnRow]()
 
     def on_step(report: Report) -> None:
@@ -118,7 +118,7 @@ def test_what_has_been_read_to_its_end_is_asked_as_that(service: Service, tmp_pa
 
 
 def test_a_question_that_nobody_has_begun_with_waits_for_its_turn(service: Service, tmp_path: Path) -> None:
-    """Its context was said to be opened, and then it to be thought about, while another session was answered."""
+    """The page said that its context was opened, then "Thinking", while another session was answered."""
     row = stopped(service, begun(service, tmp_path))
     session, store = new_session(service, row.id).id, service.store
     turn = Worker(service).ask(lambda: session, "Who?", AnswerOptions())

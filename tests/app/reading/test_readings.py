@@ -1,4 +1,4 @@
-"""Readings, over a real engine with a tiny model."""
+"""Readings by a real engine with a tiny model."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -29,7 +29,7 @@ from tests.app.tiny import make_tiny_model
 def test_the_time_that_is_left_knows_whether_the_last_tokens_take_longer(
     service: Service, tmp_path: Path, method: str, later: bool
 ) -> None:
-    """What had been read of a long text with `full` promised an end that came ten times as late."""
+    """With `full`, the estimate of a long text was ten times too short."""
     path = tmp_path / "Long.txt"
     path.write_text(book_text(300), encoding="utf-8")
     steps: list[Report] = []
@@ -76,7 +76,7 @@ def test_what_was_read_before_a_method_had_another_setting_is_opened_and_read_on
 def test_a_reading_that_could_not_begin_is_not_kept(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its row stayed, as one that this process reads: nobody could go on with it, nor begin again."""
+    """Its row stayed, as if this process were reading it, so it could be neither resumed nor begun again."""
     ids = add(service, book)
     with monkeypatch.context() as full:
         full.setattr("sessions.tensors.disk_free", lambda path: 0)
@@ -94,7 +94,7 @@ def test_a_reading_that_was_cancelled_is_taken_up_when_it_is_asked_for_again(ser
 
 
 def test_a_reading_that_another_finished_is_left_as_it_is(service: Service, book: Path) -> None:
-    """The second reader noted it as failed, and where its checkpoint came last, nobody could open it again."""
+    """The second reader marked it as failed; if its checkpoint was written last, the context could not be opened."""
     row = begin(service, add(service, book), "exact", BUDGET)
     steps: list[Report] = []
 
@@ -106,7 +106,7 @@ def test_a_reading_that_another_finished_is_left_as_it_is(service: Service, book
     with pytest.raises(AlreadyRead):
         read(service, row.id, finished_meanwhile, checkpoint_sec=0.0)
     assert service.store.context(row.id).status == "ready"
-    with pytest.raises(StoreCorrupt, match=f"delete {row.id}"):  # no reader of now leaves it so
+    with pytest.raises(StoreCorrupt, match=f"delete {row.id}"):  # old versions left it so
         open_context(service, row.id)
 
 
@@ -118,7 +118,7 @@ def test_too_little_disk_is_said_before_reading(service: Service, book: Path, mo
 
 
 def test_the_tokens_of_a_text_need_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ten million tokens they are 80 MB, where a condensed memory is a tenth of that."""
+    """Ten million tokens take 80 MB, ten times as much as a condensed memory."""
     free = SimpleNamespace(free=1800)
     monkeypatch.setattr("sessions.files.shutil.disk_usage", lambda path: free)
     plan: Any = SimpleNamespace(disk_bytes=1000, tokens=100, method=SimpleNamespace(name="locret"))
@@ -142,7 +142,7 @@ def test_the_same_file_and_settings_are_not_read_twice(service: Service, book: P
 
 
 def test_what_is_known_is_found_before_the_model_is_loaded(service: Service, tiny: Path, book: Path) -> None:
-    """Whoever named it again waited for all weights to hear that nothing had to be read."""
+    """All weights were loaded before it was said that nothing had to be read."""
     done = read_through(service, add(service, book))
     with closing(Service(service.home, str(tiny), "cpu")) as again:
         named = begin(again, done.document_ids, "exact", BUDGET, warnings=["Left out: x.pdf."], title="Light")
@@ -151,7 +151,7 @@ def test_what_is_known_is_found_before_the_model_is_loaded(service: Service, tin
 
 
 def test_what_another_model_of_that_name_read_is_not_known(service: Service, tmp_path: Path, book: Path) -> None:
-    """Its files tell; where they only were written anew, the model does."""
+    """Its files tell the difference; if they were only written again, the loaded model does."""
     folder = make_tiny_model(tmp_path / "model")
     weights, name = folder / "model.safetensors", str(folder)
     done = read_through(service, ids := add(service, book), model=name)
@@ -167,7 +167,7 @@ def test_what_another_model_of_that_name_read_is_not_known(service: Service, tmp
 def test_of_two_that_begin_to_read_the_same_at_once_one_does(
     service: Service, tiny: Path, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both had looked before either had begun, and there were two contexts of the same."""
+    """Both looked before either had begun, and there were two contexts of the same text."""
     ids, others = add(service, book), Service(service.home, str(tiny), "cpu")
 
     def in_between(*_: object) -> None:
@@ -195,7 +195,7 @@ def test_several_files_are_one_reading_and_a_broken_one_is_left_out(
     assert [row.title for row in added.documents] == ["The Keeper", "second"]
     assert "broken.pdf" in added.warnings[0]
     context = read_through(service, [row.id for row in added.documents])
-    assert context.tokens_read == context.tokens  # of the documents, without what the chat template puts before them
+    assert context.tokens_read == context.tokens  # without the chat template's text
     stream = open_context(service, context.id).stream
     assert [stretch.document_id for stretch in stream.stretches] == context.document_ids
     assert stream.spans(len(stream.ids) - 1, len(stream.ids))[0].document_id == added.documents[1].id
@@ -227,7 +227,7 @@ def test_a_title_is_of_a_single_document_or_of_what_is_read_of_several(
 
 
 def test_what_was_left_out_is_said_of_the_last_time_alone(service: Service, book: Path) -> None:
-    """A finished context that once was asked for beside a torn file said so for ever."""
+    """A finished context kept the warning about a torn file for ever."""
     ids = add(service, book)
     first = begin(service, ids, "exact", BUDGET, None, ["Odd font.", "Left out: a.pdf is encrypted."])
     read(service, first.id, lambda report: None)
@@ -271,7 +271,7 @@ def test_a_model_that_changed_is_not_taken_for_the_one_that_read(tmp_path: Path,
 def test_a_text_that_was_read_behind_other_words_is_not_asked_in_the_new_ones(
     service: Service, book: Path, finished: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing in the fingerprint says how the engine puts a text to a model."""
+    """The fingerprint does not contain the instruction before a text."""
     from engine import ContextMismatch
 
     row = begin(service, add(service, book), "exact", BUDGET)
@@ -286,11 +286,11 @@ def test_a_text_that_was_read_behind_other_words_is_not_asked_in_the_new_ones(
 def test_a_budget_that_no_machine_has_is_refused_by_the_plan_also_where_the_model_is_held(
     service: Service, book: Path
 ) -> None:
-    """The memory was made before it was planned, and the system refused it in words of its own."""
+    """The memory was allocated before it was planned, and the system's own error was shown."""
     service.models.get()
     with pytest.raises(AppError, match=r"with exact needs .* of memory, and there are .*What would fit: "):
         begin(service, add(service, book), "exact", {"budget": "1000000000000"})
     assert service.store.contexts() == []
 
 
-assert len(book_text(40)) < 4000  # the tests above rely on a short book
+assert len(book_text(40)) < 4000  # the tests above need a short book

@@ -1,4 +1,4 @@
-"""What is done on the page is done to what the page named."""
+"""Actions of the page change what the page named."""
 
 import json
 import re
@@ -57,7 +57,9 @@ def test_what_is_deleted_is_what_was_named(tmp_path: Path, model: str, book: Pat
 
 
 def test_what_goes_with_several_documents_is_counted_once_and_goes_together(service: Service, book: Path) -> None:
-    """A context of two documents was counted with each, and of two documents one went where the other was in use."""
+    """A context of two documents was counted twice, and one of two documents was deleted although the other was
+    in use.
+    """
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     lamp, fox = (add_document(service, title) for title in ("Lamp", "Fox"))
     both, alone = add_context(service, lamp, fox), add_context(service, fox)
@@ -97,7 +99,7 @@ def test_of_very_many_documents_a_few_are_named_before_they_go(service: Service)
 
 
 def test_a_reading_that_stopped_goes_when_that_is_confirmed_and_its_own_documents_if_wanted(service: Service) -> None:
-    """Remove deleted the checkpoint of a long reading at once, and left its documents where the page showed none."""
+    """Remove deleted the checkpoint of a long reading at once, and left its documents invisible."""
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     lamp, fox = (add_document(service, title) for title in ("Lamp", "Fox"))
     shared, stopped = add_context(service, lamp), add_context(service, lamp, fox)
@@ -134,7 +136,7 @@ def test_an_upload_that_failed_goes_at_once_unless_documents_go_with_it(service:
     work_once(worker)
     selection, (unasked, _, doomed) = actions.manage.ask_to_remove("context", Selection(torn.id))
     assert (selection, unasked["visible"], doomed) == (Selection(), False, [])
-    assert torn.id not in [job.id for job in store.jobs()]  # which names its file
+    assert torn.id not in [job.id for job in store.jobs()]  # it names its file
 
     job = fails(worker, upload(service, tmp_path, "book.txt", book_text(20).encode()))
     selection, (_, asked, doomed) = actions.manage.ask_to_remove("context", Selection(job.id))
@@ -160,7 +162,7 @@ def test_what_failed_stands_among_what_there_is_by_its_time(service: Service, tm
 
 
 def test_a_stopped_reading_has_one_number_of_entries(service: Service) -> None:
-    """It went on for a moment after its last measurement: the panel said another number than the card."""
+    """It went on for a moment after its last measurement, so the panel and the card had different numbers."""
     tab_state, store = TabState(service), service.store
     context = add_context(service, add_document(service, "Lamp"))
 
@@ -175,7 +177,7 @@ def test_a_stopped_reading_has_one_number_of_entries(service: Service) -> None:
 
 
 def test_nobody_is_led_to_ask_the_pocket_model_for_what_it_cannot_do(service: Service, tiny: Path, book: Path) -> None:
-    """Asked what the book is about, it says "85 crowns", and nothing on the page had warned of it."""
+    """Asked for the subject of a book it says "85 crowns", and the page gave no warning."""
     documents = service.store.documents(add(service, book))
     for model, warned in (("pocket", True), ("pocket:nf4", True), (str(tiny), False)):
         context = add_context(service, *documents, model=model)
@@ -184,7 +186,7 @@ def test_nobody_is_led_to_ask_the_pocket_model_for_what_it_cannot_do(service: Se
 
 
 def test_nobody_talks_with_what_nothing_has_been_read_of(service: Service) -> None:
-    """A session was made, in which nothing could be asked."""
+    """A session was made in which nothing could be asked."""
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     context = add_context(service, add_document(service, "Lamp")).id
     with pytest.raises(AppError, match="it can be asked when some of its text has been read"):
@@ -196,7 +198,7 @@ def test_nobody_talks_with_what_nothing_has_been_read_of(service: Service) -> No
 
 
 def test_every_session_is_found_however_often_one_has_the_words(service: Service, book: Path) -> None:
-    """A session with twelve hits hid all others, and none was found by the title that it had been given."""
+    """A session with twelve hits hid all others, and none was found by its given title."""
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     context = begin(service, add(service, book), "streaming", {"budget": 64}).id
     talkative, other, renamed = (store.add_session(context, title) for title in ("Much", "Little", "Taxes 2024"))
@@ -219,7 +221,7 @@ def test_every_session_is_found_however_often_one_has_the_words(service: Service
 
 
 def test_what_was_found_in_a_long_session_is_shown(service: Service, book: Path) -> None:
-    """The session was opened at its end, and of 200 questions the hundredth was not on the page."""
+    """The session was opened at its end, and the hundredth of 200 questions was not on the page."""
     tab_state = TabState(service)
     actions, store = Actions(service, Worker(service), tab_state, [], [], []), service.store
     context = read_through(service, add(service, book)).id
@@ -238,7 +240,7 @@ def test_what_was_found_in_a_long_session_is_shown(service: Service, book: Path)
 
 
 def test_the_context_that_was_used_last_comes_first(service: Service) -> None:
-    """The one that was used most sank to the end of the list."""
+    """The context used most sank to the end of the list."""
     old, new = (add_context(service, add_document(service, title)) for title in ("Old", "New"))
 
     def order() -> list[str]:
@@ -269,14 +271,14 @@ def test_settings_follow_the_model_and_the_preset(service: Service, tiny: Path, 
 
 
 def test_the_model_of_this_server_reads_what_is_dropped_in_here(service: Service) -> None:
-    """That of whichever server came to it first did."""
+    """The model of the first free server read it."""
     actions = Actions(service, Worker(service), TabState(service), [], [], [])
     job = service.store.job(actions.read.read_sample(Selection(), "exact", None).context)
     assert job.payload["model"] == service.models.default
 
 
 def test_a_second_click_begins_no_second_reading(service: Service, tmp_path: Path) -> None:
-    """Two clicks on Read said, in red, that the files were to be dropped in again, while they were being read."""
+    """A second click on Read asked to drop the files in again, while they were being read."""
     actions = Actions(service, Worker(service), TabState(service), [], [], [])
     dropped = cache(service.home) / "hash" / "Tea.txt"
     dropped.parent.mkdir(parents=True)
@@ -320,12 +322,12 @@ def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: 
     unrolled = tab_state.props(replace(selection, unrolled=1))
     assert not unrolled["unroll"]["visible"]
     assert (unrolled["earlier"]["value"] + unrolled["past"]["value"]).count("<article") == 47
-    edited = tab_state.props(replace(selection, edited=store.turns(session.id)[0].id))  # which is not shown
+    edited = tab_state.props(replace(selection, edited=store.turns(session.id)[0].id))  # it is not shown
     assert "Question 1?" in edited["where"]["value"]
 
 
 def test_what_is_called_the_same_but_for_a_number_is_told_apart_where_lists_cut_titles_off(service: Service) -> None:
-    """All that a list has room for was the same, and of what was found all but the method was hidden."""
+    """The visible parts of the titles were equal, and hits showed only the method."""
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     context = add_context(service, add_document(service, "Harbour"))
     store.update_context(context.id, status="ready")
