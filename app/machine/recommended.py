@@ -110,7 +110,7 @@ RECOMMENDED = (
 )  # fmt: skip
 
 
-def room_for_weights(device: str) -> tuple[int, bool]:
+def memory_for_weights(device: str) -> tuple[int, bool]:
     """Return the free bytes on the device that models would use, and whether it is a GPU.
 
     Raises:
@@ -124,13 +124,13 @@ def room_for_weights(device: str) -> tuple[int, bool]:
 
 def best_here(device: str) -> tuple[Recommended, str] | None:
     """Return the largest recommended model that fits here with its way (see `Recommended.way`); None if none fits."""
-    room, gpu = room_for_weights(device)
+    room, gpu = memory_for_weights(device)
     fitting = [(each, each.way(room, gpu)) for each in RECOMMENDED]
     return next(((each, way) for each, way in reversed(fitting) if way), None)
 
 
 def recommended_json(device: str) -> list[dict[str, Any]]:
     """Return the list as plain data, with "fits": "none", "nf4" or "" as in `Recommended.way`."""
-    room, gpu = room_for_weights(device)
+    room, gpu = memory_for_weights(device)
     ways = {each: each.way(room, gpu) for each in RECOMMENDED}
     return [{**asdict(each), "place": "hub", "fits": way, "usable": bool(way)} for each, way in ways.items()]

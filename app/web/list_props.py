@@ -22,7 +22,7 @@ MORE = 5
 CAN_GO_ON = "Choose what has been read already, to go on behind its end."
 GOES_ON = "This is read behind its end, with its method and model. Nothing of it is read again, and it stays as it is."
 GOES_ON_ALONG = f"{GOES_ON} The conversation goes along."
-ROOM = 28
+SHOWN_LETTERS = 28
 """Characters of a title that a list surely has room for."""
 
 
@@ -107,7 +107,7 @@ def share_read(store: Store, context: ContextRow) -> float:
 def number_before(title: str) -> str:
     """Return the number of a title, to go before the line below it, if a list may cut the title off."""
     number = number_of(title)
-    return f"{number} · " if number and len(title) > ROOM else ""
+    return f"{number} · " if number and len(title) > SHOWN_LETTERS else ""
 
 
 def list_props(

@@ -109,7 +109,7 @@ def test_page_offers_what_fits_and_is_not_here() -> None:
 
 @pytest.mark.parametrize(("room", "name"), [(10**9, None), (8 * 10**9, "Qwen/Qwen3-1.7B")])
 def test_best_here_is_the_largest_that_fits(monkeypatch: pytest.MonkeyPatch, room: int, name: str | None) -> None:
-    monkeypatch.setattr("app.machine.recommended.room_for_weights", lambda device: (room, False))
+    monkeypatch.setattr("app.machine.recommended.memory_for_weights", lambda device: (room, False))
     best = best_here("cpu")
     assert (best[0].name if best else None) == name
     assert best is None or isinstance(best[0], Recommended)
