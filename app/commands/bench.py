@@ -1,13 +1,13 @@
-"""`stockpot bench`: the benchmarks. They take their own options; see `stockpot bench needle --help`."""
+"""`stockpot bench`: run the benchmarks. They have options of their own; see `stockpot bench needle --help`."""
 
 import argparse
 
 from app.commands.common import Arguments, Commands, add_json_flag
-from app.home import named_model, split_model
+from app.machine.model_names import named_model, split_model
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command."""
+    """Add `bench` to the parser."""
     parser = commands.add_parser(
         "bench",
         parents=[shared],
@@ -25,9 +25,11 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments, shared: argparse.ArgumentParser) -> int:
-    """Hand over to the benchmark, with the global options that it shares; its own go before them.
+    """Run the benchmark with the global options that it shares; its own options go before them.
 
-    shared: the global options, which may also stand among the benchmark's.
+    Args:
+        arguments: the options.
+        shared: parser of the global options, which may also stand among the benchmark's.
     """
     import importlib
 

@@ -1,4 +1,4 @@
-"""What the documents say of the methods is what there is, and their links lead somewhere."""
+"""The documents describe the methods as they are, and their links lead somewhere."""
 
 import re
 from pathlib import Path

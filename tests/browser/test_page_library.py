@@ -1,4 +1,4 @@
-"""What is kept, on the page: going back, coming back, renaming, finding, exporting, deleting."""
+"""Kept things on the page: going back, coming back, renaming, finding, exporting, deleting."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 
 
 def delete(tab: Page, button: str, named: str, place: str = "") -> None:
-    """Ask for something to be deleted, think again, and have it deleted. place: what the question's ids begin with."""
+    """Ask for something to be deleted, keep it, and then delete it. place: prefix of the question's ids."""
     tab.locator(button).click()
     expect(tab.locator(f"#{place}confirm-text")).to_contain_text(named)
     tab.keyboard.press("Escape")
@@ -72,7 +72,7 @@ def test_sessions_are_renamed_found_exported_and_deleted(
 def test_of_a_long_session_the_end_is_shown_and_more_if_asked_for(
     tab: Page, server: Server, reading: dict[str, Any]
 ) -> None:
-    """All of it was sent and drawn, which took seconds, and was made anew at every tick."""
+    """All of it was sent and drawn again at every tick, which took seconds."""
     session = server.send("/api/sessions", {"context": reading["id"]})["id"]
     with Store(server.home) as store:
         for number in range(1, 131):
@@ -84,7 +84,7 @@ def test_of_a_long_session_the_end_is_shown_and_more_if_asked_for(
     expect(more).to_have_text("Show earlier questions (100)")
     tab.wait_for_function("document.querySelector('#conversation').scrollTop > 2000")  # on its way to the end, or there
     tab.locator("#conversation").hover()
-    for _ in range(20):  # what a wheel turns in the moment in which the page scrolls by itself is lost
+    for _ in range(20):  # a wheel turned while the page scrolls by itself is lost
         tab.mouse.wheel(0, -100_000)
         tab.wait_for_timeout(100)
         if tab.evaluate("document.querySelector('#conversation').scrollTop") == 0:
@@ -103,7 +103,7 @@ def test_of_a_long_session_the_end_is_shown_and_more_if_asked_for(
 
 
 def test_what_was_found_is_brought_into_sight(tab: Page, server: Server, reading: dict[str, Any]) -> None:
-    """The session was opened at its end, wherever in it the words were, and often they were not on the page."""
+    """The session was opened at its end, so the words were often not on the page."""
     session = server.send("/api/sessions", {"context": reading["id"]})["id"]
     with Store(server.home) as store:
         for number in range(1, 91):
