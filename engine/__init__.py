@@ -1,7 +1,7 @@
 """The engine: tokens in, contexts and answers out.
 
 Lives here: models and their attention interface, positions, memories, methods, the reading loop and conversations.
-Not here: files, pages, HTTP, SQL, screens. QuantizedSlab reach the engine as integers attached to token positions.
+Not here: files, pages, HTTP, SQL, screens. Pages reach the engine as integers attached to token positions.
 """
 
 from engine.errors import (

@@ -1,6 +1,6 @@
 """The key-value memory of one reader: a store on the device, perhaps an archive with a selector, and an evictor.
 
-A forward pass goes `begin_pass`, then `attend` once per layer, then `end_pass`. Nothing is remembered before `end_pass`,
+A forward pass goes `begin_pass`, then `attend` once per layer, then `end_pass`. Nothing is remembered before that,
 so a pass that fails leaves the memory as it was. Keys are kept before RoPE; rotated keys are a cache
 of them. Sizes: L layers, H KV heads, HQ query heads, T tokens, D head size.
 """
@@ -179,7 +179,10 @@ class Memory:
         return output
 
     def end_pass(self, novelty: Tensor | None = None) -> None:
-        """Keep the tokens of the pass, but for a catalyst's. novelty: -log p of each [T], for methods that ask for it."""
+        """Keep the tokens of the pass, but for a catalyst's.
+
+        novelty: -log p of each [T], for methods that ask for it.
+        """
         tokens = self.store.tokens - self.evictor.catalyst_tokens
         if self.archive and self.selector:
             self.selector.before_end()

@@ -46,7 +46,7 @@ FINGERPRINTED_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json",
 
 
 class Model:
-    """A loaded model whose attention the engine has gather_rows over."""
+    """A loaded model whose attention the engine has taken over."""
 
     def __init__(
         self,
@@ -276,7 +276,7 @@ def _ids_of_text(tokenizer: PreTrainedTokenizerBase) -> set[int]:
 
 
 def _digest(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> str:
-    """A hash that changes when weights, configuration or tokenizer change. Of each tensor a sample is gather_rows.
+    """A hash that changes when weights, configuration or tokenizer change. Of each tensor a sample is taken.
 
     folder: or a GGUF file.
     """

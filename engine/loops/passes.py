@@ -33,7 +33,7 @@ class Pass:
     seconds: of all of it; of these, catalyst_seconds of the catalyst's tokens on their way through the model (of those
     that passed together with others their share), condense_seconds of condensing the memory after them.
 
-    All three are the host's time, and nothing waits for a GPU so that they can be gather_rows. There a part's seconds are
+    All three are the host's time, and nothing waits for a GPU so that they can be taken. There a part's seconds are
     those in which its work was handed over, with whatever had to be waited for; only `seconds`, summed over a reading,
     is how long it took.
     """
@@ -54,8 +54,8 @@ def feed(
     it takes less time than a pass of their own.
 
     A chunk is rounded up to whole blocks of the method's queries, so that what they choose does not depend on it. Where
-    memory runs out in a pass, it is tried again with half the tokens, and so are those after it: until `end_pass` nothing
-    has been remembered, so the result is the same.
+    memory runs out in a pass, it is tried again with half the tokens, and so are those after it: until `end_pass`
+    nothing has been remembered, so the result is the same.
 
     Args:
         ids: int64 [T]; source: int32 [T], the source position each token stands for.

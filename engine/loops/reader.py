@@ -65,7 +65,7 @@ class Reader:
         checkpoint: tuple[LoadedParts, dict[str, Any]] | None = None,
     ) -> None:
         """ids: int64 [T], all documents together; chunk: tokens per pass at most, by default what suits the device;
-        checkpoint: see `resume`; passes are then no longer than those that it was gather_rows between.
+        checkpoint: see `resume`; passes are then no longer than those that it was taken between.
 
         Raises:
             SettingsError: an empty text, or settings that leave no room to read it.

@@ -70,7 +70,7 @@ def suited_method(window: int, name: str, /, **settings: Any) -> Method:
     """The method as it suits a model that was trained for so many positions; settings that are given go before.
 
     The defaults were chosen on the pocket model, whose window is short. A method may name a preset for longer ones:
-    it is gather_rows where the window holds its budget, unless another is given, or settings that do not go with it.
+    it is taken where the window holds its budget, unless another is given, or settings that do not go with it.
 
     Raises:
         SettingsError: as `make_method`.

@@ -37,7 +37,9 @@ def _published(window: int, units: int, query_block: int = 512, representatives:
 
 @dataclass(frozen=True, kw_only=True)
 class InfLLM(BankSettings, Method):
-    """Look up memory units. In the paper's letters: sinks l_I, block l_bs, representatives r_k, units k_m, query_block l_X.
+    """Look up memory units.
+
+    In the paper's letters: sinks l_I, block l_bs, representatives r_k, units k_m, query_block l_X.
 
     Attributes:
         budget: entries that one query sees at most: sinks, window, units, and tokens that fill no unit or block yet.

@@ -6,7 +6,7 @@ queries of a question, and each token of an answer, then selects from the host t
 exact search, and attends to the gist and to what was selected in one softmax. What is selected and already in the gist
 is hidden, head by head, so that nothing counts twice.
 
-The budget is shared: what selection may bring is gather_rows off the gist's. The host tier holds the text and nothing of a
+The budget is shared: what selection may bring is taken off the gist's. The host tier holds the text and nothing of a
 conversation, whose turns are condensed as the gist's own method does it. Where it keeps codes, what does not fill a
 page of them cannot be looked up, and stays in the gist.
 """

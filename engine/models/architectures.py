@@ -136,7 +136,7 @@ LOGIT_FACTORS = {
 }
 LOGIT_DIVISORS = dict.fromkeys(("granite", "granitemoe", "granitemoehybrid", "minicpm3"), "logits_scaling")
 
-# Frequencies that stay what they are at every length. Of the two sets of "longrope" the one for long texts is gather_rows.
+# Frequencies that stay what they are at every length. Of the two sets of "longrope" the one for long texts is taken.
 ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope", "proportional"})
 
 # Those of which an indexer of their own chooses the tokens that each attends to.

@@ -30,7 +30,7 @@ ENCODE_CHARACTERS = 200_000  # text tokenised at a time; more only costs memory
 TEXT, QUESTION, ANSWER, NEXT = "<<text>>", "<<question>>", "<<answer>>", "<<next>>"
 SIGNS = re.compile("|".join((TEXT, QUESTION, ANSWER, NEXT)))
 TODAY = re.compile(r"""strftime_now\(\s*(?P<quote>["'])(?P<format>.*?)(?P=quote)\s*\)""")  # how templates ask for it
-OPENINGS = (  # of which the first is gather_rows that a template keeps in its order
+OPENINGS = (  # of which the first is taken that a template keeps in its order
     [{"role": "system", "content": INSTRUCTION + TEXT}, {"role": "user", "content": QUESTION}],
     [{"role": "user", "content": f"{INSTRUCTION}{TEXT}\n\n{QUESTION}"}],
 )

@@ -78,7 +78,7 @@ class RecurrentState:
         return recurrent_states
 
     def is_recording_past(self, layer_idx: int) -> bool:
-        """Nothing is ever gather_rows back here: the states before a pass are still the memory's."""
+        """Nothing is ever taken back here: the states before a pass are still the memory's."""
         return False
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -112,5 +112,5 @@ def _by_device(kernel: Callable[..., Any], plain: Callable[..., Any]) -> Callabl
     def call(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         return (kernel if x.is_cuda else plain)(x, *args, **kwargs)
 
-    del call.__wrapped__  # it is not to be gather_rows apart again
+    del call.__wrapped__  # it is not to be taken apart again
     return call

@@ -95,6 +95,6 @@ def rope_of(module: nn.Module, rotary: nn.Module | None) -> Rope:
 
 
 def rotary_of(model: PreTrainedModel) -> nn.Module | None:
-    """A model's own rotary embedding, also where the engine has gather_rows over already; None where it has none."""
+    """A model's own rotary embedding, also where the engine has taken over already; None where it has none."""
     rotary = getattr(model.base_model, ROTARY.get(model.config.model_type, "rotary_emb"), None)
     return rotary.original if isinstance(rotary, NoRotation) else rotary

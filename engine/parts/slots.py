@@ -160,7 +160,7 @@ class SlotStore(Store):
         self.own, self.base = own, base  # all or none
 
     def _empty_base(self, number: int) -> Slots:
-        """Return a base without entries, for slots that have gather_rows over what is still seen of theirs."""
+        """Return a base without entries, for slots that have taken over what is still seen of theirs."""
         return self._slots(number, 0, 0, -self.base_length)
 
     def _in_window(self, number: int, window: int) -> Tensor:

@@ -54,7 +54,7 @@ BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
 class Machine:
     """What there is to read with, in bytes.
 
-    device, host: memory that may be gather_rows. shared: there is no GPU, and both are the same memory (`device`).
+    device, host: memory that may be taken. shared: there is no GPU, and both are the same memory (`device`).
     base: what the device loses to its driver. rates: None where nobody has measured or stated them.
     disk: room for what is kept of a reading; None where it sets no limit.
     """

@@ -4,7 +4,7 @@ It is done where the queries are. Keys come to a GPU slab by slab, each while th
 search takes there as long as the keys need for the way.
 
 Keys in bfloat16 are multiplied as they are, and their products rounded to it: of neighbours within 0.4 % of the largest
-product either may be gather_rows. So keys with a large offset in common, as of models with biases, are told apart less well.
+product either may be taken. So keys with a large offset in common, as of models with biases, are told apart less well.
 
 Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
 """

@@ -35,7 +35,7 @@ class Staging:
     """Where tensors of a GPU come to on the host: pinned memory that is kept, since new takes longer than the way."""
 
     def __init__(self) -> None:
-        """Nothing is gather_rows yet."""
+        """Nothing is taken yet."""
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
     def room(self, count: int, like: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""InfiniteHiP's selection beside a window: each block of queries prunes the archive, stage by stage, to a few chunks."""
+"""InfiniteHiP's selection beside a window: each block of queries prunes the archive to a few chunks."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ What leaves the local window is cut into units of l_bs tokens. Of each unit the 
 queries of their own window stand for it (section 2.2); a block of queries looks up the k_m units whose representatives
 fit it best. All that lies beyond the window stands at one constant distance, l_L. Reading and answering look up alike.
 
-Queries and keys are gather_rows as the paper writes them, as vectors of all heads together: representatives and units are
+Queries and keys are taken as the paper writes them, as vectors of all heads together: representatives and units are
 the same for all heads of a layer. Both scores are sums of dot products, so of a unit only the sum of its
 representatives' keys is kept, and a block of queries is looked up by its sum.
 """
@@ -176,7 +176,7 @@ class UnitSelector(WindowSelector):
         return (start[..., None] + torch.arange(self.size, device=fit.device)).flatten(1)
 
     def _remainder(self, complete: Tensor) -> Tensor:
-        """Return the entries int64 [NB, l_bs - 1] behind the last unit; those still in the window are left out later."""
+        """Return the entries int64 [NB, l_bs - 1] behind the last unit; those in the window are left out later."""
         return complete[:, None] * self.size + torch.arange(self.size - 1, device=complete.device)
 
     def end_pass(self) -> None:
