@@ -18,14 +18,9 @@ MAY_IMPORT = {
     "training": {"engine", "kernels"},
 }
 
-WITHIN_ENGINE = {
-    "models": set(),
-    "memories": {"models"},
-    "host": {"memories", "models"},
-    "trained": {"models"},
-    "methods": {"host", "memories", "models", "trained"},
-    "planning": {"methods", "models"},
-}
+# Folders and modules of the engine, each of which imports only those before it (and top-level modules not named here)
+ENGINE_LAYERS = ("models", "trained", "parts", "memory", "decode", "model", "methods", "loops", "planning")
+PARTS_LAYERS = ("archive", "selectors")
 
 
 def imported(file: Path) -> set[str]:
@@ -49,14 +44,27 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
         assert reached <= MAY_IMPORT[room], f"{file.relative_to(ROOT)} imports {sorted(reached - MAY_IMPORT[room])}"
 
 
-@pytest.mark.parametrize("part", sorted(WITHIN_ENGINE))
-def test_a_part_of_the_engine_imports_only_what_it_may(part: str) -> None:
-    files = list((ROOT / "engine" / part).rglob("*.py"))
-    assert files
-    for file in files:
-        parts = {name.split(".")[1] for name in imported(file) if name.startswith("engine.")}
-        reached = parts & set(WITHIN_ENGINE) - {part}
-        assert reached <= WITHIN_ENGINE[part], f"{file.relative_to(ROOT)}: {sorted(reached - WITHIN_ENGINE[part])}"
+def upward(package: str, layers: tuple[str, ...]) -> list[str]:
+    """Return the imports of a package that do not point from a layer to one before it."""
+    found = []
+    for rank, layer in enumerate(layers):
+        folder = ROOT / package / layer
+        for file in folder.rglob("*.py") if folder.is_dir() else [folder.with_suffix(".py")]:
+            prefix = package.replace("/", ".") + "."
+            reached = {name.removeprefix(prefix).split(".")[0] for name in imported(file) if name.startswith(prefix)}
+            found += [f"{file.relative_to(ROOT)} imports {each}" for each in sorted(reached & set(layers[rank + 1 :]))]
+    return found
+
+
+@pytest.mark.parametrize(("package", "layers"), [("engine", ENGINE_LAYERS), ("engine/parts", PARTS_LAYERS)])
+def test_the_engines_layers_import_only_those_before_them(package: str, layers: tuple[str, ...]) -> None:
+    assert all((ROOT / package / layer).exists() or (ROOT / package / f"{layer}.py").exists() for layer in layers)
+    assert upward(package, layers) == []
+
+
+def test_no_folder_of_the_engine_is_outside_the_layers() -> None:
+    folders = {path.name for path in (ROOT / "engine").iterdir() if (path / "__init__.py").exists()}
+    assert folders <= set(ENGINE_LAYERS)
 
 
 def test_every_room_says_what_lives_there() -> None:

@@ -18,9 +18,9 @@ from engine.memory import Memory
 from engine.models.thinking import Speech
 from engine.parts.archive.archive import Archive
 from engine.parts.mass import AttentionMass, no_source
+from engine.parts.sources import Sentences, WholeSentences, passages
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
 from engine.sampling import Sampling, choose, penalize
-from engine.sources import Sentences, WholeSentences, passages
 
 
 class Conversation:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from engine.parts.archive.focus import AROUND, MOST
-from engine.sources import passages
+from engine.parts.sources import passages
 
 ANSWER = 64  # entries that are left free for the beginning of an answer
 

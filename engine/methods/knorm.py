@@ -19,6 +19,7 @@ class KeyNorm(ScoredMethod):
     """
 
     name: ClassVar[str] = "knorm"
+    family: ClassVar[str] = "baseline"
     summary: ClassVar[str] = "A fixed memory of the entries with the shortest keys; needs no training."
 
     sinks: int = 4

@@ -16,6 +16,7 @@ class Tova(ScoredMethod):
     """Evict the entries that the last token of a chunk attends to least, averaged over heads."""
 
     name: ClassVar[str] = "tova"
+    family: ClassVar[str] = "baseline"
     summary: ClassVar[str] = "A fixed memory of what the latest token attends to; needs no training."
 
     pooling: int = 1

@@ -1,5 +1,4 @@
-"""Key-value memories on the device, and attention over them.
+"""The parts of a memory: stores, the archive, selectors and evictors, and how they attend.
 
-Lives here: what every memory offers, entries in slots and in a window, how they are coded and shared, what a CUDA graph
-can record of them. Not here: methods, which say what is kept; the host tier.
+Not here: which parts a method puts together; that is the method's.
 """

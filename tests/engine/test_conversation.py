@@ -16,8 +16,8 @@ from engine.loops.conversation import _cut, _steady
 from engine.model import load_model
 from engine.models.chat import INSTRUCTION, Chat
 from engine.parts.mass import AttentionMass
+from engine.parts.sources import Sentences, passages
 from engine.sampling import LIKELY, choose, own_sampling, penalize
-from engine.sources import Sentences, passages
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.reading import answer, read
 

@@ -18,8 +18,8 @@ from engine.loops.passes import condense
 from engine.loops.rereading import AROUND, MOST, to_read_again
 from engine.parts.archive.focus import WIDEST
 from engine.parts.archive.host_tier import HostTier
+from engine.parts.sources import REACH
 from engine.records import DEVICE
-from engine.sources import REACH
 from tests.engine.reading import loaded, read
 from tests.engine.test_methods import TIGHT
 

@@ -1,5 +1,4 @@
-"""The host tier: everything that was read, in host memory or on disk, and how the best of it is found again.
+"""The archive: entries that are kept whole outside the device's store, how they are found and brought back.
 
-Lives here: slabs and their transfers, search, pruning and the device's cache, memories and settings with such a tier.
-Not here: methods, which say when they look and for what.
+Not here: which of them a query sees; that is the selectors'.
 """

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.parts.sources import REACH, passages
 from engine.records import Passage
-from engine.sources import REACH, passages
 
 MOST = 3  # passages that may stand out
 AHEAD = 3.0  # the best stands out if it got so many times what the next after those got
