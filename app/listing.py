@@ -71,7 +71,7 @@ KINDS = ("document", "context", "session")
 
 def titles_before_places(service: Service, context_id: str) -> dict[str, str]:
     """What is said before a place, by document: its title, where a context has several."""
-    documents = service.store.context_documents(context_id)
+    documents = service.store.contexts.documents(context_id)
     return {row.id: f"{row.title}, " for row in documents} if len(documents) > 1 else {}
 
 
@@ -79,11 +79,11 @@ def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Titled]
     store = service.store
     found: list[tuple[str, Titled]] = []
     if "context" in kinds:
-        found += [("context", row) for row in store.contexts()]
+        found += [("context", row) for row in store.contexts.all()]
     if "document" in kinds:
-        found += [("document", row) for row in store.documents()]
+        found += [("document", row) for row in store.documents.all()]
     if "session" in kinds:
-        found += [("session", row) for row in store.sessions()]
+        found += [("session", row) for row in store.sessions.all()]
     return found
 
 
@@ -102,7 +102,7 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS, lists: str
     wanted = text.strip()
     if "turn" in kinds and wanted.startswith("t-"):
         with suppress(sessions.NotFound):  # it may be somebody's title
-            return "turn", service.store.turn(wanted)
+            return "turn", service.store.turns.get(wanted)
     everything = _titled(service, kinds)
     by_id = (
         lambda row: row.id == wanted,
@@ -149,7 +149,7 @@ def _of_another_kind(service: Service, wanted: str, kinds: tuple[str, ...]) -> s
         (kind, row) for kind, row in _titled(service, others) if "-" in wanted and row.id.startswith(wanted)
     ]
     with suppress(sessions.NotFound):
-        fitting += [("turn", service.store.turn(wanted))]
+        fitting += [("turn", service.store.turns.get(wanted))]
     if len(fitting) != 1:
         return ""
     [(kind, row)], noun = fitting, kinds[-1]
@@ -164,17 +164,17 @@ def _related(service: Service, noun: str, row: Row) -> list[str]:
     """The ids of the documents, contexts or sessions that go with a row of another kind."""
     store = service.store
     if isinstance(row, TurnRow):
-        row = store.session(row.session_id)
+        row = store.sessions.get(row.session_id)
     if isinstance(row, SessionRow):
         if noun == "session":
             return [row.id]
-        row = store.context(row.context_id)
+        row = store.contexts.get(row.context_id)
     if isinstance(row, ContextRow) and noun == "document":
         return row.document_ids
-    contexts = [row] if isinstance(row, ContextRow) else store.contexts(row.id)
+    contexts = [row] if isinstance(row, ContextRow) else store.contexts.all(row.id)
     if noun == "context":
         return [each.id for each in contexts]
-    return [each.id for context in contexts for each in store.sessions(context.id)]
+    return [each.id for context in contexts for each in store.sessions.all(context.id)]
 
 
 def _without_own_contexts(fitting: list[tuple[str, Titled]]) -> list[tuple[str, Titled]]:
@@ -216,7 +216,7 @@ def listing(service: Service, noun: str) -> list[dict[str, Any]]:
     found = []
     for row in rows:
         with suppress(sessions.NotFound):  # deleted meanwhile
-            found.append({**asdict(row), "bytes_on_disk": service.store.size_on_disk(row.id)})
+            found.append({**asdict(row), "bytes_on_disk": service.store.folders.size(row.id)})
     return found
 
 
@@ -240,15 +240,15 @@ def search(service: Service, query: str, limit: int) -> list[Found]:
     Raises:
         sessions.StoreError: a limit below 1 or above MOST_HITS.
     """
-    contexts = {row.id: row for row in service.store.contexts()}
+    contexts = {row.id: row for row in service.store.contexts.all()}
     said = [
         Found(hit.session, contexts[hit.session.context_id], hit.turn, hit.snippet, hit.highlights)
-        for hit in service.store.search(query, limit)
+        for hit in service.store.search.turns(query, limit)
         if hit.session.context_id in contexts  # else it is new
     ]
     named = (Found(row, row) for row in called(contexts.values(), query))
-    titled = called(service.store.sessions(), query)
-    there = service.store.saying(query, [row.id for row in titled])
+    titled = called(service.store.sessions.all(), query)
+    there = service.store.search.sessions(query, [row.id for row in titled])
     over = ((row, contexts.get(row.context_id)) for row in titled if row.id not in there)
     talks = (Found(row, context) for row, context in over if context is not None)
     return [*named, *talks, *said][:limit]
@@ -262,16 +262,16 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
         document = service.library.document(row.id)
         facts["coverage"] = document.coverage()
         facts["contents"] = [{**asdict(entry), "name": page_name(document, entry.page)} for entry in document.toc]
-        facts["contexts"] = [each.id for each in store.contexts(row.id)]
+        facts["contexts"] = [each.id for each in store.contexts.all(row.id)]
     elif isinstance(row, ContextRow):
-        facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]
-        facts["sessions"] = [each.id for each in store.sessions(row.id)]
+        facts["documents"] = [asdict(each) for each in store.contexts.documents(row.id)]
+        facts["sessions"] = [each.id for each in store.sessions.all(row.id)]
         facts["memory_map"] = [asdict(each) for each in kept_map(store, row.id)]
-        facts["job"] = asdict(work) if (work := store.work_on(row.id)) else None
+        facts["job"] = asdict(work) if (work := store.jobs.work_on(row.id)) else None
     elif isinstance(row, SessionRow):
-        facts["turns"] = [asdict(each) for each in store.turns(row.id)]
+        facts["turns"] = [asdict(each) for each in store.turns.all(row.id)]
     if kind in KINDS:
-        facts["bytes_on_disk"] = store.size_on_disk(row.id)
+        facts["bytes_on_disk"] = store.folders.size(row.id)
     return facts
 
 
@@ -279,7 +279,9 @@ def own_documents(service: Service, row: ContextRow) -> list[DocumentRow]:
     """The documents of a context that nothing else uses."""
     store, others = service.store, awaited(service)
     return [
-        each for each in store.context_documents(row.id) if len(store.contexts(each.id)) == 1 and each.id not in others
+        each
+        for each in store.contexts.documents(row.id)
+        if len(store.contexts.all(each.id)) == 1 and each.id not in others
     ]
 
 
@@ -290,9 +292,9 @@ def rename(service: Service, kind: str, row: Row, title: str) -> Titled:
         sessions.StoreError: an empty title for a document or session.
     """
     renaming: dict[str, Callable[[str, str], Titled]] = {
-        "document": service.store.rename_document,
-        "context": service.store.rename_context,
-        "session": service.store.rename_session,
+        "document": service.store.documents.rename,
+        "context": service.store.contexts.rename,
+        "session": service.store.sessions.rename,
     }
     return renaming[kind](row.id, title)
 
@@ -300,7 +302,7 @@ def rename(service: Service, kind: str, row: Row, title: str) -> Titled:
 def _contexts_with(service: Service, kind: str, rows: Sequence[Row]) -> list[str]:
     """The contexts that go when things of a kind are deleted; one may have read several of the documents."""
     if kind == "document":
-        return list(dict.fromkeys(each.id for row in rows for each in service.store.contexts(row.id)))
+        return list(dict.fromkeys(each.id for row in rows for each in service.store.contexts.all(row.id)))
     return [row.id for row in rows] if kind == "context" else []
 
 
@@ -317,9 +319,9 @@ def goes_with(service: Service, kind: str, *rows: Row) -> str:
     store = service.store
     if kind == "session":
         over = dict.fromkeys(row.context_id for row in rows if isinstance(row, SessionRow))
-        return f" over {listed([_titled_context(store.context(each)) for each in over])}"
-    contexts = [store.context(each) for each in _contexts_with(service, kind, rows)]
-    talks = [f"“{shown_title(each.title)}”" for context in contexts for each in store.sessions(context.id)]
+        return f" over {listed([_titled_context(store.contexts.get(each)) for each in over])}"
+    contexts = [store.contexts.get(each) for each in _contexts_with(service, kind, rows)]
+    talks = [f"“{shown_title(each.title)}”" for context in contexts for each in store.sessions.all(context.id)]
     parts = []
     if contexts and kind == "document":
         parts.append(f"{plural(len(contexts), 'context')} ({listed([_titled_context(each) for each in contexts])})")
@@ -331,8 +333,8 @@ def goes_with(service: Service, kind: str, *rows: Row) -> str:
 def bytes_to_free(service: Service, kind: str, *rows: Row) -> int:
     """What things of a kind leave free on the disk when they are deleted, with all that goes with them."""
     store, contexts = service.store, _contexts_with(service, kind, rows)
-    talks = [each.id for context in contexts for each in store.sessions(context)]
-    return store.bytes_to_free({*(row.id for row in rows), *contexts, *talks})
+    talks = [each.id for context in contexts for each in store.sessions.all(context)]
+    return store.folders.bytes_to_free({*(row.id for row in rows), *contexts, *talks})
 
 
 def to_delete(service: Service, kind: str, row: Row, text: str, *, asked: bool) -> str:
@@ -361,9 +363,9 @@ def delete(service: Service, kind: str, *rows: Row) -> None:
     """
     contexts = _contexts_with(service, kind, rows)
     {
-        "document": service.store.delete_document,
-        "context": service.store.delete_context,
-        "session": service.store.delete_session,
+        "document": service.store.documents.delete,
+        "context": service.store.contexts.delete,
+        "session": service.store.sessions.delete,
     }[kind](*(row.id for row in rows))
     for each in contexts:
         service.contexts.drop(each)  # with the conversations over it; the others stay open, one may be answering

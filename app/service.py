@@ -42,7 +42,7 @@ class Service:
         self.store = Store(self.home)
         self.models = Models(model, device, self.forget_open)
         self.seed = seed
-        self.library = Library(lambda id: ingest.Document.from_json(self.store.document_content(id)))
+        self.library = Library(lambda id: ingest.Document.from_json(self.store.documents.content(id)))
         self.conversations: Recent[str, OpenConversation] = Recent(OPEN_CONVERSATIONS)
         self.contexts = OpenContexts(memory, self.conversations)
         self.under_way: OpenContext | None = None  # what this process reads, between two steps of the reading
@@ -59,8 +59,8 @@ class Service:
 
     def forget_deleted(self) -> None:
         """Let go of what is open in memory of things that somebody else deleted, whose files take room till then."""
-        held = ((self.contexts, self.store.context), (self.library, self.store.document))
-        for opened, look_up in (*held, (self.conversations, self.store.session)):
+        held = ((self.contexts, self.store.contexts.get), (self.library, self.store.documents.get))
+        for opened, look_up in (*held, (self.conversations, self.store.sessions.get)):
             for id in opened.ids():
                 try:
                     look_up(id)

@@ -4,7 +4,6 @@ Rows are in SQLite (`Store`), tensors in safetensors files beside it (`TensorFol
 engine, ingest nor app. Fingerprints, settings, sources and measurements are opaque to it.
 """
 
-from sessions.conversations import MOST_HITS
 from sessions.database import DATABASE, check_whole
 from sessions.errors import (
     AlreadyRead,
@@ -18,11 +17,10 @@ from sessions.errors import (
     is_disk_full,
 )
 from sessions.files import disk_free, nearest, write_whole
-from sessions.jobs import INTERRUPTED
 from sessions.parts import Part
 from sessions.processes import stamp
+from sessions.recovery import INTERRUPTED
 from sessions.rows import (
-    SHOWN_TITLE,
     UNDER_WAY,
     ContextRow,
     DocumentRow,
@@ -32,12 +30,11 @@ from sessions.rows import (
     SessionRow,
     TurnRow,
     WorkerRow,
-    listed,
-    number_of,
-    shown_title,
 )
+from sessions.search import MOST_HITS
 from sessions.store import Store
 from sessions.tensors import TensorFolder
+from sessions.titles import SHOWN_TITLE, listed, number_of, shown_title
 
 __all__ = [
     "DATABASE",

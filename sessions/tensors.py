@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from sessions import manifest
-from sessions.database import ID, kind_of
 from sessions.errors import (
     DiskFull,
     FingerprintMismatch,
@@ -30,6 +29,7 @@ from sessions.errors import (
     is_disk_full,
 )
 from sessions.files import crc32_of, disk_free, flush_directory, link_or_copy, write_whole
+from sessions.ids import ID, kind_of
 from sessions.parts import Part, header_crc32, summary, write_part
 from sessions.rows import to_json
 

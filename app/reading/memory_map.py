@@ -60,12 +60,12 @@ def memory_map(remembered: "torch.Tensor", stream: "Stream", library: "Library")
 def keep_map(store: Store, context_id: str, stretches: Sequence[Remembered]) -> None:
     """Beside the context, until that is deleted."""
     if stretches:
-        store.add_measurement(KIND, context_id, {"stretches": [asdict(each) for each in stretches]})
+        store.measurements.add(KIND, context_id, {"stretches": [asdict(each) for each in stretches]})
 
 
 def kept_map(store: Store, context_id: str) -> list[Remembered]:
     """That of a context; empty if it remembers everything, or was read before there were maps."""
-    rows = store.measurements(KIND, context_id, limit=1)
+    rows = store.measurements.newest(KIND, context_id, limit=1)
     return [Remembered(**each) for row in rows for each in row.values["stretches"]]
 
 

@@ -41,7 +41,7 @@ def known(
     stamp = service.models.stamp(prepared.model)
     for row in (row for row in _alike(service, prepared) if row.status == "ready"):
         with suppress(StoreError):  # deleted meanwhile, or damaged, which opening it says
-            _, meta = service.store.context_state(row.id).load(row.fingerprint, only=())
+            _, meta = service.store.contexts.state(row.id).load(row.fingerprint, only=())
             by = meta.get("model")  # what was read of old does not say
             if by and by["stamp"] == stamp and _is_of(row, by["fingerprint"], spec_of(prepared.model), prepared):
                 return _renewed(service, row, prepared, warnings, title)
@@ -89,14 +89,14 @@ def begin(
 
     if not (there := same()):
         return _begun(service, prepared, model, [*prepared.warnings, *warnings], title, check)
-    row = service.store.take_reading(min(there, key=lambda row: FURTHEST.index(row.status)).id)
+    row = service.store.readings.take(min(there, key=lambda row: FURTHEST.index(row.status)).id)
     return _renewed(service, row, prepared, warnings, title)
 
 
 def _alike(service: Service, prepared: Prepared) -> list[ContextRow]:
     """The readings of these documents with this method, by whichever model."""
     ids, method = prepared.document_ids, prepared.method
-    return [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
+    return [row for row in service.store.contexts.all(ids[0]) if row.document_ids == ids and _method_of(row) == method]
 
 
 def _is_of(row: ContextRow, model: str, spec: "engine.ModelSpec", prepared: Prepared) -> bool:
@@ -111,10 +111,10 @@ def _renewed(
 ) -> ContextRow:
     """What was read before, called as it is to be called now, with the warnings of now."""
     if title:
-        row = service.store.rename_context(row.id, title)
+        row = service.store.contexts.rename(row.id, title)
     # This time other files may have been left out, or none.
     now = list(dict.fromkeys([*_lasting(row), *prepared.warnings, *warnings]))
-    return row if now == row.warnings else service.store.update_context(row.id, warnings=now)
+    return row if now == row.warnings else service.store.contexts.update(row.id, warnings=now)
 
 
 def _begun(
@@ -144,7 +144,7 @@ def _begun(
     plan = _planned(service, model, prepared.model, method, len(stream.ids), _read_before(prepared))
     method.new_memory(model.spec, model.turn_length)
     require_disk(plan, service.home, there)
-    return store.add_context(
+    return store.contexts.add(
         model=prepared.model,
         method=method.name,
         settings=method.settings(),
@@ -175,7 +175,7 @@ def _planned(
 
 def _own_title(service: Service, row: ContextRow) -> str | None:
     """What somebody called a context, which so is called when it has grown; None if that are its documents' titles."""
-    titles = ", ".join(each.title for each in service.store.context_documents(row.id))
+    titles = ", ".join(each.title for each in service.store.contexts.documents(row.id))
     return row.title if row.title != titles else None
 
 
@@ -199,7 +199,7 @@ def _beginning(
     """
     import engine
 
-    _, meta = service.store.context_state(base.id).load(base.fingerprint, only=())
+    _, meta = service.store.contexts.state(base.id).load(base.fingerprint, only=())
     model = model_of(base, model, method, replace(stream, ids=stream.ids[: base.tokens]), meta)
     check_finished(base, meta)
     return model, engine.extended(model, method, stream.ids, meta["context"])
@@ -234,13 +234,13 @@ def read(
         Stopped: `should_stop` said so; status is "paused" and the checkpoint is saved.
         Exception: whatever went wrong; status is "failed" with a sentence, and the last checkpoint stays.
     """
-    row = service.store.context(context_id)
+    row = service.store.contexts.get(context_id)
     if row.status == "ready":
         return row
     try:
         return _read(service, row, report, should_stop, checkpoint_sec)
     except Stopped:
-        service.store.update_context(context_id, status="paused")
+        service.store.contexts.update(context_id, status="paused")
         raise
     except BaseException as error:
         _note_failure(service, context_id, error)
@@ -254,7 +254,7 @@ def _note_failure(service: Service, context_id: str, error: BaseException) -> No
     status = "paused" if isinstance(error, KeyboardInterrupt) else "failed"
     # The context may have been deleted meanwhile, or the store itself failed: the first error says more.
     with suppress(StoreError):
-        service.store.update_context(context_id, status=status, error=None if status == "paused" else phrase(error))
+        service.store.contexts.update(context_id, status=status, error=None if status == "paused" else phrase(error))
 
 
 def _read(
@@ -265,7 +265,7 @@ def _read(
     report(Report("loading the model", row.tokens_read, row.tokens))
     found = service.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
-    parts, meta = service.store.context_state(row.id).load(row.fingerprint)
+    parts, meta = service.store.contexts.state(row.id).load(row.fingerprint)
     check_context(row, parts, meta)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     model = model_of(row, found, method, stream, meta)
@@ -279,7 +279,7 @@ def _read(
             else engine.Reader(model, method, stream.ids, chunk)
         )
     reader.memory.adopt(parts)
-    service.store.update_context(row.id, status="reading", error=None)
+    service.store.contexts.update(row.id, status="reading", error=None)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)
     before = len(model.chat.prefix)  # the chat template's own tokens, which are nobody's text
     total = reader.total - before
@@ -313,6 +313,6 @@ def _read(
     save(service, row, stream, model, to_keep(state), context=facts)  # nothing, if it was deleted meanwhile
     keep_map(service.store, row.id, stretches)
     seconds = max(now.seconds, row.seconds)  # a reading that was finished before it was taken up has no clock
-    return service.store.update_context(
+    return service.store.contexts.update(
         row.id, status="ready", tokens_read=now.tokens_total, seconds=seconds, usage=now.usage
     )

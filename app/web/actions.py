@@ -105,8 +105,8 @@ class Actions:
         """A context, a session or a turn that was found was chosen; nothing stays marked there, to be chosen again."""
         unmarked = [gr.update(value=None)]
         if found and found.startswith("t-"):
-            turn = self.service.store.turn(found)
-            session = self.service.store.session(turn.session_id)
+            turn = self.service.store.turns.get(found)
+            session = self.service.store.sessions.get(turn.session_id)
             hidden = (unrolled for unrolled in count() if first_shown(session, unrolled) <= turn.position)
             return Chosen(session.context_id, session.id, found=turn.id, unrolled=next(hidden)), unmarked
         choose = self.choose_context if found and found.startswith("c-") else self.choose_session
@@ -118,7 +118,7 @@ class Actions:
 
     def add_documents(self, chosen: Chosen) -> Chosen:
         """More is to be read behind what the chosen context has read, and its conversation to go on there."""
-        turns = self.service.store.turns(chosen.session) if chosen.session else []
+        turns = self.service.store.turns.all(chosen.session) if chosen.session else []
         said = any(turn.status == "done" for turn in turns)
         return Chosen(add_to=chosen.context, along=chosen.session if said else "")
 
@@ -157,7 +157,7 @@ class Actions:
         name = self._model(model)
         try:
             chosen = engine.make_method(method, **settings_from(method, self.setting_keys, values))
-            like = (row for row in self.service.store.contexts() if (row.model, row.method) == (name, method))
+            like = (row for row in self.service.store.contexts.all() if (row.model, row.method) == (name, method))
             same = (row for row in like if row.settings == chosen.settings())
             told = (row.tokens_per_second for row in same if row.tokens_read - row.read_before >= TELLING)
             measured = next(filter(None, told), None)
@@ -188,7 +188,7 @@ class Actions:
         if not files and not chosen.kept:
             raise AppError("Drop in one or more files first, and let the upload finish; or choose documents.")
         queue = self._queue(chosen, method, model, values)
-        kept = [self.service.store.document(id).id for id in chosen.kept]
+        kept = [self.service.store.documents.get(id).id for id in chosen.kept]
         moved = move_in(self.service.home, files) if files else []
         options = Options((title or "").strip() or None, password or None, OCR[ocr])
         job = queue(moved, options=options, wait=True, documents=kept)
@@ -225,9 +225,9 @@ class Actions:
     def stop_reading(self, chosen: Chosen) -> Chosen:
         """Stop what is being read; what was read is kept."""
         jobs = (
-            [self.service.store.job(chosen.context)]
+            [self.service.store.jobs.get(chosen.context)]
             if chosen.context.startswith("j-")
-            else self.service.store.jobs(subject_id=chosen.context)
+            else self.service.store.jobs.all(subject_id=chosen.context)
         )
         for job in jobs:
             self.worker.cancel(job.id)
@@ -250,13 +250,13 @@ class Actions:
 
     def new_session(self, chosen: Chosen) -> Chosen:
         """Begin another conversation over the same context; one without a question is used again."""
-        empty = [row for row in self.service.store.sessions(chosen.context) if not row.turns]
+        empty = [row for row in self.service.store.sessions.all(chosen.context) if not row.turns]
         row = empty[0] if empty else new_session(self.service, chosen.context)
         return Chosen(chosen.context, row.id)
 
     def ask_early(self, chosen: Chosen) -> Chosen:
         """What has been read so far is to be asked, in the conversation that goes along, if there is one."""
-        along = self.service.store.sessions(chosen.context)
+        along = self.service.store.sessions.all(chosen.context)
         return Chosen(chosen.context, along[0].id) if along else self.new_session(chosen)
 
     def ask(
@@ -296,17 +296,17 @@ class Actions:
         """The session that a question belongs in, made if it is not there yet."""
         store = self.service.store
         if chosen.edited:
-            edited = store.turn(chosen.edited)
+            edited = store.turns.get(chosen.edited)
             return branch(self.service, edited.session_id, edited.position).id
         if not chosen.session:
             return new_session(self.service, chosen.context).id
-        if store.answering(chosen.session):
+        if store.turns.answering(chosen.session):
             raise AppError("The last question is still being answered. Wait for it, or stop it.")
         return chosen.session
 
     def edit(self, chosen: Chosen, turn_id: str) -> Chosen:
         """A question is to be asked in other words, or again."""
-        turn = self.service.store.turn(turn_id)
+        turn = self.service.store.turns.get(turn_id)
         unrolled = self._unrolled(chosen, turn.session_id)
         return Chosen(chosen.context, turn.session_id, turn.id, unrolled=unrolled)
 
@@ -316,7 +316,7 @@ class Actions:
 
     def stop_answer(self, chosen: Chosen) -> Chosen:
         """Stop the answer that is being written."""
-        self.worker.stop_answer(*self.service.store.answering(chosen.session))
+        self.worker.stop_answer(*self.service.store.turns.answering(chosen.session))
         return chosen
 
     def choose_renamed(self, chosen: Chosen, what: str | None) -> Chosen:
@@ -343,13 +343,13 @@ class Actions:
             kind: "context", or "documents" for a context with those that nothing else uses.
         """
         if chosen.context.startswith("j-"):
-            job = self.service.store.job(chosen.context)
+            job = self.service.store.jobs.get(chosen.context)
             if rows := unread(self.service, job.progress.get("documents", []), job):
                 size = listing.bytes_to_free(self.service, "document", *rows)
                 return chosen, asked(self._named("document", rows), [("upload", job.id)], size)
             discard(self.service, job)
             return Chosen(), unasked()
-        context = self.service.store.context(chosen.context)
+        context = self.service.store.contexts.get(chosen.context)
         named = self._named("context", [context])
         if kind == "documents" and (rows := listing.own_documents(self.service, context)):
             named = f"{named} and the {self._named('document', rows, also=False)}"
@@ -367,21 +367,21 @@ class Actions:
     def _to_delete(self, kind: str, chosen: Chosen) -> list[Any]:
         store = self.service.store
         if kind == "session":
-            return [store.session(chosen.session)]
+            return [store.sessions.get(chosen.session)]
         if kind == "context":
-            return [store.context(chosen.context)]
+            return [store.contexts.get(chosen.context)]
         if chosen.context:
-            return store.context_documents(chosen.context)
-        return store.documents(chosen.kept)
+            return store.contexts.documents(chosen.context)
+        return store.documents.existing(chosen.kept)
 
     def delete(self, chosen: Chosen, named: list[tuple[str, str]]) -> tuple[Chosen, list[Any]]:
         """Delete what was named when it was asked about, whatever has been chosen since."""
         for kind, things in groupby(named, itemgetter(0)):
             ids = [id for _, id in things]
             if kind == "upload":
-                discard(self.service, self.service.store.job(*ids))
+                discard(self.service, self.service.store.jobs.get(*ids))
             elif kind == "reading":  # with the documents that nothing else uses, also since it was asked
-                context = self.service.store.context(*ids)
+                context = self.service.store.contexts.get(*ids)
                 documents = listing.own_documents(self.service, context)
                 listing.delete(self.service, "context", context)
                 if documents:

@@ -49,7 +49,7 @@ def serve(arguments: Namespace) -> int:
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
     service = Service(home, name, arguments.device, arguments.seed, memory)
-    if service.store.alone:
+    if service.store.database.alone:
         raise DiskFull(home, None, disk_free(home))
     tempfile.tempdir = str(uploads(home))  # files that come over HTTP are written as they come
     server = uvicorn.Server(
@@ -162,7 +162,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from sessions import StoreError
 
     worker = Worker(service)
-    if not any(other.alive for other in service.store.workers()):  # what is there may be another server's
+    if not any(other.alive for other in service.store.workers.all()):  # what is there may be another server's
         sweep(service)
 
     @asynccontextmanager

@@ -93,16 +93,16 @@ class Screen:
         """The nearest thing to what was chosen that is there now."""
         try:
             if chosen.session:
-                return replace(chosen, context=self.store.session(chosen.session).context_id)
+                return replace(chosen, context=self.store.sessions.get(chosen.session).context_id)
             if chosen.context.startswith("j-"):
-                job = self.store.job(chosen.context)
+                job = self.store.jobs.get(chosen.context)
                 if job.status == "failed" and job.progress.get("dismissed"):
                     return Chosen()
                 made = job.progress.get("context")
                 return self.settle(Chosen(made)) if made else chosen
             if chosen.context:
-                ready = self.store.context(chosen.context).status == "ready"
-                sessions = self.store.sessions(chosen.context) if ready else []
+                ready = self.store.contexts.get(chosen.context).status == "ready"
+                sessions = self.store.sessions.all(chosen.context) if ready else []
                 return replace(chosen, session=sessions[0].id if sessions else "")
         except NotFound:
             return self.settle(Chosen(chosen.context)) if chosen.session and chosen.context else Chosen()
@@ -110,10 +110,10 @@ class Screen:
 
     def _still_to_add(self, chosen: Chosen) -> dict[str, Any]:
         """What is chosen of documents that are kept, and what they are to be added to, as far as it is there."""
-        kept, base, along = self.store.documents(chosen.kept), None, None
+        kept, base, along = self.store.documents.existing(chosen.kept), None, None
         with suppress(NotFound):
-            base = self.store.context(chosen.add_to) if chosen.add_to else None
-            along = self.store.session(chosen.along) if chosen.along else None
+            base = self.store.contexts.get(chosen.add_to) if chosen.add_to else None
+            along = self.store.sessions.get(chosen.along) if chosen.along else None
         grows, read = base is not None and can_grow(base), base.document_ids if base else []
         goes_along = along is not None and base is not None and along.context_id == base.id
         return {
@@ -138,18 +138,18 @@ class Screen:
 
     def first_choice(self) -> Chosen:
         """Where a person who comes back finds themselves: the session used last, or what is being read."""
-        if sessions := self.store.sessions():
+        if sessions := self.store.sessions.all():
             return Chosen(sessions[0].context_id, sessions[0].id)
-        jobs = [job for job in self.store.jobs(status="running") if job.kind == INGEST]
+        jobs = [job for job in self.store.jobs.all(status="running") if job.kind == INGEST]
         if jobs:
             return Chosen(jobs[-1].id)
-        contexts = self.store.contexts()
+        contexts = self.store.contexts.all()
         return Chosen(contexts[0].id) if contexts else Chosen()
 
     def props(self, chosen: Chosen) -> Props:
         """What every changing component shows."""
         job, context, session, turns = self._look_up(chosen)
-        contexts = self.store.contexts()
+        contexts = self.store.contexts.all()
         hidden = turns[0].position if turns else 0
         answering = [turn for turn in turns if turn.status == "answering"]
         edited = self._edited(chosen)
@@ -187,21 +187,21 @@ class Screen:
 
     def _edited(self, chosen: Chosen) -> TurnRow | None:
         with suppress(NotFound):  # deleted meanwhile
-            return self.store.turn(chosen.edited) if chosen.edited else None
+            return self.store.turns.get(chosen.edited) if chosen.edited else None
         return None
 
     def _look_up(self, chosen: Chosen) -> tuple[JobRow | None, ContextRow | None, SessionRow | None, list[TurnRow]]:
-        job = self.store.job(chosen.context) if chosen.context.startswith("j-") else None
-        context = self.store.context(chosen.context) if chosen.context and job is None else None
-        session = self.store.session(chosen.session) if chosen.session else None
-        turns = self.store.turns(session.id, first_shown(session, chosen.unrolled)) if session else []
+        job = self.store.jobs.get(chosen.context) if chosen.context.startswith("j-") else None
+        context = self.store.contexts.get(chosen.context) if chosen.context and job is None else None
+        session = self.store.sessions.get(chosen.session) if chosen.session else None
+        turns = self.store.turns.all(session.id, first_shown(session, chosen.unrolled)) if session else []
         return job, context, session, turns
 
     def _context_choices(self, contexts: list[ContextRow]) -> list[tuple[str, str]]:
         """What is under way comes first, then what there is and what failed, the last that was used or made first."""
-        used, found = self.store.last_used(), []
+        used, found = self.store.sessions.last_used(), []
         states = ("queued", "running", "failed")
-        jobs = (job for status in states for job in self.store.jobs(kind=INGEST, status=status))
+        jobs = (job for status in states for job in self.store.jobs.all(kind=INGEST, status=status))
         for job in {job.id: job for job in jobs}.values():  # one may be claimed between two looks
             if not is_listed(self.service, job):
                 continue
@@ -216,10 +216,10 @@ class Screen:
         return [choice for *_, choice in sorted(found, reverse=True)]
 
     def _kept_props(self, chosen: Chosen) -> Props:
-        read = self.store.context(chosen.add_to).document_ids if chosen.add_to else []
+        read = self.store.contexts.get(chosen.add_to).document_ids if chosen.add_to else []
         kept = [
             (f"{row.title} · {plural(row.characters, 'character')}", row.id)
-            for row in self.store.documents()
+            for row in self.store.documents.all()
             if row.id not in read
         ]
         return {
@@ -248,7 +248,7 @@ class Screen:
         }
 
     def _percent(self, context: ContextRow) -> float:
-        work = self.store.work_on(context.id) if context.status == "reading" else None
+        work = self.store.jobs.work_on(context.id) if context.status == "reading" else None
         done = max(context.tokens_read, work.done if work else 0)
         return done / context.tokens if context.tokens else 0.0
 
@@ -258,22 +258,22 @@ class Screen:
                 f"{row.title}\n{number_before(row.title)}{plural(row.turns, 'question')} · {day(row.updated_at)}",
                 row.id,
             )
-            for row in self.store.sessions(context.id)
+            for row in self.store.sessions.all(context.id)
         ]
 
     def _reading_props(self, job: JobRow | None, context: ContextRow | None) -> Props:
         card, cancel, resume, discard, locked, others, own, early = "", *[False] * 7
         if job is not None:
             active = job.status in UNDER_WAY
-            kept = self.store.documents(job.progress.get("documents", []))
+            kept = self.store.documents.existing(job.progress.get("documents", []))
             card = ingest_card(job, name_of(self.service, job), len(kept), names_in(self.service, job))
             cancel, discard = active and not job.cancel_requested, not active
             locked = is_locked(self.service, job)
             others = locked and bool(job.progress.get("documents"))
         elif context is not None and context.status != "ready":
-            work = self.store.work_on(context.id, READ)
+            work = self.store.jobs.work_on(context.id, READ)
             progress = work.progress if work else {}
-            card = reading_card(context, self.store.context_documents(context.id), work, progress)
+            card = reading_card(context, self.store.contexts.documents(context.id), work, progress)
             cancel = work is not None and not work.cancel_requested
             resume = context.status in ("paused", "failed", "cancelled")
             discard, own = resume, resume and bool(listing.own_documents(self.service, context))
@@ -294,7 +294,7 @@ class Screen:
     ) -> Props:
         head, earlier, past = "", "", ""
         if context is not None:
-            documents = self.store.context_documents(context.id)
+            documents = self.store.contexts.documents(context.id)
             lines = [self._coverage(document.id) for document in documents]
             if [document.title for document in documents] != [context.title]:
                 lines = [f"{document.title}: {line}" for document, line in zip(documents, lines, strict=True)]
@@ -320,7 +320,7 @@ class Screen:
             named.append(("this session", session))
         if context is not None:
             named.append(("this context", context))
-            named += [(f"the document “{row.title}”", row) for row in self.store.context_documents(context.id)]
+            named += [(f"the document “{row.title}”", row) for row in self.store.contexts.documents(context.id)]
         what = next((row for _, row in named if row.id == chosen.renamed), named[0][1] if named else None)
         return {
             "rename_what": {"choices": [(name, row.id) for name, row in named], "value": what.id if what else None},
@@ -338,7 +338,7 @@ class Screen:
 
     def _stage(self, context: ContextRow, turn: TurnRow) -> str:
         """What happens before the first word of an answer."""
-        work = self.store.work_on(turn.id)
+        work = self.store.jobs.work_on(turn.id)
         if work and work.status == "queued":
             return self._waits_for()
         if context.id not in self.service.contexts and not self.service.read_here(context.id):
@@ -349,9 +349,11 @@ class Screen:
 
     def _waits_for(self) -> str:
         """What has to be over before a question is answered: another answer, which may be somebody else's."""
-        for job in self.store.jobs(status="running", kind=ANSWER):
+        for job in self.store.jobs.all(status="running", kind=ANSWER):
             with suppress(NotFound):  # deleted meanwhile
-                return f"Waiting for the answer to “{shorten(self.store.turn(job.subject_id).question, MOST_QUOTED)}”"
+                return (
+                    f"Waiting for the answer to “{shorten(self.store.turns.get(job.subject_id).question, MOST_QUOTED)}”"
+                )
         return "Waiting for its turn"
 
     def _coverage(self, document_id: str) -> str:

@@ -229,8 +229,8 @@ def upload(service: Service, tmp_path: Path, name: str, data: bytes) -> list[Pat
 
 def ended(service: Service, job_id: str) -> str:
     """How a job ended. What it leaves behind, such as the files of an upload, may go a moment later."""
-    wait_for(lambda: service.store.job(job_id).status not in UNDER_WAY, f"job {job_id}")
-    return service.store.job(job_id).status
+    wait_for(lambda: service.store.jobs.get(job_id).status not in UNDER_WAY, f"job {job_id}")
+    return service.store.jobs.get(job_id).status
 
 
 def work_once(worker: Worker) -> None:
@@ -242,9 +242,9 @@ def work_once(worker: Worker) -> None:
 def answered(service: Service, worker: Worker, session: str, options: AnswerOptions) -> str:
     """How the answer to a question in a session ended."""
     turn = worker.ask(lambda: session, "Who was the keeper?", options)
-    (job,) = service.store.jobs(subject_id=turn.id)
+    (job,) = service.store.jobs.all(subject_id=turn.id)
     status = ended(service, job.id)
-    assert service.store.turn(turn.id).status == status
+    assert service.store.turns.get(turn.id).status == status
     return status
 
 
@@ -252,9 +252,9 @@ def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int,
     files = upload(service, tmp_path, "book.txt", book_text(paragraphs).encode())
     job = worker.ingest(files, "exact", SETTINGS, Options())
     assert ended(service, job.id) == "done"
-    context = str(service.store.job(job.id).progress["context"])
+    context = str(service.store.jobs.get(job.id).progress["context"])
     if wait:
-        wait_for(lambda: service.store.context(context).status == "ready", "the reading")
+        wait_for(lambda: service.store.contexts.get(context).status == "ready", "the reading")
     return context
 
 

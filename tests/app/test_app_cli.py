@@ -116,18 +116,18 @@ def test_ask_turns_to_pages_that_are_named(
 def emma(store: Store) -> ContextRow:
     """A context over a document of that title; nothing of it is in files."""
     facts: dict[str, Any] = {"format": "txt", "pages": 1, "characters": 3, "content": {}, "file": None}
-    document = store.add_document(sha256="0" * 64, title="Emma", **facts)
+    document = store.documents.add(sha256="0" * 64, title="Emma", **facts)
     reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320, "tokens": 9}
-    return store.add_context(**reading, fingerprint="print", document_ids=[document.id])
+    return store.contexts.add(**reading, fingerprint="print", document_ids=[document.id])
 
 
 def test_ask_says_which_quotations_are_on_a_page(tmp_path: Path) -> None:
     quotation = {"start": 9, "end": 17, "document": "d-222222", "page": 3, "place": "page 3"}
     with Store(tmp_path) as store:
-        session = store.add_session(emma(store).id)
-        turn = store.add_turn(session.id, "What is it?")
+        session = store.sessions.add(emma(store).id)
+        turn = store.turns.add(session.id, "What is it?")
         said: dict[str, Any] = {"answer": "They say “a lamp”.", "measurements": {"quotations": [quotation]}}
-        assert result_of(store.finish_turn(turn.id, **said))["quotations"] == [quotation]
+        assert result_of(store.turns.finish(turn.id, **said))["quotations"] == [quotation]
 
 
 def test_a_question_that_is_not_asked_leaves_no_session(
@@ -145,11 +145,11 @@ def test_a_question_that_is_not_asked_leaves_no_session(
     monkeypatch.setattr("sys.stdin", io.StringIO("\n\n"))
     assert in_process(cli.home, capsys, "chat", result["context"])[:2] == (0, "")
     with Store(cli.home) as store:
-        store._db.execute("UPDATE contexts SET status = 'paused' WHERE id = ?", [result["context"]])
-        store._db.conn.commit()
-        store.update_context(result["context"], tokens_read=0)
+        with store.database.transaction() as db:
+            db.execute("UPDATE contexts SET status = 'paused' WHERE id = ?", [result["context"]])
+        store.contexts.update(result["context"], tokens_read=0)
         assert "goes on with it" in refused("ask", result["context"], "Why?", status=1)
-        store.update_context(result["context"], status="ready", tokens_read=result["tokens"])
+        store.contexts.update(result["context"], status="ready", tokens_read=result["tokens"])
     ask = ("ask", result["context"], "Why?", "--pages")
     assert "There is no section 9, only 1 section." in refused(*ask, "9", status=2)
     assert "'one' names no pages" in refused(*ask, "one", status=2)
@@ -188,7 +188,7 @@ def test_a_document_that_is_kept_is_read_again_without_its_file(
     assert [each["id"] for each in again["documents"]] == [document["id"]]
     assert (again["method"], again["documents"][0]["title"]) == ("streaming", "Keeper")
     with Store(tmp_path / "home") as store:  # the other reading was called after it too
-        assert [store.context(each["context"]).title for each in (first, again)] == ["Keeper", "The Keeper"]
+        assert [store.contexts.get(each["context"]).title for each in (first, again)] == ["Keeper", "The Keeper"]
     both = json.loads(ingest("Fox.txt", document["id"][:5], document["id"], "--method", "streaming")[1])
     assert [each["title"] for each in both["documents"]] == ["Fox", "Keeper"]
     fox.write_text("The fox slept under boat number 8.", encoding="utf-8")
@@ -199,7 +199,7 @@ def test_a_document_that_is_kept_is_read_again_without_its_file(
     named = json.loads(ingest(document["id"], "--method", "streaming")[1])
     assert named["documents"][0]["title"] == document["id"]
     with Store(tmp_path / "home") as store:
-        assert len(store.documents()) == 3  # and nothing of what was named beside an id that is not there
+        assert len(store.documents.all()) == 3  # and nothing of what was named beside an id that is not there
 
 
 def test_a_model_cannot_steer_the_terminal() -> None:
@@ -212,10 +212,10 @@ def test_an_export_does_not_steer_the_terminal(
 ) -> None:
     facts: dict[str, Any] = {"settings": {}, "budget": None, "fingerprint": "f", "tokens": 1}
     with Store(tmp_path / "home") as store:
-        document = store.add_document(sha256="1" * 64, title="T", format="txt", pages=1, characters=1, content={})
-        context = store.add_context(model="m", method="exact", document_ids=[document.id], **facts)
-        session = store.add_session(context.id)
-        store.finish_turn(store.add_turn(session.id, "Who?").id, answer="Ma\x1b[2Jra")
+        document = store.documents.add(sha256="1" * 64, title="T", format="txt", pages=1, characters=1, content={})
+        context = store.contexts.add(model="m", method="exact", document_ids=[document.id], **facts)
+        session = store.sessions.add(context.id)
+        store.turns.finish(store.turns.add(session.id, "Who?").id, answer="Ma\x1b[2Jra")
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
     status, out, _ = in_process(tmp_path / "home", capsys, "export", session.id)
     assert status == 0
@@ -283,16 +283,16 @@ def test_show_is_for_people_without_json(
 def test_show_takes_the_turn_that_ask_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = {"document": "d-222222", "page": 3, "place": "page 3", "quote": "The  lamp.", "weight": 0.5}
     with Store(tmp_path) as store:
-        session = store.add_session(emma(store).id, "About Emma").id
-        store.finish_turn(store.add_turn(session, "Who?").id, answer="Emma.")
-        turn = store.finish_turn(store.add_turn(session, "What?").id, answer="A lamp.", sources=[source]).id
+        session = store.sessions.add(emma(store).id, "About Emma").id
+        store.turns.finish(store.turns.add(session, "Who?").id, answer="Emma.")
+        turn = store.turns.finish(store.turns.add(session, "What?").id, answer="A lamp.", sources=[source]).id
     shown = json.loads(in_process(tmp_path, capsys, "show", turn, "--json")[1])
     assert (shown["kind"], shown["id"], shown["answer"]) == ("turn", turn, "A lamp.")
     status, out, _ = in_process(tmp_path, capsys, "show", turn)
     assert out == f"turn {turn} of session {session}\n  2. What?\n     A lamp.\n  page 3 (50%): The lamp.\n"
     with Store(tmp_path) as store:
-        missed = store.add_turn(session, "When?").id
-        store.finish_turn(missed, answer="That is not in the text.", sources=[source], measurements={"found": False})
+        missed = store.turns.add(session, "When?").id
+        store.turns.finish(missed, answer="That is not in the text.", sources=[source], measurements={"found": False})
     out = in_process(tmp_path, capsys, "show", missed)[1]
     assert out.endswith("That is not in the text.\n  Closest passages:\n  page 3 (50%): The lamp.\n")
     status, _, err = in_process(tmp_path, capsys, "show", "t-222222")
@@ -304,10 +304,12 @@ def test_show_names_the_turns_of_a_session_and_says_why_one_failed(
 ) -> None:
     """Nothing but --json had the ids that it takes, and nothing at all the reason."""
     with Store(tmp_path) as store:
-        session = store.add_session(emma(store).id, "About Emma").id
-        done = store.finish_turn(store.add_turn(session, "Who?").id, answer="Emma.").id
-        failed = store.finish_turn(store.add_turn(session, "What?").id, status="failed", error="No memory was left.").id
-        stopped = store.finish_turn(store.add_turn(session, "Why?").id, status="cancelled").id
+        session = store.sessions.add(emma(store).id, "About Emma").id
+        done = store.turns.finish(store.turns.add(session, "Who?").id, answer="Emma.").id
+        failed = store.turns.finish(
+            store.turns.add(session, "What?").id, status="failed", error="No memory was left."
+        ).id
+        stopped = store.turns.finish(store.turns.add(session, "Why?").id, status="cancelled").id
     out = in_process(tmp_path, capsys, "show", session)[1]
     assert f"  1. [{done}] Who?\n     Emma.\n" in out
     assert f"  2. [{failed}] What?\n     [failed: No memory was left.]\n" in out
@@ -322,12 +324,12 @@ def test_a_device_that_is_not_there_is_missed_before_a_session_is_begun(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("sys.stdin", io.StringIO("Who?\n"))
     with Store(tmp_path) as store:
-        context = store.update_context(emma(store).id, status="ready").id
+        context = store.contexts.update(emma(store).id, status="ready").id
         for command in (("ask", context, "Who?"), ("chat", context)):
             status, out, err = in_process(tmp_path, capsys, *command, "--device", "cuda")
             assert (status, out) == (2, "")
             assert "No CUDA device is available" in err
-        assert store.sessions() == []
+        assert store.sessions.all() == []
 
 
 @pytest.mark.parametrize(
@@ -357,7 +359,7 @@ def test_what_is_deleted_is_said_and_is_no_guess_where_nobody_is_asked(
     with Store(tmp_path) as store:
         context = emma(store)
         for _ in range(2):
-            store.add_session(context.id)
+            store.sessions.add(context.id)
         [document] = context.document_ids
         what = f"document {document} (Emma) with 1 context (“Emma”) and 2 sessions (“New session” and “New session”)"
         status, out, err = in_process(tmp_path, capsys, "delete", "em", "--yes")
@@ -366,7 +368,7 @@ def test_what_is_deleted_is_said_and_is_no_guess_where_nobody_is_asked(
         with monkeypatch.context() as person:
             person.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "n\n"))
             assert f"Delete {what}? [y/N]" in in_process(tmp_path, capsys, "delete", "em")[2]
-        session = store.sessions()[0].id
+        session = store.sessions.all()[0].id
         done = in_process(tmp_path, capsys, "delete", session[:-1], "--yes")
         assert done == (0, f"{session}\n", f"Deleted session {session} (New session) over “Emma”.\n")
         done = in_process(tmp_path, capsys, "delete", context.id, "--yes", "--json")
@@ -382,10 +384,10 @@ def test_several_things_are_deleted_after_one_question(
     with Store(tmp_path) as store:
         context = emma(store)
         [document] = context.document_ids
-        first, second, third = (store.add_session(context.id).id for _ in range(3))
+        first, second, third = (store.sessions.add(context.id).id for _ in range(3))
         for unclear in (("em",), ("s-222222",)):
             status, out, _ = in_process(tmp_path, capsys, "delete", first, *unclear, "--yes")
-            assert (status, out, len(store.sessions())) == (1, "", 3)
+            assert (status, out, len(store.sessions.all())) == (1, "", 3)
         done = json.loads(in_process(tmp_path, capsys, "delete", first, second, first, "--yes", "--json")[1])
         assert done == [{"deleted": id, "kind": "session"} for id in (first, second)]
         with monkeypatch.context() as person:
@@ -397,7 +399,7 @@ def test_several_things_are_deleted_after_one_question(
             f"document {document} (Emma) with 1 context (“Emma”) and {talk}; session {third} (New session) over “Emma”"
         )
         assert f"Delete {named}; context {context.id} (Emma) with {talk}? [y/N]" in err
-        assert (store.documents(), store.contexts(), store.sessions()) == ([], [], [])
+        assert (store.documents.all(), store.contexts.all(), store.sessions.all()) == ([], [], [])
 
 
 def test_the_title_of_a_document_is_no_file_and_leads_to_its_id(
@@ -415,9 +417,9 @@ def test_the_title_of_a_document_is_no_file_and_leads_to_its_id(
 def test_a_branch_is_a_session_to_ask_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store(tmp_path) as store:
         context = emma(store)
-        session = store.add_session(context.id, "About Emma").id
+        session = store.sessions.add(context.id, "About Emma").id
         for question in ("Who?", "Where?"):
-            store.finish_turn(store.add_turn(session, question).id, answer="So.")
+            store.turns.finish(store.turns.add(session, question).id, answer="So.")
     status, out, err = in_process(tmp_path, capsys, "branch", session)
     assert (status, bool(re.fullmatch(r"s-\w{6}\n", out))) == (0, True)
     assert f'stockpot ask {context.id} "..." --session {out.strip()}' in err
@@ -435,8 +437,8 @@ def test_a_branch_is_a_session_to_ask_in(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_what_is_printed_for_programs_is_utf_8_whatever_the_terminal_speaks(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        session = store.add_session(emma(store).id, "Où est Zoë? 灯台")
-        store.finish_turn(store.add_turn(session.id, "Où?").id, answer="là")
+        session = store.sessions.add(emma(store).id, "Où est Zoë? 灯台")
+        store.turns.finish(store.turns.add(session.id, "Où?").id, answer="là")
     for arguments in (("list", "sessions", "--json"), ("list", "sessions"), ("export", session.id)):
         command = [sys.executable, "-m", "app.cli", "--home", str(tmp_path), *arguments]
         done = subprocess.run(
@@ -452,7 +454,7 @@ def test_what_is_printed_for_programs_is_utf_8_whatever_the_terminal_speaks(tmp_
 
 def test_long_titles_leave_a_list_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store(tmp_path) as store:
-        row = store.add_document(
+        row = store.documents.add(
             sha256="0" * 64, title="On and on " * 30, format="txt", pages=1, characters=3, content={}, file=None
         )
     status, out, _ = in_process(tmp_path, capsys, "list", "documents")
@@ -512,8 +514,8 @@ def test_listing_renaming_searching_and_deleting(
 def test_what_is_kept_is_looked_at_without_torch(tmp_path: Path) -> None:
     """Which took two seconds of three to load, to list a few titles."""
     with Store(tmp_path) as store:
-        session = store.add_session(emma(store).id, "About Emma").id
-        store.finish_turn(store.add_turn(session, "Who?").id, answer="She.")
+        session = store.sessions.add(emma(store).id, "About Emma").id
+        store.turns.finish(store.turns.add(session, "Who?").id, answer="She.")
     asked = [["list", "contexts"], ["show", session], ["search", "who"], ["export", session], ["branch", session]]
     asked += [["rename", session, "Emma again"], ["delete", session, "--yes"]]
     code = f"import sys; sys.modules['torch'] = None; from app.cli import main; print([main(each) for each in {asked}])"

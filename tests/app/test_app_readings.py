@@ -36,7 +36,7 @@ from tests.app.tiny import make_tiny_model
 
 def state_of(service: Service, row: ContextRow) -> dict[str, torch.Tensor]:
     """All that is saved, by name; slabs of the host tier joined, as a resumed reading divides them otherwise."""
-    parts, _ = service.store.context_state(row.id).load(row.fingerprint)
+    parts, _ = service.store.contexts.state(row.id).load(row.fingerprint)
     pieces: dict[str, list[torch.Tensor]] = {}
     for part in sorted(parts):
         for name, tensor in parts[part].items():
@@ -55,10 +55,10 @@ def test_a_reading_stopped_and_resumed_ends_in_the_same_state(
     steps: list[Report] = []
     with pytest.raises(Stopped):
         read(stopped, row.id, steps.append, lambda: len(steps) >= 4)
-    paused = stopped.store.context(row.id)
+    paused = stopped.store.contexts.get(row.id)
     assert paused.status == "paused"
     assert 0 < paused.tokens_read < paused.tokens
-    stopped.store.add_measurement("reading", row.id, asdict(steps[0]))
+    stopped.store.measurements.add("reading", row.id, asdict(steps[0]))
     # The panel had said what the last measurement says, and the card beside it what was saved after that.
     assert Gauge(stopped).read(paused, None).tokens_read == paused.tokens_read
     stopped.close()
@@ -138,7 +138,7 @@ def test_what_was_read_before_a_method_had_another_setting_is_opened_and_read_on
             read(service, begun.id, steps.append, lambda: len(steps) > 3)
     assert "tier" not in done.settings
     service.forget_open()
-    session = service.store.add_session(done.id)
+    session = service.store.sessions.add(done.id)
     assert answer(service, keep_question(service, session.id, "Who?").id, SHORT).status == "done"
     assert begin(service, ids, "exact", BUDGET).id == done.id  # it is not read again
     assert begin(service, ids, "exact", {**BUDGET, "tier": "disk"}).id not in (done.id, begun.id)
@@ -159,12 +159,12 @@ def test_a_full_disk_ends_the_reading_and_it_goes_on_when_there_is_room(
         full.setattr("sessions.tensors.disk_free", free)
         with pytest.raises(DiskFull):
             read(service, row.id, steps.append)
-    failed = service.store.context(row.id)
+    failed = service.store.contexts.get(row.id)
     assert failed.status == "failed"
     assert "No room on the disk" in (failed.error or "")
     assert 0 < failed.tokens_read < failed.tokens
     assert (
-        service.store.context_state(row.id).load(row.fingerprint)[1]["reader"]["reader"]["done"] >= failed.tokens_read
+        service.store.contexts.state(row.id).load(row.fingerprint)[1]["reader"]["reader"]["done"] >= failed.tokens_read
     )
     resumed: list[Report] = []
     assert read(service, row.id, resumed.append).status == "ready"
@@ -180,7 +180,7 @@ def test_a_reading_that_could_not_begin_is_not_kept(
         full.setattr("sessions.tensors.disk_free", lambda path: 0)
         with pytest.raises(DiskFull):
             begin(service, ids, "exact", BUDGET)
-    assert service.store.contexts() == []
+    assert service.store.contexts.all() == []
     assert read_through(service, ids).status == "ready"
 
 
@@ -210,29 +210,32 @@ def test_a_crash_while_a_reading_begins_does_not_stop_the_next(tmp_path: Path, t
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     service = Service(home, str(tiny), "cpu")
     assert list((home / "contexts").iterdir()) == []
-    assert read_through(service, [row.id for row in service.store.documents()]).status == "ready"
+    assert read_through(service, [row.id for row in service.store.documents.all()]).status == "ready"
     service.close()
 
 
 @pytest.mark.parametrize("method", ["exact", "infinipot"])
-@pytest.mark.parametrize("step", ["keep_map", "update_context"])
+@pytest.mark.parametrize("step", ["map", "status"])
 def test_a_reading_that_was_saved_whole_is_not_read_again(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, method: str, step: str
 ) -> None:
     """A program that died before the row said so left a reading that began anew from its first token."""
     row = begin(service, add(service, book), method, BUDGET)
-    update = service.store.update_context
+    update = service.store.contexts.update
 
     def fail(*given: Any, **changes: Any) -> ContextRow:
-        if step == "update_context" and changes.get("status") != "ready":
+        if step == "status" and changes.get("status") != "ready":
             return update(*given, **changes)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
-        killed.setattr(*(("app.reading.readings.keep_map",) if step == "keep_map" else (service.store, step)), fail)
+        if step == "map":
+            killed.setattr("app.reading.readings.keep_map", fail)
+        else:
+            killed.setattr(service.store.contexts, "update", fail)
         with pytest.raises(KeyboardInterrupt):
             read(service, row.id, lambda report: None, checkpoint_sec=0.0)
-    paused = service.store.context(row.id)
+    paused = service.store.contexts.get(row.id)
     assert (paused.status, paused.seconds > 0) == ("paused", True)
     before = state_of(service, row)
     resumed: list[Report] = []
@@ -260,7 +263,7 @@ def test_the_rest_of_a_reading_needs_no_room_for_what_was_saved(
     row, steps = begin(first, add(first, book), "exact", BUDGET), list[Report]()
     with pytest.raises(Stopped):
         read(first, row.id, steps.append, lambda: steps[-1].tokens_done > 0.9 * row.tokens)
-    row = first.store.context(row.id)
+    row = first.store.contexts.get(row.id)
     model, method = first.models.get(), make_method("exact", **row.settings)
     planner = Planner.of_loaded(model, Machine(1, 1, shared=True))  # so that passes are as short as they can be
     whole, rest = (planner.plan(method, row.tokens, weights=False, read=read) for read in (0, row.tokens_read))
@@ -307,7 +310,7 @@ def test_a_checkpoint_is_written_while_the_reading_goes_on(
     row, steps = begin(service, add(service, book), "exact", BUDGET), list[Report]()
 
     def then() -> None:  # the first three would have been saved, one after another
-        assert service.store.context(row.id).tokens_read == 0
+        assert service.store.contexts.get(row.id).tokens_read == 0
         slow_disk.set()
 
     assert read(service, row.id, at_fifth(steps, then), checkpoint_sec=0.0).status == "ready"
@@ -325,7 +328,7 @@ def test_a_reading_that_fails_keeps_the_checkpoint_that_is_being_written(
 
     with pytest.raises(OutOfMemory, match="No memory"):
         read(service, row.id, at_fifth(steps, then), checkpoint_sec=0.0)
-    failed = service.store.context(row.id)
+    failed = service.store.contexts.get(row.id)
     assert (failed.status, failed.tokens_read) == ("failed", steps[1].tokens_done)
     assert read(service, row.id, lambda report: None).status == "ready"
 
@@ -333,7 +336,7 @@ def test_a_reading_that_fails_keeps_the_checkpoint_that_is_being_written(
 def test_a_reading_that_was_cancelled_is_taken_up_when_it_is_asked_for_again(service: Service, book: Path) -> None:
     """It stayed beside the new one, listed for ever."""
     row = begin(service, add(service, book), "exact", BUDGET)
-    service.store.update_context(row.id, status="cancelled")
+    service.store.contexts.update(row.id, status="cancelled")
     assert read_through(service, row.document_ids).id == row.id
 
 
@@ -354,11 +357,11 @@ def test_a_reading_that_another_finished_is_left_as_it_is(service: Service, book
     def finished_meanwhile(report: Report) -> None:
         steps.append(report)
         if len(steps) == 3:
-            service.store.update_context(row.id, status="ready")
+            service.store.contexts.update(row.id, status="ready")
 
     with pytest.raises(AlreadyRead):
         read(service, row.id, finished_meanwhile, checkpoint_sec=0.0)
-    assert service.store.context(row.id).status == "ready"
+    assert service.store.contexts.get(row.id).status == "ready"
     with pytest.raises(StoreCorrupt, match=f"delete {row.id}"):  # no reader of now leaves it so
         open_context(service, row.id)
 
@@ -430,8 +433,8 @@ def test_of_two_that_begin_to_read_the_same_at_once_one_does(
     monkeypatch.setattr(readings, "require_disk", in_between)
     with closing(others), pytest.raises(InUse, match=r"has just begun to be read \(context c-\w+\); wait for it"):
         begin(service, ids, "exact", BUDGET)
-    assert len(service.store.contexts()) == 1
-    assert [each.name for each in (service.home / "contexts").iterdir()] == [service.store.contexts()[0].id]
+    assert len(service.store.contexts.all()) == 1
+    assert [each.name for each in (service.home / "contexts").iterdir()] == [service.store.contexts.all()[0].id]
 
 
 def test_several_files_are_one_reading_and_a_broken_one_is_left_out(
@@ -459,7 +462,7 @@ def test_another_title_is_no_other_reading(service: Service, book: Path, tmp_pat
     second.write_text("A second text about a harbour.", encoding="utf-8")
     context = read_through(service, add(service, book, second))
     for id in context.document_ids:
-        service.store.rename_document(id, f"Renamed {id}")
+        service.store.documents.rename(id, f"Renamed {id}")
     titles = ", ".join(f"Renamed {id}" for id in context.document_ids)
     assert begin(service, add(service, book, second), "exact", BUDGET) == replace(context, title=titles)
     assert begin(service, context.document_ids[::-1], "exact", BUDGET).id != context.id
@@ -487,7 +490,7 @@ def test_what_was_left_out_is_said_of_the_last_time_alone(service: Service, book
     again = begin(service, ids, "exact", BUDGET, None, ["Left out: b.txt is empty.", "Odd font."])
     assert (again.id, again.warnings) == (first.id, ["Odd font.", "Left out: b.txt is empty."])
     assert begin(service, ids, "exact", BUDGET).warnings == ["Odd font."]
-    assert service.store.context(first.id).warnings == ["Odd font."]
+    assert service.store.contexts.get(first.id).warnings == ["Odd font."]
 
 
 def test_errors_are_sentences(service: Service, book: Path) -> None:
@@ -497,7 +500,7 @@ def test_errors_are_sentences(service: Service, book: Path) -> None:
     assert phrase(caught.value) == str(caught.value)
     with pytest.raises(SettingsError, match="catalyst"):
         begin(service, ids, "infinipot", {"budget": "150"})
-    assert service.store.contexts() == []
+    assert service.store.contexts.all() == []
     with pytest.raises(UsageError, match="empty"):
         keep_question(service, "s-222222", "  ")
     assert "not enough memory" in phrase(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ..."))
@@ -543,7 +546,7 @@ def test_a_budget_that_no_machine_has_is_refused_by_the_plan_also_where_the_mode
     service.models.get()
     with pytest.raises(AppError, match=r"with exact needs .* of memory, and there are .*What would fit: "):
         begin(service, add(service, book), "exact", {"budget": "1000000000000"})
-    assert service.store.contexts() == []
+    assert service.store.contexts.all() == []
 
 
 assert len(book_text(40)) < 4000  # the tests above rely on a short book

@@ -23,10 +23,10 @@ class Filled:
 
     def document(self, sha256: str = "a" * 64, title: str = "Emma", **more: object) -> DocumentRow:
         fields: dict = {"format": "txt", "pages": 3, "characters": 12, "content": {"pages": ["one", "two"]}, **more}
-        return self.store.add_document(sha256=sha256, title=title, **fields)
+        return self.store.documents.add(sha256=sha256, title=title, **fields)
 
     def context(self, *documents: DocumentRow, status: str = "ready", fingerprint: str = "print") -> ContextRow:
-        row = self.store.add_context(
+        row = self.store.contexts.add(
             model="pocket",
             method="exact",
             settings={"top_k": 64},
@@ -35,14 +35,14 @@ class Filled:
             document_ids=[document.id for document in documents or (self.document(),)],
             tokens=1000,
         )
-        return self.store.update_context(row.id, status=status)
+        return self.store.contexts.update(row.id, status=status)
 
     def session(self, title: str | None = None) -> SessionRow:
-        return self.store.add_session(self.context().id, title)
+        return self.store.sessions.add(self.context().id, title)
 
     def answered(self, session: SessionRow, question: str, answer: str) -> str:
-        turn = self.store.add_turn(session.id, question)
-        self.store.finish_turn(turn.id, answer=answer)
+        turn = self.store.turns.add(session.id, question)
+        self.store.turns.finish(turn.id, answer=answer)
         return turn.id
 
 

@@ -14,45 +14,45 @@ from sessions import NotFound, Store, StoreError, shown_title
 
 def test_an_answer_streams_and_another_store_tails_it(filled: Any) -> None:
     session = filled.session()
-    turn = filled.store.add_turn(session.id, "Who is Emma?")
+    turn = filled.store.turns.add(session.id, "Who is Emma?")
     assert (turn.status, turn.answer, turn.position, turn.finished_at) == ("answering", "", 0, None)
     with Store(filled.store.home) as other:
         for seen, piece in (("Emma ", "Emma "), ("Emma Woodhouse", "Woodhouse")):
-            filled.store.append_answer(turn.id, piece)
-            assert other.turn(turn.id).answer == seen
-            assert other.turn(turn.id).status == "answering"
-        done = filled.store.finish_turn(
+            filled.store.turns.append_answer(turn.id, piece)
+            assert other.turns.get(turn.id).answer == seen
+            assert other.turns.get(turn.id).status == "answering"
+        done = filled.store.turns.finish(
             turn.id, answer="Emma Woodhouse.", sources=[{"page": 1, "weight": 0.5}], measurements={"tokens": 3}
         )
-        assert other.turns(session.id) == [done]
+        assert other.turns.all(session.id) == [done]
     assert (done.status, done.answer, done.sources) == ("done", "Emma Woodhouse.", [{"page": 1, "weight": 0.5}])
     assert done.measurements == {"tokens": 3}
     assert done.finished_at is not None
     assert done.error is None
     with pytest.raises(StoreError, match="is done"):
-        filled.store.append_answer(turn.id, "more")
-    assert filled.store.turn(turn.id) == done
+        filled.store.turns.append_answer(turn.id, "more")
+    assert filled.store.turns.get(turn.id) == done
 
 
 def test_a_cancelled_turn_keeps_its_partial_answer(filled: Any) -> None:
-    turn = filled.store.add_turn(filled.session().id, "q")
-    filled.store.append_answer(turn.id, "half an ans\ud800")
-    row = filled.store.finish_turn(turn.id, status="cancelled")
+    turn = filled.store.turns.add(filled.session().id, "q")
+    filled.store.turns.append_answer(turn.id, "half an ans\ud800")
+    row = filled.store.turns.finish(turn.id, status="cancelled")
     assert (row.status, row.answer) == ("cancelled", "half an ans\ufffd")
     with pytest.raises(ValueError, match="answering"):
-        filled.store.finish_turn(turn.id, status="answering")
+        filled.store.turns.finish(turn.id, status="answering")
 
 
 def test_a_deleted_session_tells_its_answerer_to_stop(filled: Any) -> None:
     session = filled.session()
-    turn = filled.store.add_turn(session.id, "q")
-    filled.store.delete_session(session.id)
+    turn = filled.store.turns.add(session.id, "q")
+    filled.store.sessions.delete(session.id)
     with pytest.raises(NotFound):
-        filled.store.append_answer(turn.id, "x")
+        filled.store.turns.append_answer(turn.id, "x")
     with pytest.raises(NotFound):
-        filled.store.finish_turn(turn.id)
+        filled.store.turns.finish(turn.id)
     with pytest.raises(NotFound):
-        filled.store.add_turn(session.id, "q")
+        filled.store.turns.add(session.id, "q")
 
 
 def test_titles_come_from_the_first_question_unless_given(filled: Any) -> None:
@@ -60,75 +60,75 @@ def test_titles_come_from_the_first_question_unless_given(filled: Any) -> None:
     session, named = filled.session(), filled.session("My talk")
     assert session.title == "New session"
     for each in (session, named):
-        store.add_turn(each.id, "Who\n is " + "very " * 30 + "long?")
-        store.add_turn(each.id, "Second")
-    assert store.session(session.id).title.startswith("Who is very")
-    assert len(store.session(session.id).title) <= 60
-    assert (store.session(named.id).title, store.session(named.id).turns) == ("My talk", 2)
-    assert store.rename_session(session.id, "Better").title == "Better"
+        store.turns.add(each.id, "Who\n is " + "very " * 30 + "long?")
+        store.turns.add(each.id, "Second")
+    assert store.sessions.get(session.id).title.startswith("Who is very")
+    assert len(store.sessions.get(session.id).title) <= 60
+    assert (store.sessions.get(named.id).title, store.sessions.get(named.id).turns) == ("My talk", 2)
+    assert store.sessions.rename(session.id, "Better").title == "Better"
     with pytest.raises(StoreError):
-        store.rename_session(session.id, "")
+        store.sessions.rename(session.id, "")
 
 
 def test_sessions_are_listed_by_last_use(filled: Any) -> None:
     store, first = filled.store, filled.session("first")
-    second = store.add_session(first.context_id, "second")
-    elsewhere = store.add_session(filled.context(filled.document("f" * 64)).id, "elsewhere")
+    second = store.sessions.add(first.context_id, "second")
+    elsewhere = store.sessions.add(filled.context(filled.document("f" * 64)).id, "elsewhere")
     filled.answered(first, "q", "a")
-    assert [row.title for row in store.sessions()] == ["first", "elsewhere", "second"]
-    assert [row.id for row in store.sessions(first.context_id)] == [first.id, second.id]
-    assert store.sessions(elsewhere.context_id) == [elsewhere]
+    assert [row.title for row in store.sessions.all()] == ["first", "elsewhere", "second"]
+    assert [row.id for row in store.sessions.all(first.context_id)] == [first.id, second.id]
+    assert store.sessions.all(elsewhere.context_id) == [elsewhere]
 
 
 def test_a_branch_begins_with_the_first_turns_that_are_done(filled: Any) -> None:
     store, session = filled.store, filled.session("About Emma")
     first = filled.answered(session, "Who is Emma?", "A handsome woman.")
-    failed = store.add_turn(session.id, "And?")
-    store.finish_turn(failed.id, status="failed", error="out of memory")
-    third = store.add_turn(session.id, "Where?")
-    store.finish_turn(
+    failed = store.turns.add(session.id, "And?")
+    store.turns.finish(failed.id, status="failed", error="out of memory")
+    third = store.turns.add(session.id, "Where?")
+    store.turns.finish(
         third.id, answer="In Highbury.", sources=[{"page": 1}], measurements={"tokens": 3}, reasoning="Hm."
     )
-    store.add_turn(session.id, "When?")
-    before = store.session(session.id), store.turns(session.id)
-    branch = store.branch_session(session.id, 4)
+    store.turns.add(session.id, "When?")
+    before = store.sessions.get(session.id), store.turns.all(session.id)
+    branch = store.sessions.branch(session.id, 4)
     assert (branch.context_id, branch.title, branch.turns) == (session.context_id, "About Emma (2)", 2)
-    for position, (copy, id) in enumerate(zip(store.turns(branch.id), (first, third.id), strict=True)):
-        assert copy == replace(store.turn(id), id=copy.id, session_id=branch.id, position=position)
+    for position, (copy, id) in enumerate(zip(store.turns.all(branch.id), (first, third.id), strict=True)):
+        assert copy == replace(store.turns.get(id), id=copy.id, session_id=branch.id, position=position)
         assert copy.id not in (first, third.id)
-    assert (store.session(session.id), store.turns(session.id)) == before
-    assert {hit.session.id for hit in store.search("highbury")} == {session.id, branch.id}
-    assert store.turns(store.branch_session(session.id, 2).id)[0].question == "Who is Emma?"
-    assert store.add_turn(branch.id, "When?").position == 2
-    store.delete_session(session.id)
-    assert store.session(branch.id).turns == 3
+    assert (store.sessions.get(session.id), store.turns.all(session.id)) == before
+    assert {hit.session.id for hit in store.search.turns("highbury")} == {session.id, branch.id}
+    assert store.turns.all(store.sessions.branch(session.id, 2).id)[0].question == "Who is Emma?"
+    assert store.turns.add(branch.id, "When?").position == 2
+    store.sessions.delete(session.id)
+    assert store.sessions.get(branch.id).turns == 3
 
 
 def test_a_branch_that_keeps_nothing_takes_its_title_from_its_first_question(filled: Any) -> None:
     session = filled.session()
     filled.answered(session, "Who is Emma?", "A handsome woman.")
-    branch = filled.store.branch_session(session.id, 0)
+    branch = filled.store.sessions.branch(session.id, 0)
     assert (branch.title, branch.turns) == ("New session", 0)
-    filled.store.add_turn(branch.id, "Who is Mr Knightley?")
-    assert filled.store.session(branch.id).title == "Who is Mr Knightley?"
+    filled.store.turns.add(branch.id, "Who is Mr Knightley?")
+    assert filled.store.sessions.get(branch.id).title == "Who is Mr Knightley?"
 
 
 def test_sessions_over_a_context_that_would_be_called_the_same_have_numbers(filled: Any) -> None:
     """Branches could not be told apart from what they were made of, nor the same question asked twice."""
     store, session = filled.store, filled.session()
     filled.answered(session, "Who is Emma?", "A handsome woman.")
-    one = store.branch_session(session.id, 1)
-    two = store.branch_session(one.id, 1)
-    anew = store.branch_session(session.id, 0)
-    store.add_turn(anew.id, "Who is Emma?")
-    titles = [store.session(each.id).title for each in (session, one, two, anew)]
+    one = store.sessions.branch(session.id, 1)
+    two = store.sessions.branch(one.id, 1)
+    anew = store.sessions.branch(session.id, 0)
+    store.turns.add(anew.id, "Who is Emma?")
+    titles = [store.sessions.get(each.id).title for each in (session, one, two, anew)]
     assert titles == ["Who is Emma?", "Who is Emma? (2)", "Who is Emma? (3)", "Who is Emma? (4)"]
     elsewhere = filled.context()
-    assert store.branch_session(session.id, 1, elsewhere.id).title == "Who is Emma?"
-    store.rename_session(one.id, "Accounts (2024)")
-    assert store.branch_session(one.id, 1).title == "Accounts (2024) (2)"
-    long = store.rename_session(two.id, "Very " * 39 + "long!")
-    branch = store.branch_session(two.id, 1)
+    assert store.sessions.branch(session.id, 1, elsewhere.id).title == "Who is Emma?"
+    store.sessions.rename(one.id, "Accounts (2024)")
+    assert store.sessions.branch(one.id, 1).title == "Accounts (2024) (2)"
+    long = store.sessions.rename(two.id, "Very " * 39 + "long!")
+    branch = store.sessions.branch(two.id, 1)
     assert (len(long.title), len(branch.title), branch.title[-4:]) == (200, 200, " (2)")
     shown = shown_title(branch.title)
     assert (len(shown) <= 60, shown.endswith("… (2)"), shown_title("Emma (2)")) == (True, True, "Emma (2)")
@@ -137,14 +137,14 @@ def test_sessions_over_a_context_that_would_be_called_the_same_have_numbers(fill
 def test_no_branch_keeps_more_turns_than_there_are(filled: Any) -> None:
     session = filled.session()
     with pytest.raises(StoreError, match=r"has 0 turns: .* not 1"):
-        filled.store.branch_session(session.id, 1)
+        filled.store.sessions.branch(session.id, 1)
     filled.answered(session, "q", "a")
     for turns in (-1, 2):
         with pytest.raises(StoreError, match=f"has 1 turn: .* not {turns}"):
-            filled.store.branch_session(session.id, turns)
+            filled.store.sessions.branch(session.id, turns)
     with pytest.raises(NotFound):
-        filled.store.branch_session("s-222222", 0)
-    assert filled.store.sessions() == [filled.store.session(session.id)]
+        filled.store.sessions.branch("s-222222", 0)
+    assert filled.store.sessions.all() == [filled.store.sessions.get(session.id)]
 
 
 @pytest.fixture
@@ -152,11 +152,11 @@ def grown(filled: Any) -> Any:
     """A conversation over one document that was taken along to two, went on there, and was taken along to seven."""
     documents = [filled.document(sha256=str(n) * 64, title=f"Letter *{n}*") for n in range(7)]
     contexts = [filled.context(*documents[:count]) for count in (1, 2, 7)]
-    first = filled.store.add_session(contexts[0].id)
+    first = filled.store.sessions.add(contexts[0].id)
     filled.answered(first, "Who is Emma?", "That is not in the text.")
-    second = filled.store.branch_session(first.id, 1, contexts[1].id)
+    second = filled.store.sessions.branch(first.id, 1, contexts[1].id)
     filled.answered(second, "And now?", "A handsome woman.")
-    third = filled.store.branch_session(second.id, 2, contexts[2].id)
+    third = filled.store.sessions.branch(second.id, 2, contexts[2].id)
     filled.answered(third, "And all?", "A person.")
     return filled.store, (first, second, third)
 
@@ -166,7 +166,7 @@ def test_what_was_asked_before_documents_were_added_says_so_wherever_it_is_taken
     store, sessions = grown
     titles = [f"Letter {n}" for n in range(7)]
     told = [
-        [turn.asked_before(titles[:count]) for turn in store.turns(each.id)]
+        [turn.asked_before(titles[:count]) for turn in store.turns.all(each.id)]
         for each, count in zip(sessions, (1, 2, 7), strict=True)
     ]
     assert told == [
@@ -178,24 +178,24 @@ def test_what_was_asked_before_documents_were_added_says_so_wherever_it_is_taken
             "",
         ],
     ]
-    assert "“Letter 1” and “Letter 2” were added." in store.turns(sessions[2].id)[0].asked_before(titles[:3])
+    assert "“Letter 1” and “Letter 2” were added." in store.turns.all(sessions[2].id)[0].asked_before(titles[:3])
     text = store.export_session(sessions[1].id)
     assert "That is not in the text.\n\n*(Asked before “Letter \\*1\\*” was added.)*\n\n## 2. And now?" in text
     assert text.count("Asked before") == 1
     exported = json.loads(store.export_session(sessions[2].id, "json"))
     assert [turn["asked_of"] for turn in exported["turns"]] == [1, 2, 7]
-    again = store.branch_session(sessions[2].id, 3)
-    assert [turn.asked_of for turn in store.turns(again.id)] == [1, 2, 7]
+    again = store.sessions.branch(sessions[2].id, 3)
+    assert [turn.asked_of for turn in store.turns.all(again.id)] == [1, 2, 7]
 
 
 def test_of_turns_in_an_older_home_it_is_found_out_what_they_were_asked_of(grown: Any) -> None:
     store, sessions = grown
-    with store._write() as db:
+    with store.database.transaction() as db:
         db.execute("ALTER TABLE turns DROP COLUMN asked_of")
         db.execute("DELETE FROM _sqlite_migrations WHERE name = 'm011_documents_of_turns'")
     store.close()
     with Store(store.home) as opened:
-        assert [[turn.asked_of for turn in opened.turns(each.id)] for each in sessions] == [[1], [1, 2], [1, 2, 7]]
+        assert [[turn.asked_of for turn in opened.turns.all(each.id)] for each in sessions] == [[1], [1, 2], [1, 2, 7]]
 
 
 def test_search_finds_words_without_accents_case_or_endings(filled: Any) -> None:
@@ -204,16 +204,16 @@ def test_search_finds_words_without_accents_case_or_endings(filled: Any) -> None
     other = filled.answered(session, "And the inn?", "The Naïve Lion, near the old bridge of stones.")
 
     def found(query: str) -> list[str]:
-        return [hit.turn.id for hit in store.search(query)]
+        return [hit.turn.id for hit in store.search.turns(query)]
 
     assert found("cafe") == found("CAFÉ") == found("caf") == found("cafe river") == [cafe]
     assert found("naive lion") == found('"old bridge"') == found("lion bri") == [other]
     assert found("cafe lion") == found('"bridge old"') == found('"old brid"') == found("caf ") == []
     assert set(found("the")) == {cafe, other}
-    assert len(store.search("the", limit=1)) == 1
-    hit = store.search("ouse")[0]
-    assert hit.session == store.session(session.id)
-    assert hit.turn == store.turn(cafe)
+    assert len(store.search.turns("the", limit=1)) == 1
+    hit = store.search.turns("ouse")[0]
+    assert hit.session == store.sessions.get(session.id)
+    assert hit.turn == store.turns.get(cafe)
     assert hit.snippet == "Beside the river <b>Ouse</b>."
     assert [hit.snippet[start:end] for start, end in hit.highlights] == ["Ouse"]
 
@@ -223,25 +223,25 @@ def test_which_sessions_say_something_is_told_however_many_do(filled: Any) -> No
     for session, answer in zip(sessions, ("A lamp.", "A lamp, again.", "A fox."), strict=True):
         filled.answered(session, "What was it?", answer)
     ids = [session.id for session in sessions]
-    assert store.saying("lamp", ids) == set(ids[:2])
-    assert store.saying("lamp", ids[1:]) == {ids[1]}
-    assert store.saying("lamp", []) == store.saying("!!!", ids) == set()
+    assert store.search.sessions("lamp", ids) == set(ids[:2])
+    assert store.search.sessions("lamp", ids[1:]) == {ids[1]}
+    assert store.search.sessions("lamp", []) == store.search.sessions("!!!", ids) == set()
 
 
 def test_what_is_under_way_and_what_was_used_last_is_told_without_all_the_rest(filled: Any) -> None:
     store, session = filled.store, filled.session()
     for number in range(5):
         filled.answered(session, f"Question {number}?", "Yes.")
-    assert [turn.question for turn in store.turns(session.id, 3)] == ["Question 3?", "Question 4?"]
-    assert store.answering(session.id) == []
-    turn = store.add_turn(session.id, "And now?")
-    assert store.answering(session.id) == [turn.id]
-    assert store.last_used() == {session.context_id: store.session(session.id).updated_at}
-    other = store.add_session(session.context_id)
+    assert [turn.question for turn in store.turns.all(session.id, 3)] == ["Question 3?", "Question 4?"]
+    assert store.turns.answering(session.id) == []
+    turn = store.turns.add(session.id, "And now?")
+    assert store.turns.answering(session.id) == [turn.id]
+    assert store.sessions.last_used() == {session.context_id: store.sessions.get(session.id).updated_at}
+    other = store.sessions.add(session.context_id)
     filled.answered(other, "Question 4?", "No.")
-    assert [row.id for row in store.sessions(session.context_id, "Question 4?")] == [other.id, session.id]
-    assert [row.id for row in store.sessions(asking="Question 3?")] == [session.id]
-    assert store.sessions(asking="\ud800") == []  # half a sign, as programs cut texts
+    assert [row.id for row in store.sessions.all(session.context_id, "Question 4?")] == [other.id, session.id]
+    assert [row.id for row in store.sessions.all(asking="Question 3?")] == [session.id]
+    assert store.sessions.all(asking="\ud800") == []  # half a sign, as programs cut texts
 
 
 @pytest.mark.parametrize(
@@ -251,16 +251,16 @@ def test_what_is_under_way_and_what_was_used_last_is_told_without_all_the_rest(f
 )  # fmt: skip
 def test_no_query_is_an_error(filled: Any, query: str) -> None:
     filled.answered(filled.session(), "zebra crossing", "no")
-    assert isinstance(filled.store.search(query), list)
-    assert len(filled.store.search("zebra")) == 1
+    assert isinstance(filled.store.search.turns(query), list)
+    assert len(filled.store.search.turns("zebra")) == 1
 
 
 def test_a_title_is_one_line(filled: Any) -> None:
     session = filled.session()
-    assert filled.store.rename_session(session.id, " Two\nlines\tand  blanks ").title == "Two lines and blanks"
-    assert filled.store.add_session(session.context_id, "A\nB").title == "A B"
+    assert filled.store.sessions.rename(session.id, " Two\nlines\tand  blanks ").title == "Two lines and blanks"
+    assert filled.store.sessions.add(session.context_id, "A\nB").title == "A B"
     with pytest.raises(StoreError, match="1 to 1,000 turns, not 0"):
-        filled.store.search("words", 0)
+        filled.store.search.turns("words", 0)
 
 
 def test_of_a_long_title_the_beginning_is_kept(filled: Any) -> None:
@@ -268,45 +268,45 @@ def test_of_a_long_title_the_beginning_is_kept(filled: Any) -> None:
     document, session, title = filled.document(title="é" * 10**6), filled.session(), "word " * 10**5
     assert document.title == "é" * 200
     kept = ("word " * 40).rstrip()
-    assert filled.store.add_session(session.context_id, title).title == kept
-    assert filled.store.rename_session(session.id, title).title == kept
-    assert filled.store.rename_document(document.id, title).title == kept
+    assert filled.store.sessions.add(session.context_id, title).title == kept
+    assert filled.store.sessions.rename(session.id, title).title == kept
+    assert filled.store.documents.rename(document.id, title).title == kept
 
 
 def test_operators_are_words(filled: Any) -> None:
     filled.answered(filled.session(), "black", "white")
-    assert filled.store.search("black OR nothing") == []
-    assert filled.store.search("black NOT white") == []
-    assert len(filled.store.search("black - white")) == len(filled.store.search("white, black!")) == 1
+    assert filled.store.search.turns("black OR nothing") == []
+    assert filled.store.search.turns("black NOT white") == []
+    assert len(filled.store.search.turns("black - white")) == len(filled.store.search.turns("white, black!")) == 1
 
 
 def test_the_index_follows_changes_and_survives_a_vacuum(filled: Any) -> None:
     store, session = filled.store, filled.session()
     first = filled.answered(session, "alpha", "one")
     second = filled.answered(session, "beta", "two")
-    store.finish_turn(second, answer="three")
-    assert store.search("two") == []
-    assert [hit.turn.id for hit in store.search("three")] == [second]
-    store.delete_session(filled.session().id)
-    store._db.vacuum()
-    assert [hit.turn.id for hit in store.search("alpha")] == [first]
-    streaming = store.add_turn(session.id, "gamma")
-    assert [hit.turn.id for hit in store.search("gamma")] == [streaming.id]
+    store.turns.finish(second, answer="three")
+    assert store.search.turns("two") == []
+    assert [hit.turn.id for hit in store.search.turns("three")] == [second]
+    store.sessions.delete(filled.session().id)
+    store.database.connection.vacuum()
+    assert [hit.turn.id for hit in store.search.turns("alpha")] == [first]
+    streaming = store.turns.add(session.id, "gamma")
+    assert [hit.turn.id for hit in store.search.turns("gamma")] == [streaming.id]
 
 
 @pytest.fixture
 def talked(filled: Any) -> Any:
     document = filled.document(title="Emma *vol. 1*")
-    session = filled.store.add_session(filled.context(document).id, "About <Emma>")
-    turn = filled.store.add_turn(session.id, "Who is\nEmma?")
+    session = filled.store.sessions.add(filled.context(document).id, "About <Emma>")
+    turn = filled.store.turns.add(session.id, "Who is\nEmma?")
     sources = [
         {"document": document.id, "page": 12, "quote": "Emma Woodhouse,\nhandsome <i>", "weight": 0.625},
         {"document": document.id, "place": "ch. 3, par. 4", "page": 9, "quote": None, "weight": 0.1},
     ]
-    filled.store.finish_turn(turn.id, answer="A **person**.\n\n<script>x</script>", sources=sources)
-    stopped = filled.store.add_turn(session.id, "And?")
-    filled.store.append_answer(stopped.id, "She")
-    filled.store.finish_turn(stopped.id, status="failed", error="out of memory")
+    filled.store.turns.finish(turn.id, answer="A **person**.\n\n<script>x</script>", sources=sources)
+    stopped = filled.store.turns.add(session.id, "And?")
+    filled.store.turns.append_answer(stopped.id, "She")
+    filled.store.turns.finish(stopped.id, status="failed", error="out of memory")
     return filled.store, session, document
 
 
@@ -330,7 +330,7 @@ def test_export_markdown(talked: Any) -> None:
 
 def test_an_export_counts_pages_slides_or_sections(filled: Any) -> None:
     documents = [filled.document(sha256=str(n) * 64, format=format) for n, format in enumerate(("pdf", "pptx", "xlsx"))]
-    session = filled.store.add_session(filled.context(*documents).id, "All of them")
+    session = filled.store.sessions.add(filled.context(*documents).id, "All of them")
     text = filled.store.export_session(session.id)
     assert [line for line in text.split("\n") if line.startswith("- ")] == [
         *("- *Emma* (pdf, 3 pages)", "- *Emma* (pptx, 3 slides)", "- *Emma* (xlsx, 3 sections)"),
@@ -341,7 +341,7 @@ def test_a_pasted_page_is_no_heading(filled: Any) -> None:
     """It became one, on a single line of up to 20,000 characters."""
     session = filled.session()
     page = "What is meant by *this*?\n\n" + "The sea was calm and the fox slept. " * 9
-    filled.store.finish_turn(filled.store.add_turn(session.id, page).id, answer="Nothing.", sources=[])
+    filled.store.turns.finish(filled.store.turns.add(session.id, page).id, answer="Nothing.", sources=[])
     lines = filled.store.export_session(session.id).split("\n")
     heading = next(line for line in lines if line.startswith("## 1. What is meant by \\*this\\*? The sea"))
     assert heading.endswith(" …")
@@ -352,29 +352,29 @@ def test_a_pasted_page_is_no_heading(filled: Any) -> None:
 
 def test_pages_that_were_named_stay_with_the_question(filled: Any) -> None:
     session = filled.session()
-    turn = filled.store.add_turn(session.id, "Who came?", "2:3, 1:4/1-2")
-    filled.store.finish_turn(turn.id, answer="Nobody.", status="cancelled")
-    assert filled.store.turn(turn.id).pages == "2:3, 1:4/1-2"
+    turn = filled.store.turns.add(session.id, "Who came?", "2:3, 1:4/1-2")
+    filled.store.turns.finish(turn.id, answer="Nobody.", status="cancelled")
+    assert filled.store.turns.get(turn.id).pages == "2:3, 1:4/1-2"
     assert "Who came?\n\n*(Pages named: 2:3, 1:4/1-2)*\n\nNobody." in filled.store.export_session(session.id)
 
 
 def test_passages_under_an_answer_that_found_nothing_are_the_closest_in_an_export(filled: Any) -> None:
     session = filled.session().id
-    turn = filled.store.add_turn(session, "Who is Ahab?")
+    turn = filled.store.turns.add(session, "Who is Ahab?")
     source = {"document": "d-a", "page": 3, "quote": "Line 3."}
     for found in (True, False):
-        filled.store.finish_turn(turn.id, answer="Nobody.", sources=[source], measurements={"found": found})
+        filled.store.turns.finish(turn.id, answer="Nobody.", sources=[source], measurements={"found": found})
         text = filled.store.export_session(session)
         assert ("*(Closest passages:)*\n\n1. d-a, p. 3: “Line 3.”" in text) == (not found)
 
 
 def test_sentences_in_an_export_have_the_numbers_of_their_sources(filled: Any) -> None:
     session = filled.session().id
-    turn = filled.store.add_turn(session, "Is it lit?")
+    turn = filled.store.turns.add(session, "Is it lit?")
     sources = [{"document": "d-a", "page": page, "quote": f"Line {page}."} for page in (3, 5)]
     cited = [{"start": 0, "end": 10, "source": 1}, {"start": 10, "end": 27, "source": 0}]
     said = {"answer": "It is lit. **It was dark.**\n", "sources": sources, "measurements": {"citations": cited}}
-    filled.store.finish_turn(turn.id, **said)
+    filled.store.turns.finish(turn.id, **said)
     text = filled.store.export_session(session)
     assert "It is lit. [2] **It was dark.** [1]\n" in text
     assert text.index("1. ") < text.index("p. 3") < text.index("2. ", text.index("p. 3")) < text.index("p. 5")
@@ -394,8 +394,8 @@ def test_nothing_in_an_export_is_rendered_whatever_stands_before_it(filled: Any,
     session, document, before = filled.session(), filled.document(), "\\" * backslashes
     evil = f"So {before}<b>, {before}<img src=x onerror=alert(1)> and {before}![p](http://elsewhere.example/p.png)"
     sources = [{"document": document.id, "place": evil, "quote": evil, "weight": 0.5}]
-    turn = filled.store.add_turn(session.id, evil)
-    filled.store.finish_turn(turn.id, answer=f"{evil} *well*", sources=sources)
+    turn = filled.store.turns.add(session.id, evil)
+    filled.store.turns.finish(turn.id, answer=f"{evil} *well*", sources=sources)
     shown = MarkdownIt("commonmark").render(filled.store.export_session(session.id))
     assert "<em>well</em>" in shown
     assert not re.search("<(b>|img)", shown)
@@ -482,13 +482,16 @@ def test_export_json_is_complete(talked: Any) -> None:
 def test_measurements_are_the_newest_in_order(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         monkeypatch.setattr(time, "time", lambda at=1e9 - number: at)  # a clock that somebody sets back
-        store.add_measurement("speed", "c-222222", {"n": number, "bad": float("inf")})
+        store.measurements.add("speed", "c-222222", {"n": number, "bad": float("inf")})
     others = ("speed", "c-333333", 9), ("memory", "", 7)
     for kind, id, number in others:
-        store.add_measurement(kind, id, {"n": number})
-    rows = store.measurements("speed", "c-222222", limit=3)
+        store.measurements.add(kind, id, {"n": number})
+    rows = store.measurements.newest("speed", "c-222222", limit=3)
     assert [row.values for row in rows] == [{"n": number, "bad": None} for number in (2, 3, 4)]
     for most, left in ((9, [0, 1, 2, 3, 4]), (3, [0, 2, 4]), (2, [0, 4])):
-        store.thin_measurements("speed", "c-222222", most)
-        assert [row.values["n"] for row in store.measurements("speed", "c-222222")] == left
-        assert [[row.values["n"] for row in store.measurements(kind, id)] for kind, id, _ in others] == [[9], [7]]
+        store.measurements.thin("speed", "c-222222", most)
+        assert [row.values["n"] for row in store.measurements.newest("speed", "c-222222")] == left
+        assert [[row.values["n"] for row in store.measurements.newest(kind, id)] for kind, id, _ in others] == [
+            [9],
+            [7],
+        ]

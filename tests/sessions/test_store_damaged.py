@@ -13,8 +13,8 @@ from tests.sessions.conftest import Filled
 
 def contents(store: Store) -> str:
     """All that people see of it."""
-    rows = [*map(repr, [*store.documents(), *store.contexts(), *store.sessions()])]
-    rows += [repr(turn) for session in store.sessions() for turn in store.turns(session.id)]
+    rows = [*map(repr, [*store.documents.all(), *store.contexts.all(), *store.sessions.all()])]
+    rows += [repr(turn) for session in store.sessions.all() for turn in store.turns.all(session.id)]
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
@@ -25,7 +25,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes, str]
     with Store(home) as store:
         filled = Filled(store)
         for number in range(3):
-            session = store.add_session(filled.context(filled.document(f"{number:064}", f"Book {number}")).id)
+            session = store.sessions.add(filled.context(filled.document(f"{number:064}", f"Book {number}")).id)
             for _ in range(4):
                 filled.answered(session, f"Who was there, in book {number}?", "Nobody but the keeper was there. " * 8)
         expected = contents(store)

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlite_utils import Database, Migrations
+import sqlite_utils
 
 from sessions import DiskFull, NotFound, Store, StoreCorrupt, StoreError, StoreFailing, stamp
+from sessions.database import Database
 from sessions.errors import sqlite_errors
 from sessions.migrations import m012_pages_as_the_file_counts_them, migrate
 from tests.sessions.conftest import PATIENCE_SEC, Filled
@@ -20,10 +21,10 @@ from tests.sessions.conftest import PATIENCE_SEC, Filled
 
 def test_a_new_home_is_private_and_set_up(store: Store) -> None:
     assert stat.S_IMODE(store.home.stat().st_mode) == 0o700
-    assert store._rows("PRAGMA journal_mode") == [{"journal_mode": "wal"}]
-    assert store._rows("PRAGMA secure_delete") == [{"secure_delete": 1}]
-    assert store._rows("PRAGMA foreign_keys") == [{"foreign_keys": 1}]
-    assert store._rows("PRAGMA busy_timeout")[0]["timeout"] >= 5000
+    assert store.database.rows("PRAGMA journal_mode") == [{"journal_mode": "wal"}]
+    assert store.database.rows("PRAGMA secure_delete") == [{"secure_delete": 1}]
+    assert store.database.rows("PRAGMA foreign_keys") == [{"foreign_keys": 1}]
+    assert store.database.rows("PRAGMA busy_timeout")[0]["timeout"] >= 5000
 
 
 def test_nobody_else_can_look_into_a_home_in_a_folder_that_was_there(tmp_path: Path) -> None:
@@ -31,7 +32,7 @@ def test_nobody_else_can_look_into_a_home_in_a_folder_that_was_there(tmp_path: P
     home = tmp_path / "home"
     home.mkdir(mode=0o755)
     with Store(home) as store:
-        store.add_job("reading", "upload")
+        store.jobs.add("reading", "upload")
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in home.iterdir()}
         assert {"stockpot.db", "stockpot.db-wal", "documents"} < set(modes)
         assert {name: mode for name, mode in modes.items() if mode & 0o077} == {}
@@ -41,15 +42,15 @@ def test_a_home_opens_again_with_what_was_in_it(filled: Any) -> None:
     document = filled.document(title="Persuasion")
     filled.store.close()
     with Store(filled.store.home) as again:
-        assert again.documents() == [document]
-    assert filled.store.document(document.id) == document  # a closed store opens itself again
+        assert again.documents.all() == [document]
+    assert filled.store.documents.get(document.id) == document  # a closed store opens itself again
 
 
 @pytest.mark.parametrize("left", [None, b""], ids=["missing", "empty"])
 def test_a_home_that_lost_its_database_is_not_a_new_one(filled: Any, left: bytes | None) -> None:
     """It opened empty, without a word, and what had been read lay there unknown and took its room."""
     session = filled.session()
-    home, folder = filled.store.home, filled.store.context_state(session.context_id).path
+    home, folder = filled.store.home, filled.store.contexts.state(session.context_id).path
     folder.mkdir()
     filled.store.close()
     database = (home / "stockpot.db").read_bytes()
@@ -62,20 +63,20 @@ def test_a_home_that_lost_its_database_is_not_a_new_one(filled: Any, left: bytes
     assert folder.is_dir()
     (home / "stockpot.db").write_bytes(database)
     with Store(home) as again:
-        assert again.session(session.id) == session
+        assert again.sessions.get(session.id) == session
 
 
 def test_a_failed_migration_leaves_nothing(tmp_path: Path) -> None:
-    db = Database(tmp_path / "x.db")
-    steps = Migrations("test")
+    db = sqlite_utils.Database(tmp_path / "x.db")
+    steps = sqlite_utils.Migrations("test")
 
     @steps()
-    def one(db: Database) -> None:
+    def one(db: sqlite_utils.Database) -> None:
         db.execute("CREATE TABLE first (id INTEGER)")
         db.table("first").enable_fts(["id"], create_triggers=True)
 
     @steps()
-    def two(db: Database) -> None:
+    def two(db: sqlite_utils.Database) -> None:
         db.execute("CREATE TABLE second (id INTEGER)")
         db.execute("INSERT INTO nowhere VALUES (1)")
 
@@ -93,10 +94,10 @@ def test_pages_that_were_kept_before_are_of_the_file(filled: Any) -> None:
     store, pdf, text = filled.store, filled.document("a" * 64, format="pdf"), filled.document("b" * 64)
     turns = {}
     for documents, pages in (((pdf, text), "1:3-4, 2:1/2-3, 1:7"), ((pdf,), "12"), ((text,), "2")):
-        session = store.add_session(filled.context(*documents).id)
-        turns[pages] = store.add_turn(session.id, "Who?", pages).id
-    m012_pages_as_the_file_counts_them(store._db)
-    assert {pages: store.turn(turn).pages for pages, turn in turns.items()} == {
+        session = store.sessions.add(filled.context(*documents).id)
+        turns[pages] = store.turns.add(session.id, "Who?", pages).id
+    m012_pages_as_the_file_counts_them(store.database.connection)
+    assert {pages: store.turns.get(turn).pages for pages, turn in turns.items()} == {
         "1:3-4, 2:1/2-3, 1:7": "1:3-4 of the file, 2:1/2-3, 1:7 of the file",
         "12": "12 of the file",
         "2": "2",
@@ -104,7 +105,7 @@ def test_pages_that_were_kept_before_are_of_the_file(filled: Any) -> None:
 
 
 def test_a_newer_database_is_refused_by_name(store: Store) -> None:
-    store._db.table("_sqlite_migrations").insert(
+    store.database.connection.table("_sqlite_migrations").insert(
         {"migration_set": "stockpot.sessions", "name": "m999_future", "applied_at": "2030-01-01 00:00:00+00:00"}
     )
     store.close()
@@ -120,10 +121,10 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
 
 def test_a_row_that_was_altered_is_named(filled: Any) -> None:
     context = filled.context()
-    filled.store._db.execute("UPDATE contexts SET usage = '{bad' WHERE id = ?", [context.id])
-    filled.store._db.conn.commit()
+    with filled.store.database.transaction() as db:
+        db.execute("UPDATE contexts SET usage = '{bad' WHERE id = ?", [context.id])
     with pytest.raises(StoreCorrupt, match=f"usage of {context.id} is no JSON.*backup"):
-        filled.store.contexts()
+        filled.store.contexts.all()
 
 
 def test_a_disk_that_takes_no_more_bytes_is_told_in_words(other_process: Callable[..., Any]) -> None:
@@ -133,11 +134,11 @@ import resource
 store = Store(home)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
 try:
-    store.add_job("reading", "c-222222", {"long": "x" * 50_000})
+    store.jobs.add("reading", "c-222222", {"long": "x" * 50_000})
 except Exception as error:
     print(type(error).__name__, error)
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-print(len(store.jobs()), store.add_job("reading", "c-222222").status)
+print(len(store.jobs.all()), store.jobs.add("reading", "c-222222").status)
 """
     process = other_process(code)
     said, complaint = process.communicate(timeout=PATIENCE_SEC)
@@ -154,33 +155,33 @@ def test_a_full_disk_can_be_looked_at_and_emptied(filled: Any, other_process: Ca
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
 store = Store(home)
-print(store.alone, [row.id for row in store.contexts()])
+print(store.database.alone, [row.id for row in store.contexts.all()])
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-store.delete_context({context.id!r})
-print(store.contexts())
+store.contexts.delete({context.id!r})
+print(store.contexts.all())
 """
     said, complaint = other_process(code).communicate(timeout=PATIENCE_SEC)
     assert said == f"True ['{context.id}']\n[]\n", complaint
     with Store(filled.store.home) as again:
-        assert (again.alone, again.contexts()) == (False, [])
+        assert (again.database.alone, again.contexts.all()) == (False, [])
 
 
 def test_a_full_disk_is_opened_though_nothing_can_be_put_right(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reading that filled the disk, and died of it, was to be noted as paused before anything could be deleted."""
     context = filled.context(status="reading")
     dead = stamp().rpartition("|")[0] + "|1"
-    filled.store._db.execute("UPDATE contexts SET owner = ?", [dead])
-    filled.store._db.conn.commit()
+    with filled.store.database.transaction() as db:
+        db.execute("UPDATE contexts SET owner = ?", [dead])
 
-    def full(self: Store, kind: str, *given: Any) -> None:
+    def full(self: Database, kind: str, *given: Any) -> None:
         raise DiskFull(self.home, None, 0)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "_update", full)
+        patch.setattr(Database, "update", full)
         with Store(filled.store.home) as again:
-            assert again.context(context.id).status == "reading"
+            assert again.contexts.get(context.id).status == "reading"
     with Store(filled.store.home) as again:
-        assert again.context(context.id).status == "paused"
+        assert again.contexts.get(context.id).status == "paused"
 
 
 @pytest.mark.parametrize(("free", "kind"), [(0, DiskFull), (1 << 30, StoreFailing)])
@@ -206,12 +207,12 @@ def test_each_thread_has_a_connection_and_all_writes_arrive(filled: Any) -> None
 
     def work(number: int) -> None:
         try:
-            connections.append(store._db)
+            connections.append(store.database.connection)
             for question in range(5):
-                turn = store.add_turn(session.id, f"{number}/{question}")
+                turn = store.turns.add(session.id, f"{number}/{question}")
                 for piece in "abc":
-                    store.append_answer(turn.id, piece)
-                store.finish_turn(turn.id)
+                    store.turns.append_answer(turn.id, piece)
+                store.turns.finish(turn.id)
         except BaseException as error:
             failures.append(error)
 
@@ -221,22 +222,24 @@ def test_each_thread_has_a_connection_and_all_writes_arrive(filled: Any) -> None
     for thread in threads:
         thread.join()
     assert failures == []
-    turns = store.turns(session.id)
+    turns = store.turns.all(session.id)
     assert [turn.position for turn in turns] == list(range(30))
     assert {turn.answer for turn in turns} == {"abc"}
     assert len({turn.question for turn in turns}) == 30
     assert len({id(connection) for connection in connections}) == 6
-    late = threading.Thread(target=store.documents)
+    late = threading.Thread(target=store.documents.all)
     late.start()
     late.join()
-    assert len(store._open) <= 8
+    for connection in connections:  # of threads that have ended
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
 
 
 def test_processes_that_open_a_new_home_at_once_all_succeed(tmp_path: Path, other_process: Callable) -> None:
     go = tmp_path / "go"
     code = (
         f"import time\nprint('here', flush=True)\nwhile not Path({str(go)!r}).exists(): time.sleep(0.001)\n"
-        "d = Store(home).add_document(sha256='b' * 64, title='T', format='txt', pages=1, characters=1, content={})\n"
+        "d = Store(home).documents.add(sha256='b' * 64, title='T', format='txt', pages=1, characters=1, content={})\n"
         "print(d.id)"
     )
     processes = [other_process(code) for _ in range(3)]
@@ -246,7 +249,7 @@ def test_processes_that_open_a_new_home_at_once_all_succeed(tmp_path: Path, othe
     assert [process.returncode for process in processes] == [0, 0, 0], outputs
     ids = {out.strip() for out, _ in outputs}
     with Store(tmp_path / "home") as store:
-        assert {document.id for document in store.documents()} == ids
+        assert {document.id for document in store.documents.all()} == ids
         assert len(ids) == 1
         assert [folder.name for folder in (store.home / "documents").iterdir()] == [*ids]
         assert list((store.home / "incoming").iterdir()) == []
@@ -257,56 +260,56 @@ def test_processes_that_open_a_new_home_at_once_all_succeed(tmp_path: Path, othe
 )
 def test_what_is_no_id_is_not_found(store: Store, id: str) -> None:
     with pytest.raises(NotFound):
-        store.document(id)
+        store.documents.get(id)
     with pytest.raises(NotFound):
-        store.delete_document(id)
+        store.documents.delete(id)
 
 
 def test_an_id_is_found_by_its_own_noun_alone(filled: Any) -> None:
     store, session = filled.store, filled.session()
-    turn, job = store.add_turn(session.id, "q"), store.add_job("reading", session.context_id)
-    context = store.context(session.context_id)
+    turn, job = store.turns.add(session.id, "q"), store.jobs.add("reading", session.context_id)
+    context = store.contexts.get(session.context_id)
     rows = {
-        "document": store.context_documents(context.id)[0],
-        "context": context,
-        "session": store.session(session.id),
-        "turn": turn,
-        "job": job,
+        "document": (store.documents, store.contexts.documents(context.id)[0]),
+        "context": (store.contexts, context),
+        "session": (store.sessions, store.sessions.get(session.id)),
+        "turn": (store.turns, turn),
+        "job": (store.jobs, job),
     }
-    for noun, row in rows.items():
-        assert getattr(store, noun)(row.id) == row
+    for noun, (table, row) in rows.items():
+        assert table.get(row.id) == row
         for other in rows.keys() - {noun}:
             with pytest.raises(NotFound, match=f"There is no {other}"):
-                getattr(store, other)(row.id)
+                rows[other][0].get(row.id)
 
 
 def test_a_transaction_that_fails_leaves_no_trace(filled: Any) -> None:
     session = filled.session()
 
     def half_done() -> None:
-        with filled.store._write():
-            filled.store.add_turn(session.id, "never asked")
+        with filled.store.database.transaction():
+            filled.store.turns.add(session.id, "never asked")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         half_done()
-    assert filled.store.turns(session.id) == []
-    assert filled.store.search("never") == []
+    assert filled.store.turns.all(session.id) == []
+    assert filled.store.search.turns("never") == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_gets_a_connection_of_its_own(filled: Any) -> None:
     session = filled.session()
-    mine = filled.store._db
+    mine = filled.store.database.connection
     if (child := os.fork()) == 0:
         try:
-            filled.store.add_turn(session.id, "from the child")
-            os._exit(0 if filled.store._db is not mine else 1)
+            filled.store.turns.add(session.id, "from the child")
+            os._exit(0 if filled.store.database.connection is not mine else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert filled.store._db is mine
-    assert [turn.question for turn in filled.store.turns(session.id)] == ["from the child"]
+    assert filled.store.database.connection is mine
+    assert [turn.question for turn in filled.store.turns.all(session.id)] == ["from the child"]
 
 
 def test_what_was_done_is_on_the_disk_and_pieces_of_an_answer_need_not_be(filled: Filled) -> None:
@@ -318,25 +321,25 @@ def test_what_was_done_is_on_the_disk_and_pieces_of_an_answer_need_not_be(filled
 
     def level(work: Callable[[], object]) -> set[str]:
         statements.clear()
-        store._db.conn.set_trace_callback(statements.append)
+        store.database.connection.conn.set_trace_callback(statements.append)
         work()
-        store._db.conn.set_trace_callback(None)
+        store.database.connection.conn.set_trace_callback(None)
         levels = [each.rpartition(" ")[2] for each in statements if each.startswith("PRAGMA synchronous = ")]
         assert len(levels) == statements.count("BEGIN IMMEDIATE") == statements.count("COMMIT") > 0
         return set(levels)
 
-    turn = store.add_turn(session.id, "Who?")
-    job = store.add_job("answer", turn.id)
-    assert level(lambda: store.append_answer(turn.id, "It was")) == {"NORMAL"}
-    assert level(lambda: store.update_job(job.id, done=1)) == {"NORMAL"}
-    assert level(lambda: store.finish_turn(turn.id, answer="It was he.")) == {"FULL"}
-    assert level(lambda: store.update_context(session.context_id, tokens_read=1000, status="ready")) == {"FULL"}
-    assert level(lambda: store.end_job(job.id, "done")) == {"FULL"}
-    assert level(lambda: store.rename_session(session.id, "Other")) == {"FULL"}
-    assert level(lambda: store.delete_session(session.id)) == {"FULL"}
+    turn = store.turns.add(session.id, "Who?")
+    job = store.jobs.add("answer", turn.id)
+    assert level(lambda: store.turns.append_answer(turn.id, "It was")) == {"NORMAL"}
+    assert level(lambda: store.jobs.update(job.id, done=1)) == {"NORMAL"}
+    assert level(lambda: store.turns.finish(turn.id, answer="It was he.")) == {"FULL"}
+    assert level(lambda: store.contexts.update(session.context_id, tokens_read=1000, status="ready")) == {"FULL"}
+    assert level(lambda: store.jobs.end(job.id, "done")) == {"FULL"}
+    assert level(lambda: store.sessions.rename(session.id, "Other")) == {"FULL"}
+    assert level(lambda: store.sessions.delete(session.id)) == {"FULL"}
 
     def both() -> None:
-        with store.together():
-            store.add_measurement("answer", turn.id, {})
+        with store.transaction():
+            store.measurements.add("answer", turn.id, {})
 
     assert level(both) == {"FULL"}

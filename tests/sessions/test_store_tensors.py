@@ -470,7 +470,7 @@ def test_only_files_without_another_name_are_free_afterwards(folder: TensorFolde
 def test_what_a_killed_save_left_goes_when_the_home_is_opened(filled: Filled) -> None:
     """safetensors writes to `.tmpAbCdEf`, which no save looked for: gigabytes stayed until the context was deleted."""
     context = filled.context(status="reading")
-    folder = filled.store.context_state(context.id)
+    folder = filled.store.contexts.state(context.id)
     folder.save({"window": part(1)}, {}, "print")
     kept = sorted(folder.path.iterdir())
     for name in (".tmpAbCdEf", "window.000002.safetensors", "manifest.json.tmp"):
