@@ -175,7 +175,7 @@ ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], Options(), 
 row = begin(service, prepare(service, ids, "exact", {"budget": 320}))
 
 def report(now):
-    if service.store.context(row.id).tokens_read > 0:
+    if service.store.contexts.get(row.id).tokens_read > 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
 read(service, row.id, report, checkpoint_sec=0.0)

@@ -1,4 +1,4 @@
-"""Opening a home: migrations, threads, processes, errors."""
+"""Opening a home: permissions, threads, processes, ids, transactions."""
 
 import os
 import sqlite3
@@ -6,17 +6,12 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import sqlite_utils
 
-from sessions import DiskFull, NotFound, Store, StoreCorrupt, StoreError, StoreFailing, stamp
-from sessions.database import Database
-from sessions.errors import sqlite_errors
-from sessions.migrations import m012_pages_as_the_file_counts_them, migrate
-from tests.sessions.conftest import PATIENCE_SEC, Filled
+from sessions import NotFound, Store, StoreCorrupt, StoreFailing
+from tests.sessions.helpers import PATIENCE_SEC, Filled
 
 
 def test_a_new_home_is_private_and_set_up(store: Store) -> None:
@@ -27,8 +22,8 @@ def test_a_new_home_is_private_and_set_up(store: Store) -> None:
     assert store.database.rows("PRAGMA busy_timeout")[0]["timeout"] >= 5000
 
 
-def test_nobody_else_can_look_into_a_home_in_a_folder_that_was_there(tmp_path: Path) -> None:
-    """The folders in it were private, and the database, with every question and answer, was not."""
+def test_files_in_an_existing_folder_are_private(tmp_path: Path) -> None:
+    """The database was readable by everyone if the home folder existed before."""
     home = tmp_path / "home"
     home.mkdir(mode=0o755)
     with Store(home) as store:
@@ -38,7 +33,7 @@ def test_nobody_else_can_look_into_a_home_in_a_folder_that_was_there(tmp_path: P
         assert {name: mode for name, mode in modes.items() if mode & 0o077} == {}
 
 
-def test_a_home_opens_again_with_what_was_in_it(filled: Any) -> None:
+def test_a_home_opens_again_with_its_rows(filled: Filled) -> None:
     document = filled.document(title="Persuasion")
     filled.store.close()
     with Store(filled.store.home) as again:
@@ -47,8 +42,8 @@ def test_a_home_opens_again_with_what_was_in_it(filled: Any) -> None:
 
 
 @pytest.mark.parametrize("left", [None, b""], ids=["missing", "empty"])
-def test_a_home_that_lost_its_database_is_not_a_new_one(filled: Any, left: bytes | None) -> None:
-    """It opened empty, without a word, and what had been read lay there unknown and took its room."""
+def test_a_home_without_its_database_is_refused(filled: Filled, left: bytes | None) -> None:
+    """The home opened empty without a message, and the folders in it took room."""
     session = filled.session()
     home, folder = filled.store.home, filled.store.contexts.state(session.context_id).path
     folder.mkdir()
@@ -66,60 +61,13 @@ def test_a_home_that_lost_its_database_is_not_a_new_one(filled: Any, left: bytes
         assert again.sessions.get(session.id) == session
 
 
-def test_a_failed_migration_leaves_nothing(tmp_path: Path) -> None:
-    db = sqlite_utils.Database(tmp_path / "x.db")
-    steps = sqlite_utils.Migrations("test")
-
-    @steps()
-    def one(db: sqlite_utils.Database) -> None:
-        db.execute("CREATE TABLE first (id INTEGER)")
-        db.table("first").enable_fts(["id"], create_triggers=True)
-
-    @steps()
-    def two(db: sqlite_utils.Database) -> None:
-        db.execute("CREATE TABLE second (id INTEGER)")
-        db.execute("INSERT INTO nowhere VALUES (1)")
-
-    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
-        migrate(db, steps)
-    assert db.table_names() == []
-    steps._migrations[1].fn = lambda db: db.execute("CREATE TABLE second (id INTEGER)")  # the step, mended
-    migrate(db, steps)
-    assert {"first", "second"} <= set(db.table_names())
-    db.close()
-
-
-def test_pages_that_were_kept_before_are_of_the_file(filled: Any) -> None:
-    """Pages of a PDF are named by what is printed on them since then."""
-    store, pdf, text = filled.store, filled.document("a" * 64, format="pdf"), filled.document("b" * 64)
-    turns = {}
-    for documents, pages in (((pdf, text), "1:3-4, 2:1/2-3, 1:7"), ((pdf,), "12"), ((text,), "2")):
-        session = store.sessions.add(filled.context(*documents).id)
-        turns[pages] = store.turns.add(session.id, "Who?", pages).id
-    m012_pages_as_the_file_counts_them(store.database.connection)
-    assert {pages: store.turns.get(turn).pages for pages, turn in turns.items()} == {
-        "1:3-4, 2:1/2-3, 1:7": "1:3-4 of the file, 2:1/2-3, 1:7 of the file",
-        "12": "12 of the file",
-        "2": "2",
-    }
-
-
-def test_a_newer_database_is_refused_by_name(store: Store) -> None:
-    store.database.connection.table("_sqlite_migrations").insert(
-        {"migration_set": "stockpot.sessions", "name": "m999_future", "applied_at": "2030-01-01 00:00:00+00:00"}
-    )
-    store.close()
-    with pytest.raises(StoreError, match=r"m999_future.*newer version|newer version.*m999_future"):
-        Store(store.home)
-
-
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "stockpot.db").write_bytes(b"not a database, but long enough to be looked at" * 50)
     with pytest.raises(StoreCorrupt, match=r"stockpot\.db is damaged"):
         Store(tmp_path)
 
 
-def test_a_row_that_was_altered_is_named(filled: Any) -> None:
+def test_an_altered_row_is_named(filled: Filled) -> None:
     context = filled.context()
     with filled.store.database.transaction() as db:
         db.execute("UPDATE contexts SET usage = '{bad' WHERE id = ?", [context.id])
@@ -127,80 +75,13 @@ def test_a_row_that_was_altered_is_named(filled: Any) -> None:
         filled.store.contexts.all()
 
 
-def test_a_disk_that_takes_no_more_bytes_is_told_in_words(other_process: Callable[..., Any]) -> None:
-    """Over a quota or beyond a limit SQLite says "disk I/O error", not that the disk is full."""
-    code = """
-import resource
-store = Store(home)
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
-try:
-    store.jobs.add("reading", "c-222222", {"long": "x" * 50_000})
-except Exception as error:
-    print(type(error).__name__, error)
-resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-print(len(store.jobs.all()), store.jobs.add("reading", "c-222222").status)
-"""
-    process = other_process(code)
-    said, complaint = process.communicate(timeout=PATIENCE_SEC)
-    assert said.startswith("StoreFailing"), complaint
-    assert "quota" in said
-    assert said.endswith("0 queued\n")
-
-
-def test_a_full_disk_can_be_looked_at_and_emptied(filled: Any, other_process: Callable[..., Any]) -> None:
-    """SQLite had no room for its index of the log, and a program that began then could not even delete."""
-    context = filled.context()
-    filled.store.close()
-    code = f"""
-import resource
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
-store = Store(home)
-print(store.database.alone, [row.id for row in store.contexts.all()])
-resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-store.contexts.delete({context.id!r})
-print(store.contexts.all())
-"""
-    said, complaint = other_process(code).communicate(timeout=PATIENCE_SEC)
-    assert said == f"True ['{context.id}']\n[]\n", complaint
-    with Store(filled.store.home) as again:
-        assert (again.database.alone, again.contexts.all()) == (False, [])
-
-
-def test_a_full_disk_is_opened_though_nothing_can_be_put_right(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reading that filled the disk, and died of it, was to be noted as paused before anything could be deleted."""
-    context = filled.context(status="reading")
-    dead = stamp().rpartition("|")[0] + "|1"
-    with filled.store.database.transaction() as db:
-        db.execute("UPDATE contexts SET owner = ?", [dead])
-
-    def full(self: Database, kind: str, *given: Any) -> None:
-        raise DiskFull(self.home, None, 0)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Database, "update", full)
-        with Store(filled.store.home) as again:
-            assert again.contexts.get(context.id).status == "reading"
-    with Store(filled.store.home) as again:
-        assert again.contexts.get(context.id).status == "paused"
-
-
-@pytest.mark.parametrize(("free", "kind"), [(0, DiskFull), (1 << 30, StoreFailing)])
-def test_what_a_full_disk_does_to_sqlite_is_told_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, kind: type
-) -> None:
-    monkeypatch.setattr("sessions.files.shutil.disk_usage", lambda path: SimpleNamespace(free=free))
-    with pytest.raises(StoreError) as caught, sqlite_errors(tmp_path):
-        raise sqlite3.OperationalError("disk I/O error")
-    assert type(caught.value) is kind
-
-
-def test_a_home_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreFailing, match="Choose another"):
         Store(tmp_path / "file" / "home")
 
 
-def test_each_thread_has_a_connection_and_all_writes_arrive(filled: Any) -> None:
+def test_each_thread_has_a_connection_and_all_writes_arrive(filled: Filled) -> None:
     store, session = filled.store, filled.session()
     failures: list[BaseException] = []
     connections: list[Any] = []  # kept alive, or an id could be given out twice
@@ -258,14 +139,14 @@ def test_processes_that_open_a_new_home_at_once_all_succeed(tmp_path: Path, othe
 @pytest.mark.parametrize(
     "id", ["", "d", "d-", "x-abcdef", "d-../../etc", "d-abcdef/..", "D-abcdef", "d-abcdef\n", "d-222222"]
 )
-def test_what_is_no_id_is_not_found(store: Store, id: str) -> None:
+def test_a_text_that_is_no_id_is_not_found(store: Store, id: str) -> None:
     with pytest.raises(NotFound):
         store.documents.get(id)
     with pytest.raises(NotFound):
         store.documents.delete(id)
 
 
-def test_an_id_is_found_by_its_own_noun_alone(filled: Any) -> None:
+def test_an_id_is_found_in_its_own_table_only(filled: Filled) -> None:
     store, session = filled.store, filled.session()
     turn, job = store.turns.add(session.id, "q"), store.jobs.add("reading", session.context_id)
     context = store.contexts.get(session.context_id)
@@ -283,7 +164,7 @@ def test_an_id_is_found_by_its_own_noun_alone(filled: Any) -> None:
                 rows[other][0].get(row.id)
 
 
-def test_a_transaction_that_fails_leaves_no_trace(filled: Any) -> None:
+def test_a_transaction_that_fails_leaves_no_trace(filled: Filled) -> None:
     session = filled.session()
 
     def half_done() -> None:
@@ -298,7 +179,7 @@ def test_a_transaction_that_fails_leaves_no_trace(filled: Any) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_gets_a_connection_of_its_own(filled: Any) -> None:
+def test_a_forked_process_gets_a_connection_of_its_own(filled: Filled) -> None:
     session = filled.session()
     mine = filled.store.database.connection
     if (child := os.fork()) == 0:
@@ -312,11 +193,8 @@ def test_a_forked_process_gets_a_connection_of_its_own(filled: Any) -> None:
     assert [turn.question for turn in filled.store.turns.all(session.id)] == ["from the child"]
 
 
-def test_what_was_done_is_on_the_disk_and_pieces_of_an_answer_need_not_be(filled: Filled) -> None:
-    """Where the power fails, SQLite keeps what was committed with FULL, and with NORMAL what the system wrote since.
-
-    A finished turn was lost, though its tensors were kept.
-    """
+def test_only_passing_writes_skip_the_wait_for_the_disk(filled: Filled) -> None:
+    """Finished turns were lost at a power failure, as they were committed with synchronous = NORMAL."""
     store, session, statements = filled.store, filled.session(), list[str]()
 
     def level(work: Callable[[], object]) -> set[str]:
