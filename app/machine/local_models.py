@@ -96,7 +96,7 @@ def _examine(name: str, place: str, folder: Path) -> LocalModel:
         config = engine.read_config(folder)
         engine.check_files(folder, config)
         engine.load_chat(folder, config)
-        sizes = engine.skeleton(config, torch.bfloat16)
+        sizes = engine.model_sizes(config, torch.bfloat16)
         if sizes.published is not None:
             sizes.published.require_packages()
     except Exception as error:  # whatever is wrong with one, the others are still listed
