@@ -54,9 +54,14 @@ class Contexts:
         """Add a context with status "reading", owned by this process, and return it.
 
         Args:
+            model: name of the model.
+            method: name of the method.
+            settings: the method's settings.
+            budget: the method's budget; None if it has none.
             fingerprint: identifies model, tokenizer, method and settings; opaque here.
             document_ids: the documents, in reading order.
             tokens: tokens to read; 0 if not known yet.
+            warnings: sentences about the reading; None for none.
             title: title of the context; None to name it after its documents.
             base: a finished context to continue from. Its tokens count as read, and the new context starts with its
                 state (`TensorFolder.begin_like`).

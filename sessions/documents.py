@@ -45,8 +45,13 @@ class Documents:
 
         Args:
             sha256: hash of the original file; it identifies a document.
+            title: title; "Untitled" if it is empty.
+            format: format of the file, such as "pdf".
+            pages: number of pages, slides or sections.
+            characters: length of the text.
             content: the text as JSON from `ingest`; `content` returns it.
             file: the original file, copied into the home if given.
+            warnings: sentences about the text; None for none.
             instead_of: id of the document with this sha256 to replace in the same transaction, if it still exists.
                 The new one gets a new id, as holders of the old id expect the old text.
 

@@ -162,8 +162,10 @@ class Jobs:
         """End a job, and its unfinished turn or reading with it; a finished job stays as it is.
 
         Args:
+            id: the job.
             status: done, failed or cancelled. A cancelled reading is paused if some of it was read, so that it can
                 be continued.
+            error: why it failed, for its subject too.
         """
         with self._database.transaction():
             job = self.get(id)

@@ -54,6 +54,7 @@ class Sessions:
         context has it. If no turn is copied, the title comes from the first question.
 
         Args:
+            session_id: the session to copy from.
             turns: number of turns to keep, counting unfinished ones.
             context_id: context of the new session, which must begin with the same documents; None for the same
                 context.
@@ -87,6 +88,7 @@ class Sessions:
         """Return all sessions, or those over one context; the most recently used first.
 
         Args:
+            context_id: only sessions over this context.
             asking: only sessions in which exactly this question was asked.
         """
         asked = "EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id AND question = ?)"

@@ -82,6 +82,7 @@ class Store:
         """Return a session as text, with its documents, questions, answers and sources.
 
         Args:
+            id: the session.
             format: "md" for Markdown, or "json" for every field of every row.
         """
         if format not in ("md", "json"):
