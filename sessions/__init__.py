@@ -4,6 +4,7 @@ Rows are in SQLite (`Store`), tensors in safetensors files beside it (`TensorFol
 engine, ingest nor app. Fingerprints, settings, sources and measurements are opaque to it.
 """
 
+from sessions.backup import Backup, back_up, restore
 from sessions.database import DATABASE, check_whole
 from sessions.errors import (
     AlreadyRead,
@@ -43,6 +44,7 @@ __all__ = [
     "SHOWN_TITLE",
     "UNDER_WAY",
     "AlreadyRead",
+    "Backup",
     "ContextRow",
     "DiskFull",
     "DocumentRow",
@@ -61,12 +63,14 @@ __all__ = [
     "TensorFolder",
     "TurnRow",
     "WorkerRow",
+    "back_up",
     "check_whole",
     "disk_free",
     "is_disk_full",
     "listed",
     "nearest",
     "number_of",
+    "restore",
     "shown_title",
     "stamp",
     "write_whole",
