@@ -1,7 +1,7 @@
 """Storage of documents, contexts, sessions, turns, sources, measurements and jobs.
 
-Rows are in SQLite (`Store`), tensors in safetensors files beside it (`TensorFolder`). This package imports neither
-engine, ingest nor app. Fingerprints, settings, sources and measurements are opaque to it.
+Rows are in SQLite (`Store`, with an object for each table), tensors in safetensors files beside it (`TensorFolder`).
+This package imports neither engine, ingest nor app. Fingerprints, settings, sources and measurements are opaque to it.
 """
 
 from sessions.backup import Backup, back_up, restore

@@ -1,4 +1,4 @@
-"""Backups: written beside running programs, and restored only if every byte is what was written."""
+"""Backups: written beside running programs, and restored only if no file was altered."""
 
 import errno
 import io
