@@ -167,13 +167,13 @@ def test_what_a_killed_command_left_is_put_right_while_the_server_runs(
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from app.reading.documents import Options, add_documents
+from app.reading.documents import IngestOptions, add_documents
 from app.reading.preparing import prepare
 from app.reading.readings import begin, read
 from app.service import Service
 
 service = Service(sys.argv[1], sys.argv[2], "cpu")
-ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], Options(), lambda *_: None).documents]
+ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], IngestOptions(), lambda *_: None).documents]
 row = begin(service, prepare(service, ids, "exact", {"budget": 320}))
 
 def report(now):

@@ -124,13 +124,13 @@ from pathlib import Path
 import sessions.tensors
 from app.reading import readings
 from app.reading.checkpoints import save
-from app.reading.documents import Options, add_documents
+from app.reading.documents import IngestOptions, add_documents
 from app.reading.preparing import prepare
 from app.reading.readings import begin
 from app.service import Service
 
 service = Service(sys.argv[1], sys.argv[2], "cpu")
-ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], Options(), lambda *_: None).documents]
+ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], IngestOptions(), lambda *_: None).documents]
 sessions.tensors.write_whole = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 begin(service, prepare(service, ids, "exact", {"budget": "320"}))
 """
