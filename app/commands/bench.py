@@ -11,15 +11,12 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "bench",
         parents=[shared],
-        help="measure accuracy, speed and attention mass",
+        help="measure accuracy and speed",
         description="Measure a model and its methods. needle: accuracy in long documents; suite: many kinds of "
         "questions about one long text, scored with intervals; latency: speed and memory by "
-        "length; mass: how much of full attention a method covers; ablation: position rules of infinitehip; growth: "
-        "time per token against length. `stockpot bench needle --help` lists the options of that one.",
+        "length; growth: time per token against length. `stockpot bench needle --help` lists the options of that one.",
     )
-    parser.add_argument(
-        "benchmark", choices=("needle", "suite", "latency", "mass", "ablation", "growth"), help="what to measure"
-    )
+    parser.add_argument("benchmark", choices=("needle", "suite", "latency", "growth"), help="what to measure")
     parser.add_argument(
         "options", nargs=argparse.REMAINDER, help="such as --methods exact,locret:pooling=1 --tokens 2K,8K"
     )

@@ -113,7 +113,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == f"stockpot {importlib.metadata.version('stockpot')}\n"
 
 
-@pytest.mark.parametrize("name", ["needle", "latency", "mass", "ablation", "growth"])
+@pytest.mark.parametrize("name", ["needle", "latency", "growth"])
 def test_the_help_of_a_benchmark_names_its_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
