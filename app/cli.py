@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from app.commands import asking, bench, library, machine, models, plan, reading, serve, train
+from app.commands import asking, backup, bench, library, machine, models, plan, reading, serve, train
 from app.commands.parser import MORE, Parser
 from app.errors import expected, phrase, wrong_usage
 from app.formatting import printable
@@ -21,7 +21,7 @@ from app.machine.model_names import QUANTIZED
 from training.checks import MOST_SEED
 
 DESCRIPTION = "Read long documents once, talk with them for ever."
-GROUPS = (serve, reading, asking, library, plan, models, machine, bench, train)
+GROUPS = (serve, reading, asking, library, backup, plan, models, machine, bench, train)
 
 
 def seed(text: str) -> int:

@@ -14,14 +14,16 @@ def own_documents(service: Service, row: ContextRow) -> list[DocumentRow]:
     """Return the documents of a context that nothing else uses."""
     store, others = service.store, awaited(service)
     return [
-        each for each in store.context_documents(row.id) if len(store.contexts(each.id)) == 1 and each.id not in others
+        each
+        for each in store.contexts.documents(row.id)
+        if len(store.contexts.all(each.id)) == 1 and each.id not in others
     ]
 
 
 def _contexts_with(service: Service, kind: str, rows: Sequence[Row]) -> list[str]:
     """Return the contexts that are deleted with things of a kind, each once."""
     if kind == "document":
-        return list(dict.fromkeys(each.id for row in rows for each in service.store.contexts(row.id)))
+        return list(dict.fromkeys(each.id for row in rows for each in service.store.contexts.all(row.id)))
     return [row.id for row in rows] if kind == "context" else []
 
 
@@ -41,9 +43,9 @@ def deleted_with(service: Service, kind: str, *rows: Row) -> str:
     store = service.store
     if kind == "session":
         over = dict.fromkeys(row.context_id for row in rows if isinstance(row, SessionRow))
-        return f" over {listed([_titled_context(store.context(each)) for each in over])}"
-    contexts = [store.context(each) for each in _contexts_with(service, kind, rows)]
-    talks = [f"“{shown_title(each.title)}”" for context in contexts for each in store.sessions(context.id)]
+        return f" over {listed([_titled_context(store.contexts.get(each)) for each in over])}"
+    contexts = [store.contexts.get(each) for each in _contexts_with(service, kind, rows)]
+    talks = [f"“{shown_title(each.title)}”" for context in contexts for each in store.sessions.all(context.id)]
     parts = []
     if contexts and kind == "document":
         parts.append(f"{plural(len(contexts), 'context')} ({listed([_titled_context(each) for each in contexts])})")
@@ -55,8 +57,8 @@ def deleted_with(service: Service, kind: str, *rows: Row) -> str:
 def bytes_to_free(service: Service, kind: str, *rows: Row) -> int:
     """Return the bytes of disk that are freed if things of a kind are deleted with everything derived from them."""
     store, contexts = service.store, _contexts_with(service, kind, rows)
-    talks = [each.id for context in contexts for each in store.sessions(context)]
-    return store.bytes_to_free({*(row.id for row in rows), *contexts, *talks})
+    talks = [each.id for context in contexts for each in store.sessions.all(context)]
+    return store.folders.bytes_to_free({*(row.id for row in rows), *contexts, *talks})
 
 
 def describe_deletion(service: Service, kind: str, row: Row, text: str, *, asked: bool) -> str:
@@ -89,9 +91,9 @@ def delete(service: Service, kind: str, *rows: Row) -> None:
     """
     contexts = _contexts_with(service, kind, rows)
     {
-        "document": service.store.delete_document,
-        "context": service.store.delete_context,
-        "session": service.store.delete_session,
+        "document": service.store.documents.delete,
+        "context": service.store.contexts.delete,
+        "session": service.store.sessions.delete,
     }[kind](*(row.id for row in rows))
     for each in contexts:
         service.contexts.drop(each)  # drops its conversations too; others stay open, because one may be answering

@@ -27,7 +27,7 @@ KINDS = ("document", "context", "session")
 
 def titles_before_places(service: Service, context_id: str) -> dict[str, str]:
     """Return the words before a place by document: its title, if a context has several documents."""
-    documents = service.store.context_documents(context_id)
+    documents = service.store.contexts.documents(context_id)
     return {row.id: f"{row.title}, " for row in documents} if len(documents) > 1 else {}
 
 
@@ -35,11 +35,11 @@ def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Titled]
     store = service.store
     found: list[tuple[str, Titled]] = []
     if "context" in kinds:
-        found += [("context", row) for row in store.contexts()]
+        found += [("context", row) for row in store.contexts.all()]
     if "document" in kinds:
-        found += [("document", row) for row in store.documents()]
+        found += [("document", row) for row in store.documents.all()]
     if "session" in kinds:
-        found += [("session", row) for row in store.sessions()]
+        found += [("session", row) for row in store.sessions.all()]
     return found
 
 
@@ -62,7 +62,7 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS, lists: str
     wanted = text.strip()
     if "turn" in kinds and wanted.startswith("t-"):
         with suppress(sessions.NotFound):  # it may be a title
-            return "turn", service.store.turn(wanted)
+            return "turn", service.store.turns.get(wanted)
     everything = _titled(service, kinds)
     by_id = (
         lambda row: row.id == wanted,
@@ -109,7 +109,7 @@ def _of_another_kind(service: Service, wanted: str, kinds: tuple[str, ...]) -> s
         (kind, row) for kind, row in _titled(service, others) if "-" in wanted and row.id.startswith(wanted)
     ]
     with suppress(sessions.NotFound):
-        fitting += [("turn", service.store.turn(wanted))]
+        fitting += [("turn", service.store.turns.get(wanted))]
     if len(fitting) != 1:
         return ""
     [(kind, row)], noun = fitting, kinds[-1]
@@ -124,17 +124,17 @@ def _related(service: Service, noun: str, row: Row) -> list[str]:
     """Return the ids of the documents, contexts or sessions that belong to a row of another kind."""
     store = service.store
     if isinstance(row, TurnRow):
-        row = store.session(row.session_id)
+        row = store.sessions.get(row.session_id)
     if isinstance(row, SessionRow):
         if noun == "session":
             return [row.id]
-        row = store.context(row.context_id)
+        row = store.contexts.get(row.context_id)
     if isinstance(row, ContextRow) and noun == "document":
         return row.document_ids
-    contexts = [row] if isinstance(row, ContextRow) else store.contexts(row.id)
+    contexts = [row] if isinstance(row, ContextRow) else store.contexts.all(row.id)
     if noun == "context":
         return [each.id for each in contexts]
-    return [each.id for context in contexts for each in store.sessions(context.id)]
+    return [each.id for context in contexts for each in store.sessions.all(context.id)]
 
 
 def _without_own_contexts(fitting: list[tuple[str, Titled]]) -> list[tuple[str, Titled]]:
@@ -177,7 +177,7 @@ def list_rows(service: Service, noun: str) -> list[dict[str, Any]]:
     found = []
     for row in rows:
         with suppress(sessions.NotFound):  # deleted meanwhile
-            found.append({**asdict(row), "bytes_on_disk": service.store.size_on_disk(row.id)})
+            found.append({**asdict(row), "bytes_on_disk": service.store.folders.size(row.id)})
     return found
 
 
@@ -191,16 +191,16 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
         document = service.document_cache.document(row.id)
         facts["coverage"] = document.coverage()
         facts["contents"] = [{**asdict(entry), "name": page_name(document, entry.page)} for entry in document.toc]
-        facts["contexts"] = [each.id for each in store.contexts(row.id)]
+        facts["contexts"] = [each.id for each in store.contexts.all(row.id)]
     elif isinstance(row, ContextRow):
-        facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]
-        facts["sessions"] = [each.id for each in store.sessions(row.id)]
+        facts["documents"] = [asdict(each) for each in store.contexts.documents(row.id)]
+        facts["sessions"] = [each.id for each in store.sessions.all(row.id)]
         facts["memory_map"] = [asdict(each) for each in load_map(store, row.id)]
-        facts["job"] = asdict(work) if (work := store.work_on(row.id)) else None
+        facts["job"] = asdict(work) if (work := store.jobs.work_on(row.id)) else None
     elif isinstance(row, SessionRow):
-        facts["turns"] = [asdict(each) for each in store.turns(row.id)]
+        facts["turns"] = [asdict(each) for each in store.turns.all(row.id)]
     if kind in KINDS:
-        facts["bytes_on_disk"] = store.size_on_disk(row.id)
+        facts["bytes_on_disk"] = store.folders.size(row.id)
     return facts
 
 
@@ -211,8 +211,8 @@ def rename(service: Service, kind: str, row: Row, title: str) -> Titled:
         sessions.StoreError: the title of a document or session is empty.
     """
     renaming: dict[str, Callable[[str, str], Titled]] = {
-        "document": service.store.rename_document,
-        "context": service.store.rename_context,
-        "session": service.store.rename_session,
+        "document": service.store.documents.rename,
+        "context": service.store.contexts.rename,
+        "session": service.store.sessions.rename,
     }
     return renaming[kind](row.id, title)

@@ -78,15 +78,15 @@ def search_home(service: Service, query: str, limit: int) -> list[SearchHit]:
     Raises:
         sessions.StoreError: the limit is below 1 or above MOST_HITS.
     """
-    contexts = {row.id: row for row in service.store.contexts()}
+    contexts = {row.id: row for row in service.store.contexts.all()}
     said = [
         SearchHit(hit.session, contexts[hit.session.context_id], hit.turn, hit.snippet, hit.highlights)
-        for hit in service.store.search(query, limit)
+        for hit in service.store.search.turns(query, limit)
         if hit.session.context_id in contexts  # missing if it is new
     ]
     named = (SearchHit(row, row) for row in with_title_words(contexts.values(), query))
-    titled = with_title_words(service.store.sessions(), query)
-    there = service.store.saying(query, [row.id for row in titled])
+    titled = with_title_words(service.store.sessions.all(), query)
+    there = service.store.search.sessions(query, [row.id for row in titled])
     over = ((row, contexts.get(row.context_id)) for row in titled if row.id not in there)
     talks = (SearchHit(row, context) for row, context in over if context is not None)
     return [*named, *talks, *said][:limit]

@@ -42,7 +42,7 @@ class Service:
         self.store = Store(self.home)
         self.models = Models(model, device, self.forget_open)
         self.seed = seed
-        self.document_cache = DocumentCache(lambda id: ingest.Document.from_json(self.store.document_content(id)))
+        self.document_cache = DocumentCache(lambda id: ingest.Document.from_json(self.store.documents.content(id)))
         self.conversations: LruCache[str, OpenConversation] = LruCache(OPEN_CONVERSATIONS)
         self.contexts = ContextCache(memory, self.conversations)
         self.under_way: OpenContext | None = None  # the context that this process is reading, between two steps
@@ -59,8 +59,8 @@ class Service:
 
     def forget_deleted(self) -> None:
         """Drop open things that another program has deleted, because their files use disk until then."""
-        held = ((self.contexts, self.store.context), (self.document_cache, self.store.document))
-        for opened, look_up in (*held, (self.conversations, self.store.session)):
+        held = ((self.contexts, self.store.contexts.get), (self.document_cache, self.store.documents.get))
+        for opened, look_up in (*held, (self.conversations, self.store.sessions.get)):
             for id in opened.ids():
                 try:
                     look_up(id)

@@ -126,13 +126,13 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.get("/models")
     def models() -> dict[str, Any]:
         """List the contexts that can be asked, also those that are being read."""
-        rows = store.contexts()
+        rows = store.contexts.all()
         return {"object": "list", "data": [described(row, rows) for row in rows if row.status in ASKED]}
 
     @api.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
         """Describe one context, by its title or id."""
-        return described(find_context(service, name, LISTED), store.contexts())
+        return described(find_context(service, name, LISTED), store.contexts.all())
 
     @api.post("/chat/completions", responses={200: {"content": {"text/event-stream": {}}}})
     async def complete(given: ChatRequest, request: Request) -> Response:

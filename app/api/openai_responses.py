@@ -64,8 +64,8 @@ def add_responses(api: APIRouter, answering: Answering) -> None:
         """Return the whole conversation, with the turns up to the previous response."""
         said: list[Message] = []
         if given.previous_response_id:
-            last = store.turn(given.previous_response_id)
-            turns = [each for each in store.turns(last.session_id) if each.position <= last.position]
+            last = store.turns.get(given.previous_response_id)
+            turns = [each for each in store.turns.all(last.session_id) if each.position <= last.position]
             for question, answer in said_in([each for each in turns if each.status == "done"]):
                 said += [Message(role="user", content=question), Message(role="assistant", content=answer)]
         rules = [Message(role="system", content=given.instructions)] if given.instructions.strip() else []

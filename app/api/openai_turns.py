@@ -153,8 +153,8 @@ def session_saying(service: Service, context_id: str, said: Said, title: str | N
         anew: whether to leave existing sessions alone.
     """
     store, begins = service.store, None
-    for row in store.sessions(context_id, said[0][0]) if said else ():
-        turns = store.turns(row.id)
+    for row in store.sessions.all(context_id, said[0][0]) if said else ():
+        turns = store.turns.all(row.id)
         done = [turn for turn in turns if turn.status == "done"]
         if said_in(done[: len(said)]) != list(said):
             continue
@@ -166,7 +166,7 @@ def session_saying(service: Service, context_id: str, said: Said, title: str | N
     session = new_session(service, context_id, title)
     for question, answer in said:
         turn = keep_question(service, session.id, question)
-        store.finish_turn(turn.id, answer=answer)
+        store.turns.finish(turn.id, answer=answer)
     return session
 
 
@@ -210,7 +210,7 @@ class Answering:
         try:
             while now.status == "answering":
                 await asyncio.sleep(POLL_SEC)
-                now = await run_in_threadpool(self._store.turn, turn.id)
+                now = await run_in_threadpool(self._store.turns.get, turn.id)
                 yield now
         finally:
             await self._end(now, store)
@@ -233,9 +233,9 @@ class Answering:
                 await run_in_threadpool(self._worker.stop_answer, turn.id)
             if store:
                 return
-            while await run_in_threadpool(self._store.work_on, turn.id):
+            while await run_in_threadpool(self._store.jobs.work_on, turn.id):
                 await asyncio.sleep(POLL_SEC)
-            await run_in_threadpool(deletion.delete, self.service, "session", self._store.session(turn.session_id))
+            await run_in_threadpool(deletion.delete, self.service, "session", self._store.sessions.get(turn.session_id))
 
 
 def rested_on(turn: TurnRow) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/documents")
     def documents() -> list[DocumentRow]:
-        return store.documents()
+        return store.documents.all()
 
     @api.get("/contexts")
     def contexts() -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/sessions")
     def sessions() -> list[SessionRow]:
-        return store.sessions()
+        return store.sessions.all()
 
     def add_routes(kind: str, find: Callable[[str], listing.Row], row: type[listing.Titled]) -> None:
         """Add the routes of one kind of thing. find: returns the row with an id."""
@@ -93,9 +93,9 @@ def router(service: Service, worker: Worker) -> APIRouter:
         def rename(id: str, given: NewTitle) -> listing.Titled:
             return listing.rename(service, kind, find(id), given.title)
 
-    add_routes("document", store.document, DocumentRow)
-    add_routes("context", store.context, ContextRow)
-    add_routes("session", store.session, SessionRow)
+    add_routes("document", store.documents.get, DocumentRow)
+    add_routes("context", store.contexts.get, ContextRow)
+    add_routes("session", store.sessions.get, SessionRow)
 
     @api.get("/documents/{id}/file", **_of_type("application/pdf"))
     def original(id: str) -> Response:
@@ -133,7 +133,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
         if not given.files and not given.documents:
             raise UsageError("Send files, or as documents the ids of some that are kept: there is nothing to read.")
-        kept = [store.document(id).id for id in given.documents]
+        kept = [store.documents.get(id).id for id in given.documents]
         settings = {**given.settings, **({} if given.budget is None else {"budget": given.budget})}
         sent = [(each.filename or "document", each.file) for each in given.files]
         options = IngestOptions(given.title, given.password, given.ocr)
@@ -151,7 +151,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/jobs/{id}")
     def job(id: str) -> JobRow:
-        return store.job(id)
+        return store.jobs.get(id)
 
     @api.post("/jobs/{id}/cancel")
     def cancel(id: str) -> JobRow:
@@ -160,7 +160,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.post("/contexts/{id}/resume", status_code=202)
     def resume(id: str) -> JobRow:
         """Resume a reading that was stopped or failed: returns the job to follow."""
-        return worker.read(store.context(id).id)
+        return worker.read(store.contexts.get(id).id)
 
     @api.post("/sessions", status_code=201)
     def begin_session(given: NewSession) -> SessionRow:
@@ -178,21 +178,21 @@ def router(service: Service, worker: Worker) -> APIRouter:
     def ask(id: str, given: NewTurn) -> TurnRow:
         """Queue a question: returns the turn, to be followed at /api/turns/ID."""
         options = AnswerOptions(**given.model_dump(exclude={"question", "pages"}))
-        return worker.ask(lambda: store.session(id).id, given.question, options, given.pages)
+        return worker.ask(lambda: store.sessions.get(id).id, given.question, options, given.pages)
 
     @api.get("/sessions/{id}/turns")
     def turns(id: str) -> list[TurnRow]:
-        return store.turns(id)
+        return store.turns.all(id)
 
     @api.get("/turns/{id}")
     def turn(id: str) -> TurnRow:
-        return store.turn(id)
+        return store.turns.get(id)
 
     @api.post("/turns/{id}/cancel")
     def stop_answer(id: str) -> TurnRow:
         """Stop an answer. The answer so far is kept, and the conversation goes on as if it had not been asked."""
         worker.stop_answer(id)
-        return store.turn(id)
+        return store.turns.get(id)
 
     @api.get("/search")
     def search(query: str, limit: int = 20) -> list[dict[str, Any]]:
@@ -201,7 +201,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/sessions/{id}/export", **_of_type("text/markdown", "application/json"))
     def export(id: str, format: Literal["md", "json"] = "md") -> Response:
-        headers = {"Content-Disposition": f'attachment; filename="stockpot-{store.session(id).id}.{format}"'}
+        headers = {"Content-Disposition": f'attachment; filename="stockpot-{store.sessions.get(id).id}.{format}"'}
         return Response(store.export_session(id, format), media_type=MEDIA[format], headers=headers)
 
     @api.api_route("", methods=ANY_METHOD, include_in_schema=False)

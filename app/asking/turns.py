@@ -53,8 +53,8 @@ def new_session(service: Service, context_id: str, title: str | None = None) -> 
     Raises:
         AppError: none of the context has been read yet.
     """
-    require_begun(service, service.store.context(context_id))
-    return service.store.add_session(context_id, title)
+    require_begun(service, service.store.contexts.get(context_id))
+    return service.store.sessions.add(context_id, title)
 
 
 def branch(service: Service, session_id: str, turns: int, context_id: str | None = None) -> SessionRow:
@@ -66,8 +66,8 @@ def branch(service: Service, session_id: str, turns: int, context_id: str | None
         sessions.StoreError: there are fewer turns, or the context read other documents.
     """
     store = service.store
-    before = store.context(store.session(session_id).context_id)
-    context = store.context(context_id or before.id)
+    before = store.contexts.get(store.sessions.get(session_id).context_id)
+    context = store.contexts.get(context_id or before.id)
     if context.id != before.id:
         require_begun(service, context)
 
@@ -80,7 +80,7 @@ def branch(service: Service, session_id: str, turns: int, context_id: str | None
             service.document_cache,
         )
 
-    begun = store.branch_session(session_id, turns, context.id, renamed)
+    begun = store.sessions.branch(session_id, turns, context.id, renamed)
     if context.id == before.id:
         fork_conversation(service, session_id, turns, begun.id)
     return begun
@@ -105,9 +105,9 @@ def keep_question(service: Service, session_id: str, question: str, pages: str =
         AppError: none of the context has been read yet.
     """
     question = checked_question(question)
-    context = service.store.context(service.store.session(session_id).context_id)
+    context = service.store.contexts.get(service.store.sessions.get(session_id).context_id)
     require_begun(service, context)
-    return service.store.add_turn(session_id, question, checked_pages(service, context, pages))
+    return service.store.turns.add(session_id, question, checked_pages(service, context, pages))
 
 
 def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
@@ -123,7 +123,7 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
     ids, document_cache = context.document_ids, service.document_cache
     named = named_pages(pages, ids, document_cache)
     if engine.METHODS[context.method].family in ("condensing", "baseline"):
-        characters = sum(row.characters for row in service.store.context_documents(context.id))
+        characters = sum(row.characters for row in service.store.contexts.documents(context.id))
         require_few(named, ids, document_cache, context.tokens / max(1, characters))
     return as_kept(named, ids, document_cache)
 
@@ -168,14 +168,14 @@ def answer(
     Raises:
         Exception: any error; the turn is "failed" with a sentence.
     """
-    turn = service.store.turn(turn_id)
+    turn = service.store.turns.get(turn_id)
     try:
         return _answer(service, turn, options, on_piece, should_stop, on_reasoning, on_stage)
     except BaseException as error:
         service.conversations.drop(turn.session_id)
-        with suppress(StoreError), service.store.together():  # the turn may be deleted by now
-            if service.store.turn(turn_id).status == "answering":
-                service.store.finish_turn(turn_id, status="failed", error=phrase(error))
+        with suppress(StoreError), service.store.transaction():  # the turn may be deleted by now
+            if service.store.turns.get(turn_id).status == "answering":
+                service.store.turns.finish(turn_id, status="failed", error=phrase(error))
         raise
 
 
@@ -198,7 +198,7 @@ def _answer(
             raise Stopped
 
     try:
-        while service.store.is_behind(turn.id):  # another program answers in this session
+        while service.store.jobs.is_behind(turn.id):  # another program answers in this session
             on_stage("Waiting for the answer to the question before")
             on_pass()
             time.sleep(WAIT_SEC)
@@ -206,7 +206,7 @@ def _answer(
         started = time.perf_counter()
         open_one = open_conversation(service, turn.session_id, on_pass, on_turn)
     except Stopped:
-        return service.store.finish_turn(turn.id, status="cancelled")
+        return service.store.turns.finish(turn.id, status="cancelled")
     opening_sec = time.perf_counter() - started
     length, before = open_one.opened.model.turn_length(turn.question), open_one.conversation.memory.seen
 
@@ -245,13 +245,13 @@ def _answer(
                 on_piece(event.text)
                 waiting += event.text
             if time.monotonic() - flushed >= FLUSH_SEC:
-                service.store.append_answer(turn.id, waiting, thought)
+                service.store.turns.append_answer(turn.id, waiting, thought)
                 waiting, thought, flushed = "", "", time.monotonic()
             if should_stop():
                 break
     if done is None:
-        service.store.append_answer(turn.id, waiting, thought)
-        return service.store.finish_turn(turn.id, status="cancelled")
+        service.store.turns.append_answer(turn.id, waiting, thought)
+        return service.store.turns.finish(turn.id, status="cancelled")
     if open_one.opened.share is None:
         open_context(service, open_one.opened.row.id)  # raises if its files were damaged meanwhile
     return _finish(service, turn, open_one, done, sampling)
@@ -295,6 +295,6 @@ def _finish(
     }
     if opened.share is None:
         save_conversation(service, turn.session_id, open_one, {"id": turn.id, **said})
-    with service.store.together():
-        service.store.add_measurement("answer", turn.session_id, {"turn": turn.id, **measured})
-        return service.store.finish_turn(turn.id, **said)
+    with service.store.transaction():
+        service.store.measurements.add("answer", turn.session_id, {"turn": turn.id, **measured})
+        return service.store.turns.finish(turn.id, **said)

@@ -190,7 +190,7 @@ def _check_only_file(arguments: Arguments, word: str) -> None:
         check_file(word, password_of(arguments))
     except PasswordNeeded as error:
         with open_service(arguments) as service:
-            known = service.store.find_document(fingerprint(Path(word)))
+            known = service.store.documents.find(fingerprint(Path(word)))
         if known is None:
             raise AppError(f"{phrase(error)} {UNLOCK}") from error
         note(f"{Path(word).name} was opened with its password before, which is not asked for again.")
@@ -200,7 +200,7 @@ def _check_only_file(arguments: Arguments, word: str) -> None:
         if Path(word).exists():
             raise
         with open_service(arguments) as service:
-            titled = word.strip().casefold() in {row.title.casefold() for row in service.store.documents()}
+            titled = word.strip().casefold() in {row.title.casefold() for row in service.store.documents.all()}
         if titled:
             raise AppError(f"{phrase(error)} {KEPT}") from error
         raise
@@ -237,7 +237,7 @@ def run_resume(arguments: Arguments) -> int:
     with open_service(arguments) as service:
         context = find_context(service, arguments.context)
         note_other_model(arguments, context)
-        row = service.store.take_reading(context.id)
+        row = service.store.readings.take(context.id)
         return _read(service, row, ProgressLine(), as_json=arguments.json)
 
 
@@ -260,7 +260,7 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
     if as_json:
         print_json(result)
     else:
-        print(reading_in_words(result, service.store.context_documents(row.id), row.tokens_read, row.read_before))
+        print(reading_in_words(result, service.store.contexts.documents(row.id), row.tokens_read, row.read_before))
     return 0
 
 
@@ -277,7 +277,7 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
         return any(isinstance(each, PasswordNeeded | WrongPassword) for each in added.failures)
 
     def hints() -> list[str]:
-        titles = {row.title.casefold() for row in service.store.documents()}
+        titles = {row.title.casefold() for row in service.store.documents.all()}
         missing = [str(each) for each in sources if isinstance(each, Path) and not each.exists()]
         titled = any(each.strip().casefold() in titles for each in missing)
         return [*([UNLOCK] if locked() else []), *([KEPT] if titled else [])]

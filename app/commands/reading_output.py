@@ -28,7 +28,7 @@ def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
     """
     import engine
 
-    documents = service.store.context_documents(row.id)
+    documents = service.store.contexts.documents(row.id)
     usage = row.usage or {"entries": {"device": 0}, "bytes": {"device": 0, "host": 0, "disk": 0}}
     return {
         "context": row.id,

@@ -41,7 +41,7 @@ def run_show(arguments: Arguments) -> int:
         if arguments.json:
             print_json(facts)
         elif isinstance(row, TurnRow):
-            context = service.store.session(row.session_id).context_id
+            context = service.store.sessions.get(row.session_id).context_id
             lines = _describe_turn(row, _titles(service, context), titles_before_places(service, context))
             print(printable("\n".join(lines)))
         else:
@@ -52,7 +52,7 @@ def run_show(arguments: Arguments) -> int:
 
 def _titles(service: "Service", context_id: str) -> list[str]:
     """Return the titles of a context's documents, in reading order."""
-    return [row.title for row in service.store.context_documents(context_id)]
+    return [row.title for row in service.store.contexts.documents(context_id)]
 
 
 def _show_page(service: "Service", arguments: Arguments) -> int:

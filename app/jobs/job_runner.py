@@ -49,7 +49,7 @@ class JobRunner(threading.Thread):
             sessions.AlreadyRead: it is finished.
             sessions.InUse: another program is reading it.
         """
-        job = self.service.store.add_reading(READ, context_id)
+        job = self.service.store.readings.queue(READ, context_id)
         self._call()
         return job
 
@@ -63,7 +63,7 @@ class JobRunner(threading.Thread):
     def _beat(self) -> None:
         """Send signs of life to other programs of this home, however long a job takes."""
         while True:
-            self._taken(lambda: self.service.store.heartbeat(self.name))
+            self._taken(lambda: self.service.store.workers.heartbeat(self.name))
             if self._stopping.wait(LOOK_SEC):
                 return
 
@@ -81,7 +81,7 @@ class JobRunner(threading.Thread):
 
     def _claimed(self, kind: str) -> JobRow | None:
         store = self.service.store
-        return store.next_job(self.name, kind) if store.jobs(status="queued", kind=kind) else None
+        return store.jobs.claim(self.name, kind) if store.jobs.all(status="queued", kind=kind) else None
 
     def _do(self, job: JobRow, do: Callable[[JobRow], object]) -> None:
         try:
@@ -97,14 +97,14 @@ class JobRunner(threading.Thread):
 
     def _end(self, job: JobRow, status: str, error: str | None = None) -> None:
         """End a job, and the turn or reading that it left unfinished, as soon as the store can be written."""
-        self._write(lambda: self.service.store.end_job(job.id, status, error))
+        self._write(lambda: self.service.store.jobs.end(job.id, status, error))
 
     def _leave(self, job: JobRow) -> None:
         """End a job that was asked to stop; queue it again if it only makes room or its program ends."""
-        if self.service.store.cancel_requested(job.id):
+        if self.service.store.jobs.cancel_requested(job.id):
             self._end(job, "cancelled")
         else:
-            self.service.store.release_job(job.id)
+            self.service.store.jobs.release(job.id)
 
     def _write(self, write: Callable[[], object]) -> None:
         """Write something that must not be lost, now or when the store can be written."""
@@ -128,6 +128,6 @@ class JobRunner(threading.Thread):
         if time.monotonic() >= self._look_at:
             with self._late_lock:
                 self._late = [write for write in self._late if not self._taken(write)]
-            self._taken(self.service.store.requeue_interrupted)
+            self._taken(self.service.store.recover)
             self._taken(self.service.forget_deleted)
             self._look_at = time.monotonic() + LOOK_SEC

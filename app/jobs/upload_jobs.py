@@ -135,8 +135,8 @@ class UploadJobs(JobRunner):
         """Queue the job of an upload. made: documents that an earlier job has made of it."""
         if password is not None:
             payload = {**payload, "holder": stamp()}  # only this process knows the password
-        with self.service.store.together():  # before another thread can take the job
-            job = self.service.store.add_job(INGEST, UPLOAD, payload, {"documents": list(made)})
+        with self.service.store.transaction():  # before another thread can take the job
+            job = self.service.store.jobs.add(INGEST, UPLOAD, payload, {"documents": list(made)})
             if password is not None:
                 self._passwords[job.id] = password
         return job
@@ -147,21 +147,21 @@ class UploadJobs(JobRunner):
         Raises:
             AppError: its files are gone.
         """
-        with self.service.store.together():
-            job = self.service.store.job(job_id)
+        with self.service.store.transaction():
+            job = self.service.store.jobs.get(job_id)
             if not is_locked(self.service, job):
                 raise AppError("That upload is not here any more: drop the file in again, with its password.")
             payload = {"since": job.started_at, **job.payload}
             payload["wait"] = bool(job.payload.get("wait")) and password is not None
             payload["refused"] = [] if password is not None else job.progress["sha256"]
-            self.service.store.update_job(job_id, progress={"dismissed": True})
+            self.service.store.jobs.update(job_id, progress={"dismissed": True})
             job = self._queue_ingest(payload, password, job.progress["documents"])
         self._call()
         return job
 
     def cancel(self, job_id: str) -> JobRow:
         """Ask a job to stop. An upload that has not started is discarded."""
-        job = self.service.store.request_cancel(job_id)
+        job = self.service.store.jobs.request_cancel(job_id)
         self._let_go(job_id)
         if job.kind == INGEST and job.status == "cancelled":
             self._passwords.pop(job.id, None)
@@ -178,7 +178,7 @@ class UploadJobs(JobRunner):
 
     def _take_in_once(self) -> bool:
         for job_id in list(self._waiting):
-            if self.service.store.cancel_requested(job_id):
+            if self.service.store.jobs.cancel_requested(job_id):
                 self._let_go(job_id)
         job = self._claimed(INGEST)
         if job is None:
@@ -224,7 +224,7 @@ class UploadJobs(JobRunner):
         last, locked, failed, added = 0.0, False, False, Added()
 
         def look_for_stop() -> None:
-            if self._stopping.is_set() or store.cancel_requested(job.id):
+            if self._stopping.is_set() or store.jobs.cancel_requested(job.id):
                 raise Stopped
 
         def made() -> list[str]:
@@ -239,21 +239,21 @@ class UploadJobs(JobRunner):
             look_for_stop()
             if time.monotonic() - last > 0.2 or done == total:
                 last = time.monotonic()
-                store.update_job(job.id, stage=f"extracting text: {name}", done=done, total=total, progress=so_far())
+                store.jobs.update(job.id, stage=f"extracting text: {name}", done=done, total=total, progress=so_far())
 
         def on_stage(report: Report) -> None:
             look_for_stop()
-            store.update_job(job.id, stage=report.stage)
+            store.jobs.update(job.id, stage=report.stage)
 
         try:
             wanted = payload.get("documents", [])
-            kept = store.documents(wanted)
+            kept = store.documents.existing(wanted)
             if len(kept) < len(wanted):
                 added.warnings.append(f"{LEFT_OUT}{plural(len(wanted) - len(kept), 'document')} deleted meanwhile.")
             if not (kept or files):
                 raise AppError("The documents were deleted before they were read.")
             self._add_documents([*kept, *files], options, on_page, added, bool(payload.get("wait")))
-            store.update_job(job.id, progress=so_far())
+            store.jobs.update(job.id, progress=so_far())
             ids = [row.id for row in added.documents]
             if base is not None:
                 prepared = prepare_more(self.service, base, ids, on_stage)
@@ -262,7 +262,7 @@ class UploadJobs(JobRunner):
                 prepared = prepare(self.service, ids, *how, on_stage)
             context = readings.find_finished(self.service, prepared, added.warnings, added.title)
             if context is None:
-                store.update_job(job.id, stage=WAITING)
+                store.jobs.update(job.id, stage=WAITING)
                 yield
                 context = readings.begin(self.service, prepared, added.warnings, on_stage, added.title)
         except (Stopped, GeneratorExit):
@@ -274,7 +274,7 @@ class UploadJobs(JobRunner):
                 hashes = [each for each in map(fingerprint, files) if each not in used]
                 others = [phrase(each) for each in added.failures if not isinstance(each, LOCKED)]
                 progress = {"locked": True, "sha256": hashes, "documents": made(), "left_out": others}
-                store.update_job(job.id, progress=progress)
+                store.jobs.update(job.id, progress=progress)
             raise
         except Exception:
             failed = True
@@ -292,26 +292,26 @@ class UploadJobs(JobRunner):
         """Queue the reading of an upload's context, and end the upload's job with the ids of both."""
         store, made = self.service.store, {"context": context_id}
         try:
-            with store.together():
+            with store.transaction():
                 if along := job.payload.get("session"):
                     with suppress(NotFound):  # deleted meanwhile
                         self._take_along(along, context_id)
-                if store.context(context_id).status != "ready":
+                if store.contexts.get(context_id).status != "ready":
                     made["reading"] = self.read(context_id).id
-                if "reading" in made and store.cancel_requested(job.id):  # cancelled while the model was loaded
-                    store.request_cancel(made["reading"])
-                store.update_job(job.id, stage="done", progress=made)
-                store.end_job(job.id, "done")
+                if "reading" in made and store.jobs.cancel_requested(job.id):  # cancelled while the model was loaded
+                    store.jobs.request_cancel(made["reading"])
+                store.jobs.update(job.id, stage="done", progress=made)
+                store.jobs.end(job.id, "done")
         except NotFound as error:  # the context was deleted
-            store.end_job(job.id, "failed", phrase(error))
+            store.jobs.end(job.id, "failed", phrase(error))
 
     def _take_along(self, session_id: str, context_id: str) -> None:
         """Continue a conversation over another context, unless a session there begins with the same turns."""
         store = self.service.store
-        before = said_in(store.turns(session_id))
-        there = (said_in(store.turns(row.id)) for row in store.sessions(context_id))
+        before = said_in(store.turns.all(session_id))
+        there = (said_in(store.turns.all(row.id)) for row in store.sessions.all(context_id))
         if not any(said[: len(before)] == before for said in there):
-            branch(self.service, session_id, store.session(session_id).turns, context_id)
+            branch(self.service, session_id, store.sessions.get(session_id).turns, context_id)
 
     def _add_documents(
         self, sources: Sequence[Path | DocumentRow], options: IngestOptions, on_page: OnPage, added: Added, wait: bool

@@ -174,7 +174,7 @@ def name_of(service: Service, job: JobRow) -> str:
 
 def names_in(service: Service, job: JobRow) -> list[str]:
     """Return the names of an upload's kept documents and files."""
-    kept = [row.title for row in service.store.documents(job.payload.get("documents", []))]
+    kept = [row.title for row in service.store.documents.existing(job.payload.get("documents", []))]
     return [*kept, *(Path(each).name for each in job.payload["files"])]
 
 
@@ -203,7 +203,7 @@ def remove_uploads(files: list[Path], home: Path) -> None:
 
 def sweep(service: Service) -> None:
     """Remove leftovers: Gradio's cache, copies without a job, and jobs that are not listed."""
-    jobs, contexts = service.store.jobs(kind=INGEST), {row.id for row in service.store.contexts()}
+    jobs, contexts = service.store.jobs.all(kind=INGEST), {row.id for row in service.store.contexts.all()}
     wanted = [job for job in jobs if is_waiting(service, job)]
     kept = {path.parent for job in wanted for path in files_of(service, job)}
     for folder in (service.home / UPLOADS).glob("*"):
@@ -212,14 +212,14 @@ def sweep(service: Service) -> None:
         elif folder not in kept:
             shutil.rmtree(folder, ignore_errors=True)
     stay = {job.id for job in wanted} | {job.id for job in jobs if job.progress.get("context") in contexts}
-    service.store.delete_job(*(job.id for job in jobs if job.id not in stay and not is_listed(service, job)))
+    service.store.jobs.delete(*(job.id for job in jobs if job.id not in stay and not is_listed(service, job)))
 
 
 def awaited(service: Service, but: str = "") -> set[str]:
     """Return the documents that uploads under way, or locked, will read or have made. but: id of a job to leave
     aside.
     """
-    jobs = [job for job in service.store.jobs(kind=INGEST) if is_waiting(service, job) and job.id != but]
+    jobs = [job for job in service.store.jobs.all(kind=INGEST) if is_waiting(service, job) and job.id != but]
     given = [each for job in jobs for each in (job.payload, job.progress)]
     return {id for each in given for id in each.get("documents", [])}
 
@@ -227,15 +227,15 @@ def awaited(service: Service, but: str = "") -> set[str]:
 def unread(service: Service, documents: Sequence[str], job: JobRow) -> list[DocumentRow]:
     """Return the documents that an upload has made and nothing else uses."""
     since, others = job.payload.get("since") or job.started_at or 0.0, awaited(service, job.id)
-    made = [row for row in service.store.documents(documents) if row.created_at >= since]
-    return [row for row in made if row.id not in others and not service.store.contexts(row.id)]
+    made = [row for row in service.store.documents.existing(documents) if row.created_at >= since]
+    return [row for row in made if row.id not in others and not service.store.contexts.all(row.id)]
 
 
 def forget_unread(service: Service, documents: Sequence[str], job: JobRow) -> None:
     """Delete the documents that an upload has made and nothing else uses."""
     for row in unread(service, documents, job):
         service.document_cache.drop(row.id)
-        service.store.delete_document(row.id)
+        service.store.documents.delete(row.id)
 
 
 def discard(service: Service, job: JobRow) -> None:
@@ -244,19 +244,19 @@ def discard(service: Service, job: JobRow) -> None:
     An upload that was discarded before stays as it is, because another job may use its files. The job of a failed one
     is deleted too, because it names the files; that of a cancelled one stays visible.
     """
-    with service.store.together():
-        job = service.store.job(job.id)
+    with service.store.transaction():
+        job = service.store.jobs.get(job.id)
         if job.progress.get("dismissed"):
             return
-        service.store.update_job(job.id, progress={"dismissed": True})
+        service.store.jobs.update(job.id, progress={"dismissed": True})
     remove_uploads(files_of(service, job), service.home)
     forget_unread(service, job.progress.get("documents", []), job)
     if job.status == "failed":
-        service.store.delete_job(job.id)
+        service.store.jobs.delete(job.id)
 
 
 def discard_locked(service: Service, hashes: Collection[str]) -> None:
     """Discard uploads that wait for the password of a file with one of these SHA-256."""
-    for job in service.store.jobs(status="failed", kind=INGEST):
+    for job in service.store.jobs.all(status="failed", kind=INGEST):
         if is_locked(service, job) and not set(hashes).isdisjoint(job.progress.get("sha256", [])):
             discard(service, job)

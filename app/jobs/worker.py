@@ -50,9 +50,9 @@ class Worker(UploadJobs):
             AppError: none of the context has been read yet.
         """
         store = self.service.store
-        with store.together():
+        with store.transaction():
             turn = turns.keep_question(self.service, session(), question, pages)
-            store.add_job(ANSWER, turn.id, vars(options))
+            store.jobs.add(ANSWER, turn.id, vars(options))
         self._call()
         return turn
 
@@ -64,9 +64,9 @@ class Worker(UploadJobs):
         """
         store, theirs = self.service.store, []
         for id in turn_ids:
-            if work := store.work_on(id, ANSWER):
+            if work := store.jobs.work_on(id, ANSWER):
                 self.cancel(work.id)
-            elif store.turn(id).status == "answering":
+            elif store.turns.get(id).status == "answering":
                 theirs.append(id)
         if theirs:
             raise InUse(f"A command, or another program, answers {', '.join(theirs)}: stop it there (Ctrl-C).")
@@ -103,38 +103,38 @@ class Worker(UploadJobs):
 
     def _read(self, job: JobRow) -> None:
         store, history, leaving = self.service.store, 0.0, False
-        model = store.context(job.subject_id).model
+        model = store.contexts.get(job.subject_id).model
 
         def report(now: Report) -> None:
             nonlocal history, leaving
-            store.update_job(
+            store.jobs.update(
                 job.id, stage=now.stage, done=now.tokens_done, total=now.tokens_total, progress=asdict(now)
             )
             if now.usage and (time.monotonic() - history >= MEASURE_SEC or now.stage == "ready"):
                 history = time.monotonic()
-                store.add_measurement("reading", job.subject_id, {**asdict(now), **_memory()})
+                store.measurements.add("reading", job.subject_id, {**asdict(now), **_memory()})
             leaving = self._answer_waiting(model)
 
         def should_stop() -> bool:
-            return leaving or self._stopping.is_set() or store.cancel_requested(job.id)
+            return leaving or self._stopping.is_set() or store.jobs.cancel_requested(job.id)
 
         try:
             readings.read(self.service, job.subject_id, report, should_stop)
         except Stopped:
-            if not store.cancel_requested(job.id):
-                store.update_context(job.subject_id, status="reading")
+            if not store.jobs.cancel_requested(job.id):
+                store.contexts.update(job.subject_id, status="reading")
             self._leave(job)
             return
-        store.thin_measurements("reading", job.subject_id, HISTORY)
+        store.measurements.thin("reading", job.subject_id, HISTORY)
         self._end(job, "done")
 
     def _another_is_asked(self, model: str) -> bool:
         """Return whether a question waits that another model can answer now."""
         store = self.service.store
-        for job in store.jobs(status="queued", kind=ANSWER):
+        for job in store.jobs.all(status="queued", kind=ANSWER):
             with suppress(NotFound):  # deleted meanwhile
-                session = store.session(store.turn(job.subject_id).session_id)
-                if store.context(session.context_id).model != model and not store.is_behind(job.subject_id):
+                session = store.sessions.get(store.turns.get(job.subject_id).session_id)
+                if store.contexts.get(session.context_id).model != model and not store.jobs.is_behind(job.subject_id):
                     return True
         return False
 
@@ -149,11 +149,11 @@ class Worker(UploadJobs):
         """
         self._put_right()
         store = self.service.store
-        while not self._stopping.is_set() and store.jobs(status="queued", kind=ANSWER):
-            with store.together():  # no question arrives in between
+        while not self._stopping.is_set() and store.jobs.all(status="queued", kind=ANSWER):
+            with store.transaction():  # no question arrives in between
                 if self._another_is_asked(model):
                     return True
-                job = store.next_job(self.name, ANSWER)
+                job = store.jobs.claim(self.name, ANSWER)
             if job is None:
                 return False
             self._do(job, self._answer)
@@ -171,13 +171,13 @@ class Worker(UploadJobs):
             asked = time.monotonic()
             if self._stopping.is_set():  # the program ends, nobody stopped this answer
                 raise AppError(INTERRUPTED)
-            return store.cancel_requested(job.id)
+            return store.jobs.cancel_requested(job.id)
 
         def on_stage(words: str) -> None:
             nonlocal stage, told
             if words != stage and (time.monotonic() - told > 0.2 or not words):
                 told, stage = time.monotonic(), words
-                store.update_job(job.id, stage=words)
+                store.jobs.update(job.id, stage=words)
 
         options = AnswerOptions(**job.payload)
         turn = turns.answer(self.service, job.subject_id, options, should_stop=should_stop, on_stage=on_stage)

@@ -120,11 +120,11 @@ def _home(root: Path) -> Iterator[Check]:
             yield Check("home", True, True, f"{root}, to be made at first use.")
             return
         with Store(root) as store:
-            strays = store.strays()
+            strays = store.folders.strays()
             counts = {
-                "document": len(store.documents()),
-                "context": len(store.contexts()),
-                "session": len(store.sessions()),
+                "document": len(store.documents.all()),
+                "context": len(store.contexts.all()),
+                "session": len(store.sessions.all()),
             }
         kept = ", ".join(plural(count, noun) for noun, count in counts.items())
     except StoreError as error:
@@ -164,9 +164,9 @@ def _repair(root: Path) -> Iterator[Check]:
     if not _is_made(root):
         return
     with Store(root) as store:
-        store.mend_search()
+        store.search.rebuild()
         yield Check("repair", True, False, "what is searched has been indexed anew.")
-        for folder in store.strays():
+        for folder in store.folders.strays():
             sentence = take_back(store, folder)
             yield Check("repair", not sentence, False, sentence or f"{folder} has been taken back in.")
 

@@ -21,7 +21,7 @@ def take_back(store: Store, folder: Path) -> str:
         if row is None:
             return f"{folder} stays as it is: an earlier version saved it, which did not note there what it is."
         read = row["tokens"] if ready else int((meta["reader"] or {}).get("reader", {}).get("done", 0))
-        store.take_back(
+        store.contexts.restore(
             folder.name,
             list(dict.fromkeys(each["document_id"] for each in meta["stretches"])),
             fingerprint=state.fingerprint(),

@@ -37,7 +37,7 @@ class ChatProps:
         """Return the props of the conversation; without a context they are empty."""
         head, earlier, past = "", "", ""
         if context is not None:
-            documents = self.store.context_documents(context.id)
+            documents = self.store.contexts.documents(context.id)
             lines = [self._coverage(document.id) for document in documents]
             if [document.title for document in documents] != [context.title]:
                 lines = [f"{document.title}: {line}" for document, line in zip(documents, lines, strict=True)]
@@ -68,7 +68,7 @@ class ChatProps:
 
     def _stage(self, context: ContextRow, turn: TurnRow) -> str:
         """Return the work before the first word of an answer, in words."""
-        work = self.store.work_on(turn.id)
+        work = self.store.jobs.work_on(turn.id)
         if work and work.status == "queued":
             return self._waits_for()
         if context.id not in self.service.contexts and not self.service.read_here(context.id):
@@ -79,9 +79,11 @@ class ChatProps:
 
     def _waits_for(self) -> str:
         """Return in words which answer must end before a question is answered."""
-        for job in self.store.jobs(status="running", kind=ANSWER):
+        for job in self.store.jobs.all(status="running", kind=ANSWER):
             with suppress(NotFound):  # deleted meanwhile
-                return f"Waiting for the answer to “{shorten(self.store.turn(job.subject_id).question, MOST_QUOTED)}”"
+                return (
+                    f"Waiting for the answer to “{shorten(self.store.turns.get(job.subject_id).question, MOST_QUOTED)}”"
+                )
         return "Waiting for its turn"
 
     def _coverage(self, document_id: str) -> str:

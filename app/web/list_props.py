@@ -36,9 +36,9 @@ class ListProps:
 
     def context_choices(self, contexts: list[ContextRow]) -> list[tuple[str, str]]:
         """Return name and id of uploads and contexts: those under way first, then the last used or made."""
-        used, found = self.store.last_used(), []
+        used, found = self.store.sessions.last_used(), []
         states = ("queued", "running", "failed")
-        jobs = (job for status in states for job in self.store.jobs(kind=INGEST, status=status))
+        jobs = (job for status in states for job in self.store.jobs.all(kind=INGEST, status=status))
         for job in {job.id: job for job in jobs}.values():  # a job may change its status in between
             if not is_listed(self.service, job):
                 continue
@@ -54,10 +54,10 @@ class ListProps:
 
     def kept(self, selection: "Selection") -> Props:
         """Return the props of the list of kept documents."""
-        read = self.store.context(selection.add_to).document_ids if selection.add_to else []
+        read = self.store.contexts.get(selection.add_to).document_ids if selection.add_to else []
         kept = [
             (f"{row.title} · {plural(row.characters, 'character')}", row.id)
-            for row in self.store.documents()
+            for row in self.store.documents.all()
             if row.id not in read
         ]
         return {
@@ -93,13 +93,13 @@ class ListProps:
                 f"{row.title}\n{number_before(row.title)}{plural(row.turns, 'question')} · {day(row.updated_at)}",
                 row.id,
             )
-            for row in self.store.sessions(context.id)
+            for row in self.store.sessions.all(context.id)
         ]
 
 
 def share_read(store: Store, context: ContextRow) -> float:
     """Return the share of a context's text that is read, 0 to 1."""
-    work = store.work_on(context.id) if context.status == "reading" else None
+    work = store.jobs.work_on(context.id) if context.status == "reading" else None
     done = max(context.tokens_read, work.done if work else 0)
     return done / context.tokens if context.tokens else 0.0
 

@@ -43,8 +43,10 @@ class MetricsReader:
         }
         if context is None:
             return Metrics(**common)
-        read = [row.values for row in self.store.measurements("reading", context.id, limit=HISTORY)]
-        answers = [row.values for row in self.store.measurements("answer", session.id, limit=200)] if session else []
+        read = [row.values for row in self.store.measurements.newest("reading", context.id, limit=HISTORY)]
+        answers = (
+            [row.values for row in self.store.measurements.newest("answer", session.id, limit=200)] if session else []
+        )
         usage, done, rate = context.usage, context.tokens_read, 0.0
         if read:
             last, rate = read[-1], read[-1]["tokens_per_second"]

@@ -50,7 +50,7 @@ def serve(arguments: Namespace) -> int:
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
     service = Service(home, name, arguments.device, arguments.seed, memory)
-    if service.store.alone:
+    if service.store.database.alone:
         raise DiskFull(home, None, disk_free(home))
     tempfile.tempdir = str(uploads(home))  # files that come over HTTP are written while they arrive
     server = uvicorn.Server(
@@ -166,7 +166,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from sessions import StoreError
 
     worker = Worker(service)
-    if not any(other.alive for other in service.store.workers()):  # the files may belong to another server
+    if not any(other.alive for other in service.store.workers.all()):  # the files may belong to another server
         sweep(service)
 
     @asynccontextmanager

@@ -77,16 +77,16 @@ class TabState:
         """Return the selection, or the nearest one to it that still exists."""
         try:
             if selection.session:
-                return replace(selection, context=self.store.session(selection.session).context_id)
+                return replace(selection, context=self.store.sessions.get(selection.session).context_id)
             if selection.context.startswith("j-"):
-                job = self.store.job(selection.context)
+                job = self.store.jobs.get(selection.context)
                 if job.status == "failed" and job.progress.get("dismissed"):
                     return Selection()
                 made = job.progress.get("context")
                 return self.settle(Selection(made)) if made else selection
             if selection.context:
-                ready = self.store.context(selection.context).status == "ready"
-                sessions = self.store.sessions(selection.context) if ready else []
+                ready = self.store.contexts.get(selection.context).status == "ready"
+                sessions = self.store.sessions.all(selection.context) if ready else []
                 return replace(selection, session=sessions[0].id if sessions else "")
         except NotFound:
             return self.settle(Selection(selection.context)) if selection.session and selection.context else Selection()
@@ -94,10 +94,10 @@ class TabState:
 
     def _still_to_add(self, selection: Selection) -> dict[str, Any]:
         """Return the chosen documents and the context to add them to, as far as they still exist."""
-        kept, base, along = self.store.documents(selection.kept), None, None
+        kept, base, along = self.store.documents.existing(selection.kept), None, None
         with suppress(NotFound):
-            base = self.store.context(selection.add_to) if selection.add_to else None
-            along = self.store.session(selection.along) if selection.along else None
+            base = self.store.contexts.get(selection.add_to) if selection.add_to else None
+            along = self.store.sessions.get(selection.along) if selection.along else None
         grows, read = base is not None and can_grow(base), base.document_ids if base else []
         goes_along = along is not None and base is not None and along.context_id == base.id
         return {
@@ -125,18 +125,18 @@ class TabState:
 
     def first_choice(self) -> Selection:
         """Return the selection for a person who comes back: the session used last, or the present upload."""
-        if sessions := self.store.sessions():
+        if sessions := self.store.sessions.all():
             return Selection(sessions[0].context_id, sessions[0].id)
-        jobs = [job for job in self.store.jobs(status="running") if job.kind == INGEST]
+        jobs = [job for job in self.store.jobs.all(status="running") if job.kind == INGEST]
         if jobs:
             return Selection(jobs[-1].id)
-        contexts = self.store.contexts()
+        contexts = self.store.contexts.all()
         return Selection(contexts[0].id) if contexts else Selection()
 
     def props(self, selection: Selection) -> Props:
         """Return the props of every changing component."""
         job, context, session, turns = self._look_up(selection)
-        contexts = self.store.contexts()
+        contexts = self.store.contexts.all()
         hidden = turns[0].position if turns else 0
         answering = [turn for turn in turns if turn.status == "answering"]
         edited = self._edited(selection)
@@ -180,31 +180,31 @@ class TabState:
 
     def _edited(self, selection: Selection) -> TurnRow | None:
         with suppress(NotFound):  # deleted meanwhile
-            return self.store.turn(selection.edited) if selection.edited else None
+            return self.store.turns.get(selection.edited) if selection.edited else None
         return None
 
     def _look_up(
         self, selection: Selection
     ) -> tuple[JobRow | None, ContextRow | None, SessionRow | None, list[TurnRow]]:
-        job = self.store.job(selection.context) if selection.context.startswith("j-") else None
-        context = self.store.context(selection.context) if selection.context and job is None else None
-        session = self.store.session(selection.session) if selection.session else None
-        turns = self.store.turns(session.id, first_shown(session, selection.unrolled)) if session else []
+        job = self.store.jobs.get(selection.context) if selection.context.startswith("j-") else None
+        context = self.store.contexts.get(selection.context) if selection.context and job is None else None
+        session = self.store.sessions.get(selection.session) if selection.session else None
+        turns = self.store.turns.all(session.id, first_shown(session, selection.unrolled)) if session else []
         return job, context, session, turns
 
     def _reading_props(self, job: JobRow | None, context: ContextRow | None) -> Props:
         card, cancel, resume, discard, locked, others, own, early = "", *[False] * 7
         if job is not None:
             active = job.status in UNDER_WAY
-            kept = self.store.documents(job.progress.get("documents", []))
+            kept = self.store.documents.existing(job.progress.get("documents", []))
             card = ingest_card(job, name_of(self.service, job), len(kept), names_in(self.service, job))
             cancel, discard = active and not job.cancel_requested, not active
             locked = is_locked(self.service, job)
             others = locked and bool(job.progress.get("documents"))
         elif context is not None and context.status != "ready":
-            work = self.store.work_on(context.id, READ)
+            work = self.store.jobs.work_on(context.id, READ)
             progress = work.progress if work else {}
-            card = reading_card(context, self.store.context_documents(context.id), work, progress)
+            card = reading_card(context, self.store.contexts.documents(context.id), work, progress)
             cancel = work is not None and not work.cancel_requested
             resume = context.status in ("paused", "failed", "cancelled")
             discard, own = resume, resume and bool(deletion.own_documents(self.service, context))
@@ -226,7 +226,7 @@ class TabState:
             named.append(("this session", session))
         if context is not None:
             named.append(("this context", context))
-            named += [(f"the document “{row.title}”", row) for row in self.store.context_documents(context.id)]
+            named += [(f"the document “{row.title}”", row) for row in self.store.contexts.documents(context.id)]
         what = next((row for _, row in named if row.id == selection.renamed), named[0][1] if named else None)
         return {
             "rename_what": {"choices": [(name, row.id) for name, row in named], "value": what.id if what else None},

@@ -245,8 +245,8 @@ def upload(service: Service, tmp_path: Path, name: str, data: bytes) -> list[Pat
 
 def ended(service: Service, job_id: str) -> str:
     """Return how a job ended. Leftovers such as the files of an upload may be removed a moment later."""
-    wait_for(lambda: service.store.job(job_id).status not in UNDER_WAY, f"job {job_id}")
-    return service.store.job(job_id).status
+    wait_for(lambda: service.store.jobs.get(job_id).status not in UNDER_WAY, f"job {job_id}")
+    return service.store.jobs.get(job_id).status
 
 
 def work_once(worker: Worker) -> None:
@@ -258,9 +258,9 @@ def work_once(worker: Worker) -> None:
 def answered(service: Service, worker: Worker, session: str, options: AnswerOptions) -> str:
     """Return how the answer to a question in a session ended."""
     turn = worker.ask(lambda: session, "Who was the keeper?", options)
-    (job,) = service.store.jobs(subject_id=turn.id)
+    (job,) = service.store.jobs.all(subject_id=turn.id)
     status = ended(service, job.id)
-    assert service.store.turn(turn.id).status == status
+    assert service.store.turns.get(turn.id).status == status
     return status
 
 
@@ -268,9 +268,9 @@ def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int,
     files = upload(service, tmp_path, "book.txt", book_text(paragraphs).encode())
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     assert ended(service, job.id) == "done"
-    context = str(service.store.job(job.id).progress["context"])
+    context = str(service.store.jobs.get(job.id).progress["context"])
     if wait:
-        wait_for(lambda: service.store.context(context).status == "ready", "the reading")
+        wait_for(lambda: service.store.contexts.get(context).status == "ready", "the reading")
     return context
 
 
@@ -299,23 +299,23 @@ def read_through(service: Service, ids: list[str], method: str = "exact", model:
 
 
 def add_document(service: Service, title: str) -> DocumentRow:
-    number = len(service.store.documents())
+    number = len(service.store.documents.all())
     facts: dict[str, Any] = {"format": "txt", "pages": 1, "characters": 3, "content": {}, "file": None}
-    return service.store.add_document(sha256=f"{number:064x}", title=title, **facts)
+    return service.store.documents.add(sha256=f"{number:064x}", title=title, **facts)
 
 
 def add_context(service: Service, *documents: DocumentRow, **other: Any) -> ContextRow:
     reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320, "tokens": 9}
     reading |= other
-    number = len(service.store.contexts())
-    return service.store.add_context(**reading, fingerprint=str(number), document_ids=[each.id for each in documents])
+    number = len(service.store.contexts.all())
+    return service.store.contexts.add(**reading, fingerprint=str(number), document_ids=[each.id for each in documents])
 
 
 def fails(worker: Worker, files: list[Path], *documents: str) -> JobRow:
     """Queue an upload that becomes documents, but cannot be read with these settings, and return its job."""
     job = worker.ingest(files, "exact", TOO_WIDE, IngestOptions(), documents=documents)
     work_once(worker)
-    job = worker.service.store.job(job.id)
+    job = worker.service.store.jobs.get(job.id)
     assert (job.status, "top_k" in str(job.error)) == ("failed", True)
     return job
 
@@ -323,9 +323,9 @@ def fails(worker: Worker, files: list[Path], *documents: str) -> JobRow:
 def emma(store: Store) -> ContextRow:
     """Return a context over a document titled Emma; it has no files."""
     facts: dict[str, Any] = {"format": "txt", "pages": 1, "characters": 3, "content": {}, "file": None}
-    document = store.add_document(sha256="0" * 64, title="Emma", **facts)
+    document = store.documents.add(sha256="0" * 64, title="Emma", **facts)
     reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320, "tokens": 9}
-    return store.add_context(**reading, fingerprint="print", document_ids=[document.id])
+    return store.contexts.add(**reading, fingerprint="print", document_ids=[document.id])
 
 
 def run_main(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:

@@ -16,16 +16,16 @@ def test_what_is_deleted_while_things_are_listed_is_left_out(service: Service, m
     """The list failed with an error about the deleted thing."""
     one, other = add_document(service, "Harbour"), add_document(service, "Lamp")
     add_context(service, one)
-    kept, contexts = add_context(service, other), service.store.contexts
+    kept, contexts = add_context(service, other), service.store.contexts.all
 
     def deleted_since() -> list[ContextRow]:
         rows = contexts()
         if len(rows) > 1:
-            service.store.delete_document(one.id)
+            service.store.documents.delete(one.id)
         return rows
 
-    monkeypatch.setattr(service.store, "contexts", deleted_since)
-    size = service.store.size_on_disk(kept.id)
+    monkeypatch.setattr(service.store.contexts, "all", deleted_since)
+    size = service.store.folders.size(kept.id)
     assert list_rows(service, "contexts") == [{"title": "Lamp", **asdict(kept), "bytes_on_disk": size}]
     assert find(service, "Lamp", ("context",)) == ("context", kept)
 
@@ -47,7 +47,7 @@ def test_what_else_has_the_title_is_asked_about(service: Service) -> None:
     assert find(service, "Harbour") == ("document", one)
     with pytest.raises(Ambiguous, match=both.id):
         find(service, "Harb")  # may be meant to begin "Harbour, Lamp"
-    session = service.store.add_session(both.id, "Harbour")
+    session = service.store.sessions.add(both.id, "Harbour")
     with pytest.raises(Ambiguous, match=session.id):
         find(service, "Harbour")
 
@@ -84,9 +84,9 @@ def test_an_id_of_another_kind_leads_to_what_to_name(service: Service) -> None:
     with pytest.raises(NotFound, match=rf"^{document.id} is a document, and has no context\.$"):
         find_context(service, document.id)
     one, other = add_context(service, document), add_context(service, document)
-    store.update_context(one.id, status="ready")
-    session = store.add_session(one.id)
-    turn = store.add_turn(session.id, "Who?")
+    store.contexts.update(one.id, status="ready")
+    session = store.sessions.add(one.id)
+    turn = store.turns.add(session.id, "Who?")
     for look, given, said in (
         (find_context, document.id, f"a document: name one of its contexts, {other.id} or {one.id}."),
         (find_context, document.id[:-1], f"a document: name one of its contexts, {other.id} or {one.id}."),
@@ -122,10 +122,10 @@ def test_what_is_not_there_is_looked_for_in_every_list(service: Service) -> None
 def test_a_search_finds_sessions_by_what_they_are_called_and_by_what_was_said(service: Service) -> None:
     """Only the page found sessions by title, not the command line or the API."""
     store, context = service.store, add_context(service, add_document(service, "Harbour"))
-    store.update_context(context.id, status="ready")
-    taxes, lamps = (store.add_session(context.id, title) for title in ("Taxes 2024", "Lamps and taxes"))
-    turn = store.add_turn(lamps.id, "Which taxes?")
-    store.finish_turn(turn.id, answer="None.")
+    store.contexts.update(context.id, status="ready")
+    taxes, lamps = (store.sessions.add(context.id, title) for title in ("Taxes 2024", "Lamps and taxes"))
+    turn = store.turns.add(lamps.id, "Which taxes?")
+    store.turns.finish(turn.id, answer="None.")
     assert [(each.row.id, each.turn and each.turn.id) for each in search_home(service, " taxes", 20)] == [
         (taxes.id, None),
         (lamps.id, turn.id),
@@ -142,7 +142,7 @@ def test_a_search_finds_sessions_by_what_they_are_called_and_by_what_was_said(se
 def test_a_search_finds_contexts_by_what_they_are_called(service: Service) -> None:
     """Only the page did."""
     context = add_context(service, add_document(service, "Harbour"))
-    session = service.store.add_session(context.id, "The harbour")
+    session = service.store.sessions.add(context.id, "The harbour")
     found = search_home(service, "harbour", 20)
     assert [(each.row.id, each.lines) for each in found] == [
         (context.id, ["9 tokens · exact · 320"]),
@@ -159,7 +159,7 @@ def test_a_search_finds_contexts_by_what_they_are_called(service: Service) -> No
 def test_titles_are_searched_as_what_was_said_is(service: Service, query: str) -> None:
     """Accents and the order of words had to match, and quotes found nothing."""
     context = add_context(service, add_document(service, "Harbour"))
-    session = service.store.add_session(context.id, "Das Café am Meer, Seestraße")
+    session = service.store.sessions.add(context.id, "Das Café am Meer, Seestraße")
     assert [each.row.id for each in search_home(service, query, 20)] == [session.id]
     for other in ('"meer am"', "cafe nowhere", '"', "\u0301"):
         assert search_home(service, other, 20) == []
@@ -168,9 +168,9 @@ def test_titles_are_searched_as_what_was_said_is(service: Service, query: str) -
 def test_a_session_beyond_the_limit_has_said_it_all_the_same(service: Service) -> None:
     """It came first, as if only its title matched."""
     store, context = service.store, add_context(service, add_document(service, "Harbour"))
-    store.update_context(context.id, status="ready")
+    store.contexts.update(context.id, status="ready")
     for title in ("Taxes", "Taxes again"):
-        store.finish_turn(store.add_turn(store.add_session(context.id, title).id, "Which taxes?").id, answer="None.")
+        store.turns.finish(store.turns.add(store.sessions.add(context.id, title).id, "Which taxes?").id, answer="None.")
     [best] = search_home(service, "taxes", 1)
     assert best == search_home(service, "taxes", 20)[0]
     assert best.turn is not None

@@ -76,8 +76,8 @@ def test_of_a_long_session_the_end_is_shown_and_more_if_asked_for(
     session = server.send("/api/sessions", {"context": reading["id"]})["id"]
     with Store(server.home) as store:
         for number in range(1, 131):
-            turn = store.add_turn(session, f"Question {number}?")
-            store.finish_turn(turn.id, answer=f"Answer {number}.")
+            turn = store.turns.add(session, f"Question {number}?")
+            store.turns.finish(turn.id, answer=f"Answer {number}.")
     visit(tab, server, f"?context={reading['id']}&session={session}")
     expect(tab.locator(".turn")).to_have_count(30)
     first, more = tab.get_by_text("Question 101?", exact=True), tab.get_by_role("button", name="Show earlier")
@@ -108,7 +108,7 @@ def test_what_was_found_is_brought_into_sight(tab: Page, server: Server, reading
     with Store(server.home) as store:
         for number in range(1, 91):
             question = "Who flew the balloon?" if number == 21 else f"Question {number}?"
-            store.finish_turn(store.add_turn(session, question).id, answer="Nobody. " * 60)
+            store.turns.finish(store.turns.add(session, question).id, answer="Nobody. " * 60)
     visit(tab, server, f"?context={reading['id']}&session={session}")
     expect(tab.get_by_text("Question 90?", exact=True)).to_be_in_viewport()
     flown = tab.get_by_text("Who flew the balloon?", exact=True)

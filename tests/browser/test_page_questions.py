@@ -329,8 +329,8 @@ def test_the_number_behind_a_sentence_leads_to_the_place(tab: Page, server: Serv
     place = {"document": document["id"], "quote": "The lamp.", "weight": 0.3, "focus": [0, 3], "start": 0, "end": 9}
     said = "**It is lit.**\n- It was dark.\n- <b id=evil>So</b>"
     store = Store(server.home)
-    session = store.add_session(reading["id"], "Numbers").id
-    turn = store.add_turn(session, "Is it lit?")
+    session = store.sessions.add(reading["id"], "Numbers").id
+    turn = store.turns.add(session, "Is it lit?")
     measured = {
         "time_to_first_token_seconds": 0.1,
         "tokens_per_second": 50.0,
@@ -338,7 +338,7 @@ def test_the_number_behind_a_sentence_leads_to_the_place(tab: Page, server: Serv
         "citations": [{"start": 0, "end": 14, "source": 1}, {"start": 14, "end": 29, "source": 0}],
     }
     sources = [{**place, "page": 1, "place": f"paragraph {number}"} for number in (3, 9)]
-    store.finish_turn(turn.id, answer=said, sources=sources, measurements=measured)
+    store.turns.finish(turn.id, answer=said, sources=sources, measurements=measured)
     store.close()
     visit(tab, server, f"?context={reading['id']}&session={session}")
     answer = tab.locator("#past .answer-text")

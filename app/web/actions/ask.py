@@ -19,13 +19,13 @@ class ChatActions:
 
     def new_session(self, selection: Selection) -> Selection:
         """Begin another session over the same context; use one without a question again."""
-        empty = [row for row in self.service.store.sessions(selection.context) if not row.turns]
+        empty = [row for row in self.service.store.sessions.all(selection.context) if not row.turns]
         row = empty[0] if empty else new_session(self.service, selection.context)
         return Selection(selection.context, row.id)
 
     def ask_early(self, selection: Selection) -> Selection:
         """Ask about the text read so far, in the session that goes along if there is one."""
-        along = self.service.store.sessions(selection.context)
+        along = self.service.store.sessions.all(selection.context)
         return Selection(selection.context, along[0].id) if along else self.new_session(selection)
 
     def ask(
@@ -61,17 +61,17 @@ class ChatActions:
         """Return the session that a question belongs in; make it if needed."""
         store = self.service.store
         if selection.edited:
-            edited = store.turn(selection.edited)
+            edited = store.turns.get(selection.edited)
             return branch(self.service, edited.session_id, edited.position).id
         if not selection.session:
             return new_session(self.service, selection.context).id
-        if store.answering(selection.session):
+        if store.turns.answering(selection.session):
             raise AppError("The last question is still being answered. Wait for it, or stop it.")
         return selection.session
 
     def edit(self, selection: Selection, turn_id: str) -> Selection:
         """Edit a question, to ask in other words or again."""
-        turn = self.service.store.turn(turn_id)
+        turn = self.service.store.turns.get(turn_id)
         unrolled = self._unrolled(selection, turn.session_id)
         return Selection(selection.context, turn.session_id, turn.id, unrolled=unrolled)
 
@@ -81,5 +81,5 @@ class ChatActions:
 
     def stop_answer(self, selection: Selection) -> Selection:
         """Stop the answers that are being written."""
-        self.worker.stop_answer(*self.service.store.answering(selection.session))
+        self.worker.stop_answer(*self.service.store.turns.answering(selection.session))
         return selection

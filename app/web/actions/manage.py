@@ -70,13 +70,13 @@ class ManageActions:
             selection: the tab's selection.
         """
         if selection.context.startswith("j-"):
-            job = self.service.store.job(selection.context)
+            job = self.service.store.jobs.get(selection.context)
             if rows := unread(self.service, job.progress.get("documents", []), job):
                 size = deletion.bytes_to_free(self.service, "document", *rows)
                 return selection, asked(self._named("document", rows), [("upload", job.id)], size)
             discard(self.service, job)
             return Selection(), unasked()
-        context = self.service.store.context(selection.context)
+        context = self.service.store.contexts.get(selection.context)
         named = self._named("context", [context])
         if kind == "documents" and (rows := deletion.own_documents(self.service, context)):
             named = f"{named} and the {self._named('document', rows, also=False)}"
@@ -96,21 +96,21 @@ class ManageActions:
     def _to_delete(self, kind: str, selection: Selection) -> list[Any]:
         store = self.service.store
         if kind == "session":
-            return [store.session(selection.session)]
+            return [store.sessions.get(selection.session)]
         if kind == "context":
-            return [store.context(selection.context)]
+            return [store.contexts.get(selection.context)]
         if selection.context:
-            return store.context_documents(selection.context)
-        return store.documents(selection.kept)
+            return store.contexts.documents(selection.context)
+        return store.documents.existing(selection.kept)
 
     def delete(self, selection: Selection, named: list[tuple[str, str]]) -> tuple[Selection, list[Any]]:
         """Delete the things that were asked about, whatever was selected since."""
         for kind, things in groupby(named, itemgetter(0)):
             ids = [id for _, id in things]
             if kind == "upload":
-                discard(self.service, self.service.store.job(*ids))
+                discard(self.service, self.service.store.jobs.get(*ids))
             elif kind == "reading":  # with the documents that nothing else uses by now
-                context = self.service.store.context(*ids)
+                context = self.service.store.contexts.get(*ids)
                 documents = deletion.own_documents(self.service, context)
                 deletion.delete(self.service, "context", context)
                 if documents:

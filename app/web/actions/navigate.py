@@ -46,8 +46,8 @@ class Navigation:
         """
         unmarked = [gr.update(value=None)]
         if found and found.startswith("t-"):
-            turn = self.service.store.turn(found)
-            session = self.service.store.session(turn.session_id)
+            turn = self.service.store.turns.get(found)
+            session = self.service.store.sessions.get(turn.session_id)
             hidden = (unrolled for unrolled in count() if first_shown(session, unrolled) <= turn.position)
             return Selection(session.context_id, session.id, found=turn.id, unrolled=next(hidden)), unmarked
         choose = self.choose_context if found and found.startswith("c-") else self.choose_session

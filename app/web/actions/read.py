@@ -59,7 +59,7 @@ class ReadingActions:
 
     def add_documents(self, selection: Selection) -> Selection:
         """Open the form to add documents to the selected context; its conversation goes along."""
-        turns = self.service.store.turns(selection.session) if selection.session else []
+        turns = self.service.store.turns.all(selection.session) if selection.session else []
         said = any(turn.status == "done" for turn in turns)
         return Selection(add_to=selection.context, along=selection.session if said else "")
 
@@ -98,7 +98,7 @@ class ReadingActions:
         name = self._model(model)
         try:
             method_now = engine.make_method(method, **settings_from(method, self.setting_keys, values))
-            like = (row for row in self.service.store.contexts() if (row.model, row.method) == (name, method))
+            like = (row for row in self.service.store.contexts.all() if (row.model, row.method) == (name, method))
             same = (row for row in like if row.settings == method_now.settings())
             told = (row.tokens_per_second for row in same if row.tokens_read - row.read_before >= TELLING)
             measured = next(filter(None, told), None)
@@ -129,7 +129,7 @@ class ReadingActions:
         if not files and not selection.kept:
             raise AppError("Drop in one or more files first, and let the upload finish; or choose documents.")
         queue = self._queue(selection, method, model, values)
-        kept = [self.service.store.document(id).id for id in selection.kept]
+        kept = [self.service.store.documents.get(id).id for id in selection.kept]
         moved = move_in(self.service.home, files) if files else []
         options = IngestOptions((title or "").strip() or None, password or None, OCR[ocr])
         job = queue(moved, options=options, wait=True, documents=kept)
@@ -168,9 +168,9 @@ class ReadingActions:
     def stop_reading(self, selection: Selection) -> Selection:
         """Stop a reading; the text read so far is kept."""
         jobs = (
-            [self.service.store.job(selection.context)]
+            [self.service.store.jobs.get(selection.context)]
             if selection.context.startswith("j-")
-            else self.service.store.jobs(subject_id=selection.context)
+            else self.service.store.jobs.all(subject_id=selection.context)
         )
         for job in jobs:
             self.worker.cancel(job.id)

@@ -268,14 +268,14 @@ def test_nobody_waits_while_the_answer_of_somebody_who_went_away_is_stopped(
 ) -> None:
     """The server's event loop waited for the database, up to half a minute, and answered no other request."""
     worker, row = Worker(service), read_through(service, add(service, book))
-    app, cancel, where = FastAPI(), service.store.request_cancel, list[int]()
+    app, cancel, where = FastAPI(), service.store.jobs.request_cancel, list[int]()
     app.include_router(router(service, worker))
 
     def noted(id: str) -> JobRow:
         where.append(threading.get_ident())
         return cancel(id)
 
-    monkeypatch.setattr(service.store, "request_cancel", noted)
+    monkeypatch.setattr(service.store.jobs, "request_cancel", noted)
     body = json.dumps({"model": row.id, "messages": asked("Who?"), "stream": stream}).encode()
 
     async def ask_and_go() -> None:
@@ -300,7 +300,7 @@ def test_nobody_waits_while_the_answer_of_somebody_who_went_away_is_stopped(
     asyncio.run(ask_and_go())
     assert len(where) == 1
     assert where[0] != threading.get_ident()
-    assert service.store.turns(service.store.sessions()[0].id)[0].status == "cancelled"
+    assert service.store.turns.all(service.store.sessions.all()[0].id)[0].status == "cancelled"
 
 
 @pytest.mark.parametrize(

@@ -334,7 +334,7 @@ def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client, 
         path = f"/api/contexts/{job['progress']['context']}"
         with Store(server.home) as store:
             reading = job["progress"]["context"]
-            wait_for(lambda: bool(store.jobs("running", reading)), "the reading to begin")
+            wait_for(lambda: bool(store.jobs.all("running", reading)), "the reading to begin")
         under_way = http.get(path).json()["job"]
         assert (under_way["id"], under_way["status"]) == (job["progress"]["reading"], "running")
         assert http.delete(path).status_code == 409

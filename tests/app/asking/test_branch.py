@@ -41,23 +41,23 @@ def test_a_branch_goes_on_as_the_session_itself(
 ) -> None:
     service = Service(tmp_path / "home", model, "cpu")
     context = read(service, begin(service, add(service, book), method, settings).id, lambda report: None)
-    session = service.store.add_session(context.id).id
+    session = service.store.sessions.add(context.id).id
     for question in FIRST:
         ask(service, session, question)
-    branch = service.store.branch_session(session, 2).id
+    branch = service.store.sessions.branch(session, 2).id
     uninterrupted = ask(service, session, THEN)
     expected = open_conversation(service, session).conversation
     service.close()
 
     service = Service(tmp_path / "home", model, "cpu")
-    assert not service.store.session_state(branch).exists()
+    assert not service.store.sessions.state(branch).exists()
     again = ask(service, branch, THEN)
     assert again.answer == uninterrupted.answer
     got = open_conversation(service, branch).conversation
     assert (got.turns, got.memory.seen) == (3, expected.memory.seen)
     assert again.measurements["entries"] == uninterrupted.measurements["entries"]
     assert got.usage().entries["device"] <= 320 + got.method.passing(got.model.spec)
-    assert service.store.session_state(branch).exists()
+    assert service.store.sessions.state(branch).exists()
     service.close()
 
 
@@ -66,7 +66,7 @@ def test_a_branch_that_keeps_all_turns_gives_the_same_logits(service: Service, b
     """Turns that were read as text gave other logits."""
     settings = {"gist": "infinipot"} if method == "recall" else {}
     row = begin(service, add(service, book), method, engine.make_method(method, **settings).settings())
-    session = service.store.add_session(read(service, row.id, lambda report: None).id).id
+    session = service.store.sessions.add(read(service, row.id, lambda report: None).id).id
     for question in FIRST:
         ask(service, session, question)
     begun = branch(service, session, 2).id
@@ -90,34 +90,34 @@ def next_logits(service: Service, session: str) -> torch.Tensor:
 
 def test_a_branch_takes_over_no_damaged_tail(service: Service, book: Path) -> None:
     """Branching is the advice for a damaged conversation."""
-    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     ask(service, session, FIRST[0])
-    folder = service.store.session_state(session).path
+    folder = service.store.sessions.state(session).path
     largest = max(folder.glob("*.safetensors"), key=lambda file: file.stat().st_size)
     data = bytearray(largest.read_bytes())
     data[-1] ^= 1
     largest.write_bytes(data)
     begun = branch(service, session, 1).id
-    assert not service.store.session_state(begun).exists()
+    assert not service.store.sessions.state(begun).exists()
     ask(service, begun, THEN)
 
 
 def test_a_branch_of_fewer_turns_or_behind_a_failed_one_reads_what_it_must(service: Service, book: Path) -> None:
-    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     for question in FIRST:
         ask(service, session, question)
     failed = keep_question(service, session, THEN)
-    service.store.finish_turn(failed.id, status="failed", error="It was too much.")
+    service.store.turns.finish(failed.id, status="failed", error="It was too much.")
     begun = {turns: branch(service, session, turns).id for turns in (1, 2, 3)}
-    assert [service.store.session_state(id).exists() for id in begun.values()] == [False, True, True]
+    assert [service.store.sessions.state(id).exists() for id in begun.values()] == [False, True, True]
     for turns, id in begun.items():
         assert open_conversation(service, id).conversation.turns == min(turns, 2)
 
 
 def test_turns_of_a_branch_are_read_once(service: Service, book: Path) -> None:
-    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     ask(service, session, FIRST[0])
-    branch = service.store.branch_session(session, 1).id
+    branch = service.store.sessions.branch(session, 1).id
     held = open_conversation(service, branch)
     assert held.conversation.turns == 1
     assert open_conversation(service, branch) is held
@@ -128,7 +128,7 @@ def test_the_first_token_is_waited_for_from_the_question_on(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time to open the context was not counted."""
-    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     clock, took = time.perf_counter, [1000.0, 0.0]
     late = 0.0
 
@@ -147,10 +147,10 @@ def test_how_far_a_branch_has_read_its_turns_is_said_meanwhile(
     service: Service, worker: Worker, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page said "Thinking" for minutes while a branch of two hundred turns was read."""
-    session = service.store.add_session(read_through(service, add(service, book)).id)
+    session = service.store.sessions.add(read_through(service, add(service, book)).id)
     for question in FIRST:
         ask(service, session.id, question)
-    branch, tab_state, shown = service.store.branch_session(session.id, 2), TabState(service), []
+    branch, tab_state, shown = service.store.sessions.branch(session.id, 2), TabState(service), []
     replay = engine.Conversation.replay
 
     def look_and_replay(*given: Any) -> None:
@@ -169,10 +169,10 @@ def test_a_stopped_answer_leaves_a_branch_as_it_was(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, passes: int
 ) -> None:
     """A branch of two turns needs six passes before the question's answer; the seventh brings it."""
-    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     for question in FIRST:
         ask(service, session, question)
-    one, two = (service.store.branch_session(session, 2).id for _ in range(2))
+    one, two = (service.store.sessions.branch(session, 2).id for _ in range(2))
     told: list[str] = []
     replay = engine.Conversation.replay
 
@@ -197,7 +197,7 @@ def actions(service: Service) -> Actions:
 
 def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, actions: Actions, book: Path) -> None:
     store, tab_state = service.store, actions.manage.tab_state
-    session = store.add_session(read_through(service, add(service, book)).id)
+    session = store.sessions.add(read_through(service, add(service, book)).id)
     turns = [ask(service, session.id, question) for question in FIRST]
     chosen = Selection(session.context_id, session.id)
     assert not tab_state.props(chosen)["edit_area"]["visible"]
@@ -209,19 +209,19 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, a
     assert "Asked in place of question 2, in a session of its own" in shown["edit_line"]["value"]
     with pytest.raises(UsageError, match="at most"):
         actions.ask.ask(editing, "why " * 9000, 0.0, 1.0, 16)
-    assert len(store.sessions(session.context_id)) == 1  # no session was made
+    assert len(store.sessions.all(session.context_id)) == 1  # no session was made
     assert actions.ask.never_mind(editing) == actions.navigate.choose_session(editing, session.id) == chosen
 
     asked = actions.ask.ask(editing, "And who owned it?", 0.0, 1.0, 16)
     assert asked.session != session.id
     assert not asked.edited
-    assert [turn.question for turn in store.turns(asked.session)] == [FIRST[0], "And who owned it?"]
-    assert store.turns(session.id) == turns
+    assert [turn.question for turn in store.turns.all(asked.session)] == [FIRST[0], "And who owned it?"]
+    assert store.turns.all(session.id) == turns
     # Another session: neither waits for the other.
     with pytest.raises(AppError, match="still being answered"):
         actions.ask.ask(asked, "And when?", 0.0, 1.0, 16)
     again = actions.ask.ask(
-        actions.ask.edit(asked, store.turns(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16
+        actions.ask.edit(asked, store.turns.all(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16
     )
-    assert [turn.question for turn in store.turns(again.session)] == [FIRST[0], "And who owned it?"]
+    assert [turn.question for turn in store.turns.all(again.session)] == [FIRST[0], "And who owned it?"]
     assert tab_state.props(actions.ask.edit(asked, turns[0].id))["ask"]["visible"]

@@ -77,10 +77,10 @@ def test_ask_turns_to_pages_that_are_named(
 def test_ask_says_which_quotations_are_on_a_page(tmp_path: Path) -> None:
     quotation = {"start": 9, "end": 17, "document": "d-222222", "page": 3, "place": "page 3"}
     with Store(tmp_path) as store:
-        session = store.add_session(emma(store).id)
-        turn = store.add_turn(session.id, "What is it?")
+        session = store.sessions.add(emma(store).id)
+        turn = store.turns.add(session.id, "What is it?")
         said: dict[str, Any] = {"answer": "They say “a lamp”.", "measurements": {"quotations": [quotation]}}
-        assert result_of(store.finish_turn(turn.id, **said))["quotations"] == [quotation]
+        assert result_of(store.turns.finish(turn.id, **said))["quotations"] == [quotation]
 
 
 def test_a_question_that_is_not_asked_leaves_no_session(
@@ -98,11 +98,11 @@ def test_a_question_that_is_not_asked_leaves_no_session(
     monkeypatch.setattr("sys.stdin", io.StringIO("\n\n"))
     assert in_process(cli.home, capsys, "chat", result["context"])[:2] == (0, "")
     with Store(cli.home) as store:
-        store._db.execute("UPDATE contexts SET status = 'paused' WHERE id = ?", [result["context"]])
-        store._db.conn.commit()
-        store.update_context(result["context"], tokens_read=0)
+        with store.database.transaction() as db:
+            db.execute("UPDATE contexts SET status = 'paused' WHERE id = ?", [result["context"]])
+        store.contexts.update(result["context"], tokens_read=0)
         assert "goes on with it" in refused("ask", result["context"], "Why?", status=1)
-        store.update_context(result["context"], status="ready", tokens_read=result["tokens"])
+        store.contexts.update(result["context"], status="ready", tokens_read=result["tokens"])
     ask = ("ask", result["context"], "Why?", "--pages")
     assert "There is no section 9, only 1 section." in refused(*ask, "9", status=2)
     assert "'one' names no pages" in refused(*ask, "one", status=2)
@@ -117,12 +117,12 @@ def test_a_device_that_is_not_there_is_missed_before_a_session_is_begun(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("sys.stdin", io.StringIO("Who?\n"))
     with Store(tmp_path) as store:
-        context = store.update_context(emma(store).id, status="ready").id
+        context = store.contexts.update(emma(store).id, status="ready").id
         for command in (("ask", context, "Who?"), ("chat", context)):
             status, out, err = in_process(tmp_path, capsys, *command, "--device", "cuda")
             assert (status, out) == (2, "")
             assert "No CUDA device is available" in err
-        assert store.sessions() == []
+        assert store.sessions.all() == []
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_another_model_or_its_bits_are_not_for_a_context_that_there_is(
 def test_a_branch_is_a_session_to_ask_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store(tmp_path) as store:
         context = emma(store)
-        session = store.add_session(context.id, "About Emma").id
+        session = store.sessions.add(context.id, "About Emma").id
         for question in ("Who?", "Where?"):
-            store.finish_turn(store.add_turn(session, question).id, answer="So.")
+            store.turns.finish(store.turns.add(session, question).id, answer="So.")
     status, out, err = in_process(tmp_path, capsys, "branch", session)
     assert (status, bool(re.fullmatch(r"s-\w{6}\n", out))) == (0, True)
     assert f'stockpot ask {context.id} "..." --session {out.strip()}' in err

@@ -59,7 +59,7 @@ def test_chat_at_a_terminal_has_lines_that_can_be_edited_and_called_up_again(
         until_shown(tab_state, None)
         assert process.wait(PATIENCE_SEC) == 0
     with Store(cli.home) as store:
-        turns = store.turns(store.sessions()[0].id)
+        turns = store.turns.all(store.sessions.all()[0].id)
     assert [turn.question for turn in turns] == ["Who?", "Who?", "so " * 1400 + "?"]
 
 

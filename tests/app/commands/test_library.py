@@ -23,10 +23,10 @@ def test_an_export_does_not_steer_the_terminal(
 ) -> None:
     facts: dict[str, Any] = {"settings": {}, "budget": None, "fingerprint": "f", "tokens": 1}
     with Store(tmp_path / "home") as store:
-        document = store.add_document(sha256="1" * 64, title="T", format="txt", pages=1, characters=1, content={})
-        context = store.add_context(model="m", method="exact", document_ids=[document.id], **facts)
-        session = store.add_session(context.id)
-        store.finish_turn(store.add_turn(session.id, "Who?").id, answer="Ma\x1b[2Jra")
+        document = store.documents.add(sha256="1" * 64, title="T", format="txt", pages=1, characters=1, content={})
+        context = store.contexts.add(model="m", method="exact", document_ids=[document.id], **facts)
+        session = store.sessions.add(context.id)
+        store.turns.finish(store.turns.add(session.id, "Who?").id, answer="Ma\x1b[2Jra")
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
     status, out, _ = in_process(tmp_path / "home", capsys, "export", session.id)
     assert status == 0
@@ -51,16 +51,16 @@ def test_show_is_for_people_without_json(
 def test_show_takes_the_turn_that_ask_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = {"document": "d-222222", "page": 3, "place": "page 3", "quote": "The  lamp.", "weight": 0.5}
     with Store(tmp_path) as store:
-        session = store.add_session(emma(store).id, "About Emma").id
-        store.finish_turn(store.add_turn(session, "Who?").id, answer="Emma.")
-        turn = store.finish_turn(store.add_turn(session, "What?").id, answer="A lamp.", sources=[source]).id
+        session = store.sessions.add(emma(store).id, "About Emma").id
+        store.turns.finish(store.turns.add(session, "Who?").id, answer="Emma.")
+        turn = store.turns.finish(store.turns.add(session, "What?").id, answer="A lamp.", sources=[source]).id
     shown = json.loads(in_process(tmp_path, capsys, "show", turn, "--json")[1])
     assert (shown["kind"], shown["id"], shown["answer"]) == ("turn", turn, "A lamp.")
     status, out, _ = in_process(tmp_path, capsys, "show", turn)
     assert out == f"turn {turn} of session {session}\n  2. What?\n     A lamp.\n  page 3 (50%): The lamp.\n"
     with Store(tmp_path) as store:
-        missed = store.add_turn(session, "When?").id
-        store.finish_turn(missed, answer="That is not in the text.", sources=[source], measurements={"found": False})
+        missed = store.turns.add(session, "When?").id
+        store.turns.finish(missed, answer="That is not in the text.", sources=[source], measurements={"found": False})
     out = in_process(tmp_path, capsys, "show", missed)[1]
     assert out.endswith("That is not in the text.\n  Closest passages:\n  page 3 (50%): The lamp.\n")
     status, _, err = in_process(tmp_path, capsys, "show", "t-222222")
@@ -72,10 +72,12 @@ def test_show_names_the_turns_of_a_session_and_says_why_one_failed(
 ) -> None:
     """Only --json had the ids of turns, and nothing had the reason of a failure."""
     with Store(tmp_path) as store:
-        session = store.add_session(emma(store).id, "About Emma").id
-        done = store.finish_turn(store.add_turn(session, "Who?").id, answer="Emma.").id
-        failed = store.finish_turn(store.add_turn(session, "What?").id, status="failed", error="No memory was left.").id
-        stopped = store.finish_turn(store.add_turn(session, "Why?").id, status="cancelled").id
+        session = store.sessions.add(emma(store).id, "About Emma").id
+        done = store.turns.finish(store.turns.add(session, "Who?").id, answer="Emma.").id
+        failed = store.turns.finish(
+            store.turns.add(session, "What?").id, status="failed", error="No memory was left."
+        ).id
+        stopped = store.turns.finish(store.turns.add(session, "Why?").id, status="cancelled").id
     out = in_process(tmp_path, capsys, "show", session)[1]
     assert f"  1. [{done}] Who?\n     Emma.\n" in out
     assert f"  2. [{failed}] What?\n     [failed: No memory was left.]\n" in out
@@ -90,7 +92,7 @@ def test_what_is_deleted_is_said_and_is_no_guess_where_nobody_is_asked(
     with Store(tmp_path) as store:
         context = emma(store)
         for _ in range(2):
-            store.add_session(context.id)
+            store.sessions.add(context.id)
         [document] = context.document_ids
         what = f"document {document} (Emma) with 1 context (“Emma”) and 2 sessions (“New session” and “New session”)"
         status, out, err = in_process(tmp_path, capsys, "delete", "em", "--yes")
@@ -99,7 +101,7 @@ def test_what_is_deleted_is_said_and_is_no_guess_where_nobody_is_asked(
         with monkeypatch.context() as person:
             person.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "n\n"))
             assert f"Delete {what}? [y/N]" in in_process(tmp_path, capsys, "delete", "em")[2]
-        session = store.sessions()[0].id
+        session = store.sessions.all()[0].id
         done = in_process(tmp_path, capsys, "delete", session[:-1], "--yes")
         assert done == (0, f"{session}\n", f"Deleted session {session} (New session) over “Emma”.\n")
         done = in_process(tmp_path, capsys, "delete", context.id, "--yes", "--json")
@@ -115,10 +117,10 @@ def test_several_things_are_deleted_after_one_question(
     with Store(tmp_path) as store:
         context = emma(store)
         [document] = context.document_ids
-        first, second, third = (store.add_session(context.id).id for _ in range(3))
+        first, second, third = (store.sessions.add(context.id).id for _ in range(3))
         for unclear in (("em",), ("s-222222",)):
             status, out, _ = in_process(tmp_path, capsys, "delete", first, *unclear, "--yes")
-            assert (status, out, len(store.sessions())) == (1, "", 3)
+            assert (status, out, len(store.sessions.all())) == (1, "", 3)
         done = json.loads(in_process(tmp_path, capsys, "delete", first, second, first, "--yes", "--json")[1])
         assert done == [{"deleted": id, "kind": "session"} for id in (first, second)]
         with monkeypatch.context() as person:
@@ -130,7 +132,7 @@ def test_several_things_are_deleted_after_one_question(
             f"document {document} (Emma) with 1 context (“Emma”) and {talk}; session {third} (New session) over “Emma”"
         )
         assert f"Delete {named}; context {context.id} (Emma) with {talk}? [y/N]" in err
-        assert (store.documents(), store.contexts(), store.sessions()) == ([], [], [])
+        assert (store.documents.all(), store.contexts.all(), store.sessions.all()) == ([], [], [])
 
 
 def test_the_title_of_a_document_is_no_file_and_leads_to_its_id(
@@ -147,7 +149,7 @@ def test_the_title_of_a_document_is_no_file_and_leads_to_its_id(
 
 def test_long_titles_leave_a_list_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store(tmp_path) as store:
-        row = store.add_document(
+        row = store.documents.add(
             sha256="0" * 64, title="On and on " * 30, format="txt", pages=1, characters=3, content={}, file=None
         )
     status, out, _ = in_process(tmp_path, capsys, "list", "documents")
@@ -207,8 +209,8 @@ def test_listing_renaming_searching_and_deleting(
 def test_what_is_kept_is_looked_at_without_torch(tmp_path: Path) -> None:
     """Loading torch took two of three seconds to list a few titles."""
     with Store(tmp_path) as store:
-        session = store.add_session(emma(store).id, "About Emma").id
-        store.finish_turn(store.add_turn(session, "Who?").id, answer="She.")
+        session = store.sessions.add(emma(store).id, "About Emma").id
+        store.turns.finish(store.turns.add(session, "Who?").id, answer="She.")
     asked = [["list", "contexts"], ["show", session], ["search", "who"], ["export", session], ["branch", session]]
     asked += [["rename", session, "Emma again"], ["delete", session, "--yes"]]
     code = f"import sys; sys.modules['torch'] = None; from app.cli import main; print([main(each) for each in {asked}])"

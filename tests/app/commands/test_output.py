@@ -75,7 +75,7 @@ def test_a_document_that_is_kept_is_read_again_without_its_file(
     assert [each["id"] for each in again["documents"]] == [document["id"]]
     assert (again["method"], again["documents"][0]["title"]) == ("streaming", "Keeper")
     with Store(tmp_path / "home") as store:  # the other context has its title too
-        assert [store.context(each["context"]).title for each in (first, again)] == ["Keeper", "The Keeper"]
+        assert [store.contexts.get(each["context"]).title for each in (first, again)] == ["Keeper", "The Keeper"]
     both = json.loads(ingest("Fox.txt", document["id"][:5], document["id"], "--method", "streaming")[1])
     assert [each["title"] for each in both["documents"]] == ["Fox", "Keeper"]
     fox.write_text("The fox slept under boat number 8.", encoding="utf-8")
@@ -86,7 +86,7 @@ def test_a_document_that_is_kept_is_read_again_without_its_file(
     named = json.loads(ingest(document["id"], "--method", "streaming")[1])
     assert named["documents"][0]["title"] == document["id"]
     with Store(tmp_path / "home") as store:
-        assert len(store.documents()) == 3  # nothing is kept if an id is unknown
+        assert len(store.documents.all()) == 3  # nothing is kept if an id is unknown
 
 
 def test_a_model_cannot_steer_the_terminal() -> None:
@@ -138,8 +138,8 @@ def test_a_bad_file_among_good_ones_is_left_out_and_named(
 
 def test_what_is_printed_for_programs_is_utf_8_whatever_the_terminal_speaks(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        session = store.add_session(emma(store).id, "Où est Zoë? 灯台")
-        store.finish_turn(store.add_turn(session.id, "Où?").id, answer="là")
+        session = store.sessions.add(emma(store).id, "Où est Zoë? 灯台")
+        store.turns.finish(store.turns.add(session.id, "Où?").id, answer="là")
     for arguments in (("list", "sessions", "--json"), ("list", "sessions"), ("export", session.id)):
         command = [sys.executable, "-m", "app.cli", "--home", str(tmp_path), *arguments]
         done = subprocess.run(

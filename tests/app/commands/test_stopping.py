@@ -79,7 +79,7 @@ def test_ingest_stopped_by_a_signal_goes_on_where_it_was(
         shown_on(tab_state, b"goes on from there", process)
         assert process.wait(PATIENCE_SEC) == 1
     with Store(home) as store:
-        row = store.contexts()[0]
+        row = store.contexts.all()[0]
     assert row.status == "paused"
     assert 0 < row.tokens_read < row.tokens
     status, out, _ = in_process(home, capsys, "--model", str(tiny), "ingest", str(book), "--json")
@@ -93,7 +93,7 @@ def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tin
         process.send_signal(signal.SIGHUP)  # as a shell does when it gets the signal
         assert process.wait(PATIENCE_SEC) == 1
     with Store(home) as store:
-        row = store.contexts()[0]
+        row = store.contexts.all()[0]
     assert row.status == "paused"
     assert 0 < row.tokens_read < row.tokens
 
@@ -115,7 +115,7 @@ def test_a_reading_that_was_stopped_goes_on_by_its_id(
     steps: list[object] = []
     with pytest.raises(Stopped):
         read(service, row.id, steps.append, lambda: len(steps) >= 4)
-    before = service.store.context(row.id).tokens_read
+    before = service.store.contexts.get(row.id).tokens_read
     service.close()
     status, out, err = in_process(home, capsys, "ask", row.id, "Who?", "--max-tokens", "8")
     assert (status, bool(out.strip())) == (0, True)
@@ -128,7 +128,7 @@ def test_a_reading_that_was_stopped_goes_on_by_its_id(
     assert result["warnings"] == ["It is torn."]
     assert "--model and --quantize are for new readings" in err
     with Store(home) as store:
-        done = store.context(row.id)
+        done = store.contexts.get(row.id)
     assert (done.status, 0 < before < done.tokens_read == done.tokens) == ("ready", True)
     status, out, err = in_process(home, capsys, "resume", row.id)
     assert (status, row.id in out) == (0, True)
@@ -164,7 +164,7 @@ def interrupting(home: Path, *questions: str) -> threading.Thread:
     """Press Ctrl-C when the first words of the answer to each of these questions appear."""
 
     def answering(store: Store) -> list[str]:
-        turns = [turn for session in store.sessions() for turn in store.turns(session.id)]
+        turns = [turn for session in store.sessions.all() for turn in store.turns.all(session.id)]
         return [turn.question for turn in turns if turn.status == "answering" and len(turn.answer) > 5]
 
     def watch() -> None:
@@ -189,7 +189,9 @@ def test_a_signal_cancels_an_answer(
     status, out, err = in_process(home, capsys, "ask", context, question, *flags, "--max-tokens", "5000")
     person.join()
     with Store(home) as store:
-        [turn] = [turn for row in store.sessions(context) for turn in store.turns(row.id) if turn.question == question]
+        [turn] = [
+            turn for row in store.sessions.all(context) for turn in store.turns.all(row.id) if turn.question == question
+        ]
     assert (status, turn.status, turn.error) == (1, "cancelled", None)
     assert out == ("" if flags else printable(turn.answer) + "\n")
     assert f"Stopped; the question is kept in session {turn.session_id}" in err
@@ -233,7 +235,7 @@ def test_a_chat_at_a_terminal_goes_on_after_an_answer_was_stopped(
     session = re.search(r"Session (s-\w+)", err)
     assert session is not None
     with Store(home) as store:
-        turns = [(turn.question, turn.status) for turn in store.turns(session[1])]
+        turns = [(turn.question, turn.status) for turn in store.turns.all(session[1])]
     assert turns == [("Where?", "cancelled"), ("When?", "cancelled")]
 
 
@@ -253,5 +255,5 @@ def test_questions_from_a_file_end_with_the_answer_that_was_stopped(
     session = re.search(r"Session (s-\w+)", err)
     assert session is not None
     with Store(home) as store:
-        turns = [(turn.question, turn.status) for turn in store.turns(session[1])]
+        turns = [(turn.question, turn.status) for turn in store.turns.all(session[1])]
     assert (status, turns) == (1, [("Why?", "cancelled")])

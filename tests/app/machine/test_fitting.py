@@ -60,7 +60,7 @@ def test_what_cannot_fit_is_refused_before_weights_are_read(
     free_memory(monkeypatch, 10**10)
     with pytest.raises(engine.ModelNotFound, match="damaged"):
         begin(service, ids, "full", {}, str(broken))
-    assert service.store.contexts() == []
+    assert service.store.contexts.all() == []
 
 
 @pytest.mark.parametrize(("asked", "offered"), [("", "8bit"), (":8bit", "8bit"), (":nf4", "nf4")])
@@ -120,7 +120,7 @@ def test_what_cannot_fit_is_refused_before_reading_and_told_what_would(
     with pytest.raises(AppError, match=r"tokens with full needs .* What would fit: infinipot") as refused:
         begin(service, ids, "full", {})
     assert "tokens with full." in str(refused.value)
-    assert service.store.contexts() == []
+    assert service.store.contexts.all() == []
     free_memory(monkeypatch, 1000)
     with pytest.raises(AppError, match="smaller model"):
         begin(service, ids, "full", {})
@@ -167,7 +167,7 @@ def tokens_in(line: str) -> int:
 
 
 def a_document(service: Service) -> str:
-    row = service.store.add_document(
+    row = service.store.documents.add(
         sha256="0" * 64, title="A", format="txt", pages=1, characters=3, content={}, file=None
     )
     return row.id
@@ -179,7 +179,7 @@ def test_the_form_says_what_to_expect_or_why_not(service: Service) -> None:
     form = ("infinipot", None, 512, 512)
     assert actions.read.estimate(*form, 0.25)[0].startswith('<p class="quiet" role="status">Fits ')
     for tokens, seconds in ((18_000, 4.0), (900, 9.0)):  # what came last is too short to say anything of a book
-        row = service.store.add_context(
+        row = service.store.contexts.add(
             model=service.models.default,
             method="infinipot",
             settings=engine.make_method("infinipot", budget=512, keep=0.25).settings(),
@@ -188,7 +188,7 @@ def test_the_form_says_what_to_expect_or_why_not(service: Service) -> None:
             document_ids=[a_document(service)],
             tokens=tokens,
         )
-        service.store.update_context(row.id, tokens_read=tokens, seconds=seconds)
+        service.store.contexts.update(row.id, tokens_read=tokens, seconds=seconds)
     assert "the last like this was read at about 4,500 tokens/s" in actions.read.estimate(*form, 0.25)[0]
     assert "by the plan" in actions.read.estimate(*form, 0.5)[0]
     for method, budget, model, keep, words in (

@@ -31,7 +31,7 @@ def state_of(service: Service, row: ContextRow) -> dict[str, torch.Tensor]:
     """Return all saved tensors by name, with the slabs of the host tier joined, because a resumed reading divides them
     anew.
     """
-    parts, _ = service.store.context_state(row.id).load(row.fingerprint)
+    parts, _ = service.store.contexts.state(row.id).load(row.fingerprint)
     pieces: dict[str, list[torch.Tensor]] = {}
     for part in sorted(parts):
         for name, tensor in parts[part].items():
@@ -50,10 +50,10 @@ def test_a_reading_stopped_and_resumed_ends_in_the_same_state(
     steps: list[Report] = []
     with pytest.raises(Stopped):
         read(stopped, row.id, steps.append, lambda: len(steps) >= 4)
-    paused = stopped.store.context(row.id)
+    paused = stopped.store.contexts.get(row.id)
     assert paused.status == "paused"
     assert 0 < paused.tokens_read < paused.tokens
-    stopped.store.add_measurement("reading", row.id, asdict(steps[0]))
+    stopped.store.measurements.add("reading", row.id, asdict(steps[0]))
     # The panel showed the last measurement, and the card the state saved after it.
     assert MetricsReader(stopped).read(paused, None).tokens_read == paused.tokens_read
     stopped.close()
@@ -106,12 +106,12 @@ def test_a_full_disk_ends_the_reading_and_it_goes_on_when_there_is_room(
         full.setattr("sessions.tensors.disk_free", free)
         with pytest.raises(DiskFull):
             read(service, row.id, steps.append)
-    failed = service.store.context(row.id)
+    failed = service.store.contexts.get(row.id)
     assert failed.status == "failed"
     assert "No room on the disk" in (failed.error or "")
     assert 0 < failed.tokens_read < failed.tokens
     assert (
-        service.store.context_state(row.id).load(row.fingerprint)[1]["reader"]["reader"]["done"] >= failed.tokens_read
+        service.store.contexts.state(row.id).load(row.fingerprint)[1]["reader"]["reader"]["done"] >= failed.tokens_read
     )
     resumed: list[Report] = []
     assert read(service, row.id, resumed.append).status == "ready"
@@ -144,29 +144,32 @@ def test_a_crash_while_a_reading_begins_does_not_stop_the_next(tmp_path: Path, t
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     service = Service(home, str(tiny), "cpu")
     assert list((home / "contexts").iterdir()) == []
-    assert read_through(service, [row.id for row in service.store.documents()]).status == "ready"
+    assert read_through(service, [row.id for row in service.store.documents.all()]).status == "ready"
     service.close()
 
 
 @pytest.mark.parametrize("method", ["exact", "infinipot"])
-@pytest.mark.parametrize("step", ["save_map", "update_context"])
+@pytest.mark.parametrize("step", ["map", "status"])
 def test_a_reading_that_was_saved_whole_is_not_read_again(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, method: str, step: str
 ) -> None:
     """If the program died before the row was updated, the reading began again from its first token."""
     row = begin(service, add(service, book), method, BUDGET)
-    update = service.store.update_context
+    update = service.store.contexts.update
 
     def fail(*given: Any, **changes: Any) -> ContextRow:
-        if step == "update_context" and changes.get("status") != "ready":
+        if step == "status" and changes.get("status") != "ready":
             return update(*given, **changes)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
-        killed.setattr(*(("app.reading.readings.save_map",) if step == "save_map" else (service.store, step)), fail)
+        if step == "map":
+            killed.setattr("app.reading.readings.save_map", fail)
+        else:
+            killed.setattr(service.store.contexts, "update", fail)
         with pytest.raises(KeyboardInterrupt):
             read(service, row.id, lambda report: None, checkpoint_sec=0.0)
-    paused = service.store.context(row.id)
+    paused = service.store.contexts.get(row.id)
     assert (paused.status, paused.seconds > 0) == ("paused", True)
     before = state_of(service, row)
     resumed: list[Report] = []
@@ -194,7 +197,7 @@ def test_the_rest_of_a_reading_needs_no_room_for_what_was_saved(
     row, steps = begin(first, add(first, book), "exact", BUDGET), list[Report]()
     with pytest.raises(Stopped):
         read(first, row.id, steps.append, lambda: steps[-1].tokens_done > 0.9 * row.tokens)
-    row = first.store.context(row.id)
+    row = first.store.contexts.get(row.id)
     model, method = first.models.get(), make_method("exact", **row.settings)
     planner = Planner.of_loaded(model, Machine(1, 1, shared=True))  # so that passes are as short as they can be
     whole, rest = (planner.plan(method, row.tokens, weights=False, read=read) for read in (0, row.tokens_read))
@@ -241,7 +244,7 @@ def test_a_checkpoint_is_written_while_the_reading_goes_on(
     row, steps = begin(service, add(service, book), "exact", BUDGET), list[Report]()
 
     def then() -> None:  # the first three would have been saved, one after another
-        assert service.store.context(row.id).tokens_read == 0
+        assert service.store.contexts.get(row.id).tokens_read == 0
         slow_disk.set()
 
     assert read(service, row.id, at_fifth(steps, then), checkpoint_sec=0.0).status == "ready"
@@ -259,7 +262,7 @@ def test_a_reading_that_fails_keeps_the_checkpoint_that_is_being_written(
 
     with pytest.raises(OutOfMemory, match="No memory"):
         read(service, row.id, at_fifth(steps, then), checkpoint_sec=0.0)
-    failed = service.store.context(row.id)
+    failed = service.store.contexts.get(row.id)
     assert (failed.status, failed.tokens_read) == ("failed", steps[1].tokens_done)
     assert read(service, row.id, lambda report: None).status == "ready"
 

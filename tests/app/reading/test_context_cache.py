@@ -36,7 +36,7 @@ def three(service: Service, tmp_path: Path) -> list[ContextRow]:
 
 
 def ask(service: Service, context: ContextRow, session: str | None = None) -> str:
-    session = session or service.store.add_session(context.id).id
+    session = session or service.store.sessions.add(context.id).id
     turn = answer(service, keep_question(service, session, "Who?").id, SHORT)
     assert turn.status == "done"
     return session
@@ -78,7 +78,7 @@ def test_the_limit_puts_away_what_was_not_used_for_longest(tmp_path: Path, tiny:
     ask(service, second)
     assert [each.id in service.contexts for each in (first, second, third)] == [False, True, False]
     assert all(each.opened.row.id == second.id for each in service.conversations.values())
-    turns = len(service.store.turns(session))
+    turns = len(service.store.turns.all(session))
     ask(service, first, session)
     assert open_conversation(service, session).conversation.turns == turns + 1
     service.close()
@@ -108,9 +108,9 @@ def test_what_is_deleted_while_an_answer_is_written_is_all_that_is_closed(servic
     ask(service, third)
     opened, held = open_context(service, first.id), open_conversation(service, session)
     doomed = [
-        ("session", service.store.session(idle)),
+        ("session", service.store.sessions.get(idle)),
         ("context", second),
-        ("document", service.store.document(third.document_ids[0])),
+        ("document", service.store.documents.get(third.document_ids[0])),
     ]
 
     def delete_all(piece: str) -> None:
@@ -129,8 +129,8 @@ def test_what_another_program_deletes_is_closed_here(service: Service, tmp_path:
     session, closed = ask(service, kept), ask(service, kept)
     ask(service, gone)
     with Store(service.home) as other:
-        other.delete_session(closed)
-        other.delete_document(*gone.document_ids)
+        other.sessions.delete(closed)
+        other.documents.delete(*gone.document_ids)
     service.forget_deleted()
     assert service.contexts.ids() == [kept.id]
     assert [each.opened.row.id for each in service.conversations.values()] == [kept.id]
@@ -146,7 +146,7 @@ def test_the_worker_looks_for_what_others_deleted(
     context = read_through(service, add(service, book))
     ask(service, context)
     with Store(service.home) as other:
-        other.delete_document(*context.document_ids)
+        other.documents.delete(*context.document_ids)
     wait_for(lambda: context.id not in service.contexts, "the context to be closed")
 
 
@@ -178,7 +178,7 @@ def test_two_programs_that_answer_in_one_session_do_it_one_after_another(
 ) -> None:
     """Both read the saved conversation, and the last to finish overwrote the other's turn."""
     one, other = (Service(tmp_path / "home", str(tiny), "cpu") for _ in range(2))
-    session = one.store.add_session(read_through(one, add(one, book)).id)
+    session = one.store.sessions.add(read_through(one, add(one, book)).id)
     first, second, third = (keep_question(each, session.id, f"{n}?") for n, each in enumerate((one, one, other)))
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(answer, other, third.id, SHORT)

@@ -68,7 +68,7 @@ def test_what_was_read_yesterday_can_be_asked_and_added_to(
     else:
         service.forget_open()
     assert "It is Monday." in before(service, context.id)
-    turn = keep_question(service, service.store.add_session(context.id).id, "Who?")
+    turn = keep_question(service, service.store.sessions.add(context.id).id, "Who?")
     assert answer(service, turn.id, AnswerOptions(max_tokens=4)).error is None
     letter = tmp_path / "letter.txt"
     letter.write_text("The pass key of the boathouse is 70315.")

@@ -49,7 +49,7 @@ def test_a_known_document_stays_where_ocr_is_asked_for_and_impossible(
             begin(service, ids, "exact", {"budget": 320})
         with pytest.raises(OcrUnavailable, match="Tesseract"):
             add(service, file, options=OCR)
-        assert [row.id for row in service.store.documents()] == ids
+        assert [row.id for row in service.store.documents.all()] == ids
 
 
 def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
@@ -59,7 +59,7 @@ def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
     before = add(service, file)
     after = add(service, file, options=OCR)
     assert after != before
-    assert [row.id for row in service.store.documents()] == after
+    assert [row.id for row in service.store.documents.all()] == after
     begin(service, after, "exact", {"budget": 320})
     with pytest.raises(AppError, match=f"delete {after[0]}, then read the file again"):
         add(service, file, options=OCR)
@@ -72,7 +72,7 @@ def test_a_document_in_which_ocr_found_nothing_is_not_to_be_deleted_for_it(servi
     plate = document.pages[1]
     looked_at = replace(plate, quality=replace(plate.quality, pictured=True, warnings=(OCR_FOUND_NOTHING,)))
     content = replace(document, pages=[document.pages[0], looked_at]).to_json()
-    row = service.store.add_document(
+    row = service.store.documents.add(
         sha256=document.sha256, title="Scan", format="pdf", pages=2, characters=9, content=content, file=file
     )
     begin(service, [row.id], "exact", {"budget": 320})
@@ -94,22 +94,22 @@ def test_what_is_read_of_a_document_while_ocr_goes_on_stays(
     monkeypatch.setattr("app.reading.documents.ingest_apart", read_meanwhile)
     with pytest.raises(InUse, match=f"delete {id} with what was read of it, then read the file again"):
         add(service, file, options=OCR)
-    assert [row.id for row in service.store.documents()] == [id]
-    assert service.store.contexts() == contexts
+    assert [row.id for row in service.store.documents.all()] == [id]
+    assert service.store.contexts.all() == contexts
 
 
 def test_a_title_that_somebody_gave_stays_where_ocr_is_asked_for(
     service: Service, recognising: None, tmp_path: Path
 ) -> None:
     file = scan(tmp_path)
-    service.store.rename_document(*add(service, file), "The Lamp")
+    service.store.documents.rename(*add(service, file), "The Lamp")
     for options, title in ((OCR, "The Lamp"), (IngestOptions(title="The Log", ocr=True), "The Log")):
-        assert service.store.document(*add(service, file, options=options)).title == title
+        assert service.store.documents.get(*add(service, file, options=options)).title == title
 
 
 def test_a_document_that_is_kept_is_not_read_with_ocr_without_its_file(service: Service, tmp_path: Path) -> None:
     [id] = add(service, scan(tmp_path))
-    row = service.store.document(id)
+    row = service.store.documents.get(id)
     assert add(service, row) == [id]
     with pytest.raises(AppError, match=f"delete {id}, then read the file again"):
         add(service, row, options=OCR)
@@ -137,7 +137,7 @@ def test_one_file_of_several_that_cannot_be_kept_is_left_out(
     """An error that was not in the file ended the others too."""
     other = tmp_path / "other.txt"
     other.write_text("A text about a harbour.", encoding="utf-8")
-    keep = service.store.add_document
+    keep = service.store.documents.add
 
     for error in (AppError("It was read without OCR."), DiskFull(tmp_path, 9, 1)):
 
@@ -146,7 +146,7 @@ def test_one_file_of_several_that_cannot_be_kept_is_left_out(
                 raise error
             return keep(title=title, **fields)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(service.store, "add_document", refuse)
+        monkeypatch.setattr(service.store.documents, "add", refuse)
         added = add_documents(service, [other, book], IngestOptions(), lambda *_: None)
         assert ([row.title for row in added.documents], added.failures) == (["The Keeper"], [error])
         assert str(error) in added.warnings[0]

@@ -72,7 +72,7 @@ def test_a_text_of_few_tokens_has_as_many_stretches() -> None:
 def test_there_is_no_map_of_what_is_remembered_whole(service: Service) -> None:
     assert memory_map(torch.ones(TOKENS + 3), stream(), LIBRARY) == []
     save_map(service.store, "c-abcdef", [])
-    assert service.store.measurements("memory map", "c-abcdef") == []
+    assert service.store.measurements.newest("memory map", "c-abcdef") == []
 
 
 def test_tenths_are_means_of_their_tokens() -> None:
@@ -107,7 +107,7 @@ def test_a_reading_keeps_its_map(service: Service, book: Path, method: str, caps
     assert shown[0]["start"] == 0
     status, out, _ = in_process(service.home, capsys, "show", row.id, "--json")
     assert json.loads(out)["memory_map"] == shown
-    service.store.delete_context(row.id)
+    service.store.contexts.delete(row.id)
     assert load_map(service.store, row.id) == []
 
 

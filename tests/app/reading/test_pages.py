@@ -88,7 +88,7 @@ def test_the_page_by_itself_leads_to_others_and_shows_the_print(service: Service
 def test_pictures_come_over_http(service: Service, tmp_path: Path) -> None:
     id = kept(service, makers.pdf(tmp_path / "lamp.pdf", PRINT))
     lost = kept(service, makers.pdf(tmp_path / "other.pdf", PRINT[:1]))
-    original = service.store.document_file(lost)
+    original = service.store.documents.file(lost)
     assert original is not None
     original.unlink()
     app = FastAPI()

@@ -66,7 +66,7 @@ def test_what_was_read_before_a_method_had_another_setting_is_opened_and_read_on
             read(service, begun.id, steps.append, lambda: len(steps) > 3)
     assert "tier" not in done.settings
     service.forget_open()
-    session = service.store.add_session(done.id)
+    session = service.store.sessions.add(done.id)
     assert answer(service, keep_question(service, session.id, "Who?").id, SHORT).status == "done"
     assert begin(service, ids, "exact", BUDGET).id == done.id  # it is not read again
     assert begin(service, ids, "exact", {**BUDGET, "tier": "disk"}).id not in (done.id, begun.id)
@@ -82,14 +82,14 @@ def test_a_reading_that_could_not_begin_is_not_kept(
         full.setattr("sessions.tensors.disk_free", lambda path: 0)
         with pytest.raises(DiskFull):
             begin(service, ids, "exact", BUDGET)
-    assert service.store.contexts() == []
+    assert service.store.contexts.all() == []
     assert read_through(service, ids).status == "ready"
 
 
 def test_a_reading_that_was_cancelled_is_taken_up_when_it_is_asked_for_again(service: Service, book: Path) -> None:
     """It stayed beside the new one, listed for ever."""
     row = begin(service, add(service, book), "exact", BUDGET)
-    service.store.update_context(row.id, status="cancelled")
+    service.store.contexts.update(row.id, status="cancelled")
     assert read_through(service, row.document_ids).id == row.id
 
 
@@ -101,11 +101,11 @@ def test_a_reading_that_another_finished_is_left_as_it_is(service: Service, book
     def finished_meanwhile(report: Report) -> None:
         steps.append(report)
         if len(steps) == 3:
-            service.store.update_context(row.id, status="ready")
+            service.store.contexts.update(row.id, status="ready")
 
     with pytest.raises(AlreadyRead):
         read(service, row.id, finished_meanwhile, checkpoint_sec=0.0)
-    assert service.store.context(row.id).status == "ready"
+    assert service.store.contexts.get(row.id).status == "ready"
     with pytest.raises(StoreCorrupt, match=f"delete {row.id}"):  # old versions left it so
         open_context(service, row.id)
 
@@ -177,8 +177,8 @@ def test_of_two_that_begin_to_read_the_same_at_once_one_does(
     monkeypatch.setattr(readings, "require_disk", in_between)
     with closing(others), pytest.raises(InUse, match=r"has just begun to be read \(context c-\w+\); wait for it"):
         begin(service, ids, "exact", BUDGET)
-    assert len(service.store.contexts()) == 1
-    assert [each.name for each in (service.home / "contexts").iterdir()] == [service.store.contexts()[0].id]
+    assert len(service.store.contexts.all()) == 1
+    assert [each.name for each in (service.home / "contexts").iterdir()] == [service.store.contexts.all()[0].id]
 
 
 def test_several_files_are_one_reading_and_a_broken_one_is_left_out(
@@ -206,7 +206,7 @@ def test_another_title_is_no_other_reading(service: Service, book: Path, tmp_pat
     second.write_text("A second text about a harbour.", encoding="utf-8")
     context = read_through(service, add(service, book, second))
     for id in context.document_ids:
-        service.store.rename_document(id, f"Renamed {id}")
+        service.store.documents.rename(id, f"Renamed {id}")
     titles = ", ".join(f"Renamed {id}" for id in context.document_ids)
     assert begin(service, add(service, book, second), "exact", BUDGET) == replace(context, title=titles)
     assert begin(service, context.document_ids[::-1], "exact", BUDGET).id != context.id
@@ -234,7 +234,7 @@ def test_what_was_left_out_is_said_of_the_last_time_alone(service: Service, book
     again = begin(service, ids, "exact", BUDGET, None, ["Left out: b.txt is empty.", "Odd font."])
     assert (again.id, again.warnings) == (first.id, ["Odd font.", "Left out: b.txt is empty."])
     assert begin(service, ids, "exact", BUDGET).warnings == ["Odd font."]
-    assert service.store.context(first.id).warnings == ["Odd font."]
+    assert service.store.contexts.get(first.id).warnings == ["Odd font."]
 
 
 def test_errors_are_sentences(service: Service, book: Path) -> None:
@@ -244,7 +244,7 @@ def test_errors_are_sentences(service: Service, book: Path) -> None:
     assert phrase(caught.value) == str(caught.value)
     with pytest.raises(SettingsError, match="catalyst"):
         begin(service, ids, "infinipot", {"budget": "150"})
-    assert service.store.contexts() == []
+    assert service.store.contexts.all() == []
     with pytest.raises(UsageError, match="empty"):
         keep_question(service, "s-222222", "  ")
     assert "not enough memory" in phrase(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ..."))
@@ -290,7 +290,7 @@ def test_a_budget_that_no_machine_has_is_refused_by_the_plan_also_where_the_mode
     service.models.get()
     with pytest.raises(AppError, match=r"with exact needs .* of memory, and there are .*What would fit: "):
         begin(service, add(service, book), "exact", {"budget": "1000000000000"})
-    assert service.store.contexts() == []
+    assert service.store.contexts.all() == []
 
 
 assert len(book_text(40)) < 4000  # the tests above need a short book

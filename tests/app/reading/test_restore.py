@@ -36,7 +36,7 @@ def home_with(tmp_path: Path, name: str, tiny: Path, book: Path, method: str) ->
 
 def numbers_of(service: Service, context_id: str, reopen: bool) -> list[torch.Tensor]:
     """Return the logits after the reading and after each of two turns. reopen: from disk each time."""
-    session, found = service.store.add_session(context_id).id, []
+    session, found = service.store.sessions.add(context_id).id, []
     for question in ("", *QUESTIONS):
         if question:
             answer(service, keep_question(service, session, question).id, SHORT)
@@ -69,7 +69,7 @@ def test_a_reading_that_was_killed_again_and_again(tmp_path: Path, tiny: Path, b
         at = chance.randrange(len(steps) // 6, len(steps) // 4)
         kill(partial(read_with_checkpoints, context), tmp_path / "killed", str(tiny), at)
     with closing(Service(tmp_path / "killed", str(tiny), "cpu")) as service:
-        assert 0 < service.store.context(context).tokens_read < service.store.context(context).tokens
+        assert 0 < service.store.contexts.get(context).tokens_read < service.store.contexts.get(context).tokens
         read(service, context, lambda report: None)
         found = tensors_of(service, context)
         assert found.keys() == expected.keys()

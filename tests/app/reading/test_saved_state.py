@@ -38,7 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[tuple
         for method in METHODS:
             row = read(service, begin(service, ids, method, {"budget": 1024}).id, lambda report: None)
             copies[row.id] = folder / row.id
-            shutil.copytree(service.store.context_state(row.id).path, copies[row.id])
+            shutil.copytree(service.store.contexts.state(row.id).path, copies[row.id])
         yield service, copies
 
 
@@ -52,7 +52,7 @@ def forge(folder: TensorFolder, change: Callable[[dict[str, Any]], object]) -> N
 
 
 def restore(service: Service, copies: dict[str, Path], context: str) -> TensorFolder:
-    folder = service.store.context_state(context)
+    folder = service.store.contexts.state(context)
     shutil.rmtree(folder.path)
     shutil.copytree(copies[context], folder.path)
     service.forget_open()
@@ -95,7 +95,7 @@ def test_any_fact_may_be_another(home: tuple[Service, dict[str, Path]], seed: in
         try:
             open_context(service, context)
             if trial % 6 == 0:
-                session = service.store.add_session(context).id
+                session = service.store.sessions.add(context).id
                 answer(service, keep_question(service, session, "Who?").id, SHORT)
         except (AppError, StoreError, engine.EngineError):
             pass
@@ -140,7 +140,9 @@ def test_places_of_another_length_are_refused_before_an_answer(home: tuple[Servi
     parts = {name: {key: x.clone() for key, x in part.items()} for name, part in parts.items()}
     parts["tokens"]["starts"] = parts["tokens"]["starts"][:-5].clone()
     other = TensorFolder(folder.path)
-    other.save({name: Part(part) for name, part in parts.items()}, meta, service.store.context(context).fingerprint)
+    other.save(
+        {name: Part(part) for name, part in parts.items()}, meta, service.store.contexts.get(context).fingerprint
+    )
     with pytest.raises(StoreCorrupt, match="places of them"):
         open_context(service, context)
     restore(service, copies, context)
@@ -150,11 +152,11 @@ def test_a_tail_of_other_facts_is_refused(home: tuple[Service, dict[str, Path]])
     service, copies = home
     context = next(iter(copies))
     restore(service, copies, context)
-    session = service.store.add_session(context).id
+    session = service.store.sessions.add(context).id
     answer(service, keep_question(service, session, "Who?").id, SHORT)
     for turns in (-1, "x", None):
         forge(
-            service.store.session_state(session),
+            service.store.sessions.state(session),
             lambda state, value=turns: state["meta"]["conversation"].update(turns=value),
         )
         service.forget_open()

@@ -89,9 +89,9 @@ def play(service: Service, scene: Callable[[gr.Blocks], Coroutine[Any, Any, None
 
 def session_with_a_turn(service: Service, context: str, title: str) -> tuple[str, str]:
     """Return the ids of a session and of its turn."""
-    session = service.store.add_session(context, title).id
-    turn = service.store.add_turn(session, f"Who is {title}?").id
-    service.store.finish_turn(turn, answer="Nobody.")
+    session = service.store.sessions.add(context, title).id
+    turn = service.store.turns.add(session, f"Who is {title}?").id
+    service.store.turns.finish(turn, answer="Nobody.")
     return session, turn
 
 
@@ -178,8 +178,8 @@ def test_a_picture_that_cannot_be_made_says_why_and_the_choice_stands(
     def deleted_at_once(tab_state: TabState, selection: Selection) -> Selection:
         """Delete in another tab the thing that was just found."""
         settled = settle(tab_state, selection)
-        if any(row.id == two for row in service.store.sessions()):
-            service.store.delete_session(two)
+        if any(row.id == two for row in service.store.sessions.all()):
+            service.store.sessions.delete(two)
         return settled
 
     async def scene(blocks: gr.Blocks) -> None:
@@ -225,7 +225,7 @@ def test_what_was_deleted_elsewhere_or_before_is_told(service: Service, context:
         await tab.open(session=one)
         await tab.do("sessions", "input", {"sessions": two})
         assert not tab.said
-        service.store.delete_session(two)
+        service.store.sessions.delete(two)
         await tab.tick()
         assert (tab.session, "it was deleted" in tab.said) == (one, True)
 
@@ -253,7 +253,7 @@ def test_what_is_refused_beside_the_choice_is_said_too(
             assert html.unescape(re.sub("<.*?>", "", tab.value("estimate"))) == refused
             await tab.do("sample", "click", form)
             assert tab.said == refused
-        monkeypatch.setattr(service.store, "search", damaged)
+        monkeypatch.setattr(service.store.search, "turns", damaged)
         await tab.do("search", "change", {"search": "lamp"})
         assert tab.said == "The index is damaged."
 
@@ -279,7 +279,7 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
     """The page listed contexts alone: documents without one stayed for good, and another method needed the file
     again.
     """
-    [keeper] = service.store.context_documents(context)
+    [keeper] = service.store.contexts.documents(context)
     fox = add_document(service, "Fox")
 
     async def scene(blocks: gr.Blocks) -> None:
@@ -288,7 +288,7 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
         assert [id for _, id in tab.shown["kept"]["choices"]] == [fox.id, keeper.id]
         await tab.do("kept", "input", {"kept": [keeper.id, fox.id]})
         await tab.do("start", "click", {"method": "streaming", "budget-streaming": 64, "title": "Both"})
-        [job] = service.store.jobs(status="queued")
+        [job] = service.store.jobs.all(status="queued")
         given = job.payload["documents"], job.payload["files"], job.payload["title"], job.payload["settings"]["budget"]
         assert given == ([keeper.id, fox.id], [], "Both", 64)
         assert "<h1>Both</h1>" in tab.value("reading-card")
@@ -300,21 +300,21 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
         await tab.do("start", "click", {"method": "streaming", "budget-streaming": 64})
         assert "or choose documents" in tab.said
         await tab.do("kept", "input", {"kept": [fox.id, keeper.id]})
-        service.store.delete_document(fox.id)  # by another
+        service.store.documents.delete(fox.id)  # by another
         await tab.tick()
         assert tab.shown["kept"]["value"] == [keeper.id]
         await tab.do("delete-kept", "click")
         assert "the document “The Keeper” with 1 context (“The Keeper”)" in tab.value("kept-confirm-text")
         await tab.do("kept-confirm", "click")
         assert not tab.shown["kept-row"]["visible"]
-        assert service.store.documents() == service.store.contexts() == []
+        assert service.store.documents.all() == service.store.contexts.all() == []
 
     play(service, scene)
 
 
 def test_documents_and_readings_are_renamed_where_their_session_is(service: Service, context: str) -> None:
     """The page could not rename a book that was dropped in as scan0001.pdf."""
-    [book] = service.store.context_documents(context)
+    [book] = service.store.contexts.documents(context)
 
     async def scene(blocks: gr.Blocks) -> None:
         tab = Visitor(blocks)
@@ -341,7 +341,7 @@ def test_documents_and_readings_are_renamed_where_their_session_is(service: Serv
         await tab.do("rename-what", "input", {"rename-what": session})
         await tab.do("rename", "click", {"rename-what": session, "rename-to": "About Maren"})
         assert tab.value("rename-to") == "About Maren"
-        assert (service.store.session(session).title, service.store.document(book.id).title) == (
+        assert (service.store.sessions.get(session).title, service.store.documents.get(book.id).title) == (
             "About Maren",
             "The Keeper",
         )
@@ -357,7 +357,7 @@ def test_the_page_is_told_what_has_arrived(service: Service, context: str) -> No
         await tab.open(context=context)
         assert 'data-asked="" data-said=""' in tab.value("where")
         await tab.do("ask", "click", {"question": " Who kept\nthe lamp? "})
-        [turn] = service.store.turns(tab.session)
+        [turn] = service.store.turns.all(tab.session)
         assert f'data-asked="{turn.id}" data-said="Who kept\nthe lamp?"' in tab.value("where")
         await tab.do("question", "submit", {"question": "And then?"})  # before the answer
         assert "still being answered" in tab.said
@@ -404,13 +404,13 @@ def test_the_memory_map_is_sent_once_whatever_becomes_of_the_numbers(
 
 def test_of_long_lists_the_latest_are_shown_and_more_where_they_are_asked_for(service: Service, book: Path) -> None:
     """600 contexts were sent with every change of one of them, and 600 documents with every choice of one."""
-    document = service.store.document(add(service, book)[0])
+    document = service.store.documents.get(add(service, book)[0])
     rows = [add_context(service, document) for _ in range(LISTED + 30)]
     oldest, latest = rows[0].id, rows[-1].id
     for row in rows:
-        service.store.update_context(row.id, status="ready", tokens_read=9)
+        service.store.contexts.update(row.id, status="ready", tokens_read=9)
     documents = [document.id, *(add_document(service, f"Letter {number}").id for number in range(LISTED + 6))]
-    sessions = [service.store.add_session(oldest, f"Session {number}").id for number in range(LISTED + 3)]
+    sessions = [service.store.sessions.add(oldest, f"Session {number}").id for number in range(LISTED + 3)]
 
     async def scene(blocks: gr.Blocks) -> None:
         def listed(name: str) -> list[str]:
