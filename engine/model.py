@@ -29,7 +29,7 @@ from engine.models.attention_interface import attach, run, sampled
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import named_files
 from engine.models.gguf.header import is_gguf, parts_of
-from engine.models.gguf.reading import description_of
+from engine.models.gguf.model_file import description_of
 from engine.models.gguf.tokens import tokenizer_of
 from engine.models.load_errors import load_errors_as, refuse_pointers
 from engine.models.loading import device_named, dtype_on, fast_in_bfloat16, load_network, read_config
@@ -67,6 +67,7 @@ class Model:
         network.train(False)
         network.requires_grad_(False)
         self.network = network
+        self.architecture = architectures.architecture_of(network.config)
         self.tokenizer = tokenizer
         self.name = name
         self.fingerprint = digest
@@ -112,7 +113,7 @@ class Model:
             if repeated and len(ids) == 1 and (hidden := self.recorder.step(ids, memory)) is not None:
                 return hidden
             state = RecurrentState(memory.states) if self.spec.recurrent else None
-            scaled = self.network.config.model_type in architectures.SCALED_BY_PLACE
+            scaled = self.architecture.scales_queries
             places = memory.places(len(ids)).to(self.device, non_blocking=True) if scaled else None
             ids = ids.to(self.device, non_blocking=True)
             hidden = run(self.network, ids, memory, memory.extra_tokens(), state, places)
@@ -124,9 +125,9 @@ class Model:
         """Logits [..., vocabulary] in float32 for hidden states [..., hidden]."""
         config = self.network.config
         logits: Tensor = self.network.lm_head(hidden).float()
-        if name := architectures.LOGIT_FACTORS.get(config.model_type):
+        if name := self.architecture.logit_factor:
             logits = logits * float(getattr(config, name))
-        if name := architectures.LOGIT_DIVISORS.get(config.model_type):
+        if name := self.architecture.logit_divisor:
             logits = logits / float(getattr(config, name))
         softcap = getattr(config, "final_logit_softcapping", None)
         return torch.tanh(logits / softcap) * softcap if softcap else logits

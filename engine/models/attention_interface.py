@@ -21,7 +21,7 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from engine.errors import NO_NUMBERS, ModelError
 from engine.models import mla
-from engine.models.architectures import INTERLEAVED, LATENT, RECURRENT, ROTARY
+from engine.models.architectures import architecture_of
 from engine.models.recurrent_state import RecurrentState, spare_kernels
 from engine.models.rope import NoRope, Rope
 from engine.models.rotary import NoRotation, leave_unrotated, rope_of, rotary_of
@@ -59,25 +59,14 @@ def _attention(
     if isinstance(memory, _Probe):
         memory.note(module, kwargs.get("sliding_window"))
     config: Any = module.config
-    latent = config.model_type in LATENT
+    architecture = architecture_of(config)
+    latent = architecture.latent
     q, k, v = (mla.absorb_query(module, query) if latent else query)[0], key[0], value[0]
-    if paired := _paired(config, q.shape[-1]):
+    if paired := architecture.interleaved_width(config, q.shape[-1]):
         q, k = _in_halves(q, paired), _in_halves(k, paired)
     output = memory.attend(int(module.attention_layer), q, k, k if latent else v, scoring)  # type: ignore[arg-type]
     output = mla.expand_output(module, output) if latent else output
     return output.transpose(0, 1)[None], None
-
-
-def _paired(config: Any, size: int) -> int:
-    """How many dimensions of a head of so many RoPE turns with their neighbours: all that it turns, or 0."""
-    kind = config.model_type
-    if kind in LATENT:
-        interleaved = LATENT[kind]
-        return int(config.qk_rope_head_dim) if (config.rope_interleave if interleaved is None else interleaved) else 0
-    if kind not in INTERLEAVED:
-        return 0
-    share = config.rope_parameters.get("partial_rotary_factor") if INTERLEAVED[kind] else None
-    return int(size * float(share or 1))
 
 
 def _in_halves(x: Tensor, width: int) -> Tensor:
@@ -189,16 +178,16 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
     Raises:
         ModelError: what it computes is no number, whatever it is given.
     """
-    base = model.base_model
+    base, architecture = model.base_model, architecture_of(model.config)
     rotary = rotary_of(model)
     if rotary is not None:
-        setattr(base, ROTARY.get(model.config.model_type, "rotary_emb"), NoRotation(rotary))
+        setattr(base, architecture.rotary, NoRotation(rotary))
         leave_unrotated(type(base).__module__)
     model.set_attn_implementation(IMPLEMENTATION)
-    if model.config.model_type in LATENT:
+    if architecture.latent:
         mla.keep_latents(base)
     state = None
-    if model.config.model_type in RECURRENT:
+    if architecture.recurrent:
         spare_kernels(type(base).__module__)
         state = RecurrentState()
     probe = _Probe(rotary)

@@ -16,7 +16,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from engine.errors import ModelNotFound, UnsupportedModel
 from engine.models.fp8 import CODES, FP8
 from engine.models.gguf.header import is_gguf
-from engine.models.gguf.reading import check_weights
+from engine.models.gguf.model_file import check_weights
 from engine.models.load_errors import ANEW, load_errors_as, refuse_pointers
 from engine.models.quantised import Published
 

@@ -46,7 +46,7 @@ from engine.models.checkpoint import check_files, check_loaded, named_files
 from engine.models.experts import MXFP4, PACKINGS, PackedExperts, pack_experts
 from engine.models.fp8 import FP8
 from engine.models.gguf.header import is_gguf
-from engine.models.gguf.reading import config_of, generation_of, weights_of
+from engine.models.gguf.model_file import config_of, generation_of, weights_of
 from engine.models.hub import fetched, hub_is_silent
 from engine.models.integers import INTEGERS, in_integers
 from engine.models.load_errors import cause_of, load_errors_as
@@ -121,15 +121,15 @@ def read_config(source: str | Path) -> PretrainedConfig:
     if not facts.get("model_type"):
         raise ModelNotFound(f"There is no model at '{source}': there is no config.json that names its model_type.")
     kind = str(facts["model_type"])
-    part = kind in architectures.WITH_PICTURES
+    part = kind in architectures.VISION
     if ("vision_config" in facts or "audio_config" in facts) and not part:
-        known = ", ".join(sorted(architectures.WITH_PICTURES))
+        known = ", ".join(sorted(architectures.VISION))
         raise UnsupportedModel(
             f"'{kind}' is a model for pictures or sound as well as text, which cannot be used: choose a text model, or "
             f"one of these, whose part for text can: {known}."
         )
     heads = facts.get("architectures") or []
-    if kind in architectures.SUPPORTED and heads and not any(str(head).endswith("ForCausalLM") for head in heads):
+    if kind in architectures.ARCHITECTURES and heads and not any(str(head).endswith("ForCausalLM") for head in heads):
         raise UnsupportedModel(f"{heads[0]} does not generate text: choose a model that is a ...ForCausalLM.")
     if not part:
         architectures.check_kind(kind)
@@ -148,8 +148,8 @@ def read_config(source: str | Path) -> PretrainedConfig:
         config.quantization_config = whole.quantization_config
     if published is None:
         return config
-    taken_apart = kind in architectures.MIXTURES or kind in architectures.LATENT
-    if kind not in architectures.MXFP4 if published.experts else part or taken_apart:
+    own = architectures.ARCHITECTURES.get(kind)  # None: a vision model
+    if not (own and own.mxfp4) if published.experts else own is None or own.experts or own.latent:
         raise UnsupportedModel(
             f"Its weights were published quantised as '{published.method}', which is not supported of '{kind}': "
             f"choose a plain checkpoint, and --quantize nf4 or 8bit."
@@ -246,7 +246,7 @@ def load_network(
     if not bits_and_bytes and published is None:
         network.to(place)  # type: ignore[arg-type]  # its decorator hides what it takes
     if quantize in INTEGERS:
-        kept = architectures.KEPT.get(config.model_type, ())
+        kept = architectures.architecture_of(config).unquantised
         in_integers(network, quantize, network.get_output_embeddings(), kept)  # type: ignore[no-untyped-call]
     unpack_as_computed(network)
     return network
@@ -416,7 +416,7 @@ class _Ours(_OnePlace):
     def get_modules_to_not_convert(self, model: PreTrainedModel, *args: Any, **kwargs: Any) -> list[str]:
         """The head, and what the architecture keeps."""
         own: list[str] = super().get_modules_to_not_convert(model, *args, **kwargs)  # type: ignore[misc]
-        return [*own, *architectures.KEPT.get(model.config.model_type, ())]
+        return [*own, *architectures.architecture_of(model.config).unquantised]
 
     def preprocess_model(self, model: PreTrainedModel, dtype: Any = None, **kwargs: Any) -> None:
         """Put in place what the weights are to be held by."""

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.models.architectures import EXPANDING
+from engine.models.architectures import EXPANSION
 
 
 def keep_latents(base: nn.Module) -> None:
     """From now on attention layers give latents as they are."""
     for module in base.modules():
-        if hasattr(module, EXPANDING):
+        if hasattr(module, EXPANSION):
             module.expand_kv = _unexpanded  # type: ignore[assignment]
 
 
@@ -34,7 +34,7 @@ def _unexpanded(latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
 
 def _expansion(module: Any) -> tuple[Tensor, Tensor]:
     """What expands latents to the keys of heads [HQ, N, L], and to their values [HQ, V, L]."""
-    weight = getattr(module, EXPANDING).weight
+    weight = getattr(module, EXPANSION).weight
     by_head = weight.view(module.num_heads, -1, weight.shape[1])
     return by_head[:, : module.qk_nope_head_dim], by_head[:, module.qk_nope_head_dim :]
 

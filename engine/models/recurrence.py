@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
-from engine.models.architectures import RECURRENT
+from engine.models.architectures import architecture_of
 from engine.models.building import outline
 from engine.models.recurrent_state import RecurrentState, spare_kernels
 
@@ -87,7 +87,7 @@ def _storage(tensor: Tensor) -> int:
 
 def recurrence_of(network: PreTrainedModel, dtype: torch.dtype) -> Recurrence | None:
     """Of a network, loaded or on the meta device, as it computes in that dtype; None if it has no recurrent layers."""
-    if network.config.model_type not in RECURRENT:
+    if not architecture_of(network.config).recurrent:
         return None
     if network.device.type != "meta":
         network = outline(network.config)

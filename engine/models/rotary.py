@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from engine.models.architectures import ROPE_WITHIN_WINDOWS, ROTARY
+from engine.models.architectures import architecture_of
 from engine.models.rope import NoRope, Rope
 
 ROTATIONS = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")  # in their modules
@@ -85,7 +85,7 @@ def rope_of(module: nn.Module, rotary: nn.Module | None) -> Rope:
     config: Any = module.config
     kinds = getattr(config, "layer_types", None)
     kind = kinds[int(module.layer_idx)] if kinds else ""  # type: ignore[arg-type]
-    within = config.model_type in ROPE_WITHIN_WINDOWS and config.sliding_window and kind != "sliding_attention"
+    within = architecture_of(config).rope_in_windows_only and config.sliding_window and kind != "sliding_attention"
     if within or getattr(module, "use_rope", 1) in (0, False):
         return NoRope(next(rotary.buffers()).device)
     prefix = f"{kind}_" if hasattr(rotary, f"{kind}_inv_freq") else ""
@@ -96,5 +96,5 @@ def rope_of(module: nn.Module, rotary: nn.Module | None) -> Rope:
 
 def rotary_of(model: PreTrainedModel) -> nn.Module | None:
     """A model's own rotary embedding, also where the engine has taken over already; None where it has none."""
-    rotary = getattr(model.base_model, ROTARY.get(model.config.model_type, "rotary_emb"), None)
+    rotary = getattr(model.base_model, architecture_of(model.config).rotary, None)
     return rotary.original if isinstance(rotary, NoRotation) else rotary

@@ -237,11 +237,11 @@ def sizes_of(network: PreTrainedModel, spec: ModelSpec) -> ModelSizes:
     """
     config: Any = network.config
     head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
-    published, kept = Published.of(config), architectures.KEPT.get(config.model_type, ())
+    published, kept = Published.of(config), architectures.architecture_of(config).unquantised
     modules: list[Any] = [
         each
         for name, each in network.named_modules()
-        if hasattr(each, "in_features") and each is not head and not name.endswith(tuple(kept))
+        if hasattr(each, "in_features") and each is not head and not name.endswith(kept)
         if published is None or published.reaches(name)
     ]
     linear = tuple((each.out_features, each.in_features) for each in modules)
@@ -298,7 +298,7 @@ def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
     layers = []
     for each, key in zip(attending, keys, strict=True):
         own = architectures.of_layer(config, each.layer_idx)
-        latent = config.model_type in architectures.LATENT
+        latent = architectures.architecture_of(config).latent
         kv_heads = 1 if latent else getattr(own, "num_key_value_heads", None) or heads
         head_size = getattr(own, "head_dim", None) or config.hidden_size // heads
         if latent:

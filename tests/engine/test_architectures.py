@@ -13,7 +13,8 @@ from engine.errors import UnsupportedModel
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.memories.slots import SlotMemory
 from engine.model import Model
-from engine.models.architectures import SUPPORTED, check
+from engine.models.architecture_table import DOCS, renewed
+from engine.models.architectures import ARCHITECTURES, check
 from engine.models.sizes import sizes_of
 from tests.engine.conftest import byte_tokenizer
 
@@ -251,7 +252,13 @@ def compare(config: PretrainedConfig, kind: str) -> Model:
     return model
 
 
-@pytest.mark.parametrize("kind", sorted(SUPPORTED))
+def test_rows_are_in_the_order_of_the_alphabet_and_in_the_docs() -> None:
+    assert list(ARCHITECTURES) == sorted(ARCHITECTURES)
+    document = DOCS.read_text(encoding="utf-8")
+    assert document == renewed(document), "run python -m engine.models.architecture_table"
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_matches_eager_attention(kind: str) -> None:
     ropes = [layer.rope for layer in compare(small_config(kind), kind).spec.layers]
     # Layers with the same frequencies share their tables.

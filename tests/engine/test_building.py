@@ -82,7 +82,7 @@ def test_loads_and_plans_side_by_side_change_nothing_of_the_process(tmp_path: Pa
     assert settings() == before
 
 
-@pytest.mark.parametrize("kind", sorted(architectures.SUPPORTED))
+@pytest.mark.parametrize("kind", architectures.ARCHITECTURES)
 def test_a_network_is_built_as_transformers_builds_it(kind: str) -> None:
     """Its dtypes are those that it has where the whole process is told to make tensors so."""
     config = small_config(kind)

@@ -23,7 +23,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from engine import Model, ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, graphs, load_model, make_method
 from engine.context import new_memory
 from engine.conversation import Conversation
-from engine.models.architectures import MIXTURES, SUPPORTED
+from engine.models.architectures import ARCHITECTURES, kinds_with
 from engine.models.experts import BIAS, MXFP4, NF4, PACKINGS, EightBit, PackedExperts, has_experts, stacks_of
 from engine.models.loading import load_network, read_config
 from engine.models.sizes import model_sizes, sizes_of
@@ -112,7 +112,7 @@ def through(model: Model, ids: Tensor, sizes: list[int]) -> Tensor:
 
 
 @pytest.mark.parametrize("quantize", QUANTIZATIONS)
-@pytest.mark.parametrize("kind", sorted(MIXTURES))
+@pytest.mark.parametrize("kind", kinds_with("experts"))
 @pytest.mark.usefixtures("as_on_a_gpu")
 def test_a_packed_mixture_says_what_it_says_unpacked(kind: str, quantize: str, tmp_path: Path) -> None:
     model = load_model(saved(kind, tmp_path), "cpu", quantize=quantize)
@@ -223,7 +223,7 @@ def test_recorded_passes_say_what_others_say(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("quantize", QUANTIZATIONS)
-@pytest.mark.parametrize("kind", sorted(MIXTURES))
+@pytest.mark.parametrize("kind", kinds_with("experts"))
 def test_checkpoints_have_their_experts_one_by_one_or_in_stacks(kind: str, quantize: str, tmp_path: Path) -> None:
     saved(kind, tmp_path / "each")
     config = read_config(tmp_path / "each")
@@ -246,7 +246,7 @@ def test_checkpoints_have_their_experts_one_by_one_or_in_stacks(kind: str, quant
 
 
 @pytest.mark.parametrize("quantize", QUANTIZATIONS)
-@pytest.mark.parametrize("kind", sorted(MIXTURES))
+@pytest.mark.parametrize("kind", kinds_with("experts"))
 def test_packed_experts_take_the_planned_bytes(kind: str, quantize: str, tmp_path: Path) -> None:
     """Also where an expert is no whole number of blocks."""
     config = read_config(saved(kind, tmp_path, moe_intermediate_size=33, intermediate_size=45))
@@ -401,8 +401,8 @@ def test_ways_of_publishing_that_do_not_go_with_an_architecture_are_refused(
 
 
 def test_every_mixture_is_known_as_one() -> None:
-    for kind in SUPPORTED:
-        assert bool(model_sizes(small_config(kind), torch.float32).experts) == (kind in MIXTURES), kind
+    for kind, row in ARCHITECTURES.items():
+        assert bool(model_sizes(small_config(kind), torch.float32).experts) == row.experts, kind
 
 
 PEAK = """

@@ -22,7 +22,7 @@ from engine.context import new_memory
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.model import model_stamp
 from engine.models import loading
-from engine.models.architectures import SUPPORTED
+from engine.models.architectures import ARCHITECTURES
 from engine.models.experts import PackedExperts
 from engine.models.loading import dtype_on, load_network, read_config
 from engine.models.sizes import model_sizes, sizes_of
@@ -93,7 +93,7 @@ def test_quantised_weights_take_the_planned_bytes_and_match_eager_attention(fold
     assert error < (1e-3 if quantize == "8bit" else 1e-5)
 
 
-@pytest.mark.parametrize("kind", sorted(SUPPORTED))
+@pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_every_architecture_is_loaded_and_quantised_as_planned(kind: str, tmp_path: Path) -> None:
     """Checkpoints have their experts one by one, models all in one tensor."""
     saved = AutoModelForCausalLM.from_config(small_config(kind))

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
 
 from engine import ModelNotFound, UnsupportedModel, load_model
-from engine.models.architectures import WITH_PICTURES
+from engine.models import architectures
 from engine.models.loading import read_config
 from engine.models.sizes import model_sizes
 from tests.engine.conftest import byte_tokenizer
@@ -47,7 +47,7 @@ OWN: dict[str, dict[str, Any]] = {
     "qwen3_5": QWEN,
     "qwen3_5_moe": QWEN,
 }
-every_kind = pytest.mark.parametrize("kind", sorted(WITH_PICTURES))
+every_kind = pytest.mark.parametrize("kind", sorted(architectures.VISION))
 
 
 def saved(kind: str, folder: Path, **facts: Any) -> PreTrainedModel:

@@ -27,7 +27,7 @@ from engine import (
 )
 from engine.footprint import Task
 from engine.memories.entries import Slots
-from engine.models.architectures import MIXTURES, SUPPORTED
+from engine.models.architectures import ARCHITECTURES, kinds_with
 from engine.models.experts import has_experts
 from engine.models.sizes import model_sizes, sizes_of
 from engine.planning.planner import Machine, Planner
@@ -56,7 +56,7 @@ MIXTURE = {
 METHODS_TO_READ = {**TIGHT, **{f"{name}-default": make_method(name) for name in METHODS}}
 
 
-@pytest.mark.parametrize("kind", sorted(SUPPORTED))
+@pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_a_config_tells_what_the_loaded_model_is_like(kind: str) -> None:
     config = small_config(kind)
     planned = model_sizes(config, torch.float32)
@@ -71,7 +71,7 @@ def test_a_config_tells_what_the_loaded_model_is_like(kind: str) -> None:
     assert tables[0] == tables[1]
 
 
-@pytest.mark.parametrize("kind", sorted(MIXTURES))
+@pytest.mark.parametrize("kind", kinds_with("experts"))
 def test_a_token_is_multiplied_with_the_experts_that_are_chosen(kind: str) -> None:
     """With two of four, and with all of them."""
     config = small_config(kind)

@@ -18,7 +18,7 @@ from engine.errors import ContextMismatch, NoSuchWeights, OutOfMemory, Unsupport
 from engine.footprint import Task
 from engine.memories.memory import STATES, no_source
 from engine.model import Model
-from engine.models.architectures import RECURRENT
+from engine.models.architectures import kinds_with
 from engine.models.attention_interface import run
 from engine.models.recurrence import recurrence_of
 from engine.models.recurrent_state import RecurrentState, spare_kernels
@@ -247,7 +247,7 @@ def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor,
     assert len(replayed) > 40
 
 
-@pytest.mark.parametrize("kind", sorted(RECURRENT))
+@pytest.mark.parametrize("kind", kinds_with("recurrent"))
 def test_a_config_tells_what_the_loaded_model_carries(kind: str) -> None:
     config = small_config(kind)
     loaded_model = Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), kind, "-")

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from engine.errors import ModelNotFound
-from engine.models.gguf.architectures import known_of
+from engine.models.gguf.config_facts import architecture_in
 from engine.models.gguf.header import Header
 from engine.models.gguf.weights import Place
 from engine.models.load_errors import ANEW
@@ -38,7 +38,8 @@ def places_of(header: Header, config: PretrainedConfig) -> dict[str, Place]:
 
 def _namer(header: Header, config: Any) -> Any:
     """Finds the place of a weight by its name."""
-    known = known_of(header)
+    form = architecture_in(header).gguf
+    assert form is not None
     arch = next(number for number, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
     names = get_tensor_name_map(arch, config.num_hidden_layers)
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
@@ -49,18 +50,18 @@ def _namer(header: Header, config: Any) -> Any:
             layer, which, bias = experts.groups()
             end = "bias" if bias else "weight"
             if which == "down":
-                turned = known.interleaved and not bias
+                turned = form.interleaved_experts and not bias
                 views = (lambda whole: (whole.transpose(1, 2),)) if turned else (lambda whole: (whole,))
                 return Place((f"blk.{layer}.ffn_down_exps.{end}",), shape, views)
             sources = (f"blk.{layer}.ffn_gate_exps.{end}", f"blk.{layer}.ffn_up_exps.{end}")
-            return Place(sources, shape, _interleaved if known.interleaved else _halves)
+            return Place(sources, shape, _interleaved if form.interleaved_experts else _halves)
         path, _, end = name.rpartition(".")
         if end not in ("weight", "bias"):
             path, end = name, "weight"
         stored = names.get_name(path) or ("output" if path == "lm_head" else _own_name(path))
         last = path.rpartition(".")[2]
-        offset = known.offset if last.endswith("norm") else 0.0
-        if known.permuted and last in heads:
+        offset = form.norm_offset if last.endswith("norm") else 0.0
+        if form.permuted and last in heads:
             return Place((f"{stored}.{end}",), shape, lambda whole: (_pairs(whole, heads[last]),), offset)
         return Place((f"{stored}.{end}",), shape, offset=offset)
 

@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from engine.errors import UnsupportedModel
-from engine.models.gguf.architectures import config_facts
+from engine.models.gguf.config_facts import config_facts
 from engine.models.gguf.header import read_header
 from engine.models.gguf.names import places_of
 from engine.models.gguf.weights import Weight
