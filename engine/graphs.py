@@ -215,7 +215,7 @@ class Recording:
         self.tables = [rope.tables() for rope in memory.spec.ropes]
 
     def _pass(self) -> Tensor:
-        return run(self.network, self.ids, self.attention, state=self.state, places=self.place)
+        return run(self.network, self.ids, self.attention, state=self.state, position_ids=self.place)
 
     def replay(self, ids: Tensor, memory: Memory) -> Tensor:
         """The hidden state [1, hidden] after a token, which stands behind all that the memory holds."""

@@ -28,11 +28,13 @@ from engine.models import architectures
 from engine.models.attention_interface import attach, run, sampled
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import named_files
+from engine.models.configuration import read_config
 from engine.models.gguf.header import is_gguf, parts_of
 from engine.models.gguf.model_file import description_of
 from engine.models.gguf.tokens import tokenizer_of
 from engine.models.load_errors import load_errors_as, refuse_pointers
-from engine.models.loading import device_named, dtype_on, fast_in_bfloat16, load_network, read_config
+from engine.models.loading import load_network
+from engine.models.placement import device_named, dtype_on, fast_in_bfloat16
 from engine.models.recurrent_state import RecurrentState
 from engine.models.sizes import layers_of
 from engine.models.spec import LayerSpec, ModelSpec
@@ -217,7 +219,7 @@ def _loaders() -> list[str]:
     with suppress(metadata.PackageNotFoundError):
         found.append(metadata.version("bitsandbytes"))
     own = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in (Path(__file__), *sorted((Path(__file__).parent / "models").rglob("*.py"))):
         own.update(path.read_bytes())
     return [*found, own.hexdigest()]
 

@@ -17,7 +17,7 @@ from engine.measure import oom_as_engine_error, release
 from engine.memories.memory import Memory, no_source
 from engine.method import Method
 from engine.model import Model
-from engine.models.loading import fast_in_bfloat16
+from engine.models.placement import fast_in_bfloat16
 
 LEAST_PASS = 16  # tokens; where not even they fit, smaller passes would not help
 NOVELTY_ROWS = 128  # hidden states whose logits exist at a time; a vocabulary of 150K makes 77 MB of them

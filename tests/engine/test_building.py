@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.models import architectures
 from engine.models.building import outline
-from engine.models.loading import load_network, read_config
+from engine.models.configuration import read_config
+from engine.models.loading import load_network
 from engine.models.sizes import CPU, model_sizes
 from tests.engine.test_architectures import small_config
 

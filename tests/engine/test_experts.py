@@ -24,8 +24,9 @@ from engine import Model, ModelNotFound, OutOfMemory, SettingsError, Unsupported
 from engine.context import new_memory
 from engine.conversation import Conversation
 from engine.models.architectures import ARCHITECTURES, kinds_with
+from engine.models.configuration import read_config
 from engine.models.experts import BIAS, MXFP4, NF4, PACKINGS, EightBit, PackedExperts, has_experts, stacks_of
-from engine.models.loading import load_network, read_config
+from engine.models.loading import load_network
 from engine.models.sizes import model_sizes, sizes_of
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, read
@@ -409,7 +410,8 @@ PEAK = """
 import sys
 import torch
 from engine.models.experts import PackedExperts
-from engine.models.loading import load_network, read_config
+from engine.models.configuration import read_config
+from engine.models.loading import load_network
 
 def status(name):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))

@@ -19,8 +19,9 @@ from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
 from engine import ModelNotFound, OutOfMemory, UnsupportedModel, check_files, load_model
 from engine.models import hub, loading
+from engine.models.configuration import read_config
 from engine.models.fp8 import Block, scaled
-from engine.models.loading import load_network, read_config
+from engine.models.loading import load_network
 from engine.models.sizes import QUANTIZATIONS, model_sizes
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.test_architectures import small_config

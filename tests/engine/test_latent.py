@@ -15,7 +15,7 @@ from engine.errors import UnsupportedModel
 from engine.footprint import Task
 from engine.model import Model
 from engine.models.architectures import INDEXED, check_kind
-from engine.models.loading import read_config
+from engine.models.configuration import read_config
 from engine.models.sizes import model_sizes, sizes_of
 from engine.planning.flops import operations
 from engine.planning.planner import Machine, Planner

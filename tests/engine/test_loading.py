@@ -21,10 +21,12 @@ from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, 
 from engine.context import new_memory
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.model import model_stamp
-from engine.models import loading
+from engine.models import loading, placement
 from engine.models.architectures import ARCHITECTURES
+from engine.models.configuration import read_config
 from engine.models.experts import PackedExperts
-from engine.models.loading import dtype_on, load_network, read_config
+from engine.models.loading import load_network
+from engine.models.placement import dtype_on
 from engine.models.sizes import model_sizes, sizes_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.test_architectures import small_config
@@ -504,7 +506,9 @@ PEAK = """
 import sys
 import torch
 from engine.models.experts import PackedExperts
-from engine.models.loading import dtype_on, load_network, read_config
+from engine.models.configuration import read_config
+from engine.models.loading import load_network
+from engine.models.placement import dtype_on
 
 def status(name):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))
@@ -562,7 +566,7 @@ def test_a_cpu_computes_in_bfloat16_what_is_wide_where_that_is_fast(
     width: int, fast: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("STOCKPOT_DTYPE", raising=False)
-    monkeypatch.setattr(loading, "fast_in_bfloat16", lambda device: fast)
+    monkeypatch.setattr(placement, "fast_in_bfloat16", lambda device: fast)
     assert dtype_on(CPU, LlamaConfig(hidden_size=width)) == getattr(torch, dtype)
 
 

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedMode
 
 from engine import ModelNotFound, UnsupportedModel, load_model
 from engine.models import architectures
-from engine.models.loading import read_config
+from engine.models.configuration import read_config
 from engine.models.sizes import model_sizes
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.test_architectures import EXTRA, SMALL
