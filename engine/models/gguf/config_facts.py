@@ -22,7 +22,7 @@ BY_NAME = {row.gguf.name: row for row in ARCHITECTURES.values() if row.gguf and 
 
 
 def config_facts(header: Header) -> Facts:
-    """What a config.json of the same model would say.
+    """Return the settings of a config.json of the same model.
 
     Raises:
         UnsupportedModel: an architecture that is not read from GGUF files.
@@ -75,7 +75,7 @@ def architecture_in(header: Header) -> Architecture:
 
 
 def _size(header: Header, key: str) -> int:
-    """A size that a header must have."""
+    """Return a size that a header must have."""
     value = header.get(key)
     if isinstance(value, list) and len(set(value)) == 1:  # the same for each layer
         value = value[0]
@@ -86,7 +86,7 @@ def _size(header: Header, key: str) -> int:
 
 
 def _number(header: Header, key: str) -> float:
-    """A number that a header must have."""
+    """Return a number that a header must have."""
     value = header.get(key)
     if not isinstance(value, float):
         name = f"{header.architecture}.{key}"
@@ -95,7 +95,7 @@ def _number(header: Header, key: str) -> float:
 
 
 def _without_windows(header: Header) -> Facts:
-    """Nothing; windows that the architecture is not known to have in files are refused."""
+    """Return no facts, and refuse sliding windows: files of this architecture are not known to have them."""
     if header.get("attention.sliding_window"):
         raise UnsupportedModel(
             f"A '{header.architecture}' with sliding windows is not read from GGUF files: choose a folder or hub id "
@@ -137,7 +137,7 @@ def _qwen3_moe(header: Header) -> Facts:
 
 
 def _scale(header: Header, layers_of_27b: int) -> Facts:
-    """Gemma scales queries by the size of a head, and that of 27B by hidden size over heads."""
+    """Return the scale of Gemma's queries, from the size of a head; for 27B it is hidden size over heads."""
     heads, hidden = _size(header, "attention.head_count"), _size(header, "embedding_length")
     own = hidden // heads if header.get("block_count") == layers_of_27b else _size(header, "attention.key_length")
     return {"query_pre_attn_scalar": own, "sliding_window": _size(header, "attention.sliding_window")}
@@ -183,7 +183,7 @@ def _gpt_oss(header: Header) -> Facts:
 
 
 def _starcoder2(header: Header) -> Facts:
-    """All that were published have a window of 4,096, of which their files say nothing."""
+    """Return a window of 4,096, which all published models have and their files leave out."""
     return {
         "norm_epsilon": _number(header, "attention.layer_norm_epsilon"),
         "sliding_window": 4096,
