@@ -63,6 +63,8 @@ class Model:
 
         Args:
             network: on its device.
+            tokenizer: with a chat template.
+            name: for messages and lists.
             digest: a hash of weights, configuration and tokenizer.
             folder: that it was loaded from, where its sidecar weights lie.
             stamp: `model_stamp` before it was loaded.
@@ -106,6 +108,7 @@ class Model:
 
         Args:
             ids: int64 [T].
+            memory: that attends.
             source: int32 [T], the source position each token stands for, -1 for none.
             repeated: more passes of one token follow, so that it pays to record one.
 

@@ -53,12 +53,8 @@ def _attention(
 ) -> tuple[Tensor, None]:
     """Let the memory attend: the function that is registered with transformers.
 
-    Args:
-        query, key, value: [1, HQ, T, D] and twice [1, H, T, D], before RoPE.
-        s_aux: see `Scoring.sink`.
-
-    Returns:
-        The output [1, T, HQ, D], and no attention weights.
+    query [1, HQ, T, D], key and value [1, H, T, D] come before RoPE; s_aux is `Scoring.sink`. Returns the output
+    [1, T, HQ, D], and no attention weights.
     """
     scoring = Scoring(scaling if scaling is not None else float(query.shape[-1]) ** -0.5, softcap, s_aux)
     if isinstance(memory, _Probe):
@@ -128,7 +124,10 @@ def run(
     """Pass tokens through the model, followed by the extra tokens.
 
     Args:
+        network: that `attach` has prepared.
         ids: int64 [T], on the model's device.
+        memory: that attends.
+        extra_tokens: of the method, if any.
         state: of recurrent layers; None if there are none, or if the pass begins a text and nothing follows.
         position_ids: int64 [T], for models that scale queries by position; None for 0, 1, 2, ...
 
@@ -174,8 +173,7 @@ def _extra_rows(network: PreTrainedModel, extra_tokens: ExtraTokens | None) -> I
 def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
     """Replace the attention of a loaded model in place, and return its sizes.
 
-    Args:
-        folder: that it was loaded from, for `ModelSpec.folder`.
+    folder: that it was loaded from, for `ModelSpec.folder`.
 
     Raises:
         ModelError: the model computes NaN.

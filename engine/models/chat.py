@@ -115,8 +115,7 @@ class Chat:
     def encode(self, text: str, on_piece: Callable[[int], None] = lambda characters: None) -> Encoding:
         """Return the tokens of a document's text. Special tokens spelled out in it stay text.
 
-        Args:
-            on_piece: called now and then with the number of characters done; may raise to stop.
+        on_piece: called now and then with the number of characters done; may raise to stop.
         """
         ids: list[Tensor] = []
         starts: list[Tensor] = []

@@ -61,7 +61,7 @@ def named_files(folder: Path) -> list[Path]:
     """Return the file of a checkpoint, or all files that its index names.
 
     Raises:
-        ModelNotFound: there is neither, or an index that cannot be read or names what is not there.
+        ModelNotFound: there is neither, or an index that cannot be read or names missing files.
     """
     single, index = folder / SAFE_WEIGHTS_NAME, folder / SAFE_WEIGHTS_INDEX_NAME
     if single.is_file():

@@ -79,7 +79,7 @@ def load_network(
     kind: Any = AutoModelForCausalLM
     origin: str | Path | None = source
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error belongs to the program
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # `check_loaded` refuses what it would report
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # `check_loaded` tells instead
     with LOADING, load_errors_as(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
         if fp8 is not None or gguf:
             # To take weights from a dict, transformers needs the class of the model and no path.

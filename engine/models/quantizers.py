@@ -22,7 +22,8 @@ from transformers.quantizers.quantizers_utils import get_module_from_name
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from engine.models import architectures
-from engine.models.experts import MXFP4, PACKINGS, PackedExperts, pack_experts
+from engine.models.expert_packing import MXFP4, PACKINGS
+from engine.models.experts import PackedExperts, pack_experts
 from engine.models.quantised import OWN
 
 

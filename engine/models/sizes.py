@@ -22,7 +22,8 @@ from engine.errors import UnsupportedModel
 from engine.method import require
 from engine.models import architectures
 from engine.models.building import outline
-from engine.models.experts import MXFP4, PACKINGS, PackedExperts, Packing, has_experts, shapes_of, together_on
+from engine.models.expert_packing import MXFP4, PACKINGS, Packing
+from engine.models.experts import PackedExperts, has_experts, shapes_of, together_on
 from engine.models.integers import INTEGERS, layer_bytes
 from engine.models.load_errors import load_errors_as
 from engine.models.quantised import Published, eight_bit_bytes, four_bit_bytes

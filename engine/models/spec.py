@@ -1,4 +1,4 @@
-"""Sizes of a model and its layers, and how their attention is scored: what a memory must know of a model."""
+"""Sizes of a model and its layers, and the scoring of their attention: all that a memory knows of a model."""
 
 from __future__ import annotations
 

@@ -134,9 +134,7 @@ class Channels(Marks):
 def find_marks(tokenizer: PreTrainedTokenizerBase, opening: str = "", answered: str = "") -> Marks | None:
     """Return the signs of a model that reasons, None if it does not: its own tokens, or named by its template.
 
-    Args:
-        opening: text that its template puts before an answer to come.
-        answered: text that its template puts before an earlier answer.
+    opening, answered: texts that its template puts before an answer to come, and before an earlier answer.
     """
     channel = CHANNEL.fullmatch(answered.removeprefix(opening))
     if channel is not None:

@@ -25,7 +25,8 @@ from engine.context import new_memory
 from engine.conversation import Conversation
 from engine.models.architectures import ARCHITECTURES, kinds_with
 from engine.models.configuration import read_config
-from engine.models.experts import BIAS, MXFP4, NF4, PACKINGS, EightBit, PackedExperts, has_experts, stacks_of
+from engine.models.expert_packing import MXFP4, NF4, PACKINGS, EightBit
+from engine.models.experts import BIAS, PackedExperts, has_experts, stacks_of
 from engine.models.loading import load_network
 from engine.models.sizes import model_sizes, sizes_of
 from tests.engine.conftest import byte_tokenizer
