@@ -77,7 +77,7 @@ def either(names: Sequence[str]) -> str:
     return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def said_before(done: int, total: int) -> str:
+def replay_progress(done: int, total: int) -> str:
     """How far a branch has read the turns that it begins with."""
     return f"Reading what was said before: {done:,} of {plural(total, 'turn')}"
 

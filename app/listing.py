@@ -12,7 +12,7 @@ from app.asking.named_pages import page_name
 from app.errors import Ambiguous, AppError, NotFound
 from app.formatting import either, plural
 from app.jobs.uploads import awaited, discard_locked
-from app.reading.memory_map import kept_map
+from app.reading.memory_map import load_map
 from app.service import Service
 from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow, listed, shown_title
 
@@ -204,7 +204,7 @@ def find_session(service: Service, text: str) -> SessionRow:
     return row
 
 
-def listing(service: Service, noun: str) -> list[dict[str, Any]]:
+def list_rows(service: Service, noun: str) -> list[dict[str, Any]]:
     """All documents, contexts or sessions, as plain objects; contexts with what they take on the disk.
 
     Args:
@@ -259,14 +259,14 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
     store = service.store
     facts: dict[str, Any] = {"kind": kind, **asdict(row)}
     if isinstance(row, DocumentRow):
-        document = service.library.document(row.id)
+        document = service.document_cache.document(row.id)
         facts["coverage"] = document.coverage()
         facts["contents"] = [{**asdict(entry), "name": page_name(document, entry.page)} for entry in document.toc]
         facts["contexts"] = [each.id for each in store.contexts(row.id)]
     elif isinstance(row, ContextRow):
         facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]
         facts["sessions"] = [each.id for each in store.sessions(row.id)]
-        facts["memory_map"] = [asdict(each) for each in kept_map(store, row.id)]
+        facts["memory_map"] = [asdict(each) for each in load_map(store, row.id)]
         facts["job"] = asdict(work) if (work := store.work_on(row.id)) else None
     elif isinstance(row, SessionRow):
         facts["turns"] = [asdict(each) for each in store.turns(row.id)]
@@ -369,5 +369,5 @@ def delete(service: Service, kind: str, *rows: Row) -> None:
         service.contexts.drop(each)  # with the conversations over it; the others stay open, one may be answering
     for row in rows:
         service.conversations.drop(row.id)
-        service.library.drop(row.id)
+        service.document_cache.drop(row.id)
     discard_locked(service, [row.sha256 for row in rows if isinstance(row, DocumentRow)])

@@ -9,7 +9,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Recent(Generic[Key, Value]):
+class LruCache(Generic[Key, Value]):
     """At most `most` values, made on demand; safe to use from several threads."""
 
     def __init__(self, most: int) -> None:

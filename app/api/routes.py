@@ -31,7 +31,7 @@ from app.home import canonical_model
 from app.jobs.uploads import copy_in
 from app.jobs.worker import Worker
 from app.machine.local_models import local_models
-from app.reading.documents import Options
+from app.reading.documents import IngestOptions
 from app.reading.methods import method_for, methods_table
 from app.reading.pages import page_of, pdf_of, picture_of_page
 from app.reading.preparing import base_for
@@ -173,7 +173,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/contexts")
     def contexts() -> list[dict[str, Any]]:
-        return listing.listing(service, "contexts")
+        return listing.list_rows(service, "contexts")
 
     @api.get("/sessions")
     def sessions() -> list[SessionRow]:
@@ -238,7 +238,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
         kept = [store.document(id).id for id in given.documents]
         settings = {**given.settings, **({} if given.budget is None else {"budget": given.budget})}
         sent = [(each.filename or "document", each.file) for each in given.files]
-        options = Options(given.title, given.password, given.ocr)
+        options = IngestOptions(given.title, given.password, given.ocr)
         if given.add_to is not None:
             if settings or given.method or given.model:
                 raise UsageError("What is added to a context is read with its model, method and settings: give none.")

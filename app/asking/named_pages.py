@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from app.errors import UsageError
 from app.formatting import plural, roughly
-from app.reading.document_cache import Library
+from app.reading.document_cache import DocumentCache
 from app.reading.token_stream import Stream
 from ingest.document import Document, noun_of_pages, ranges
 
@@ -84,7 +84,7 @@ def page_number(text: str, document: Document) -> int:
     return named.first
 
 
-def named_pages(text: str, document_ids: Sequence[str], library: Library) -> list[Named]:
+def named_pages(text: str, document_ids: Sequence[str], document_cache: DocumentCache) -> list[Named]:
     """The pages that a text names, in its order.
 
     Args:
@@ -93,10 +93,10 @@ def named_pages(text: str, document_ids: Sequence[str], library: Library) -> lis
     Raises:
         UsageError: it names none, or some that the documents do not have.
     """
-    return [_named(part.strip(), document_ids, library) for part in re.split("[,;]", text.strip().strip(",;"))]
+    return [_named(part.strip(), document_ids, document_cache) for part in re.split("[,;]", text.strip().strip(",;"))]
 
 
-def _named(part: str, document_ids: Sequence[str], library: Library) -> Named:
+def _named(part: str, document_ids: Sequence[str], document_cache: DocumentCache) -> Named:
     found = _DOCUMENT.fullmatch(part)
     if found is None or not found["rest"]:
         raise _names_none(part)
@@ -110,7 +110,7 @@ def _named(part: str, document_ids: Sequence[str], library: Library) -> Named:
     if not 1 <= document <= len(document_ids):
         raise UsageError(f"There is no document {document}, only {plural(len(document_ids), 'document')}.")
     where = f" of document {document}" if len(document_ids) > 1 else ""
-    return _within(part, found["rest"], document, library.document(document_ids[document - 1]), where)
+    return _within(part, found["rest"], document, document_cache.document(document_ids[document - 1]), where)
 
 
 def _names_none(part: str) -> UsageError:
@@ -205,11 +205,11 @@ def _page_called(text: str, document: Document, where: str) -> int:
     return found[0]
 
 
-def written(named: Sequence[Named], document_ids: Sequence[str], library: Library) -> str:
+def as_kept(named: Sequence[Named], document_ids: Sequence[str], document_cache: DocumentCache) -> str:
     """Pages as they are kept; the inverse of `named_pages`."""
 
     def one(each: Named) -> str:
-        known = library.document(document_ids[each.document - 1])
+        known = document_cache.document(document_ids[each.document - 1])
         if each.page is None:
             name = page_name(known, each.first, each.last)
         else:
@@ -224,12 +224,12 @@ def is_one(pages: str) -> bool:
     return _ONE.fullmatch(pages) is not None
 
 
-def in_words(pages: str) -> str:
+def pages_in_words(pages: str) -> str:
     """Pages as they are kept, with their noun: "page 9", "pages 9, 12"."""
     return f"page{'' if is_one(pages) else 's'} {pages}"
 
 
-def around(page: int, paragraph: int | None, document: int | None = None, place: str = "") -> str:
+def pages_around(page: int, paragraph: int | None, document: int | None = None, place: str = "") -> str:
     """What names a place, and what stands around it: its page, or the paragraphs about it, where it has such.
 
     document: the number of its document, where there are several; place: what a source calls it.
@@ -241,18 +241,22 @@ def around(page: int, paragraph: int | None, document: int | None = None, place:
     return name if document is None else f"{document}:{name}"
 
 
-def spans_of(named: Sequence[Named], document_ids: Sequence[str], library: Library) -> Iterator[tuple[str, int, int]]:
+def spans_of(
+    named: Sequence[Named], document_ids: Sequence[str], document_cache: DocumentCache
+) -> Iterator[tuple[str, int, int]]:
     """The document, the first character and the end of each."""
     for each in named:
         id = document_ids[each.document - 1]
-        document = library.document(id)
+        document = document_cache.document(id)
         if each.page is None:
             yield id, document.span(each.first)[0], document.span(each.last)[1]
         else:
             yield id, *document.span(each.page, each.first, each.last)
 
 
-def require_few(named: Sequence[Named], document_ids: Sequence[str], library: Library, per_character: float) -> None:
+def require_few(
+    named: Sequence[Named], document_ids: Sequence[str], document_cache: DocumentCache, per_character: float
+) -> None:
     """Refuse pages of which surely not all can be read again, before their tokens are counted.
 
     per_character: tokens, on average.
@@ -260,18 +264,18 @@ def require_few(named: Sequence[Named], document_ids: Sequence[str], library: Li
     Raises:
         UsageError: there are far too many.
     """
-    about = per_character * sum(end - start for _, start, end in spans_of(named, document_ids, library))
+    about = per_character * sum(end - start for _, start, end in spans_of(named, document_ids, document_cache))
     if about > SURELY * MOST_TOKENS:
-        raise _too_many(f"about {roughly(about)} tokens", written(named, document_ids, library))
+        raise _too_many(f"about {roughly(about)} tokens", as_kept(named, document_ids, document_cache))
 
 
 def _too_many(tokens: str, pages: str) -> UsageError:
-    there = f"{tokens} on {in_words(pages)}"
+    there = f"{tokens} on {pages_in_words(pages)}"
     return UsageError(f"There are {there}, and {MOST_TOKENS:,} at most are read again for one question: name fewer.")
 
 
 def tokens_of(
-    named: Sequence[Named], document_ids: Sequence[str], stream: Stream, library: Library, read_again: bool
+    named: Sequence[Named], document_ids: Sequence[str], stream: Stream, document_cache: DocumentCache, read_again: bool
 ) -> "torch.Tensor":
     """The tokens of pages, each once, in the order of the text: int64 [N].
 
@@ -283,10 +287,10 @@ def tokens_of(
     import torch
 
     found: set[int] = set()
-    for id, start, end in spans_of(named, document_ids, library):
+    for id, start, end in spans_of(named, document_ids, document_cache):
         found.update(stream.between(id, start, end))
     if not found:
-        raise UsageError(f"There is no text on {in_words(written(named, document_ids, library))}.")
+        raise UsageError(f"There is no text on {pages_in_words(as_kept(named, document_ids, document_cache))}.")
     if read_again and len(found) > MOST_TOKENS:
-        raise _too_many(plural(len(found), "token"), written(named, document_ids, library))
+        raise _too_many(plural(len(found), "token"), as_kept(named, document_ids, document_cache))
     return torch.tensor(sorted(found))

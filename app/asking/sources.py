@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.asking.quotes import quotations_in, sentences_around
-from app.reading.document_cache import Library
+from app.reading.document_cache import DocumentCache
 
 if TYPE_CHECKING:
     import engine
@@ -46,7 +46,7 @@ class Quotation:
     place: str | None
 
 
-def find_sources(passages: Sequence["engine.Passage"], stream: "Stream", library: Library) -> list[Source]:
+def find_sources(passages: Sequence["engine.Passage"], stream: "Stream", document_cache: DocumentCache) -> list[Source]:
     """Return the places of an answer's passages, at most MOST_SOURCES; passages whose sentences overlap are one source.
 
     Returns:
@@ -56,12 +56,12 @@ def find_sources(passages: Sequence["engine.Passage"], stream: "Stream", library
     for passage in sorted(passages, key=lambda passage: -passage.weight):
         spans = stream.spans(passage.start, passage.end)
         for span in spans:
-            source = _source(library, span.document_id, span.start, span.end, passage.weight / len(spans))
+            source = _source(document_cache, span.document_id, span.start, span.end, passage.weight / len(spans))
             if source is None:
                 continue
             same = [other for other in found if _overlap(other, source)]
             found = [other for other in found if other not in same]
-            found.append(_merged(library, [*same, source]) if same else source)
+            found.append(_merged(document_cache, [*same, source]) if same else source)
     return sorted(found, key=lambda source: -source.weight)[:MOST_SOURCES]
 
 
@@ -75,7 +75,7 @@ class Citation:
 
 
 def with_citations(
-    sources: Sequence[Source], sentences: Sequence["engine.Sentence"], stream: "Stream", library: Library
+    sources: Sequence[Source], sentences: Sequence["engine.Sentence"], stream: "Stream", document_cache: DocumentCache
 ) -> tuple[list[Source], list[Citation]]:
     """What each of several sentences rested on most; a single one has all sources.
 
@@ -86,7 +86,7 @@ def with_citations(
         return list(sources), []
     known, cited = list(sources), []
     for sentence in sentences:
-        for source in find_sources(sentence.passages[:1], stream, library)[:1]:
+        for source in find_sources(sentence.passages[:1], stream, document_cache)[:1]:
             number = next((at for at, other in enumerate(known) if _overlap(other, source)), len(known))
             if number == len(known) < MOST_CITED:
                 known.append(source)
@@ -100,9 +100,9 @@ def _overlap(first: Source, second: Source) -> bool:
     return first.document == second.document and first.start < second.end and second.start < first.end
 
 
-def _source(library: Library, document_id: str, start: int, end: int, weight: float) -> Source | None:
+def _source(document_cache: DocumentCache, document_id: str, start: int, end: int, weight: float) -> Source | None:
     """Return the source of the sentences around characters `start` to `end` of a document; None if all are blank."""
-    document = library.document(document_id)
+    document = document_cache.document(document_id)
     while start < end and document.text[start].isspace():
         start += 1
     if start >= end:
@@ -110,23 +110,27 @@ def _source(library: Library, document_id: str, start: int, end: int, weight: fl
     index = bisect_right(document.page_starts, start) - 1
     offset, page_text = document.page_starts[index], document.pages[index].text
     span = sentences_around(page_text, start - offset, end - offset)
-    return _at(library, document_id, offset + span.start, offset + span.end, weight) if span.start < span.end else None
+    return (
+        _at(document_cache, document_id, offset + span.start, offset + span.end, weight)
+        if span.start < span.end
+        else None
+    )
 
 
-def _merged(library: Library, sources: Sequence[Source]) -> Source:
+def _merged(document_cache: DocumentCache, sources: Sequence[Source]) -> Source:
     """Return one source of several that overlap."""
     start, end = min(each.start for each in sources), max(each.end for each in sources)
-    return _at(library, sources[0].document, start, end, sum(each.weight for each in sources))
+    return _at(document_cache, sources[0].document, start, end, sum(each.weight for each in sources))
 
 
-def _at(library: Library, document_id: str, start: int, end: int, weight: float) -> Source:
-    document = library.document(document_id)
+def _at(document_cache: DocumentCache, document_id: str, start: int, end: int, weight: float) -> Source:
+    document = document_cache.document(document_id)
     place = document.locate(start)
     quote = document.text[start:end]
     return Source(document_id, place.page, place.label, quote, float(weight), start, end, place.paragraph)
 
 
-def check_quotations(answer: str, document_ids: Sequence[str], library: Library) -> list[Quotation]:
+def check_quotations(answer: str, document_ids: Sequence[str], document_cache: DocumentCache) -> list[Quotation]:
     """Every quotation in an answer, with the place where its words really are, or None for the place."""
     quotations = quotations_in(answer)
     checked = [Quotation(span.start, span.end, None, None, None) for span, _ in quotations]
@@ -134,9 +138,9 @@ def check_quotations(answer: str, document_ids: Sequence[str], library: Library)
         missing = [number for number, found in enumerate(checked) if found.document is None]
         for number in missing:
             span, words = quotations[number]
-            index = library.words(document_id).find(words)
+            index = document_cache.words(document_id).find(words)
             if index is not None:
-                page = library.document(document_id).pages[index]
+                page = document_cache.document(document_id).pages[index]
                 checked[number] = Quotation(span.start, span.end, document_id, page.number, page.label)
         if not missing:
             break

@@ -8,16 +8,22 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from app.asking.answer_options import SAMPLED, AnswerOptions
-from app.asking.named_pages import is_one, named_pages, require_few, spans_of, tokens_of, written
+from app.asking.named_pages import as_kept, is_one, named_pages, require_few, spans_of, tokens_of
 from app.asking.not_found import says_not_found
 from app.asking.quotes import whole_sentences
 from app.asking.repetition import repetition_start
 from app.asking.sources import Source, check_quotations, find_sources, with_citations
 from app.errors import UsageError, phrase
-from app.formatting import plural, said_before
+from app.formatting import plural, replay_progress
 from app.machine.recommended import demo_note
 from app.reading.context_cache import OpenContext, OpenConversation
-from app.reading.open_context import check_begun, fork_conversation, open_context, open_conversation, save_conversation
+from app.reading.open_context import (
+    fork_conversation,
+    open_context,
+    open_conversation,
+    require_begun,
+    save_conversation,
+)
 from app.reading.progress import usage_json
 from app.reading.readings import Stopped
 from app.service import Service
@@ -47,7 +53,7 @@ def new_session(service: Service, context_id: str, title: str | None = None) -> 
     Raises:
         AppError: nothing of the context has been read yet.
     """
-    check_begun(service, service.store.context(context_id))
+    require_begun(service, service.store.context(context_id))
     return service.store.add_session(context_id, title)
 
 
@@ -62,12 +68,16 @@ def branch(service: Service, session_id: str, turns: int, context_id: str | None
     before = store.context(store.session(session_id).context_id)
     context = store.context(context_id or before.id)
     if context.id != before.id:
-        check_begun(service, context)
+        require_begun(service, context)
 
     def renamed(pages: str) -> str:  # those of a single document are named without its number
         if not pages or len(before.document_ids) == len(context.document_ids):
             return pages
-        return written(named_pages(pages, before.document_ids, service.library), context.document_ids, service.library)
+        return as_kept(
+            named_pages(pages, before.document_ids, service.document_cache),
+            context.document_ids,
+            service.document_cache,
+        )
 
     begun = store.branch_session(session_id, turns, context.id, renamed)
     if context.id == before.id:
@@ -92,7 +102,7 @@ def keep_question(service: Service, session_id: str, question: str, pages: str =
     """
     question = checked_question(question)
     context = service.store.context(service.store.session(session_id).context_id)
-    check_begun(service, context)
+    require_begun(service, context)
     return service.store.add_turn(session_id, question, checked_pages(service, context, pages))
 
 
@@ -106,12 +116,12 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
         return ""
     import engine
 
-    ids, library = context.document_ids, service.library
-    named = named_pages(pages, ids, library)
+    ids, document_cache = context.document_ids, service.document_cache
+    named = named_pages(pages, ids, document_cache)
     if engine.METHODS[context.method].family in ("condensing", "baseline"):
         characters = sum(row.characters for row in service.store.context_documents(context.id))
-        require_few(named, ids, library, context.tokens / max(1, characters))
-    return written(named, ids, library)
+        require_few(named, ids, document_cache, context.tokens / max(1, characters))
+    return as_kept(named, ids, document_cache)
 
 
 def checked_question(question: str) -> str:
@@ -175,7 +185,7 @@ def _answer(
     import engine
 
     def on_turn(done: int, total: int) -> None:
-        on_stage(said_before(done, total) if done < total else "")
+        on_stage(replay_progress(done, total) if done < total else "")
 
     def on_pass() -> None:
         if should_stop():
@@ -247,21 +257,23 @@ def _named(service: Service, opened: OpenContext, pages: str) -> "torch.Tensor |
         return None
     ids = opened.row.document_ids
     read_again = opened.context.memory.lets_go()
-    return tokens_of(named_pages(pages, ids, service.library), ids, opened.stream, service.library, read_again)
+    return tokens_of(
+        named_pages(pages, ids, service.document_cache), ids, opened.stream, service.document_cache, read_again
+    )
 
 
 def _finish(
     service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer", sampling: "engine.Sampling"
 ) -> TurnRow:
     opened = open_one.opened
-    found = find_sources(done.passages, opened.stream, service.library)
+    found = find_sources(done.passages, opened.stream, service.document_cache)
     there = not says_not_found(done.text)
-    found, citations = with_citations(found, done.sentences if there else [], opened.stream, service.library)
+    found, citations = with_citations(found, done.sentences if there else [], opened.stream, service.document_cache)
     sources = [asdict(source) for source in found]
     measured = measurements(done)
     measured["found"] = there
     measured["citations"] = [asdict(each) for each in citations]
-    quotations = check_quotations(done.text, opened.row.document_ids, service.library)
+    quotations = check_quotations(done.text, opened.row.document_ids, service.document_cache)
     measured["quotations"] = [asdict(each) for each in quotations]
     measured["sampling"] = {name: getattr(sampling, name) for name in SAMPLED}
     if sampling.temperature > 0:
@@ -321,8 +333,8 @@ def _elsewhere(service: Service, opened: OpenContext, pages: str, sources: Seque
     """A sentence where pages were named, and none of the sources lies on them."""
     if not pages or not sources:
         return []
-    ids, library = opened.row.document_ids, service.library
-    spans = list(spans_of(named_pages(pages, ids, library), ids, library))
+    ids, document_cache = opened.row.document_ids, service.document_cache
+    spans = list(spans_of(named_pages(pages, ids, document_cache), ids, document_cache))
     there = (
         source.document == id and source.start < end and start < source.end
         for source in sources

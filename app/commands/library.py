@@ -156,11 +156,11 @@ def _when(seconds: float) -> str:
 
 def run_list(arguments: Arguments) -> int:
     """List what there is."""
-    from app.listing import listing
+    from app.listing import list_rows
     from sessions import shown_title
 
     with open_service(arguments) as service:
-        rows = listing(service, arguments.noun)
+        rows = list_rows(service, arguments.noun)
     if arguments.json:
         print_json(rows)
         return 0
@@ -219,7 +219,7 @@ def _show_page(service: "Service", arguments: Arguments) -> int:
     from app.reading.pages import page_of, picture_of_page
 
     row = find_document(service, arguments.id)
-    found = page_of(service, row.id, page_number(arguments.page, service.library.document(row.id)))
+    found = page_of(service, row.id, page_number(arguments.page, service.document_cache.document(row.id)))
     page, facts = found.page, {"document": row.id, "page": found.page.number, "place": found.page.label}
     if arguments.picture:
         start, end = arguments.mark or (0, 0)
@@ -317,14 +317,14 @@ def _holdings(usage: dict[str, Any]) -> list[str]:
 
 def _said(turn: "TurnRow", titles: Sequence[str], name: str = "") -> list[str]:
     """Question and answer of a turn, their further lines under the first. name: said before the question."""
-    from app.asking.named_pages import in_words
+    from app.asking.named_pages import pages_in_words
 
     head = f"  {turn.position + 1}. "
     status = ": ".join(filter(None, [turn.status, turn.error]))
     answer = turn.answer if status == "done" else f"{turn.answer} [{status}]".lstrip()
     before = turn.asked_before(titles)
     notes = [*([before] if before else []), *turn.measurements.get("warnings", [])]
-    asked = turn.question + (f"\n[{in_words(turn.pages)}]" if turn.pages else "")
+    asked = turn.question + (f"\n[{pages_in_words(turn.pages)}]" if turn.pages else "")
     said = "\n".join([answer, *(f"[{each}]" for each in notes)])
     return [*_indented(name + asked, head), *_indented(said, " " * len(head))]
 

@@ -121,10 +121,10 @@ def run_plan(arguments: Arguments) -> int:
     sources = files_of(arguments.sources)
     for each in sources:
         check_file(each, password_of(arguments))
-    from app.machine.planning import Wanted, report
+    from app.machine.planning import PlanRequest, report
 
     name = canonical_model(named_model(arguments.model, arguments.quantize) or default_model())
-    wanted = Wanted(
+    wanted = PlanRequest(
         tokens=tokens or _count(name, sources, password_of(arguments)),
         method=arguments.method,
         settings=settings,
@@ -197,16 +197,16 @@ def _fits(plan: dict[str, Any]) -> str:
 
 def _fitting(plan: dict[str, Any]) -> str:
     """Whether the method that was asked for fits, and if not, what of it would."""
-    from app.machine.planning import in_words
+    from app.machine.planning import method_in_words
 
-    what, longest = in_words(plan["method"], plan["settings"]), plan["longest_tokens"]
+    what, longest = method_in_words(plan["method"], plan["settings"]), plan["longest_tokens"]
     if plan["fits"]:
         return f"{what} fits{' once it is trained' if plan['lacks'] else ''}."
     return f"{what} does not fit; {f'up to {longest:,} tokens would' if longest else 'nor would a shorter text'}."
 
 
 def _advice(result: dict[str, Any], *, named: bool) -> str:
-    from app.machine.planning import in_words
+    from app.machine.planning import method_in_words
 
     best = result["best"]
     if best is None and any(plan["fits"] for plan in result["plans"]):
@@ -217,7 +217,7 @@ def _advice(result: dict[str, Any], *, named: bool) -> str:
     label = "Best of all methods" if named else "Best here"
     first, speed_of = best["first_token_seconds"], best["answer_tokens_per_second"]
     times = "" if first is None else f" Answers begin after {short_seconds(first)}, at {speed(speed_of)} tokens/s."
-    return f"{label}: {in_words(best['method'], best['settings'])}{weights}: {best['reason']}.{times}"
+    return f"{label}: {method_in_words(best['method'], best['settings'])}{weights}: {best['reason']}.{times}"
 
 
 def _count(model: str, sources: list[str], password: str | None) -> int:

@@ -259,14 +259,14 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
     if as_json:
         print_json(result)
     else:
-        print(in_words(result, service.store.context_documents(row.id), row.tokens_read, row.read_before))
+        print(reading_in_words(result, service.store.context_documents(row.id), row.tokens_read, row.read_before))
     return 0
 
 
 def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine) -> "Added":
     """Turn what was named into documents, and say on standard error what is the matter with any."""
     from app.listing import find_document
-    from app.reading.documents import Added, Options, add_documents
+    from app.reading.documents import Added, IngestOptions, add_documents
     from ingest import IngestError, PasswordNeeded, WrongPassword
 
     def on_page(name: str, done: int, total: int) -> None:
@@ -284,7 +284,7 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
     ids = [each for each in arguments.sources if is_document_id(each)]
     sources = [find_document(service, each) if each in ids else Path(each) for each in arguments.sources]
     added = Added()
-    options = Options(arguments.title, password_of(arguments), arguments.ocr, beside=arguments.add_to is not None)
+    options = IngestOptions(arguments.title, password_of(arguments), arguments.ocr, beside=arguments.add_to is not None)
     try:
         with progress:
             add_documents(service, sources, options, on_page, added)
@@ -339,7 +339,9 @@ def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
     }
 
 
-def in_words(result: dict[str, Any], documents: Sequence["DocumentRow"], tokens_read: int, read_before: int = 0) -> str:
+def reading_in_words(
+    result: dict[str, Any], documents: Sequence["DocumentRow"], tokens_read: int, read_before: int = 0
+) -> str:
     """The same for a person. documents: that were read; tokens_read: of the text's; read_before: of these, those that a
     context had read that others were added to.
     """

@@ -25,7 +25,7 @@ LOOK_SEC = 10.0
 log = logging.getLogger(__name__)
 
 
-class Claims(threading.Thread):
+class JobRunner(threading.Thread):
     """A thread that claims jobs until it is told to stop; what it does with them comes on top of this."""
 
     def __init__(self, service: Service) -> None:
@@ -67,9 +67,9 @@ class Claims(threading.Thread):
             if self._stopping.wait(LOOK_SEC):
                 return
 
-    def _work(self, wake: threading.Event, work_once: Callable[[], bool]) -> None:
+    def _work(self, reload: threading.Event, work_once: Callable[[], bool]) -> None:
         while not self._stopping.is_set():
-            wake.clear()
+            reload.clear()
             try:
                 if work_once():
                     continue
@@ -77,7 +77,7 @@ class Claims(threading.Thread):
                 # The store itself failed (a full disk, a locked database): wait, and look again.
                 log.exception("the worker could not claim a job")
                 time.sleep(IDLE_SEC)
-            wake.wait(IDLE_SEC)
+            reload.wait(IDLE_SEC)
 
     def _claimed(self, kind: str) -> JobRow | None:
         store = self.service.store

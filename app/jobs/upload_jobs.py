@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from app.asking.turns import branch, said_in
 from app.errors import AppError, phrase
 from app.formatting import plural
-from app.jobs.job_runner import Claims
+from app.jobs.job_runner import JobRunner
 from app.jobs.uploads import (
     INGEST,
     WAITING,
@@ -28,7 +28,7 @@ from app.jobs.uploads import (
     remove_uploads,
 )
 from app.reading import readings
-from app.reading.documents import LEFT_OUT, Added, OnPage, Options, add_documents
+from app.reading.documents import LEFT_OUT, Added, IngestOptions, OnPage, add_documents
 from app.reading.preparing import prepare, prepare_more
 from app.reading.progress import Report
 from app.reading.readings import Stopped
@@ -37,7 +37,7 @@ from ingest import PasswordNeeded, WrongPassword, fingerprint
 from sessions import DocumentRow, JobRow, NotFound, stamp
 
 UPLOAD = "upload"
-INTAKE_THREADS = 3
+UPLOAD_THREADS = 3
 """Uploads that are taken in at a time; each has a process of its own that extracts text."""
 LOCKED = (PasswordNeeded, WrongPassword)
 """What an encrypted file ends with until it is given its password."""
@@ -50,7 +50,7 @@ class Upload(NamedTuple):
     rest: Generator[None]
 
 
-class Intake(Claims):
+class UploadJobs(JobRunner):
     """Takes uploads in."""
 
     def __init__(self, service: Service) -> None:
@@ -72,7 +72,7 @@ class Intake(Claims):
         files: list[Path],
         method: str,
         settings: dict[str, Any],
-        options: Options,
+        options: IngestOptions,
         model: str | None = None,
         wait: bool = False,
         documents: Sequence[str] = (),
@@ -90,7 +90,7 @@ class Intake(Claims):
         self,
         files: list[Path],
         context_id: str,
-        options: Options,
+        options: IngestOptions,
         wait: bool = False,
         documents: Sequence[str] = (),
         session: str | None = None,
@@ -102,7 +102,7 @@ class Intake(Claims):
         return self._queue(files, options, wait, documents, {"add_to": context_id, "session": session})
 
     def _queue(
-        self, files: list[Path], options: Options, wait: bool, documents: Sequence[str], how: dict[str, Any]
+        self, files: list[Path], options: IngestOptions, wait: bool, documents: Sequence[str], how: dict[str, Any]
     ) -> JobRow:
         payload = {
             "files": [str(path.relative_to(self.service.home)) for path in files],
@@ -200,7 +200,7 @@ class Intake(Claims):
         payload, store = job.payload, self.service.store
         files = files_of(self.service, job)
         base = payload.get("add_to")
-        options = Options(
+        options = IngestOptions(
             payload["title"],
             self._passwords.pop(job.id, None),
             payload["ocr"],
@@ -247,7 +247,7 @@ class Intake(Claims):
             else:
                 how = payload["method"], payload["settings"], payload["model"]
                 prepared = prepare(self.service, ids, *how, on_stage)
-            context = readings.known(self.service, prepared, added.warnings, added.title)
+            context = readings.find_finished(self.service, prepared, added.warnings, added.title)
             if context is None:
                 store.update_job(job.id, stage=WAITING)
                 yield
@@ -301,7 +301,7 @@ class Intake(Claims):
             branch(self.service, session_id, store.session(session_id).turns, context_id)
 
     def _add_documents(
-        self, sources: Sequence[Path | DocumentRow], options: Options, on_page: OnPage, added: Added, wait: bool
+        self, sources: Sequence[Path | DocumentRow], options: IngestOptions, on_page: OnPage, added: Added, wait: bool
     ) -> None:
         """Turn files into documents. Raises the error of an encrypted one if it is waited for, or none can be used."""
         unusable: AppError | None = None

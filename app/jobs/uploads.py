@@ -226,7 +226,7 @@ def unread(service: Service, documents: Sequence[str], job: JobRow) -> list[Docu
 def forget_unread(service: Service, documents: Sequence[str], job: JobRow) -> None:
     """Delete those of these documents that an upload has made, and that nothing else uses."""
     for row in unread(service, documents, job):
-        service.library.drop(row.id)
+        service.document_cache.drop(row.id)
         service.store.delete_document(row.id)
 
 

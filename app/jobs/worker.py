@@ -16,7 +16,7 @@ from app.asking import turns
 from app.asking.answer_options import AnswerOptions
 from app.errors import AppError
 from app.jobs.job_runner import READ
-from app.jobs.upload_jobs import INTAKE_THREADS, Intake
+from app.jobs.upload_jobs import UPLOAD_THREADS, UploadJobs
 from app.reading import readings
 from app.reading.progress import Report
 from app.reading.readings import Stopped
@@ -29,7 +29,7 @@ HISTORY = 400
 """Measurements that are left of a finished reading."""
 
 
-class Worker(Intake):
+class Worker(UploadJobs):
     """Claims jobs from the store until it is told to stop."""
 
     # Asking for work: called from any thread.
@@ -72,7 +72,7 @@ class Worker(Intake):
 
     def run(self) -> None:
         """Work until stopped; an error in one job never ends the thread."""
-        targets = (self._beat, *[self._take_in] * INTAKE_THREADS)
+        targets = (self._beat, *[self._take_in] * UPLOAD_THREADS)
         beside = [threading.Thread(target=target, daemon=True) for target in targets]
         for thread in beside:
             thread.start()

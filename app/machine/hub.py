@@ -37,7 +37,7 @@ def hub_id(name: str) -> str:
 
 
 @contextmanager
-def in_words(name: str) -> Iterator[None]:
+def explain_hub_errors(name: str) -> Iterator[None]:
     """Raise errors of huggingface_hub, and Ctrl-C, anew as sentences for people. name: of the model asked for."""
     from huggingface_hub import constants
     from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is whoever's the client is

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.errors import AppError
 from app.formatting import byte_size, duration
-from app.machine.hub import in_words
+from app.machine.hub import explain_hub_errors
 from sessions import disk_free
 
 CONFIG = "config.json"
@@ -76,7 +76,7 @@ def fetch_model(name: str, show: Callable[[str], None]) -> Fetched:
     """
     import engine
 
-    with in_words(name):
+    with explain_hub_errors(name):
         fetch = _Fetch(name, show)
         folder = fetch.get([each for each in BESIDE_WEIGHTS if each in fetch.files]).parent
         config = engine.read_config(folder)

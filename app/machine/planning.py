@@ -12,7 +12,7 @@ from app.errors import AppError
 from app.formatting import byte_size, roughly, short_seconds
 from app.home import local_path, model_source, split_model
 from app.machine.local_models import local_folder
-from app.reading.methods import suited
+from app.reading.methods import suited_method
 from sessions import disk_free, write_whole
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ USUAL_TOKENS = 100_000  # of a text whose length is not known yet: a book
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlanRequest:
     """What is asked of a plan. gpu, host: bytes of a stated machine; rates: stated ones, as
     `quantities.rates_of` returns them; None for this machine's.
 
@@ -69,7 +69,7 @@ def _stated(rates: tuple[float, float, float] | None) -> "engine.Rates | None":
     return None if rates is None else Rates(*rates, host_flops=5e11, host_memory=4e10)
 
 
-def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.Planner":
+def planner_for(name: str, request: PlanRequest, home: Path, device: str) -> "engine.Planner":
     """A planner for a model by name, from its configuration; no weights are read.
 
     Raises:
@@ -79,16 +79,16 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
 
     import engine
 
-    source, here = model_source(name), wanted.gpu is None
+    source, here = model_source(name), request.gpu is None
     config = engine.read_config(source)
     place = engine.device_named(device) if here else torch.device("cuda")
     dtype, shared = engine.dtype_on(place, config), place.type == "cpu"
-    host = engine.free_bytes(torch.device("cpu")) if wanted.host is None else wanted.host
+    host = engine.free_bytes(torch.device("cpu")) if request.host is None else request.host
     machine = engine.Machine(
-        device=wanted.gpu if wanted.gpu is not None else host if shared else engine.free_bytes(place),
+        device=request.gpu if request.gpu is not None else host if shared else engine.free_bytes(place),
         host=host,
         shared=shared,
-        rates=_stated(wanted.rates) or (measured_rates(home, place, dtype) if here else None),
+        rates=_stated(request.rates) or (measured_rates(home, place, dtype) if here else None),
         base=0 if here else engine.GPU_BASE,
         disk=disk_free(home) if here else None,
     )
@@ -100,16 +100,16 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
     return engine.Planner(sizes, machine, chat.turn_length, len(chat.prefix))
 
 
-def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]:
+def report(name: str, request: PlanRequest, home: Path, device: str) -> dict[str, Any]:
     """The object of `stockpot plan --json`; see docs/planner.md."""
     import engine
 
-    planner = planner_for(name, wanted, home, device)
-    quantize = wanted.quantize or split_model(name)[1]
+    planner = planner_for(name, request, home, device)
+    quantize = request.quantize or split_model(name)[1]
     window = planner.model.spec.window
-    chosen = [wanted.method] if wanted.method else list(engine.METHODS)
-    methods = [suited(name, window, each, wanted.settings) for each in chosen]
-    best = planner.best(wanted.tokens, [quantize] if wanted.quantize or quantize != "none" else None)
+    chosen = [request.method] if request.method else list(engine.METHODS)
+    methods = [suited_method(name, window, each, request.settings) for each in chosen]
+    best = planner.best(request.tokens, [quantize] if request.quantize or quantize != "none" else None)
     machine, model = planner.machine, planner.model
     return {
         "model": name,
@@ -117,11 +117,11 @@ def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]
         "window": model.spec.window,
         "published": asdict(model.published) if model.published else None,
         "dtype": str(model.spec.dtype).removeprefix("torch."),
-        "tokens": wanted.tokens,
+        "tokens": request.tokens,
         "device": "cpu" if machine.shared else "cuda",
         "limits": {"device": machine.device, "host": 0 if machine.shared else machine.host},
         "rates": asdict(machine.rates) if machine.rates else None,
-        "plans": [plan_json(planner.plan(method, wanted.tokens, quantize)) for method in methods],
+        "plans": [plan_json(planner.plan(method, request.tokens, quantize)) for method in methods],
         "best": {**plan_json(best.plan), "reason": best.reason} if best else None,
     }
 
@@ -177,7 +177,7 @@ def plan_reading(
     return plan
 
 
-def course(
+def remaining_time(
     model: "engine.Model", method: "engine.Method", total: int, before: int = 0
 ) -> Callable[[int, float], float]:
     """What says how long a reading of so many tokens will still take: of the tokens done, and the seconds they took.
@@ -242,7 +242,7 @@ def estimate(
     folder = local_folder(name)
     if folder is None:  # nothing is fetched for an estimate
         return f"{plain} is not on this machine. A hub id is fetched before reading; what fits is said then."
-    planner = planner_for(str(folder), Wanted(USUAL_TOKENS), home, device)
+    planner = planner_for(str(folder), PlanRequest(USUAL_TOKENS), home, device)
     plan = planner.plan(method, USUAL_TOKENS, quantize, weights=not loaded)
     if plan.lacks:
         raise AppError(plan.lacks)
@@ -309,7 +309,7 @@ def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
     if best:
         fewer = best.plan.quantize if best.plan.quantize != plan.quantize else ""
         model = f" and weights in {fewer} (:{fewer} behind the model's name)" if fewer else ""
-        ways.append(in_words(best.plan.method.name, best.plan.method.settings()) + model)
+        ways.append(method_in_words(best.plan.method.name, best.plan.method.settings()) + model)
     if plan.method.settings().get("tier") == "host":
         on_disk = engine.make_method(plan.method.name, **{**plan.method.settings(), "tier": "disk"})
         if planner.plan(on_disk, plan.tokens, plan.quantize, weights).fits:
@@ -319,7 +319,7 @@ def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
     return f"What would fit: {', or '.join(ways)}." if ways else "Close other programs, or choose a smaller model."
 
 
-def in_words(method: str, settings: dict[str, Any]) -> str:
+def method_in_words(method: str, settings: dict[str, Any]) -> str:
     """A method with its budget, and what is to be set if it is not the usual: "exact with a budget of 6,144,
     store=int4".
     """

@@ -1,7 +1,7 @@
-"""Checkpoints: what has been read is saved while the reading goes on.
+"""Checkpoints: save a reading while it goes on.
 
-The state of a reading is taken between two steps and does not change afterwards, so a thread writes it to the disk
-while the next passes are worked out. One is written at a time; what went wrong with it is raised after a later step.
+The state is taken between two steps and does not change afterwards, so a thread writes it to disk while the next passes
+are computed. One checkpoint is written at a time. An error in it is raised after a later step.
 """
 
 import time
@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from app.reading.open_context import to_keep
+from app.reading.open_context import to_host
 from app.reading.progress import Report
 from app.reading.token_stream import PART, Stream
 from app.service import Service
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import engine
 
 CHECKPOINT_SEC = 10.0
-"""A checkpoint is due after this long, or after twenty times what the last one took."""
+"""Least time between two checkpoints; twenty times as long as the last one took, if that is more."""
 
 
 def save(
@@ -32,13 +32,20 @@ def save(
     context: dict[str, Any] | None = None,
     beside: bool = False,
 ) -> None:
-    """Save the stream, with the parts and facts of a reader under way or of the finished context, if there is one.
+    """Save the stream, with the parts and facts of a reader under way or of the finished context.
 
-    The ids that the model's chat template puts before a text are kept to be compared: see `model_of`; so is what tells
-    the model by its files: see `readings.known`; and what the database says of it, for `repair.take_back`.
+    The saved state also holds the tokens that the chat template puts before a text (for `model_of`), the fingerprint of
+    the model's files (for `readings.find_finished`), and the row of the database (for `repair.take_back`).
 
     Args:
-        beside: what is saved already stays, but for these parts.
+        service: the home in use.
+        row: the context.
+        stream: its text as tokens.
+        model: the model that reads.
+        parts: tensors of the memory.
+        reader: facts of a reader under way.
+        context: facts of the finished context.
+        beside: keep files that were saved before, and replace only these parts.
     """
     kept = {**parts, PART: Part(stream.tensors(), sealed=True)}
     before = {"prefix": model.chat.prefix, "day": model.chat.day.isoformat()}
@@ -49,7 +56,12 @@ def save(
 
 
 class _Writing(NamedTuple):
-    """A checkpoint on its way to the disk. full: bytes that can be let go of once it is there; seconds: it took."""
+    """A checkpoint that is being written.
+
+    now: the progress that it saves.
+    full: bytes of memory that can be dropped once it is on disk.
+    seconds: how long writing took.
+    """
 
     now: Report
     full: int
@@ -57,12 +69,12 @@ class _Writing(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of one reading. Leaving it waits for the one that is being written, if there is one."""
+    """The checkpoints of one reading. Leaving it waits for one that is being written."""
 
     def __init__(
         self, service: Service, row: ContextRow, stream: Stream, reader: "engine.Reader", period_sec: float
     ) -> None:
-        """period_sec: between two of them, unless writing one takes so long that they should be rarer."""
+        """Prepare the thread that writes. period_sec: least time between two checkpoints."""
         self._service, self._row, self._stream, self._reader = service, row, stream, reader
         self._period = period_sec
         self._next = time.monotonic() + period_sec
@@ -77,14 +89,14 @@ class Checkpoints:
             if error is None:
                 self.settle()
             else:
-                with suppress(Exception):  # the first error says more
+                with suppress(Exception):  # the first error is the cause
                     self.settle()
 
     def after_step(self, now: Report) -> None:
-        """Begin to save what has been read so far, if that is due.
+        """Start a checkpoint if one is due.
 
-        It is due early where memory can be let go of that is saved; if more of it has come since the last checkpoint
-        began, that one is waited for, so that there is never more than what is written and what has come meanwhile.
+        One is due early if memory can be dropped once it is saved. If more of that has come since the last checkpoint
+        began, wait for that one first, so that memory never holds more than two checkpoints' worth.
 
         Raises:
             sessions.StoreError: the last checkpoint could not be written.
@@ -96,7 +108,7 @@ class Checkpoints:
             self._begin(now)
 
     def save_now(self, now: Report) -> None:
-        """Save what has been read so far, and wait for it.
+        """Save a checkpoint and wait for it.
 
         Raises:
             sessions.StoreError: it could not be written.
@@ -107,7 +119,7 @@ class Checkpoints:
 
     def _begin(self, now: Report) -> None:
         parts, facts = self._reader.state()
-        kept, full = to_keep(parts), self._reader.memory.full_in_memory()
+        kept, full = to_host(parts), self._reader.memory.full_in_memory()
 
         def write() -> float:
             began = time.monotonic()
@@ -117,7 +129,7 @@ class Checkpoints:
         self._writing = _Writing(now, full, self._thread.submit(write))
 
     def settle(self) -> None:
-        """Wait for the checkpoint that is being written, and let go of what it saved.
+        """Wait for the checkpoint that is being written, and drop the memory that it saved.
 
         Raises:
             sessions.StoreError: it could not be written.

@@ -1,8 +1,8 @@
 """Contexts and conversations that are open in memory.
 
-All sessions over a context share one copy of it. What is open stays within one limit, which holds for a GPU's memory
-and for the machine's alike: the context that has not been used for longest goes from the GPU to host memory, and from
-there it is forgotten, for it is on disk anyway. The context in use stays, however large.
+All sessions over a context share one copy of it. Open contexts stay within one limit, on the GPU and in host memory
+each. The context that was not used for longest moves from the GPU to host memory, and from there it is dropped; it is
+on disk anyway. The context in use stays, however large.
 """
 
 import threading
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from app.lru_cache import Recent
+from app.lru_cache import LruCache
 from app.reading.token_stream import Stream
 from sessions import ContextRow
 
@@ -21,114 +21,127 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenContext:
-    """A reading that can be talked with.
+    """A context that can be asked.
 
-    share: of the text, what had been read where it was not finished, 0 to 1; None if it is.
+    stamps: sizes and times of its files, from before they were checked.
+    share: share of the text that was read, 0 to 1; None for a finished reading.
     """
 
     row: ContextRow
     model: "engine.Model"
     context: "engine.Context"
     stream: Stream
-    stamps: dict[str, tuple[int, int, int]]  # of its files, as they were before they were checked
+    stamps: dict[str, tuple[int, int, int]]
     share: float | None = None
 
 
 @dataclass
 class OpenConversation:
-    """A session's continuation of its context."""
+    """A session's conversation over its context. stamps: sizes and times of its saved files."""
 
     opened: OpenContext
     conversation: "engine.Conversation"
-    stamps: dict[str, tuple[int, int, int]]  # of the files of its tail
+    stamps: dict[str, tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
-class Asleep:
-    """A context in host memory: nothing of it is on the device, and nothing need be read from disk to go on."""
+class OffloadedContext:
+    """A context in host memory: it needs nothing on the device, and nothing from disk to go on.
 
-    opened: OpenContext  # with an empty memory
+    opened: the context with an empty memory.
+    parts, meta: its saved state.
+    bytes: size of its tensors, without those mapped from disk.
+    """
+
+    opened: OpenContext
     parts: "engine.LoadedParts"
     meta: dict[str, Any]
-    bytes: int  # of its tensors, those left out that are mapped from disk
+    bytes: int
 
     @classmethod
-    def of(cls, opened: OpenContext) -> "Asleep":
-        """Bring a context's tensors to host memory."""
+    def offload(cls, opened: OpenContext) -> "OffloadedContext":
+        """Copy a context's tensors to host memory."""
         context = opened.context
         parts, meta = context.state()
-        there = {name: {key: t.cpu() for key, t in part.tensors.items()} for name, part in parts.items()}
+        on_host = {name: {key: t.cpu() for key, t in part.tensors.items()} for name, part in parts.items()}
         mapped = context.memory.usage().bytes.get("disk", 0)
-        size = sum(tensor.nbytes for part in there.values() for tensor in part.values()) - mapped
+        size = sum(tensor.nbytes for part in on_host.values() for tensor in part.values()) - mapped
         empty = context.method.new_memory(context.model.spec, context.model.turn_length)
-        return cls(replace(opened, context=replace(context, memory=empty)), there, meta, size)
+        return cls(replace(opened, context=replace(context, memory=empty)), on_host, meta, size)
 
-    def wake(self) -> OpenContext:
-        """Bring it back to the device."""
+    def reload(self) -> OpenContext:
+        """Return the context on its device again."""
         context = self.opened.context
         loaded = type(context).load(context.model, context.method, self.parts, self.meta)
         loaded.memory.adopt(self.parts)
         return replace(self.opened, context=loaded)
 
 
-class OpenContexts:
-    """The contexts in memory, least recently used first. Safe to use from several threads."""
+class ContextCache:
+    """The open contexts, least recently used first. Safe to use from several threads."""
 
-    def __init__(self, limit: int, conversations: "Recent[str, OpenConversation]") -> None:
-        """limit: bytes of all of them, on the device and in host memory each; conversations: those that are open."""
+    def __init__(self, limit: int, conversations: "LruCache[str, OpenConversation]") -> None:
+        """Start empty.
+
+        Args:
+            limit: bytes for all contexts, on the device and in host memory each.
+            conversations: the open conversations, which count too.
+        """
         self.limit = limit
         self._conversations = conversations
-        self._awake: OrderedDict[str, OpenContext] = OrderedDict()
-        self._asleep: OrderedDict[str, Asleep] = OrderedDict()
-        self._lock = threading.RLock()  # also held while a context is loaded: it is loaded once
+        self._open: OrderedDict[str, OpenContext] = OrderedDict()
+        self._offloaded: OrderedDict[str, OffloadedContext] = OrderedDict()
+        self._lock = threading.RLock()  # also held while a context is loaded, so that it is loaded once
 
     def get(self, key: str, expected: int, load: Callable[[], OpenContext]) -> OpenContext:
-        """The context of that id: as it is, woken, or loaded. Room is made before, for `expected` bytes."""
+        """Return an open context; reload it from host memory or load it first, with room made for `expected` bytes."""
         with self._lock:
-            if key not in self._awake:
-                sleeping = self._asleep.pop(key, None)
+            if key not in self._open:
+                offloaded = self._offloaded.pop(key, None)
                 self._make_room(expected, key)
-                self._awake[key] = self._opened(sleeping.wake if sleeping else load)
-            self._awake.move_to_end(key)
+                self._open[key] = self._load(offloaded.reload if offloaded else load)
+            self._open.move_to_end(key)
             self._make_room(0, key)
-            return self._awake[key]
+            return self._open[key]
 
-    def _opened(self, load: Callable[[], OpenContext]) -> OpenContext:
-        """What `load` gives; where memory runs out, whatever the limit, all others make room first."""
+    def _load(self, load: Callable[[], OpenContext]) -> OpenContext:
+        """Call `load`; if memory runs out, offload all open contexts and call it again."""
         import engine
 
         try:
             return load()
         except engine.OutOfMemory:
-            if not self._awake:
+            if not self._open:
                 raise
-        for key in list(self._awake):
-            self._put_away(key)
+        for key in list(self._open):
+            self._offload(key)
         return load()
 
     def _make_room(self, coming: int, keep: str) -> None:
-        """Put away what has not been used for longest, but for one context, until so many bytes more are allowed."""
+        """Offload or drop the least recently used contexts, except `keep`, until `coming` more bytes are allowed."""
         while True:
             over = {tier for tier, held in self.bytes().items() if held + coming > self.limit}
-            if self._asleep and "host" in over:
-                self._asleep.popitem(last=False)
-            elif over and len(self._awake) > (keep in self._awake):
-                self._put_away(next(key for key in self._awake if key != keep))
+            if self._offloaded and "host" in over:
+                self._offloaded.popitem(last=False)
+            elif over and len(self._open) > (keep in self._open):
+                self._offload(next(key for key in self._open if key != keep))
             else:
                 return
 
-    def _put_away(self, key: str) -> None:
-        """From a GPU to host memory; else it is on disk anyway."""
-        opened = self._awake[key]
+    def _offload(self, key: str) -> None:
+        """Move a context from the GPU to host memory; without a GPU, drop it."""
+        opened = self._open[key]
         self.drop(key)
         if opened.model.device.type != "cpu":
-            self._asleep[key] = Asleep.of(opened)
+            self._offloaded[key] = OffloadedContext.offload(opened)
 
     def bytes(self) -> dict[str, int]:
-        """Bytes in use, "device" and "host"; without a GPU all is on the host. Tails of conversations included."""
-        total = {"device": 0, "host": sum(each.bytes for each in list(self._asleep.values()))}
+        """Return the bytes in use by tier, "device" and "host", with conversations. Without a GPU all is on the
+        host.
+        """
+        total = {"device": 0, "host": sum(each.bytes for each in list(self._offloaded.values()))}
         conversations = self._conversations.values()
-        for opened in list(self._awake.values()):
+        for opened in list(self._open.values()):
             base = opened.context.usage().bytes
             tails = [each.conversation.usage().bytes for each in conversations if each.opened is opened]
             for tier in ("device", "host"):
@@ -137,22 +150,22 @@ class OpenContexts:
         return total
 
     def __contains__(self, key: str) -> bool:
-        """Whether the context is ready to be asked."""
-        return key in self._awake
+        """Return whether the context is ready to be asked."""
+        return key in self._open
 
     def ids(self) -> list[str]:
-        """The ids of the contexts that are held."""
-        return [*self._awake, *self._asleep]
+        """Return the ids of all contexts held, open or offloaded."""
+        return [*self._open, *self._offloaded]
 
     def drop(self, key: str) -> None:
-        """Forget a context and the conversations over it; their tails were saved at the end of their last turns."""
+        """Drop a context and the conversations over it, which were saved after their last turns."""
         with self._lock:
-            opened = self._awake.pop(key, None)
-            self._asleep.pop(key, None)
+            opened = self._open.pop(key, None)
+            self._offloaded.pop(key, None)
             self._conversations.drop_where(lambda each: each.opened is opened)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all contexts."""
         with self._lock:
-            self._awake.clear()
-            self._asleep.clear()
+            self._open.clear()
+            self._offloaded.clear()

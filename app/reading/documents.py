@@ -1,6 +1,6 @@
-"""Files become documents: each is read from its format once, and recognised by its content afterwards.
+"""Turn files into documents. Each file is converted once, and recognised by its SHA-256 afterwards.
 
-What is kept is also read again by itself, without its file.
+Documents that are kept can be read again without their files.
 """
 
 import logging
@@ -17,19 +17,22 @@ from sessions import DocumentRow, StoreError
 log = logging.getLogger(__name__)
 
 LEFT_OUT = "Left out: "
-"""How the warning about a file that could not be used begins."""
+"""First words of the warning about a file that could not be used."""
 
 OnPage = Callable[[str, int, int], None]
-"""Called with the file's name, pages done and pages in all: 0 as long as they are not known. What it raises ends it."""
+"""Callback with the file's name, the pages done and all pages (0 while unknown). Its exceptions end the work."""
 
 
 @dataclass(frozen=True)
-class Options:
-    """How files are turned into documents. title: of a single new file's document, or of what is read of several
-    together or of a document that is known; password: of those that are encrypted, also where they are known; ocr: None
-    to decide page by page; beside: whether they are read together with others than these; opened: ids of documents
-    whose files were let in before, perhaps with another password, which are not asked for this one; refused: SHA-256 of
-    files that no password has opened: if they are encrypted they stay out, also where they are known.
+class IngestOptions:
+    """Options for turning files into documents.
+
+    title: title of a new document, or of the context if there are several or the document is known.
+    password: password of encrypted files, known ones too.
+    ocr: whether to recognise text in pictures; None decides page by page.
+    beside: whether other documents are read together with these.
+    opened: ids of documents whose files were decrypted before; they need no password now.
+    refused: SHA-256 of encrypted files that no password has opened; they are left out, known ones too.
     """
 
     title: str | None = None
@@ -42,9 +45,9 @@ class Options:
 
 @dataclass
 class Added:
-    """Documents in the order of their files, what a person should know about them, and why files were left out.
+    """Documents in the order of their files, with warnings and the errors of files that were left out.
 
-    title: what a context of several is to be called; None for its documents' titles.
+    title: title of a context of several; None to use the titles of its documents.
     """
 
     documents: list[DocumentRow] = field(default_factory=list)
@@ -56,20 +59,23 @@ class Added:
 def add_documents(
     service: Service,
     sources: Sequence[Path | DocumentRow],
-    options: Options,
+    options: IngestOptions,
     on_page: OnPage,
     added: Added | None = None,
 ) -> Added:
-    """Turn files into documents and keep them. One that cannot be used is left out with a warning, if another can be.
+    """Turn files into documents and keep them. A file that cannot be used is left out, if another can be.
 
     Args:
-        sources: files, and documents that are kept already, in the order in which they are to be read.
-        added: what to add to; it says how far this came also if it ends with an error.
+        service: the home in use.
+        sources: files and kept documents, in reading order.
+        options: how to convert the files.
+        on_page: told about progress.
+        added: result to extend; it is filled in even if an error ends the work.
 
     Raises:
         ingest.IngestError, sessions.StoreError, OSError, AppError: the only file cannot be used.
-        AppError: none of several can.
-        Exception: whatever `on_page` raises.
+        AppError: none of several files can be used.
+        Exception: any exception of `on_page`.
     """
     added = Added() if added is None else added
     if len(sources) > 1 or options.beside:
@@ -95,7 +101,7 @@ def add_documents(
             added.failures.append(error)
             added.warnings.append(f"{LEFT_OUT}{phrase(error)}")
             continue
-        if options.title and options.title.strip() != row.title:  # it was known: other readings of it keep their title
+        if options.title and options.title.strip() != row.title:  # known before; other readings of it keep their title
             added.title = options.title
         if any(row.id == other.id for other in added.documents):
             if isinstance(source, Path):
@@ -110,7 +116,7 @@ def add_documents(
     return added
 
 
-def _add(service: Service, source: Path | DocumentRow, options: Options, on_page: OnPage) -> DocumentRow:
+def _add(service: Service, source: Path | DocumentRow, options: IngestOptions, on_page: OnPage) -> DocumentRow:
     known = source if isinstance(source, DocumentRow) else _find(service, source)
     if known is not None and isinstance(source, Path):
         password = "" if options.password is None and known.sha256 in options.refused else options.password
@@ -137,11 +143,11 @@ def _add(service: Service, source: Path | DocumentRow, options: Options, on_page
         instead_of=known.id if known else None,
     )
     if known:
-        service.library.drop(known.id)
+        service.document_cache.drop(known.id)
     return row
 
 
-def _ingested(file: Path, title: str | None, options: Options, on_page: OnPage) -> ingest.Document:
+def _ingested(file: Path, title: str | None, options: IngestOptions, on_page: OnPage) -> ingest.Document:
     return ingest_apart(
         file,
         title=title,
@@ -151,27 +157,27 @@ def _ingested(file: Path, title: str | None, options: Options, on_page: OnPage) 
     )
 
 
-def _mend(service: Service, known: DocumentRow, file: Path, options: Options, on_page: OnPage) -> None:
-    """Make the text of a known document anew from its file, where it was lost or altered.
+def _mend(service: Service, known: DocumentRow, file: Path, options: IngestOptions, on_page: OnPage) -> None:
+    """Make the lost or altered text of a known document again from its file.
 
     Raises:
-        StoreCorrupt: it came out otherwise, so that what was read of it would not fit it.
+        StoreCorrupt: the new text differs, so that contexts of the document would not fit it.
     """
     content = _ingested(file, None, options, on_page).to_json()
-    titles = (content["title"], known.title)  # one that it was given, if it is not called otherwise by now
+    titles = (content["title"], known.title)  # the original title, or the one it was renamed to
     if not any(service.store.mend_content(known.id, {**content, "title": title}) for title in titles):
-        service.store.document_content(known.id)  # which says what is wrong
-    service.library.drop(known.id)
+        service.store.document_content(known.id)  # raises with the reason
+    service.document_cache.drop(known.id)
     log.warning("the text of %s was damaged, and is made anew from %s", known.id, file.name)
 
 
 def _find(service: Service, file: Path) -> DocumentRow | None:
-    """The document that a file became, if it is kept."""
+    """Return the document of a file, or None if it is not kept."""
     ingest.check_file(file)
     return service.store.find_document(ingest.fingerprint(file))
 
 
 def _ocr_may_help(service: Service, row: DocumentRow) -> bool:
-    """Whether a known document has pages to which OCR could add some text."""
-    pages = service.library.document(row.id).pages
+    """Return whether OCR could add text to pages of a known document."""
+    pages = service.document_cache.document(row.id).pages
     return row.format == "pdf" and any(page.quality.ocr_may_help for page in pages)

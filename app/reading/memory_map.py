@@ -1,4 +1,4 @@
-"""The memory map: how much of each stretch of a text a context still remembers, where it does not keep everything."""
+"""The memory map: how much of each stretch of a text an evicting method still remembers."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,20 +10,22 @@ from sessions import Store
 if TYPE_CHECKING:
     import torch
 
-    from app.reading.document_cache import Library
+    from app.reading.document_cache import DocumentCache
     from app.reading.token_stream import Stream
 
-KIND = "memory map"  # of the measurement in which it is kept
+KIND = "memory map"  # kind of the measurement that holds the map
 STRETCHES = 120
-"""Of a text, about; a document has one of its own at least, and a short one as many as it has tokens."""
+"""Approximate number of stretches of a text; each document has at least one, a short one as many as it has tokens."""
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """Characters `start` to `end` (exclusive) of a document: so many tokens, and what is remembered of them.
+    """A stretch of a document: characters `start` to `end` (exclusive).
 
-    place: where it begins, in words; share: of the KV heads of all layers, those that hold an entry of a token, on
-    average over its tokens, 0 to 1.
+    document: id of the document.
+    place: place where the stretch begins, in words.
+    tokens: number of tokens.
+    share: share of KV heads (all layers) that hold an entry of a token, averaged over the tokens, 0 to 1.
     """
 
     document: str
@@ -34,11 +36,13 @@ class Remembered:
     share: float
 
 
-def memory_map(remembered: "torch.Tensor", stream: "Stream", library: "Library") -> list[Remembered]:
-    """The stretches of a text, from its beginning to its end; none if everything is remembered.
+def memory_map(remembered: "torch.Tensor", stream: "Stream", document_cache: "DocumentCache") -> list[Remembered]:
+    """Return the stretches of a text from beginning to end; an empty list if everything is remembered.
 
     Args:
-        remembered: float32 [T], of each token of the stream (`engine.Context.remembered`).
+        remembered: share per token of the stream, float32 [T] (`engine.Context.remembered`).
+        stream: the text as tokens.
+        document_cache: the documents.
     """
     if bool(remembered.eq(1).all()):
         return []
@@ -51,31 +55,31 @@ def memory_map(remembered: "torch.Tensor", stream: "Stream", library: "Library")
         edges = [whole.first + tokens * number // pieces for number in range(pieces + 1)]
         for first, end in pairwise(edges):
             [span] = stream.spans(first, end)
-            place = library.document(span.document_id).locate(span.start).label
+            place = document_cache.document(span.document_id).locate(span.start).label
             share = round(float(remembered[first:end].mean()), 5)
             found.append(Remembered(span.document_id, span.start, span.end, place, end - first, share))
     return found
 
 
-def keep_map(store: Store, context_id: str, stretches: Sequence[Remembered]) -> None:
-    """Beside the context, until that is deleted."""
+def save_map(store: Store, context_id: str, stretches: Sequence[Remembered]) -> None:
+    """Keep the map of a context until the context is deleted."""
     if stretches:
         store.add_measurement(KIND, context_id, {"stretches": [asdict(each) for each in stretches]})
 
 
-def kept_map(store: Store, context_id: str) -> list[Remembered]:
-    """That of a context; empty if it remembers everything, or was read before there were maps."""
+def load_map(store: Store, context_id: str) -> list[Remembered]:
+    """Return the map of a context; empty if it remembers everything, or has no map."""
     rows = store.measurements(KIND, context_id, limit=1)
     return [Remembered(**each) for row in rows for each in row.values["stretches"]]
 
 
 def tenths(stretches: Sequence[Remembered]) -> list[float]:
-    """The mean share in each tenth of the text; a text of few tokens may have fewer."""
+    """Return the mean share in each tenth of the text; fewer values for a text of few tokens."""
     total = sum(each.tokens for each in stretches)
     sums, counts = [0.0] * 10, [0] * 10
     before = 0
     for each in stretches:
-        number = (2 * before + each.tokens) * 5 // total  # the tenth in which its middle lies
+        number = (2 * before + each.tokens) * 5 // total  # the tenth that holds its middle
         sums[number] += each.share * each.tokens
         counts[number] += each.tokens
         before += each.tokens

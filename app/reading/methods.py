@@ -11,42 +11,52 @@ if TYPE_CHECKING:
     import engine
 
 PRESETS = {SMOLLM2: {"exact": "light"}}
-"""Of models that come with Stockpot, the presets that are taken where a window alone would choose larger ones."""
+"""Presets for models that come with Stockpot, where their window alone would choose larger settings."""
 
 
 def method_for(model: str, name: str, settings: dict[str, Any]) -> "engine.Method":
-    """The method as it suits a model by name, of which only the configuration is read; given settings go before.
+    """Return the method with settings that suit a model. Only the model's configuration is read.
+
+    Args:
+        model: name of the model.
+        name: name of the method.
+        settings: settings that go before those that suit the model.
 
     Raises:
-        engine.EngineError: the model, the method or the settings cannot be, or weights that the method needs beside
-            the model's own.
+        engine.EngineError: the model, the method, its settings or its trained weights cannot be used.
     """
     spec = spec_of(model)
-    method = suited(model, spec.window, name, settings)
+    method = suited_method(model, spec.window, name, settings)
     method.weights_digest(spec)
     return method
 
 
-def suited(model: str, window: int, name: str, settings: dict[str, Any]) -> "engine.Method":
-    """Return the method as it suits a model by name, whose window is given; settings that are given go before.
+def suited_method(model: str, window: int, name: str, settings: dict[str, Any]) -> "engine.Method":
+    """Return the method with settings that suit a model whose window is known.
+
+    Args:
+        model: name of the model.
+        window: tokens that the model was trained for.
+        name: name of the method.
+        settings: settings that go before those that suit the model.
 
     Raises:
-        engine.SettingsError: there is no such method, or the settings cannot be.
+        engine.SettingsError: there is no such method, or its settings are impossible.
     """
     import engine
 
     preset = PRESETS.get(split_model(model)[0], {}).get(name)
     if preset is not None:
-        with suppress(engine.SettingsError):  # given settings may not go with it
+        with suppress(engine.SettingsError):  # the given settings may contradict the preset
             return engine.make_method(name, **{"preset": preset, **settings})
     return engine.suited_method(window, name, **settings)
 
 
 def spec_of(model: str) -> "engine.ModelSpec":
-    """What a method needs to know of a model by name, from its configuration alone.
+    """Return the spec of a model by name, from its configuration alone.
 
     Raises:
-        engine.EngineError: the model cannot be.
+        engine.EngineError: the model cannot be used.
     """
     import torch
 
@@ -57,10 +67,10 @@ def spec_of(model: str) -> "engine.ModelSpec":
 
 
 def weights_setting(name: str | None) -> str:
-    """The setting of a method that names the file of its trained weights.
+    """Return the name of the setting that holds the file of a method's trained weights.
 
     Raises:
-        UsageError: no method is named, or one that needs no such weights.
+        UsageError: no method is named, or it needs no such weights.
     """
     import engine
 
@@ -74,10 +84,11 @@ def weights_setting(name: str | None) -> str:
 
 
 def methods_table(model: str = POCKET) -> list[dict[str, Any]]:
-    """Every method, with what suits a model if nothing else is asked for.
+    """Return every method with the settings that suit a model, as plain data.
 
-    Keys: name, family, summary, default (whether it is the one taken), budget, settings and their types, choices (of
-    the settings that are one of a few), presets (by name, all their settings).
+    Keys: name, family, summary, default (whether it is the default method), budget, settings and their types, choices
+        (of
+    settings with a few values), presets (settings by preset name).
 
     Raises:
         engine.EngineError: the model cannot be used.
@@ -86,7 +97,7 @@ def methods_table(model: str = POCKET) -> list[dict[str, Any]]:
 
     window, rows = _window(model), []
     for name, kind in engine.METHODS.items():
-        settings = suited(model, window, name, {}).settings()
+        settings = suited_method(model, window, name, {}).settings()
         rows.append(
             {
                 "name": name,

@@ -1,4 +1,4 @@
-"""Opening contexts and conversations from disk, without reading anything again, and saving what was said."""
+"""Open contexts and conversations from disk without reading anything again, and save conversations."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONGEST_UP = 31
-"""Days before a reading on one of which its model was loaded, where nothing says which: it was told that day."""
+MAX_UPTIME_DAYS = 31
+"""Days to try for the date that a template told the model, if the saved state does not name it."""
 
 Held = TypeVar("Held", OpenContext, OpenConversation)
 
 
 def open_context(service: "Service", context_id: str) -> OpenContext:
-    """The reading with this id, from memory or from disk; of one that is not finished, what has been read.
+    """Return the context with this id, from memory or from disk; an unfinished one with the text read so far.
 
-    Much of it stays in its files, so one whose files were touched since is opened, and checked, anew.
+    Parts of a context stay in its files. If those changed since it was opened, it is opened and checked again.
 
     Raises:
-        AppError: nothing of it has been read yet.
-        sessions.StoreError: its files are not what was written.
-        engine.EngineError: its model cannot be used here, or is another one than read it.
+        AppError: none of its text has been read yet.
+        sessions.StoreError: its files are not those that were written.
+        engine.EngineError: its model cannot be used here, or differs from the one that read it.
     """
     if reading := service.read_here(context_id):
         return reading
@@ -42,11 +42,11 @@ def open_context(service: "Service", context_id: str) -> OpenContext:
         return _load_context(service, context_id)
 
     folder, contexts = service.store.context_state(context_id), service.contexts
-    return _untouched(folder, lambda: contexts.get(context_id, expected, load), lambda: contexts.drop(context_id))
+    return _current(folder, lambda: contexts.get(context_id, expected, load), lambda: contexts.drop(context_id))
 
 
-def _untouched(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[], None]) -> Held:
-    """What is open of a folder; if its files were touched since it was opened, opened anew."""
+def _current(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[], None]) -> Held:
+    """Return the open object of a folder; open it again if its files changed."""
     held = get()
     if held.stamps == folder.stamps():
         return held
@@ -54,14 +54,14 @@ def _untouched(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[],
     return get()
 
 
-def is_begun(service: "Service", row: ContextRow) -> bool:
-    """Whether a context can be asked: some of it has been read, by this process or up to a checkpoint."""
+def has_begun(service: "Service", row: ContextRow) -> bool:
+    """Return whether a context can be asked: some text was read, in this process or up to a checkpoint."""
     return row.status == "ready" or row.tokens_read > 0 or service.read_here(row.id) is not None
 
 
-def check_begun(service: "Service", row: ContextRow) -> None:
+def require_begun(service: "Service", row: ContextRow) -> None:
     """Raise AppError if a context cannot be asked yet."""
-    if not is_begun(service, row):
+    if not has_begun(service, row):
         reason = f" ({row.error})" if row.error else ""
         raise AppError(
             f"Context {row.id} is {row.status}{reason}: it can be asked when some of its text has been read. "
@@ -72,13 +72,17 @@ def check_begun(service: "Service", row: ContextRow) -> None:
 def model_of(
     row: ContextRow, found: "engine.Model", method: "engine.Method", stream: Stream, meta: dict[str, Any]
 ) -> "engine.Model":
-    """What read a context, or began to: what is found under its name now, on the day of the reading.
+    """Return the model that read a context: the one found under its name now, on the day of the reading.
 
     Args:
-        meta: of the saved state; readings of old say nothing of what stood before the text, or of the day.
+        row: the context.
+        found: the model found under its name.
+        method: its method.
+        stream: its text as tokens.
+        meta: facts of the saved state; old ones lack the chat prefix and the day.
 
     Raises:
-        engine.ContextMismatch: they differ.
+        engine.ContextMismatch: it is not the model that read the context.
     """
     import engine
 
@@ -92,7 +96,7 @@ def model_of(
     if "day" in meta:
         days = [date.fromisoformat(meta["day"])]
     else:
-        days = [date.fromtimestamp(row.created_at) - timedelta(before) for before in range(LONGEST_UP)]
+        days = [date.fromtimestamp(row.created_at) - timedelta(before) for before in range(MAX_UPTIME_DAYS)]
     model = next((each for each in map(found.on, days) if each.chat.prefix == meta["prefix"]), None)
     if model is None:
         raise engine.ContextMismatch(
@@ -103,7 +107,7 @@ def model_of(
 
 
 def check_finished(row: ContextRow, meta: dict[str, Any]) -> None:
-    """Raise StoreCorrupt if what is saved of a context is not all of it. meta: of the saved state."""
+    """Raise StoreCorrupt if the saved state of a context is incomplete. meta: facts of that state."""
     if meta["context"] is None:
         raise StoreCorrupt(
             f"Context {row.id} is noted as read, but what is saved of it is less: delete {row.id}, then read "
@@ -115,7 +119,7 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     import engine
 
     row = service.store.context(context_id)
-    check_begun(service, row)
+    require_begun(service, row)
     found = service.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
     folder = service.store.context_state(context_id)
@@ -138,21 +142,24 @@ def open_conversation(
     on_pass: Callable[[], None] = lambda: None,
     on_turn: Callable[[int, int], None] = lambda done, total: None,
 ) -> OpenConversation:
-    """The session's conversation, with everything said so far in it.
+    """Return the session's conversation with all of its turns.
 
-    A branch that keeps fewer turns than its session had has no tail on disk before its first answer, nor has a session
-    whose tail ended in a turn that was lost, nor one over a reading that is or was not finished: what they begin with
-    is read here, from its text. That counts in the time to the first token of that answer, which then saves the tail,
-    if the reading is finished.
+    Some sessions have no saved conversation: new branches with fewer turns, sessions whose last turn was lost, and
+    sessions
+    over unfinished contexts. Their turns are read again from their text, which counts in the time to the first token.
+    The
+    next answer saves the conversation if the context is finished.
 
     Args:
-        on_pass: called after every pass of that reading. What it raises ends it; nothing of it is kept.
+        service: the home in use.
+        session_id: the session.
+        on_pass: called after each pass over those turns; its exception ends the work, and nothing is kept.
         on_turn: told how many of those turns are read, and how many there are.
     """
     import engine
 
-    opened = open_context(service, service.store.session(session_id).context_id)  # which is in use from now on
-    if opened.share is not None:  # more will have been read by the next question
+    opened = open_context(service, service.store.session(session_id).context_id)  # marks it as in use
+    if opened.share is not None:  # more is read by the next question
         early = OpenConversation(opened, engine.Conversation(opened.context), {})
         _replay(service, session_id, early, on_pass, on_turn)
         return early
@@ -161,12 +168,12 @@ def open_conversation(
         return _load_conversation(service, session_id, opened)
 
     folder, conversations = service.store.session_state(session_id), service.conversations
-    held = _untouched(folder, lambda: conversations.get(session_id, load), lambda: conversations.drop(session_id))
+    held = _current(folder, lambda: conversations.get(session_id, load), lambda: conversations.drop(session_id))
     if not held.conversation.turns:
         try:
             _replay(service, session_id, held, on_pass, on_turn)
         except BaseException:
-            conversations.drop(session_id)  # it knows a part of its turns
+            conversations.drop(session_id)  # it holds only some of its turns
             raise
     return held
 
@@ -201,7 +208,7 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
             "branch, which reads the turns that it keeps from their text."
         ) from error
     try:
-        _mend_last_turn(service, meta["turn"])
+        _finish_last_turn(service, meta["turn"])
     except NotFound:
         log.warning("session %s remembers a turn that is not kept: it is read anew from those that are", session_id)
         folder.discard()
@@ -209,11 +216,11 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
     return OpenConversation(opened, engine.Conversation.load(opened.context, parts, meta["conversation"]), stamps)
 
 
-def _mend_last_turn(service: "Service", turn: dict[str, Any]) -> None:
-    """Finish a turn that a crash left unfinished after its tail had been saved: the tail knows the whole answer.
+def _finish_last_turn(service: "Service", turn: dict[str, Any]) -> None:
+    """Finish a turn that a crash left unfinished after the conversation was saved; that holds the whole answer.
 
     Raises:
-        sessions.NotFound: there is no such turn, as where an older database was put in the place of a newer one.
+        sessions.NotFound: there is no such turn, for example after an older database was restored.
     """
     if service.store.turn(turn["id"]).status != "done":
         service.store.finish_turn(
@@ -226,18 +233,18 @@ def _mend_last_turn(service: "Service", turn: dict[str, Any]) -> None:
 
 
 def save_conversation(service: "Service", session_id: str, open_one: OpenConversation, turn: dict[str, Any]) -> None:
-    """Save the session's tail, with the turn that it ends in (id, answer, reasoning, sources, measurements)."""
+    """Save the session's conversation, with its last turn (id, answer, reasoning, sources, measurements)."""
     parts, meta = open_one.conversation.state()
     folder = service.store.session_state(session_id)
-    folder.save(to_keep(parts), {"conversation": meta, "turn": turn}, open_one.opened.row.fingerprint)
+    folder.save(to_host(parts), {"conversation": meta, "turn": turn}, open_one.opened.row.fingerprint)
     open_one.stamps = folder.stamps()
 
 
 def fork_conversation(service: "Service", session_id: str, turns: int, branch_id: str) -> None:
-    """Begin a branch with the tail of the session that it comes from, if that ends in the last of the turns it keeps.
+    """Start a branch from the saved conversation of its session, if that ends with the last turn that the branch keeps.
 
-    The branch then goes on from the same numbers as the session. Else, and where the tail is damaged or cannot be kept
-    twice, its turns are read from their text.
+    The branch then continues from the same numbers as the session. Otherwise, or if the saved conversation is damaged
+    or cannot be copied, the branch's turns are read again from their text.
     """
     store = service.store
     kept = [turn.id for turn in store.turns(session_id)[:turns] if turn.status == "done"]
@@ -251,6 +258,6 @@ def fork_conversation(service: "Service", session_id: str, turns: int, branch_id
         log.info("branch %s reads its turns from their text: %s", branch_id, error)
 
 
-def to_keep(parts: "Mapping[str, engine.Part]") -> dict[str, Part]:
-    """Parts of the engine's as the store keeps them, brought to host memory."""
+def to_host(parts: "Mapping[str, engine.Part]") -> dict[str, Part]:
+    """Return the engine's parts as the store's, copied to host memory."""
     return {name: Part({key: x.cpu() for key, x in part.tensors.items()}, part.sealed) for name, part in parts.items()}

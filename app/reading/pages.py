@@ -1,4 +1,4 @@
-"""The pages of documents, by the numbers that the file counts them by: as they were read, and as they are printed."""
+"""The pages of documents, numbered as the file counts them: their text, and a PDF's pages as pictures."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,11 @@ from ingest.subprocess import picture_apart
 class DocumentPage:
     """A page of a document.
 
-    start: where in the document's text it begins; numbers: of the first and the last page; contents: of the document.
+    document: id of the document.
+    start: offset of the page in the document's text, in characters.
+    numbers: numbers of the first and the last page.
+    printed: the PDF that shows the page as printed, if there is one.
+    contents: table of contents of the document.
     """
 
     document: str
@@ -22,17 +26,17 @@ class DocumentPage:
     page: Page
     start: int
     numbers: tuple[int, int]
-    printed: Path | None  # the file that shows it as it is printed, if it is a PDF
+    printed: Path | None
     contents: tuple[TocEntry, ...] = ()
 
 
 def page_of(service: Service, document_id: str, number: int) -> DocumentPage:
-    """The page with that number.
+    """Return the page with this number.
 
     Raises:
-        NotFound: it has no such page.
+        NotFound: the document has no such page.
     """
-    document = service.library.document(document_id)
+    document = service.document_cache.document(document_id)
     for page, start in zip(document.pages, document.page_starts, strict=True):
         if page.number == number:
             title, printed = service.store.document(document_id).title, pdf_of(service, document_id)
@@ -43,20 +47,22 @@ def page_of(service: Service, document_id: str, number: int) -> DocumentPage:
 
 
 def pdf_of(service: Service, document_id: str) -> Path | None:
-    """The file of a document, if it is a PDF and still there."""
+    """Return the file of a document if it is a PDF and still there, else None."""
     is_pdf = service.store.document(document_id).format == "pdf"
     return service.store.document_file(document_id) if is_pdf else None
 
 
 def picture_of_page(found: DocumentPage, start: int = 0, end: int = 0, password: str | None = None) -> bytes:
-    """A page as it is printed, a PNG.
+    """Return a page as printed, as a PNG.
 
     Args:
-        start, end: the characters of the document's text that are marked, where they can be found in print.
-        password: of an encrypted file, which is kept as it came.
+        found: a page of a PDF.
+        start: first character of the document's text to mark, where it can be found in print.
+        end: offset behind the last character to mark.
+        password: password of an encrypted file.
 
     Raises:
-        NotFound: only PDF has printed pages.
+        NotFound: the document is no PDF, or its file is gone.
         ingest.IngestError: the file is encrypted, or its page cannot be drawn.
     """
     if found.printed is None:
@@ -71,5 +77,5 @@ def picture_of_page(found: DocumentPage, start: int = 0, end: int = 0, password:
             f"`STOCKPOT_PASSWORD=... stockpot show {found.document} --page '{number} {OF_THE_FILE}' --picture "
             "page.png`."
         ) from error
-    except IngestError as error:  # which knows the file by its name in the home
+    except IngestError as error:  # it names the file as the home does
         raise type(error)(str(error).replace(found.printed.name, found.title)) from error

@@ -1,4 +1,4 @@
-"""Preparing a reading: documents are turned into tokens, and what is to read them is settled. No weights are needed."""
+"""Prepare a reading: encode documents as tokens and choose model and method. No weights are needed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,12 @@ OnReport = Callable[[Report], None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """Documents, encoded, and the model and method that are to read them: as much of a reading as needs no weights.
+    """Encoded documents, and the model and method that will read them.
 
-    chat: of the model; base: a finished reading of the first of these documents, behind whose end it goes on; warnings:
-    of documents that are not read.
+    model: name of the model.
+    chat: its tokenizer and chat template.
+    base: finished context of the first of these documents; the reading continues at its end.
+    warnings: warnings about documents that are left out.
     """
 
     model: str
@@ -43,14 +45,19 @@ def prepare(
     model_name: str | None = None,
     report: OnReport = lambda report: None,
 ) -> Prepared:
-    """Encode documents in this order; in any thread, also while another one reads.
+    """Encode documents in this order. Safe in any thread, also while another thread reads.
 
     Args:
-        settings: of the method, budget included; text values are read as the setting's type.
+        service: the home in use.
+        document_ids: the documents, in reading order.
+        method_name: name of the method.
+        settings: its settings with the budget; text values are converted to the setting's type.
+        model_name: name of the model; None for the default one.
+        report: told about progress.
 
     Raises:
-        engine.EngineError: the settings or the model cannot be.
-        Exception: whatever `report` raises, which ends it.
+        engine.EngineError: the settings or the model are impossible.
+        Exception: any exception of `report`, which ends the work.
     """
     name = model_name or service.models.default
     method, chat = method_for(name, method_name, settings), service.models.chat(name)
@@ -60,13 +67,13 @@ def prepare(
 def prepare_more(
     service: Service, base_id: str, document_ids: Sequence[str], report: OnReport = lambda report: None
 ) -> Prepared:
-    """Encode documents that are to be read behind what a context has read, of which nothing is read again.
+    """Encode documents to be read after the end of a finished context, none of which is read again.
 
     Raises:
-        sessions.StoreError: there is no such context, or its files are not what was written.
-        AppError: nothing can be added to it, or it has read all of these.
-        engine.SettingsError: together with these its method would have read it otherwise.
-        Exception: whatever `report` raises, which ends it.
+        sessions.StoreError: there is no such context, or its files are not those that were written.
+        AppError: documents cannot be added to it, or it has read all of these.
+        engine.SettingsError: the method would have read the longer text with other settings.
+        Exception: any exception of `report`, which ends the work.
     """
     import engine
 
@@ -83,14 +90,16 @@ def prepare_more(
 
 
 def base_for(service: Service, context_id: str, document_ids: Sequence[str] = ()) -> ContextRow:
-    """The context that documents, or files, are to be added to.
+    """Return the context that documents or files are to be added to.
 
     Args:
-        document_ids: of all that is to be added, where that is known.
+        service: the home in use.
+        context_id: the context.
+        document_ids: the documents to be added, as far as they are known.
 
     Raises:
-        sessions.NotFound: there is none.
-        AppError: nothing can be added to it, or it has read all of these.
+        sessions.NotFound: there is no such context.
+        AppError: documents cannot be added to it, or it has read all of these.
     """
     row = service.store.context(context_id)
     if row.status != "ready":
@@ -110,7 +119,7 @@ def base_for(service: Service, context_id: str, document_ids: Sequence[str] = ()
 
 
 def can_grow(row: ContextRow) -> bool:
-    """Whether documents can be added to what a context has read: to its end, and all of it."""
+    """Return whether documents can be added to a context: it is finished and remembers all of its text."""
     return row.status == "ready" and row.tokens_read >= row.tokens
 
 
@@ -119,7 +128,7 @@ def _encoded(
 ) -> Stream:
     return compose(
         chat,
-        [(each, service.library.document(each)) for each in document_ids],
+        [(each, service.document_cache.document(each)) for each in document_ids],
         lambda share: report(Report(f"turning text into tokens: {share:.0%}")),
         behind,
     )

@@ -1,4 +1,4 @@
-"""Where a reading stands, in the words of the page, the command line and the job table."""
+"""Progress of a reading, as the page, the command line and the job table show it."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -9,9 +9,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """Where a reading stands. Tokens are those of the text.
+    """Progress of a reading; kept with its job and in measurements.
 
-    Kept as a job's progress and in measurements; usage: as `usage_json` gives it.
+    stage: the present work, in words.
+    tokens_done, tokens_total: tokens of the text.
+    seconds_left: None while unknown.
+    usage: entries and bytes, from `usage_json`.
     """
 
     stage: str
@@ -24,7 +27,7 @@ class Report:
 
 
 def usage_json(usage: "engine.Usage") -> dict[str, Any]:
-    """Entries (per KV head and layer) and bytes by tier; what a device cache did, and how often stages ran."""
+    """Return entries (per KV head and layer) and bytes by tier, traffic of the device cache and counts of stages."""
     tiers = ("device", "host", "disk")
     return {
         "entries": {tier: int(usage.entries.get(tier, 0)) for tier in tiers},

@@ -1,4 +1,4 @@
-"""Readings: documents are read once by one model with one method, with checkpoints, and become a context."""
+"""Readings: read documents once with one model and method, save checkpoints, and end as a context."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -7,13 +7,13 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, phrase
-from app.machine.planning import course, plan_reading, require_disk, require_memory
+from app.machine.planning import plan_reading, remaining_time, require_disk, require_memory
 from app.reading.checkpoints import CHECKPOINT_SEC, Checkpoints, save
 from app.reading.context_cache import OpenContext
 from app.reading.documents import LEFT_OUT
-from app.reading.memory_map import keep_map, memory_map
+from app.reading.memory_map import memory_map, save_map
 from app.reading.methods import spec_of
-from app.reading.open_context import check_finished, model_of, to_keep
+from app.reading.open_context import check_finished, model_of, to_host
 from app.reading.preparing import OnReport, Prepared
 from app.reading.progress import Report, usage_json
 from app.reading.saved_state import check_context
@@ -24,27 +24,28 @@ from sessions import ContextRow, InUse, StoreError
 if TYPE_CHECKING:
     import engine
 
-FURTHEST = ("ready", "paused", "failed", "cancelled", "reading")
-"""Statuses of readings of the same: which of them is gone on with, first."""
+RESUME_ORDER = ("ready", "paused", "failed", "cancelled", "reading")
+"""Statuses of equal readings; the first one found is resumed."""
 
 
 class Stopped(Exception):
-    """The work was asked to stop. Of a reading a checkpoint is saved, and it can be taken up again."""
+    """The work was asked to stop. A reading has saved a checkpoint and can be resumed."""
 
 
-def known(
+def find_finished(
     service: Service, prepared: Prepared, warnings: Sequence[str] = (), title: str | None = None
 ) -> ContextRow | None:
-    """The context, if exactly this was read to its end before and no model is needed to tell: the files of the one that
-    read it are what they were. In any thread; else as `begin`, to which all others are left.
+    """Return the finished context for this input if one exists. Does not load the model.
+
+    It is found if the model's files have not changed since. Safe in any thread; `begin` finds all others.
     """
     stamp = service.models.stamp(prepared.model)
-    for row in (row for row in _alike(service, prepared) if row.status == "ready"):
-        with suppress(StoreError):  # deleted meanwhile, or damaged, which opening it says
+    for row in (row for row in _same_request(service, prepared) if row.status == "ready"):
+        with suppress(StoreError):  # deleted meanwhile, or damaged, as opening it will say
             _, meta = service.store.context_state(row.id).load(row.fingerprint, only=())
-            by = meta.get("model")  # what was read of old does not say
-            if by and by["stamp"] == stamp and _is_of(row, by["fingerprint"], spec_of(prepared.model), prepared):
-                return _renewed(service, row, prepared, warnings, title)
+            by = meta.get("model")  # missing in old saved states
+            if by and by["stamp"] == stamp and _matches(row, by["fingerprint"], spec_of(prepared.model), prepared):
+                return _reuse(service, row, prepared, warnings, title)
     return None
 
 
@@ -55,69 +56,74 @@ def begin(
     report: OnReport = lambda report: None,
     title: str | None = None,
 ) -> ContextRow:
-    """Keep a row for a reading; the model is loaded, unless what was read is known without.
+    """Keep a row for a reading. Loads the model, unless a finished context is found without it.
 
     Args:
-        title: what it is to be called, also if it was read before; None leaves that as it is.
+        service: the home in use.
+        prepared: the encoded documents.
+        warnings: further warnings to keep.
+        report: told about progress.
+        title: title of the context, also of one that is found; None leaves that unchanged.
 
     Returns:
-        A context of status "ready" if exactly this was read before, else "reading": pass it to `read`.
+        A finished context (status "ready"), or one to pass to `read` (status "reading").
 
     Raises:
         engine.EngineError: the model cannot be used, or the settings leave no room to read.
-        Exception: whatever `report` raises, which ends it: nothing is kept.
+        Exception: any exception of `report`, which ends the work; nothing is kept.
         sessions.InUse: it is being read right now.
-        AppError: it would not fit the memory that is free.
+        AppError: it does not fit the free memory.
     """
-    if row := known(service, prepared, warnings, title):
+    if row := find_finished(service, prepared, warnings, title):
         return row
     name, method, stream = prepared.model, prepared.method, prepared.stream
-    begun = any(row.model == name for row in _alike(service, prepared))
-    # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room, nor
-    # does what was begun need as much.
+    begun = any(row.model == name for row in _same_request(service, prepared))
+    # A held model will be dropped first, so the memory that is free now says nothing. Readings that exist need less.
     if service.models.held is None and not begun:
         require_memory(name, method, len(stream.ids), prepared.chat, service.models.device, _read_before(prepared))
     report(Report("loading the model"))
     model = service.models.get(name).on(date.today())
 
     def same() -> list[ContextRow]:
-        return [row for row in _alike(service, prepared) if _is_of(row, model.fingerprint, model.spec, prepared)]
+        return [
+            row for row in _same_request(service, prepared) if _matches(row, model.fingerprint, model.spec, prepared)
+        ]
 
     def check() -> None:
         if rows := same():
             raise InUse(f"This has just begun to be read (context {rows[0].id}); wait for it, or cancel it first.")
 
     if not (there := same()):
-        return _begun(service, prepared, model, [*prepared.warnings, *warnings], title, check)
-    row = service.store.take_reading(min(there, key=lambda row: FURTHEST.index(row.status)).id)
-    return _renewed(service, row, prepared, warnings, title)
+        return _create(service, prepared, model, [*prepared.warnings, *warnings], title, check)
+    row = service.store.take_reading(min(there, key=lambda row: RESUME_ORDER.index(row.status)).id)
+    return _reuse(service, row, prepared, warnings, title)
 
 
-def _alike(service: Service, prepared: Prepared) -> list[ContextRow]:
-    """The readings of these documents with this method, by whichever model."""
+def _same_request(service: Service, prepared: Prepared) -> list[ContextRow]:
+    """Return the contexts of these documents with this method, by any model."""
     ids, method = prepared.document_ids, prepared.method
     return [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
 
 
-def _is_of(row: ContextRow, model: str, spec: "engine.ModelSpec", prepared: Prepared) -> bool:
-    """Whether a reading is of just these tokens by this model, of which `model` is the fingerprint."""
+def _matches(row: ContextRow, model: str, spec: "engine.ModelSpec", prepared: Prepared) -> bool:
+    """Return whether a context has exactly these tokens and the model with this fingerprint."""
     import engine
 
     return engine.fingerprint(model, spec, prepared.method, prepared.stream.ids, row.settings) == row.fingerprint
 
 
-def _renewed(
+def _reuse(
     service: Service, row: ContextRow, prepared: Prepared, warnings: Sequence[str], title: str | None
 ) -> ContextRow:
-    """What was read before, called as it is to be called now, with the warnings of now."""
+    """Return an earlier context with the present title and warnings."""
     if title:
         row = service.store.rename_context(row.id, title)
-    # This time other files may have been left out, or none.
-    now = list(dict.fromkeys([*_lasting(row), *prepared.warnings, *warnings]))
+    # Other files may be left out this time.
+    now = list(dict.fromkeys([*_document_warnings(row), *prepared.warnings, *warnings]))
     return row if now == row.warnings else service.store.update_context(row.id, warnings=now)
 
 
-def _begun(
+def _create(
     service: Service,
     prepared: Prepared,
     model: "engine.Model",
@@ -125,10 +131,9 @@ def _begun(
     title: str | None,
     check: Callable[[], None],
 ) -> ContextRow:
-    """Keep a row for what was not read before, with the encoded stream, so that nothing has to be encoded again, and
-    with what is known already of its beginning.
+    """Keep a row for a new reading with its encoded stream, and with the state of the context that it continues.
 
-    check: raises if it has been begun meanwhile.
+    check: raises if an equal reading was begun meanwhile.
     """
     import engine
 
@@ -136,11 +141,11 @@ def _begun(
     there, facts = 0, None
     if base is not None:
         kept = base.usage.get("bytes", {})
-        there = kept.get("host", 0) + kept.get("disk", 0)  # the rest is written anew
-        model, facts = _beginning(service, base, model, method, stream)
-        title = title or _own_title(service, base)
-        warnings = [*_lasting(base), *warnings]
-    # Refuses what cannot fit, before any of it is taken, and settings that leave no room, before anything is kept.
+        there = kept.get("host", 0) + kept.get("disk", 0)  # the rest is written again
+        model, facts = _starting_checkpoint(service, base, model, method, stream)
+        title = title or _given_title(service, base)
+        warnings = [*_document_warnings(base), *warnings]
+    # Refuse readings that cannot fit before memory is taken, and impossible settings before anything is kept.
     plan = _planned(service, model, prepared.model, method, len(stream.ids), _read_before(prepared))
     method.new_memory(model.spec, model.turn_length)
     require_disk(plan, service.home, there)
@@ -163,7 +168,7 @@ def _begun(
 def _planned(
     service: Service, model: "engine.Model", name: str, method: "engine.Method", tokens: int, read_before: int
 ) -> "engine.Plan":
-    """As `plan_reading`; where what is open in memory leaves too little, it is let go of, as it is on disk anyway."""
+    """Return `plan_reading`; if memory is short, drop the open contexts, which are on disk anyway, and plan again."""
     try:
         return plan_reading(model, name, method, tokens, read_before)
     except AppError:
@@ -173,8 +178,8 @@ def _planned(
     return plan_reading(model, name, method, tokens, read_before)
 
 
-def _own_title(service: Service, row: ContextRow) -> str | None:
-    """What somebody called a context, which so is called when it has grown; None if that are its documents' titles."""
+def _given_title(service: Service, row: ContextRow) -> str | None:
+    """Return the title that somebody gave a context; None if it is made of its documents' titles."""
     titles = ", ".join(each.title for each in service.store.context_documents(row.id))
     return row.title if row.title != titles else None
 
@@ -183,19 +188,18 @@ def _read_before(prepared: Prepared) -> int:
     return prepared.base.tokens if prepared.base else 0
 
 
-def _lasting(row: ContextRow) -> list[str]:
-    """Warnings that say something of the documents, and not of files that were left out."""
+def _document_warnings(row: ContextRow) -> list[str]:
+    """Return the warnings about documents, without those about files that were left out."""
     return [each for each in row.warnings if not each.startswith(LEFT_OUT)]
 
 
-def _beginning(
+def _starting_checkpoint(
     service: Service, base: ContextRow, model: "engine.Model", method: "engine.Method", stream: Stream
 ) -> tuple["engine.Model", dict[str, Any]]:
-    """What a context was read by, and what it has read, as the facts of the first checkpoint of a reading that goes on
-    behind it.
+    """Return the model that read `base`, and the facts of the first checkpoint of a reading that continues it.
 
     Raises:
-        engine.EngineError: the method or the model as it is now cannot go on there.
+        engine.EngineError: the present method or model cannot continue there.
     """
     import engine
 
@@ -206,7 +210,7 @@ def _beginning(
 
 
 def _method_of(row: ContextRow) -> "engine.Method | None":
-    """What read a context, with defaults for settings that it did not have then; None if there is no such method."""
+    """Return the method of a context, with defaults for settings added since; None if there is no such method."""
     import engine
 
     try:
@@ -222,17 +226,19 @@ def read(
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_sec: float = CHECKPOINT_SEC,
 ) -> ContextRow:
-    """Read (or go on reading) a context to its end, saving checkpoints on the way; one that is ready is left as it is.
+    """Read a context to its end, or resume it, with checkpoints on the way. A finished one is returned unchanged.
 
     Args:
-        report: called after every step; may answer questions in between, as both run in one thread, also about what
-            has been read so far (`Service.under_way`).
-        should_stop: asked after every step.
-        checkpoint_sec: time between checkpoints, unless saving takes so long that it should be rarer.
+        service: the home in use.
+        context_id: the context.
+        report: called after each step; it may answer questions meanwhile, in the same thread, also about the text read
+            so far (`Service.under_way`).
+        should_stop: asked after each step.
+        checkpoint_sec: least time between checkpoints.
 
     Raises:
-        Stopped: `should_stop` said so; status is "paused" and the checkpoint is saved.
-        Exception: whatever went wrong; status is "failed" with a sentence, and the last checkpoint stays.
+        Stopped: `should_stop` returned True; the status is "paused" and a checkpoint is saved.
+        Exception: any error; the status is "failed" with a sentence, and the last checkpoint stays.
     """
     row = service.store.context(context_id)
     if row.status == "ready":
@@ -250,9 +256,9 @@ def read(
 
 
 def _note_failure(service: Service, context_id: str, error: BaseException) -> None:
-    """Keep the reason; a reading that is interrupted from outside is only paused."""
+    """Keep the reason of a failure; a reading interrupted by Ctrl-C is only paused."""
     status = "paused" if isinstance(error, KeyboardInterrupt) else "failed"
-    # The context may have been deleted meanwhile, or the store itself failed: the first error says more.
+    # The context may have been deleted, or the store may have failed; the first error is the cause.
     with suppress(StoreError):
         service.store.update_context(context_id, status=status, error=None if status == "paused" else phrase(error))
 
@@ -269,7 +275,7 @@ def _read(
     check_context(row, parts, meta)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     model = model_of(row, found, method, stream, meta)
-    if meta["context"]:  # whoever read it to its end may have died before its row said so
+    if meta["context"]:  # the process that finished it may have died before it updated the row
         reader = engine.Reader.resume(model, method, stream.ids, parts, meta["context"])
     else:
         chunk = _planned(service, model, row.model, method, len(stream.ids), row.tokens_read).chunk
@@ -281,9 +287,9 @@ def _read(
     reader.memory.adopt(parts)
     service.store.update_context(row.id, status="reading", error=None)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)
-    before = len(model.chat.prefix)  # the chat template's own tokens, which are nobody's text
+    before = len(model.chat.prefix)  # tokens of the chat template are not text
     total = reader.total - before
-    seconds_left = course(model, method, total, row.read_before)
+    seconds_left = remaining_time(model, method, total, row.read_before)
     with Checkpoints(service, row, stream, reader, checkpoint_sec) as checkpoints:
         for progress in reader.run():
             done = max(0, progress.tokens_done - before)
@@ -300,19 +306,19 @@ def _read(
             service.under_way = OpenContext(row, model, reader.so_far(), stream, {}, share)
             report(now)
             if reader.finished:
-                break  # saving it is all that is left, for which a stop comes too late
+                break  # only saving is left, so do not stop
             if should_stop():
                 checkpoints.save_now(now)
                 raise Stopped
             checkpoints.after_step(now)
-    now = replace(now, usage=usage_json(reader.memory.usage()))  # the last checkpoint may have let go of something
+    now = replace(now, usage=usage_json(reader.memory.usage()))  # the last checkpoint may have dropped memory
     report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
     context = reader.context()
-    stretches = memory_map(context.remembered(), stream, service.library)
+    stretches = memory_map(context.remembered(), stream, service.document_cache)
     state, facts = context.state()
-    save(service, row, stream, model, to_keep(state), context=facts)  # nothing, if it was deleted meanwhile
-    keep_map(service.store, row.id, stretches)
-    seconds = max(now.seconds, row.seconds)  # a reading that was finished before it was taken up has no clock
+    save(service, row, stream, model, to_host(state), context=facts)  # no-op if deleted meanwhile
+    save_map(service.store, row.id, stretches)
+    seconds = max(now.seconds, row.seconds)  # one that was resumed at its end has no time of its own
     return service.store.update_context(
         row.id, status="ready", tokens_read=now.tokens_total, seconds=seconds, usage=now.usage
     )

@@ -1,4 +1,4 @@
-"""What a saved state says of itself must fit what it is a state of, before memory is asked for by its numbers."""
+"""Check that saved facts agree with each other before memory is allocated by them."""
 
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -9,11 +9,11 @@ from sessions import ContextRow, StoreCorrupt
 if TYPE_CHECKING:
     from engine import LoadedParts
 
-CLOCK = ("done", "begun", "chunk")  # counts among the facts of a reading; the others are seconds
+CLOCK = ("done", "begun", "chunk")  # counts; other clock facts are seconds
 
 
 def check_context(row: ContextRow, parts: "LoadedParts", meta: dict[str, Any]) -> None:
-    """See that tokens, stretches and the numbers of a reading belong together.
+    """Check that tokens, stretches and counts of a context agree.
 
     Raises:
         StoreCorrupt: they do not.
@@ -64,10 +64,10 @@ def _check_context(parts: "LoadedParts", meta: dict[str, Any]) -> None:
 
 
 def check_conversation(meta: dict[str, Any]) -> None:
-    """See that the facts of a session's tail are of their kinds.
+    """Check the types and ranges of a saved conversation's facts.
 
     Raises:
-        ValueError, KeyError, TypeError: they are not.
+        ValueError, KeyError, TypeError: one is wrong.
     """
     facts, turn = meta["conversation"], meta["turn"]
     check_memory(facts["memory"], None)
@@ -80,7 +80,15 @@ def check_conversation(meta: dict[str, Any]) -> None:
 
 
 def check_memory(facts: Any, seen: int | None) -> None:
-    """See that a memory's facts are counts, or lists and objects of such. seen: the most tokens it can have seen."""
+    """Check that a memory's facts are counts, or lists and objects of counts.
+
+    Args:
+        facts: the facts.
+        seen: the most tokens that it can have seen; None if unknown.
+
+    Raises:
+        ValueError, TypeError: one is wrong.
+    """
     if not isinstance(facts, dict) or (seen is not None and not 0 <= count(facts.get("seen", 0)) <= seen):
         raise ValueError("a memory of more than there was to read")
     waiting = list(facts.values())
@@ -93,10 +101,10 @@ def check_memory(facts: Any, seen: int | None) -> None:
 
 
 def count(value: Any) -> int:
-    """The value, if it is a whole number.
+    """Return the value if it is a whole number.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not.
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{str(value)[:40]!r} is no number of anything")

@@ -1,4 +1,4 @@
-"""Several documents as one stream of tokens, and the way back from a token to its place in a document."""
+"""Several documents as one stream of tokens, and the mapping from a token back to its place in a document."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     import ingest
 
 PART = "tokens"
-TOKEN_BYTES = 8  # saved of each token: its id and its place
+TOKEN_BYTES = 8  # id and offset of a token
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """The tokens of one document: positions `first` to `end` (exclusive) of the stream."""
+    """The tokens of one document: positions `first` to `end` (exclusive) of the stream. characters: length of
+    its text.
+    """
 
     document_id: str
     first: int
@@ -35,14 +37,19 @@ class TextSpan:
 
 @dataclass(frozen=True)
 class Stream:
-    """What a reading reads. ids, starts: int64 [T]; starts are character offsets in the token's own document."""
+    """The tokens of a reading.
+
+    ids: token ids, int64 [T].
+    starts: character offset of each token in its document, int64 [T].
+    stretches: the tokens of each document, in order.
+    """
 
     ids: "torch.Tensor"
     starts: "torch.Tensor"
     stretches: tuple[Stretch, ...]
 
     def spans(self, first: int, end: int) -> list[TextSpan]:
-        """The text that tokens `first` to `end` (exclusive) stand for, one span per document they touch."""
+        """Return the text of tokens `first` to `end` (exclusive), one span per document."""
         found = []
         for stretch in self.stretches:
             low, high = max(first, stretch.first), min(end, stretch.end)
@@ -53,32 +60,32 @@ class Stream:
         return found
 
     def between(self, document_id: str, start: int, end: int) -> range:
-        """The tokens that begin in the characters `start` to `end` (exclusive) of a document."""
+        """Return the tokens that begin within characters `start` to `end` (exclusive) of a document."""
         stretch = next(each for each in self.stretches if each.document_id == document_id)
         starts = self.starts[stretch.first : stretch.end]
         low, high = (stretch.first + int((starts < place).sum()) for place in (start, end))
         return range(low, high)
 
     def tensors(self) -> "dict[str, torch.Tensor]":
-        """The tensors of a saved part."""
+        """Return the tensors to save."""
         import torch
 
         return {"ids": self.ids.to(torch.int32), "starts": self.starts.to(torch.int32)}
 
     def meta(self) -> list[dict[str, Any]]:
-        """The stretches, JSON-able."""
+        """Return the stretches as plain data."""
         return [asdict(stretch) for stretch in self.stretches]
 
     @classmethod
     def load(cls, tensors: "dict[str, torch.Tensor]", meta: list[dict[str, Any]]) -> "Stream":
-        """The inverse of `tensors` and `meta`."""
+        """Return the stream that `tensors` and `meta` came from."""
         return cls(tensors["ids"].long(), tensors["starts"].long(), tuple(Stretch(**each) for each in meta))
 
 
 def heading(title: str) -> str:
-    """The line that stands before each of several documents, so that the model can tell them apart.
+    """Return the line that is put before each of several documents, so that the model can tell them apart.
 
-    It is made of the title that a document was ingested with: another that it is given later changes no reading of it.
+    It uses the title at ingestion. Renaming a document later changes no reading.
     """
     return f"# {title}\n\n"
 
@@ -89,12 +96,13 @@ def compose(
     on_share: Callable[[float], None] = lambda share: None,
     behind: Stream | None = None,
 ) -> Stream:
-    """Encode documents, one after another, into one stream.
+    """Encode documents one after another into one stream.
 
     Args:
-        documents: (id, document); each gets a heading line, unless it is the only one.
-        on_share: called with the share of the text that is done, now and then; what it raises ends it.
-        behind: what the stream begins with, as it is.
+        chat: the model's tokenizer.
+        documents: (id, document) pairs; each gets a heading line, unless it is the only one.
+        on_share: told the share of the text that is done; its exception ends the work.
+        behind: stream that the new one begins with, unchanged.
     """
     import torch
 

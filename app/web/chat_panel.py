@@ -14,7 +14,7 @@ TELL_EDITED = """element.addEventListener("click", (event) => {
 
 
 @dataclass(frozen=True)
-class Talk:
+class ChatPanel:
     """Its components.
 
     unroll: asks for turns before those that are shown. earlier, past: finished turns, those of long ago and the last
@@ -56,7 +56,7 @@ class Manage:
     confirm: Confirm
 
 
-def build_talk() -> Talk:
+def build_chat_panel() -> ChatPanel:
     """Build it in the column at hand."""
     with gr.Column(visible=False, elem_id="talk-view") as area:
         head = gr.HTML(apply_default_css=False, elem_id="context-head")
@@ -96,7 +96,7 @@ def build_talk() -> Talk:
                 options = _build_options()
                 manage = _build_manage()
     edit = (edit_area, edit_line, never_mind)
-    return Talk(area, head, unroll, earlier, past, live, *edit, question, pages, ask, stop, *options, manage)
+    return ChatPanel(area, head, unroll, earlier, past, live, *edit, question, pages, ask, stop, *options, manage)
 
 
 def _build_options() -> tuple[gr.Number, gr.Number, gr.Slider, gr.Checkbox, gr.Checkbox]:

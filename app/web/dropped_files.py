@@ -22,7 +22,7 @@ def full_or(error: OSError, folder: Path) -> Exception:
     return DiskFull(folder, None, disk_free(folder)) if is_disk_full(error) else error
 
 
-class Incoming:
+class DroppedFiles:
     """ASGI middleware: nothing stays of a file that was not dropped in to its end, and the page is told why not.
 
     Gradio writes what comes to loose files in its cache, and gives each a folder there when all of them have come.

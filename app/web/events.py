@@ -20,12 +20,12 @@ from app.errors import log_error, phrase
 from app.jobs.worker import Worker
 from app.service import Service
 from app.web.actions import Actions, unasked
-from app.web.chat_panel import Talk
+from app.web.chat_panel import ChatPanel
 from app.web.confirm import Confirm
 from app.web.new_reading import NewReading
-from app.web.reading_panel import Reading
-from app.web.sidebar import Shelf
-from app.web.tab_state import Chosen, Props, Screen
+from app.web.reading_panel import ReadingPanel
+from app.web.sidebar import Sidebar
+from app.web.tab_state import Props, Selection, TabState
 from app.web.views.markup import notice_of, read_out
 
 log = logging.getLogger(__name__)
@@ -40,11 +40,11 @@ class Tab:
     Gradio runs the events of a tab side by side. Here one waits for the other, in the order in which they came, so
     that each goes on from what was chosen and sent before it, and so that the answers leave in that order too.
 
-    chosen: in this tab; listed: how often more of the lists were asked for in it; seen: name of a component -> mark of
-    what it was sent last; turn: held by the event at hand.
+    selection: in this tab; listed: how often more of the lists were asked for in it; seen: name of a component -> mark
+    of what it was sent last; turn: held by the event at hand.
     """
 
-    chosen: Chosen = field(default_factory=Chosen)
+    selection: Selection = field(default_factory=Selection)
     listed: int = 0
     seen: dict[str, str] = field(default_factory=dict)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -54,10 +54,10 @@ class Tab:
 class Page:
     """The areas, and what ticks."""
 
-    shelf: Shelf
+    sidebar: Sidebar
     new: NewReading
-    reading: Reading
-    talk: Talk
+    reading: ReadingPanel
+    chat: ChatPanel
     kept_memory: gr.HTML
     memory_map: gr.HTML
     panel: gr.HTML
@@ -67,14 +67,14 @@ class Page:
     stream: gr.Timer
 
     def slots(self) -> dict[str, Any]:
-        """The components that `Screen.props` speaks of."""
+        """The components that `TabState.props` speaks of."""
         return {
             "where": self.where,
-            "contexts": self.shelf.contexts,
-            "more_contexts": self.shelf.more_contexts,
-            "session_area": self.shelf.session_area,
-            "sessions": self.shelf.sessions,
-            "more_sessions": self.shelf.more_sessions,
+            "contexts": self.sidebar.contexts,
+            "more_contexts": self.sidebar.more_contexts,
+            "session_area": self.sidebar.session_area,
+            "sessions": self.sidebar.sessions,
+            "more_sessions": self.sidebar.more_sessions,
             "new_view": self.new.area,
             "kept_area": self.new.kept_area,
             "kept": self.new.kept,
@@ -85,9 +85,9 @@ class Page:
             "how": self.new.how,
             "more_how": self.new.more_how,
             "estimate": self.new.estimate,
-            "add_documents": self.shelf.add_documents,
+            "add_documents": self.sidebar.add_documents,
             "reading_view": self.reading.area,
-            "talk_view": self.talk.area,
+            "chat_view": self.chat.area,
             "card": self.reading.card,
             "unlock_area": self.reading.unlock_area,
             "leave_out": self.reading.leave_out,
@@ -96,19 +96,19 @@ class Page:
             "ask_early": self.reading.ask_early,
             "discard": self.reading.discard,
             "discard_documents": self.reading.discard_documents,
-            "head": self.talk.head,
-            "unroll": self.talk.unroll,
-            "earlier": self.talk.earlier,
-            "past": self.talk.past,
-            "live": self.talk.live,
-            "edit_area": self.talk.edit_area,
-            "edit_line": self.talk.edit_line,
-            "ask": self.talk.ask,
-            "stop": self.talk.stop,
-            "rename_what": self.talk.manage.rename_what,
-            "rename_to": self.talk.manage.rename_to,
-            "export": self.talk.manage.export,
-            "delete_session": self.talk.manage.delete_session,
+            "head": self.chat.head,
+            "unroll": self.chat.unroll,
+            "earlier": self.chat.earlier,
+            "past": self.chat.past,
+            "live": self.chat.live,
+            "edit_area": self.chat.edit_area,
+            "edit_line": self.chat.edit_line,
+            "ask": self.chat.ask,
+            "stop": self.chat.stop,
+            "rename_what": self.chat.manage.rename_what,
+            "rename_to": self.chat.manage.rename_to,
+            "export": self.chat.manage.export,
+            "delete_session": self.chat.manage.delete_session,
             "kept_memory": self.kept_memory,
             "memory_map": self.memory_map,
             "panel": self.panel,
@@ -116,24 +116,24 @@ class Page:
         }
 
 
-class Wiring:
+class Events:
     """The handlers of one page."""
 
     def __init__(self, page: Page, service: Service, worker: Worker) -> None:
         """page: what was built; service, worker: what it stands on."""
         self.page = page
-        self.screen = Screen(service)
+        self.tab_state = TabState(service)
         new = page.new
         own = [name for name, components in new.own.items() for _ in components]
-        self.actions = Actions(service, worker, self.screen, list(new.settings), own, list(new.presets))
+        self.actions = Actions(service, worker, self.tab_state, list(new.settings), own, list(new.presets))
         self.slots = page.slots()
         self.tab = gr.State(Tab())
 
     def updates(self, tab: Tab, shown: str) -> list[Any]:
         """What differs from what this tab was sent before. shown: what was done in it is there, and is sent later."""
-        tab.listed = max(tab.listed, tab.chosen.listed)
-        tab.chosen = replace(self.screen.settle(tab.chosen), listed=tab.listed)
-        props: Props = self.screen.props(tab.chosen)
+        tab.listed = max(tab.listed, tab.selection.listed)
+        tab.selection = replace(self.tab_state.settle(tab.selection), listed=tab.listed)
+        props: Props = self.tab_state.props(tab.selection)
         out = []
         for name in self.slots:
             mark = hashlib.sha256(repr(props[name]).encode()).hexdigest()
@@ -147,7 +147,7 @@ class Wiring:
         """A handler that does something and then shows the result, or the sentence that says why not.
 
         Args:
-            act: `act(chosen, *inputs)` returns the new choice, or that and `extra` further updates.
+            act: `act(selection, *inputs)` returns the new choice, or that and `extra` further updates.
             quiet: leave the notice alone, as ticks do, unless something goes wrong.
             told: name of what the event itself says; `act` is given it last.
             shown: slot of a component that shows what is done already: to be told at once could undo what came since.
@@ -161,15 +161,15 @@ class Wiring:
             known = bool(tab.seen)
             try:
                 if not known:  # new, or the server was started anew meanwhile: its address knows what it shows
-                    tab.chosen = self.actions.load(request.query_params)
+                    tab.selection = self.actions.load(request.query_params)
                 try:
-                    result = act(tab.chosen, *inputs, *([getattr(event, told)] if told else []))
-                    tab.chosen, further = result if extra else (result, further)
+                    result = act(tab.selection, *inputs, *([getattr(event, told)] if told else []))
+                    tab.selection, further = result if extra else (result, further)
                 except Exception as error:
                     notice = refusal(error)
-                before = tab.chosen
+                before = tab.selection
                 out = self.updates(tab, shown)
-                if missing := self.screen.lost(before, tab.chosen, known):
+                if missing := self.tab_state.lost(before, tab.selection, known):
                     notice = gr.update(value=notice_of(missing))
             except Exception as error:  # the choice stands, and the next tick tries to show it again
                 notice = refusal(error)
@@ -218,24 +218,24 @@ class Wiring:
     def connect(self, blocks: gr.Blocks) -> None:
         """Connect everything; to be called while `blocks` is being built."""
         for each in (blocks.load, self.page.pulse.tick, self.page.stream.tick):
-            self.on(each, lambda chosen: chosen, quiet=True)
+            self.on(each, lambda selection: selection, quiet=True)
         self.aside(blocks.load, self.actions.find_models, [], [self.page.new.model, self.page.new.unusable])
-        self._connect_shelf()
+        self._connect_sidebar()
         self._connect_readings(blocks)
-        self._connect_talk(blocks)
+        self._connect_chat(blocks)
 
-    def _connect_shelf(self) -> None:
-        shelf, do = self.page.shelf, self.actions
-        self.on(shelf.new.click, lambda chosen: Chosen())
+    def _connect_sidebar(self) -> None:
+        sidebar, do = self.page.sidebar, self.actions
+        self.on(sidebar.new.click, lambda selection: Selection())
         # A list shows at once what was chosen in it: no choice may be dropped because another is on its way.
-        self.on(shelf.contexts.input, do.choose_context, [shelf.contexts], trigger_mode="multiple")
-        self.on(shelf.sessions.input, do.choose_session, [shelf.sessions], trigger_mode="multiple")
-        self.on(shelf.hits.input, do.choose_hit, [shelf.hits], [shelf.hits], trigger_mode="multiple")
-        for each in (shelf.more_contexts, shelf.more_sessions, self.page.new.more_kept, self.page.new.more_add_to):
+        self.on(sidebar.contexts.input, do.choose_context, [sidebar.contexts], trigger_mode="multiple")
+        self.on(sidebar.sessions.input, do.choose_session, [sidebar.sessions], trigger_mode="multiple")
+        self.on(sidebar.hits.input, do.choose_hit, [sidebar.hits], [sidebar.hits], trigger_mode="multiple")
+        for each in (sidebar.more_contexts, sidebar.more_sessions, self.page.new.more_kept, self.page.new.more_add_to):
             self.on(each.click, do.list_more)
-        self.on(shelf.new_session.click, do.new_session)
-        self.on(shelf.add_documents.click, do.add_documents)
-        self.aside(shelf.search.change, do.search, [shelf.search], [shelf.hits], trigger_mode="always_last")
+        self.on(sidebar.new_session.click, do.new_session)
+        self.on(sidebar.add_documents.click, do.add_documents)
+        self.aside(sidebar.search.change, do.search, [sidebar.search], [sidebar.hits], trigger_mode="always_last")
 
     def _connect_readings(self, blocks: gr.Blocks) -> None:
         new, reading, do = self.page.new, self.page.reading, self.actions
@@ -246,7 +246,7 @@ class Wiring:
         preset = partial(gr.on, [each.input for each in presets])
         self.aside(preset, do.choose_preset, [new.method, *presets], settings)
         form = [new.method, new.model, *settings]
-        changes = [self.page.shelf.new.click, *(field.change for field in form)]
+        changes = [self.page.sidebar.new.click, *(field.change for field in form)]
         changed = partial(gr.on, [blocks.load, *changes])
         self.aside(changed, do.estimate, form, [new.estimate], trigger_mode="always_last")
         self.on(
@@ -268,20 +268,26 @@ class Wiring:
         removes = {"context": reading.discard, "documents": reading.discard_documents}
         self._connect_confirm(reading.confirm, removes, do.ask_to_remove)
 
-    def _connect_talk(self, blocks: gr.Blocks) -> None:
-        talk, manage, do = self.page.talk, self.page.talk.manage, self.actions
-        options = [talk.temperature, talk.top_p, talk.max_tokens, talk.read_again, talk.reason]
+    def _connect_chat(self, blocks: gr.Blocks) -> None:
+        chat, manage, do = self.page.chat, self.page.chat.manage, self.actions
+        options = [
+            chat.temperature,
+            chat.top_p,
+            chat.max_tokens,
+            chat.read_again,
+            chat.reason,
+        ]
         blocks.load(None, options, options, js="(...options) => stockpotFound(options)", **QUIET)
         gr.on([each.input for each in options], None, options, js="(...options) => stockpotLeft(options)", **QUIET)
-        given = [talk.question, *options, talk.pages]
+        given = [chat.question, *options, chat.pages]
         entered = "(tab, question, ...options) => [tab, ...stockpotEntered(question, options)]"
-        for each in (talk.question.submit, talk.pages.submit, talk.ask.click):
+        for each in (chat.question.submit, chat.pages.submit, chat.ask.click):
             self.on(each, do.ask, given, js=entered)
-        self.on(talk.unroll.click, do.unroll)
-        self.on(talk.earlier.edit, do.edit, told="turn")
-        self.on(talk.past.edit, do.edit, told="turn")
-        self.on(talk.never_mind.click, do.never_mind)
-        self.on(talk.stop.click, do.stop_answer)
+        self.on(chat.unroll.click, do.unroll)
+        self.on(chat.earlier.edit, do.edit, told="turn")
+        self.on(chat.past.edit, do.edit, told="turn")
+        self.on(chat.never_mind.click, do.never_mind)
+        self.on(chat.stop.click, do.stop_answer)
         self.on(manage.rename_what.input, do.choose_renamed, [manage.rename_what], trigger_mode="multiple")
         for each in (manage.rename.click, manage.rename_to.submit):
             self.on(each, do.rename, [manage.rename_what, manage.rename_to], done="Renamed.")

@@ -17,7 +17,7 @@ OPEN = {
 """What follows the prefix, by method. HEAD goes where GET does."""
 
 
-class Doors:
+class GradioRoutes:
     """ASGI middleware: what the page does not need of Gradio is not there.
 
     Gradio also fetches addresses for whoever asks, keeps what a tab shows at a GET, runs programs on recordings that

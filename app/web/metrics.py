@@ -9,13 +9,13 @@ import psutil
 
 from app.jobs.worker import HISTORY
 from app.listing import titles_before_places
-from app.reading.memory_map import kept_map
+from app.reading.memory_map import load_map
 from app.service import Service
-from app.web.views.metrics_panel import Live
+from app.web.views.metrics_panel import Metrics
 from sessions import ContextRow, SessionRow
 
 
-class Gauge:
+class MetricsReader:
     """Gathers numbers, and remembers the memory of this process over the last minutes."""
 
     def __init__(self, service: Service) -> None:
@@ -25,7 +25,7 @@ class Gauge:
         self._memory: deque[tuple[float, int]] = deque(maxlen=240)
         self._memory_total = psutil.virtual_memory().total
 
-    def read(self, context: ContextRow | None, session: SessionRow | None) -> Live:
+    def read(self, context: ContextRow | None, session: SessionRow | None) -> Metrics:
         """The numbers now, for what a tab has chosen."""
         import engine
 
@@ -42,7 +42,7 @@ class Gauge:
             "memory_history": [value for _, value in tuple(self._memory)],  # which another tab may add to meanwhile
         }
         if context is None:
-            return Live(**common)
+            return Metrics(**common)
         read = [row.values for row in self.store.measurements("reading", context.id, limit=HISTORY)]
         answers = [row.values for row in self.store.measurements("answer", session.id, limit=200)] if session else []
         usage, done, rate = context.usage, context.tokens_read, 0.0
@@ -55,8 +55,8 @@ class Gauge:
             rate = context.tokens_per_second
         if answers and context.status == "ready":  # else more has been read since
             usage = {"entries": answers[-1]["entries"], "bytes": answers[-1]["kv_bytes"]}
-        stretches = kept_map(self.store, context.id)
-        return Live(
+        stretches = load_map(self.store, context.id)
+        return Metrics(
             budget=context.budget,
             usage=usage,
             memory_map=stretches,

@@ -8,7 +8,7 @@ from app.web.confirm import Confirm, build_confirm
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingPanel:
     """Its components."""
 
     area: gr.Column
@@ -25,7 +25,7 @@ class Reading:
     confirm: Confirm
 
 
-def build_reading() -> Reading:
+def build_reading_panel() -> ReadingPanel:
     """Build it in the column at hand."""
     with gr.Column(visible=False, elem_id="reading-view", elem_classes="view") as area:
         card = gr.HTML(apply_default_css=False, elem_id="reading-card")
@@ -43,4 +43,4 @@ def build_reading() -> Reading:
             )
         confirm = build_confirm("reading-")
     unlocking = (unlock_area, password, unlock, leave_out)
-    return Reading(area, card, *unlocking, cancel, resume, ask_early, discard, discard_documents, confirm)
+    return ReadingPanel(area, card, *unlocking, cancel, resume, ask_early, discard, discard_documents, confirm)

@@ -154,8 +154,8 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from app.api.routes import MOST_BODY, UNKEPT, add_error_handlers, router, status_of
     from app.jobs.worker import Worker
     from app.reading.pages import page_of
-    from app.web.dropped_files import Incoming
-    from app.web.gradio_routes import Doors
+    from app.web.dropped_files import DroppedFiles
+    from app.web.gradio_routes import GradioRoutes
     from app.web.page import build_page
     from app.web.theme import make_head, make_theme
     from app.web.views.document_page import document_page, no_page
@@ -209,7 +209,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     mounts = (route.app for route in app.routes if isinstance(route, Mount))
     (gradios,) = (each for each in mounts if isinstance(each, FastAPI))  # which takes whatever nobody else does
     gradios.add_exception_handler(404, _nowhere)
-    app.add_middleware(Incoming, folder=cache(service.home))
-    app.add_middleware(Doors, most_body=MOST_BODY)
+    app.add_middleware(DroppedFiles, folder=cache(service.home))
+    app.add_middleware(GradioRoutes, most_body=MOST_BODY)
     app.add_middleware(Guard, login=login)
     return app

@@ -23,7 +23,7 @@ BRAND = (
 
 
 @dataclass(frozen=True)
-class Shelf:
+class Sidebar:
     """Its components."""
 
     new: gr.Button
@@ -38,7 +38,7 @@ class Shelf:
     add_documents: gr.Button
 
 
-def build_shelf() -> Shelf:
+def build_sidebar() -> Sidebar:
     """Build it in the column at hand."""
     gr.HTML(BRAND, apply_default_css=False, elem_id="brand")
     new = gr.Button("New reading", variant="primary", elem_id="new-reading")
@@ -60,4 +60,4 @@ def build_shelf() -> Shelf:
         sessions = gr.Radio(choices=[], label="Sessions", elem_id="sessions", elem_classes="list")
         more_sessions = gr.Button("", size="sm", elem_id="more-sessions", visible=False)
     lists = contexts, more_contexts, session_area, sessions, more_sessions
-    return Shelf(new, search, hits, *lists, new_session, add_documents)
+    return Sidebar(new, search, hits, *lists, new_session, add_documents)

@@ -1,6 +1,6 @@
 """What one tab shows: a function of the store and of what is chosen in that tab, and nothing else.
 
-`props` says what every changing component should show now; `Wiring.updates` sends only what differs from what was sent
+`props` says what every changing component should show now; `Events.updates` sends only what differs from what was sent
 before. So any event, any tick and any reload ends in the same picture, however often it happens.
 """
 
@@ -10,20 +10,20 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app import listing
-from app.asking.named_pages import in_words
+from app.asking.named_pages import pages_in_words
 from app.errors import phrase
 from app.formatting import plural, shorten
 from app.jobs.job_runner import READ
 from app.jobs.uploads import INGEST, WAITING, is_listed, is_locked, name_of, names_in
 from app.jobs.worker import ANSWER
 from app.machine.recommended import good_for
-from app.reading.open_context import is_begun
+from app.reading.open_context import has_begun
 from app.reading.preparing import can_grow
 from app.service import Service
-from app.web.metrics import Gauge
+from app.web.metrics import MetricsReader
 from app.web.new_reading import OF_ITS_OWN
 from app.web.views.markup import day, esc
-from app.web.views.metrics_panel import Live, kept, map_of, panel
+from app.web.views.metrics_panel import Metrics, kept, map_of, panel
 from app.web.views.reading_card import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
 from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow, number_of
@@ -51,7 +51,7 @@ GONE = "What this page showed is not here any more: it was deleted."
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """What a tab has chosen; all may be empty.
 
     context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited;
@@ -79,50 +79,50 @@ class Chosen:
         return f"?{urlencode(given or {'new': 1})}"
 
 
-class Screen:
+class TabState:
     """Makes props for tabs."""
 
     def __init__(self, service: Service) -> None:
         """service: the home that is shown."""
         self.service = service
         self.store = service.store
-        self.gauge = Gauge(service)
+        self.metrics_reader = MetricsReader(service)
         self._coverages: dict[str, str] = {}  # of documents, which never change
 
-    def settle(self, chosen: Chosen) -> Chosen:
+    def settle(self, selection: Selection) -> Selection:
         """The nearest thing to what was chosen that is there now."""
         try:
-            if chosen.session:
-                return replace(chosen, context=self.store.session(chosen.session).context_id)
-            if chosen.context.startswith("j-"):
-                job = self.store.job(chosen.context)
+            if selection.session:
+                return replace(selection, context=self.store.session(selection.session).context_id)
+            if selection.context.startswith("j-"):
+                job = self.store.job(selection.context)
                 if job.status == "failed" and job.progress.get("dismissed"):
-                    return Chosen()
+                    return Selection()
                 made = job.progress.get("context")
-                return self.settle(Chosen(made)) if made else chosen
-            if chosen.context:
-                ready = self.store.context(chosen.context).status == "ready"
-                sessions = self.store.sessions(chosen.context) if ready else []
-                return replace(chosen, session=sessions[0].id if sessions else "")
+                return self.settle(Selection(made)) if made else selection
+            if selection.context:
+                ready = self.store.context(selection.context).status == "ready"
+                sessions = self.store.sessions(selection.context) if ready else []
+                return replace(selection, session=sessions[0].id if sessions else "")
         except NotFound:
-            return self.settle(Chosen(chosen.context)) if chosen.session and chosen.context else Chosen()
-        return replace(chosen, **self._still_to_add(chosen))
+            return self.settle(Selection(selection.context)) if selection.session and selection.context else Selection()
+        return replace(selection, **self._still_to_add(selection))
 
-    def _still_to_add(self, chosen: Chosen) -> dict[str, Any]:
+    def _still_to_add(self, selection: Selection) -> dict[str, Any]:
         """What is chosen of documents that are kept, and what they are to be added to, as far as it is there."""
-        kept, base, along = self.store.documents(chosen.kept), None, None
+        kept, base, along = self.store.documents(selection.kept), None, None
         with suppress(NotFound):
-            base = self.store.context(chosen.add_to) if chosen.add_to else None
-            along = self.store.session(chosen.along) if chosen.along else None
+            base = self.store.context(selection.add_to) if selection.add_to else None
+            along = self.store.session(selection.along) if selection.along else None
         grows, read = base is not None and can_grow(base), base.document_ids if base else []
         goes_along = along is not None and base is not None and along.context_id == base.id
         return {
             "kept": tuple(row.id for row in kept if row.id not in read),
-            "add_to": chosen.add_to if grows else "",
-            "along": chosen.along if grows and goes_along else "",
+            "add_to": selection.add_to if grows else "",
+            "along": selection.along if grows and goes_along else "",
         }
 
-    def lost(self, before: Chosen, now: Chosen, shown: bool = True) -> str:
+    def lost(self, before: Selection, now: Selection, shown: bool = True) -> str:
         """A sentence where `settle` found that what was chosen is not there; an upload that became a context is.
 
         shown: the page showed it before; else an address named it.
@@ -136,44 +136,46 @@ class Screen:
             missing = f"context {before.context}"
         return missing and (GONE if shown else f"There is no {missing}: it may have been deleted.")
 
-    def first_choice(self) -> Chosen:
+    def first_choice(self) -> Selection:
         """Where a person who comes back finds themselves: the session used last, or what is being read."""
         if sessions := self.store.sessions():
-            return Chosen(sessions[0].context_id, sessions[0].id)
+            return Selection(sessions[0].context_id, sessions[0].id)
         jobs = [job for job in self.store.jobs(status="running") if job.kind == INGEST]
         if jobs:
-            return Chosen(jobs[-1].id)
+            return Selection(jobs[-1].id)
         contexts = self.store.contexts()
-        return Chosen(contexts[0].id) if contexts else Chosen()
+        return Selection(contexts[0].id) if contexts else Selection()
 
-    def props(self, chosen: Chosen) -> Props:
+    def props(self, selection: Selection) -> Props:
         """What every changing component shows."""
-        job, context, session, turns = self._look_up(chosen)
+        job, context, session, turns = self._look_up(selection)
         contexts = self.store.contexts()
         hidden = turns[0].position if turns else 0
         answering = [turn for turn in turns if turn.status == "answering"]
-        edited = self._edited(chosen)
-        begun = context is not None and is_begun(self.service, context)
+        edited = self._edited(selection)
+        begun = context is not None and has_begun(self.service, context)
         talking = context is not None and (context.status == "ready" or (begun and session is not None))
         return {
-            "where": {"value": _where(chosen, edited, turns)},
-            **_listed("contexts", "contexts", self._context_choices(contexts), chosen.context or None, chosen.listed),
+            "where": {"value": _where(selection, edited, turns)},
+            **_list_props(
+                "contexts", "contexts", self._context_choices(contexts), selection.context or None, selection.listed
+            ),
             "session_area": {"visible": begun},
-            **_listed(
+            **_list_props(
                 "sessions",
                 "sessions",
                 self._session_choices(context) if begun and context else [],
-                chosen.session or None,
-                chosen.listed,
+                selection.session or None,
+                selection.listed,
             ),
             "new_view": {"visible": job is None and context is None},
-            **self._kept_props(chosen),
-            **self._add_to_props(chosen, context, contexts),
+            **self._kept_props(selection),
+            **self._add_to_props(selection, context, contexts),
             "reading_view": {"visible": job is not None or (context is not None and not talking)},
-            "talk_view": {"visible": talking},
+            "chat_view": {"visible": talking},
             **self._reading_props(job, context),
-            **self._talk_props(context if talking else None, session, turns, answering),
-            **self._rename_props(chosen, context, session),
+            **self._chat_props(context if talking else None, session, turns, answering),
+            **self._rename_props(selection, context, session),
             "unroll": {
                 "visible": bool(hidden),
                 "value": f"Show earlier questions ({hidden:,})" if hidden else "",
@@ -181,20 +183,22 @@ class Screen:
             "ask": {"visible": edited is not None or not answering},
             "edit_area": {"visible": edited is not None},
             "edit_line": {"value": edit_line(edited) if edited else ""},
-            **_live_props(self.gauge.read(context, session)),
+            **_metrics_props(self.metrics_reader.read(context, session)),
             "stream": {"active": bool(answering)},
         }
 
-    def _edited(self, chosen: Chosen) -> TurnRow | None:
+    def _edited(self, selection: Selection) -> TurnRow | None:
         with suppress(NotFound):  # deleted meanwhile
-            return self.store.turn(chosen.edited) if chosen.edited else None
+            return self.store.turn(selection.edited) if selection.edited else None
         return None
 
-    def _look_up(self, chosen: Chosen) -> tuple[JobRow | None, ContextRow | None, SessionRow | None, list[TurnRow]]:
-        job = self.store.job(chosen.context) if chosen.context.startswith("j-") else None
-        context = self.store.context(chosen.context) if chosen.context and job is None else None
-        session = self.store.session(chosen.session) if chosen.session else None
-        turns = self.store.turns(session.id, first_shown(session, chosen.unrolled)) if session else []
+    def _look_up(
+        self, selection: Selection
+    ) -> tuple[JobRow | None, ContextRow | None, SessionRow | None, list[TurnRow]]:
+        job = self.store.job(selection.context) if selection.context.startswith("j-") else None
+        context = self.store.context(selection.context) if selection.context and job is None else None
+        session = self.store.session(selection.session) if selection.session else None
+        turns = self.store.turns(session.id, first_shown(session, selection.unrolled)) if session else []
         return job, context, session, turns
 
     def _context_choices(self, contexts: list[ContextRow]) -> list[tuple[str, str]]:
@@ -215,8 +219,8 @@ class Screen:
             found.append((False, max(context.created_at, used.get(context.id, 0.0)), (name, context.id)))
         return [choice for *_, choice in sorted(found, reverse=True)]
 
-    def _kept_props(self, chosen: Chosen) -> Props:
-        read = self.store.context(chosen.add_to).document_ids if chosen.add_to else []
+    def _kept_props(self, selection: Selection) -> Props:
+        read = self.store.context(selection.add_to).document_ids if selection.add_to else []
         kept = [
             (f"{row.title} · {plural(row.characters, 'character')}", row.id)
             for row in self.store.documents()
@@ -224,22 +228,22 @@ class Screen:
         ]
         return {
             "kept_area": {"visible": bool(kept)},
-            **_listed("kept", "documents", kept, list(chosen.kept), chosen.listed),
-            "delete_kept": {"interactive": bool(chosen.kept)},
+            **_list_props("kept", "documents", kept, list(selection.kept), selection.listed),
+            "delete_kept": {"interactive": bool(selection.kept)},
         }
 
-    def _add_to_props(self, chosen: Chosen, context: ContextRow | None, contexts: list[ContextRow]) -> Props:
-        able = [] if chosen.context else [row for row in contexts if can_grow(row)]
+    def _add_to_props(self, selection: Selection, context: ContextRow | None, contexts: list[ContextRow]) -> Props:
+        able = [] if selection.context else [row for row in contexts if can_grow(row)]
         choices = [(f"{row.title} · {_state_of(row, 1.0)}", row.id) for row in able]
-        listed = _listed("add_to", "contexts", choices, chosen.add_to, chosen.listed)
-        alone = {"visible": not chosen.add_to}
+        listed = _list_props("add_to", "contexts", choices, selection.add_to, selection.listed)
+        alone = {"visible": not selection.add_to}
         return {
             **listed,
             "add_to": {
                 "choices": [(OF_ITS_OWN, ""), *listed["add_to"]["choices"]],
-                "value": chosen.add_to,
+                "value": selection.add_to,
                 "visible": bool(able),
-                "info": GOES_ON_ALONG if chosen.along else GOES_ON if chosen.add_to else CAN_GO_ON,
+                "info": GOES_ON_ALONG if selection.along else GOES_ON if selection.add_to else CAN_GO_ON,
             },
             "how": alone,
             "more_how": alone,
@@ -277,7 +281,7 @@ class Screen:
             cancel = work is not None and not work.cancel_requested
             resume = context.status in ("paused", "failed", "cancelled")
             discard, own = resume, resume and bool(listing.own_documents(self.service, context))
-            early = is_begun(self.service, context)
+            early = has_begun(self.service, context)
         return {
             "card": {"value": card},
             "unlock_area": {"visible": locked},
@@ -289,7 +293,7 @@ class Screen:
             "discard_documents": {"visible": own},
         }
 
-    def _talk_props(
+    def _chat_props(
         self, context: ContextRow | None, session: SessionRow | None, turns: list[TurnRow], answering: list[TurnRow]
     ) -> Props:
         head, earlier, past = "", "", ""
@@ -308,26 +312,26 @@ class Screen:
             "head": {"value": head},
             "earlier": {"value": earlier},
             "past": {"value": past},
-            "live": {"value": self.live_value(context, answering)},
+            "live": {"value": self.live_turn_value(context, answering)},
             "stop": {"visible": bool(answering)},
             "export": {"value": _export_links(session) if session and turns else ""},
             "delete_session": {"visible": session is not None},
         }
 
-    def _rename_props(self, chosen: Chosen, context: ContextRow | None, session: SessionRow | None) -> Props:
+    def _rename_props(self, selection: Selection, context: ContextRow | None, session: SessionRow | None) -> Props:
         named: list[tuple[str, listing.Titled]] = []
         if session is not None:
             named.append(("this session", session))
         if context is not None:
             named.append(("this context", context))
             named += [(f"the document “{row.title}”", row) for row in self.store.context_documents(context.id)]
-        what = next((row for _, row in named if row.id == chosen.renamed), named[0][1] if named else None)
+        what = next((row for _, row in named if row.id == selection.renamed), named[0][1] if named else None)
         return {
             "rename_what": {"choices": [(name, row.id) for name, row in named], "value": what.id if what else None},
             "rename_to": {"value": what.title if what else ""},
         }
 
-    def live_value(self, context: ContextRow | None, answering: list[TurnRow]) -> str:
+    def live_turn_value(self, context: ContextRow | None, answering: list[TurnRow]) -> str:
         """The turns that are being answered."""
         if context is None:
             return ""
@@ -345,7 +349,7 @@ class Screen:
             return "Opening the context"
         if work and work.stage:
             return work.stage
-        return f"Turning to {in_words(turn.pages)}" if turn.pages else "Thinking"
+        return f"Turning to {pages_in_words(turn.pages)}" if turn.pages else "Thinking"
 
     def _waits_for(self) -> str:
         """What has to be over before a question is answered: another answer, which may be somebody else's."""
@@ -357,7 +361,7 @@ class Screen:
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:
             try:
-                self._coverages[document_id] = self.service.library.document(document_id).coverage()
+                self._coverages[document_id] = self.service.document_cache.document(document_id).coverage()
             except StoreError as error:
                 return phrase(error)
         return self._coverages[document_id]
@@ -382,15 +386,17 @@ def _empty(context: ContextRow) -> str:
     return f'<div class="empty"><p>{EMPTY if context.status == "ready" else EMPTY_YET}</p>{more}</div>'
 
 
-def _listed(name: str, things: str, choices: list[tuple[str, str]], value: str | list[str] | None, more: int) -> Props:
+def _list_props(
+    name: str, things: str, choices: list[tuple[str, str]], value: str | list[str] | None, more: int
+) -> Props:
     """A list of the latest, with what is chosen in it, and the button that asks for more.
 
     Args:
         things: what it is a list of.
         more: how often more were asked for.
     """
-    most, chosen = LISTED * (1 + MORE * more), value if isinstance(value, list) else [value]
-    shown = choices[:most] + [each for each in choices[most:] if each[1] in chosen]
+    most, selection = LISTED * (1 + MORE * more), value if isinstance(value, list) else [value]
+    shown = choices[:most] + [each for each in choices[most:] if each[1] in selection]
     hidden = len(choices) - len(shown)
     return {
         name: {"choices": shown, "value": value},
@@ -398,29 +404,29 @@ def _listed(name: str, things: str, choices: list[tuple[str, str]], value: str |
     }
 
 
-def _live_props(live: Live) -> Props:
+def _metrics_props(metrics: Metrics) -> Props:
     """The panel, by how often its parts change."""
-    strip = map_of(live)
+    strip = map_of(metrics)
     return {
-        "kept_memory": {"value": kept(live)},
+        "kept_memory": {"value": kept(metrics)},
         "memory_map": {"visible": bool(strip), "value": strip},
-        "panel": {"value": panel(live)},
+        "panel": {"value": panel(metrics)},
     }
 
 
-def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:
+def _where(selection: Selection, edited: TurnRow | None, turns: list[TurnRow]) -> str:
     """What the page's script should know (see assets/page.js).
 
     That is the address, where the question field stands and what stands in it and beside it at first, what has arrived:
     the last question's turn, and its words, and the turn that was searched for.
     """
-    place = edited.id if edited else chosen.session or chosen.context
+    place = edited.id if edited else selection.session or selection.context
     question, pages = (edited.question, edited.pages) if edited else ("", "")
     asked, said = (turns[-1].id, turns[-1].question) if turns else ("", "")
     return (
-        f'<i data-query="{esc(chosen.query)}" data-place="{esc(place)}" data-question="{esc(question)}" '
+        f'<i data-query="{esc(selection.query)}" data-place="{esc(place)}" data-question="{esc(question)}" '
         f'data-pages="{esc(pages)}" '
-        f'data-asked="{esc(asked)}" data-said="{esc(said)}" data-found="{esc(chosen.found)}"></i>'
+        f'data-asked="{esc(asked)}" data-said="{esc(said)}" data-found="{esc(selection.found)}"></i>'
     )
 
 

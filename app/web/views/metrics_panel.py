@@ -16,7 +16,7 @@ TIERS = {
 
 
 @dataclass(frozen=True)
-class Live:
+class Metrics:
     """What the panel shows. Histories are oldest first; usage: entries and bytes by tier."""
 
     budget: int | None = None
@@ -40,23 +40,23 @@ class Live:
     memory_history: Sequence[float] = ()
 
 
-def panel(live: Live) -> str:
+def panel(metrics: Metrics) -> str:
     """The panel under what is kept: speeds, this machine and history."""
-    return f'<div class="live">{_speeds(live)}{_machine(live)}{_plots(live)}</div>'
+    return f'<div class="live">{_speeds(metrics)}{_machine(metrics)}{_plots(metrics)}</div>'
 
 
-def kept(live: Live) -> str:
+def kept(metrics: Metrics) -> str:
     """The top of the panel: entries and bytes of the memory."""
-    if not live.usage:
+    if not metrics.usage:
         return (
             '<div class="live"><section><h2>KV memory</h2><p class="quiet">Nothing is open. Read something, or choose '
             "a context.</p></section></div>"
         )
-    entries, size = live.usage["entries"], live.usage["bytes"]
+    entries, size = metrics.usage["entries"], metrics.usage["bytes"]
     device = entries["device"]
-    of = of_budget(device, live.budget)
+    of = of_budget(device, metrics.budget)
     main = f'<p class="big"><strong id="kv-entries">{device:,}</strong> <span>{of}</span></p>'
-    full = bar(device / live.budget, f"{device:,} {of} on the device", "wide budget") if live.budget else ""
+    full = bar(device / metrics.budget, f"{device:,} {of} on the device", "wide budget") if metrics.budget else ""
     most = max(size.values()) or 1
     rows = "".join(
         f'<tr><th scope="row" title="{esc(told)}"><i class="dot {tier}"></i>{name}</th><td>{entries[tier]:,}</td>'
@@ -72,20 +72,20 @@ def kept(live: Live) -> str:
     )
 
 
-def map_of(live: Live) -> str:
+def map_of(metrics: Metrics) -> str:
     """What of the text is kept, from its beginning to its end; nothing where all of it is, or nothing is open.
 
     It is longer than all else there and changes with the context alone, so it is a component by itself, and not sent
     anew with each number that changes.
     """
-    if not (live.memory_map and live.usage):
+    if not (metrics.memory_map and metrics.usage):
         return ""
     pieces = []
-    for each in live.memory_map:
-        place = live.titles.get(each.document, "") + each.place
+    for each in metrics.memory_map:
+        place = metrics.titles.get(each.document, "") + each.place
         pieces.append((f"From {place}: {percent(each.share)} kept", each.tokens, each.share))
-    shares = [each.share for each in live.memory_map]
-    label = f"Kept of each tenth of the text: {', '.join(map(percent, tenths(live.memory_map)))}"
+    shares = [each.share for each in metrics.memory_map]
+    label = f"Kept of each tenth of the text: {', '.join(map(percent, tenths(metrics.memory_map)))}"
     return (
         f'<div class="live"><figure>{strip(pieces, label)}<figcaption><span>Kept, from beginning to end</span>'
         f"<b>{percent(min(shares))} to {percent(max(shares))}</b></figcaption></figure></div>"
@@ -96,29 +96,31 @@ def _figure(name: str, value: str, title: str) -> str:
     return f'<div title="{esc(title)}"><dt>{esc(name)}</dt><dd>{esc(value)}</dd></div>'
 
 
-def _speeds(live: Live) -> str:
+def _speeds(metrics: Metrics) -> str:
     none = "–"
-    read = f"{live.tokens_read:,}" if live.tokens_read else none
+    read = f"{metrics.tokens_read:,}" if metrics.tokens_read else none
     figures = [
-        _figure("Tokens read", read, f"of {live.tokens:,}"),
-        _figure("Reading", f"{speed(live.reading_speed)} tok/s" if live.reading_speed else none, "Tokens per second"),
+        _figure("Tokens read", read, f"of {metrics.tokens:,}"),
+        _figure(
+            "Reading", f"{speed(metrics.reading_speed)} tok/s" if metrics.reading_speed else none, "Tokens per second"
+        ),
         _figure(
             "First token",
-            none if live.first_token_sec is None else short_seconds(live.first_token_sec),
+            none if metrics.first_token_sec is None else short_seconds(metrics.first_token_sec),
             "From the last question to the first token of its answer",
         ),
         _figure(
             "Answering",
-            none if live.answer_speed is None else f"{speed(live.answer_speed)} tok/s",
+            none if metrics.answer_speed is None else f"{speed(metrics.answer_speed)} tok/s",
             "Tokens per second of the last answer",
         ),
     ]
     return f'<section><h2>Speed</h2><dl class="figures-grid">{"".join(figures)}</dl></section>'
 
 
-def _machine(live: Live) -> str:
-    process, gpu = live.memory.get("process_bytes", 0), live.memory.get("gpu_bytes", 0)
-    mapped = live.memory.get("mapped_bytes", 0)
+def _machine(metrics: Metrics) -> str:
+    process, gpu = metrics.memory.get("process_bytes", 0), metrics.memory.get("gpu_bytes", 0)
+    mapped = metrics.memory.get("mapped_bytes", 0)
     rows = _figure(
         "Process",
         byte_size(process),
@@ -129,37 +131,37 @@ def _machine(live: Live) -> str:
         rows += _figure("GPU", byte_size(gpu), "Allocated on the GPU")
     else:
         rows += _figure("GPU", "none", "The model runs on the processor")
-    share = process / live.memory_total if live.memory_total else 0.0
+    share = process / metrics.memory_total if metrics.memory_total else 0.0
     line, opened = bar(share, f"{share:.0%} of the machine's memory", "thin"), ""
-    if live.open_limit:
+    if metrics.open_limit:
         there = {"device": "GPU", "host": "memory"}
         held = (
             " · ".join(
-                f"{byte_size(live.open_bytes[tier])} in {name}"
+                f"{byte_size(metrics.open_bytes[tier])} in {name}"
                 for tier, name in there.items()
-                if live.open_bytes.get(tier)
+                if metrics.open_bytes.get(tier)
             )
             or "none"
         )
         figure = _figure(
-            f"Open contexts, at most {byte_size(live.open_limit)}",
+            f"Open contexts, at most {byte_size(metrics.open_limit)}",
             held,
             "Contexts that are ready to be asked; the least recently used are put away first",
         )
         opened = f'<dl class="figures-grid">{figure}</dl>'
     return (
         f'<section><h2>This machine</h2><dl class="figures-grid">{rows}</dl>{line}{opened}'
-        f'<p class="quiet">{esc(live.model)}</p></section>'
+        f'<p class="quiet">{esc(metrics.model)}</p></section>'
     )
 
 
-def _plots(live: Live) -> str:
+def _plots(metrics: Metrics) -> str:
     plots = [
-        _plot("Entries kept", live.entries_history, lambda value: f"{value:,.0f}", "device"),
-        _plot("Reading, tokens/s", live.reading_history, speed, "read"),
-        _plot("First token", live.first_token_history, short_seconds, "first"),
-        _plot("Answering, tokens/s", live.answer_history, speed, "answer"),
-        _plot("Process memory", live.memory_history, byte_size, "memory"),
+        _plot("Entries kept", metrics.entries_history, lambda value: f"{value:,.0f}", "device"),
+        _plot("Reading, tokens/s", metrics.reading_history, speed, "read"),
+        _plot("First token", metrics.first_token_history, short_seconds, "first"),
+        _plot("Answering, tokens/s", metrics.answer_history, speed, "answer"),
+        _plot("Process memory", metrics.memory_history, byte_size, "memory"),
     ]
     shown = "".join(plot for plot in plots if plot)
     return f'<section><h2>History</h2><div class="plots">{shown}</div></section>' if shown else ""
