@@ -22,7 +22,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from engine.errors import NO_NUMBERS, ModelError
 from engine.models import mla
 from engine.models.architectures import architecture_of
-from engine.models.recurrent_state import RecurrentState, spare_kernels
+from engine.models.recurrent_state import RecurrentState, limit_kernels_to_gpu
 from engine.models.rope import NoRope, Rope
 from engine.models.rotary import NoRotation, leave_unrotated, rope_of, rotary_of
 from engine.models.spec import LayerSpec, ModelSpec, Scoring, projections_of, window_of
@@ -188,7 +188,7 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
         mla.keep_latents(base)
     state = None
     if architecture.recurrent:
-        spare_kernels(type(base).__module__)
+        limit_kernels_to_gpu(type(base).__module__)
         state = RecurrentState()
     probe = _Probe(rotary)
     with torch.no_grad():

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from engine.models.architectures import architecture_of
 from engine.models.building import outline
-from engine.models.recurrent_state import RecurrentState, spare_kernels
+from engine.models.recurrent_state import RecurrentState, limit_kernels_to_gpu
 
 ROWS = 512  # tokens of the pass: a multiple of the chunks of all such layers, which have 64 to 256 tokens
 
@@ -86,7 +86,7 @@ def recurrence_of(network: PreTrainedModel, dtype: torch.dtype) -> Recurrence | 
         return None
     if network.device.type != "meta":
         network = outline(network.config)
-    spare_kernels(type(network).__module__)
+    limit_kernels_to_gpu(type(network).__module__)
     layers = [each for each in network.base_model.modules() if _is_recurrent(each)]
     if not layers:  # some models of these architectures attend in all layers
         return None

@@ -95,7 +95,7 @@ def _name(layer: int, what: str, number: int) -> str:
 
 
 @functools.cache
-def spare_kernels(modeling: str) -> None:
+def limit_kernels_to_gpu(modeling: str) -> None:
     """Patch a module of transformers so that its recurrent layers call other packages' kernels on a GPU only.
 
     transformers decides at import whether it calls them (flash-linear-attention, mamba_ssm, causal_conv1d), for tensors
