@@ -63,10 +63,10 @@ def leave_unrotated(modeling: str) -> None:
     module = sys.modules[modeling]
     for name in ROTATIONS:
         if hasattr(module, name):
-            setattr(module, name, _sparing(getattr(module, name)))
+            setattr(module, name, _returning_inputs(getattr(module, name)))
 
 
-def _sparing(rotation: Callable[..., Any]) -> Callable[..., Any]:
+def _returning_inputs(rotation: Callable[..., Any]) -> Callable[..., Any]:
     names = list(inspect.signature(rotation).parameters)
     together = next(
         at for at, name in enumerate(names) if name in ANGLES
