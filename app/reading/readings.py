@@ -7,7 +7,8 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, phrase
-from app.machine.planning import plan_reading, remaining_time, require_disk, require_memory
+from app.machine.fitting import plan_reading, require_disk, require_memory
+from app.machine.planning import remaining_time
 from app.reading.checkpoints import CHECKPOINT_SEC, Checkpoints, save
 from app.reading.context_cache import OpenContext
 from app.reading.documents import LEFT_OUT

@@ -1,4 +1,4 @@
-"""Branches: asking something else, or the same again, after the first turns of a session."""
+"""Branches: ask another question, or the same again, after the first turns of a session."""
 
 import re
 import time
@@ -21,7 +21,7 @@ from app.web.tab_state import Selection, TabState
 from sessions import TurnRow
 from tests.app.helpers import SHORT, add, answered, begin, read_through
 
-# Answered by all methods in words that the tokenizer gives the same tokens again, so that both sides have equally many.
+# These answers encode to the same tokens again, so that both sides have equally many.
 FIRST = ("Who is the mayor of Cape Orlen?", "Who built the lighthouse at Cape Orlen?")
 THEN = "What is the pass key of the vault?"
 
@@ -63,7 +63,7 @@ def test_a_branch_goes_on_as_the_session_itself(
 
 @pytest.mark.parametrize("method", ["exact", "infllm", "infinitehip", "recall", "infinipot"])
 def test_a_branch_that_keeps_all_turns_gives_the_same_logits(service: Service, book: Path, method: str) -> None:
-    """Fed as text, they gave others."""
+    """Turns that were read as text gave other logits."""
     settings = {"gist": "infinipot"} if method == "recall" else {}
     row = begin(service, add(service, book), method, engine.make_method(method, **settings).settings())
     session = service.store.add_session(read(service, row.id, lambda report: None).id).id
@@ -80,16 +80,16 @@ def test_a_branch_that_keeps_all_turns_gives_the_same_logits(service: Service, b
 
 
 def next_logits(service: Service, session: str) -> torch.Tensor:
-    """Of a conversation, as it is opened from disk."""
+    """Return the next logits of a session's conversation, opened from disk."""
     service.forget_open()
     conversation = open_conversation(service, session).conversation
     logits = conversation.model.logits(conversation._feed([5, 6, 7]))
-    service.forget_open()  # it knows more now than was said
+    service.forget_open()  # the context has read more by now
     return logits
 
 
 def test_a_branch_takes_over_no_damaged_tail(service: Service, book: Path) -> None:
-    """It is what to do about one."""
+    """Branching is the advice for a damaged conversation."""
     session = service.store.add_session(read_through(service, add(service, book)).id).id
     ask(service, session, FIRST[0])
     folder = service.store.session_state(session).path
@@ -127,7 +127,7 @@ def test_turns_of_a_branch_are_read_once(service: Service, book: Path) -> None:
 def test_the_first_token_is_waited_for_from_the_question_on(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the time that opening a context takes, nothing was told."""
+    """The time to open the context was not counted."""
     session = service.store.add_session(read_through(service, add(service, book)).id).id
     clock, took = time.perf_counter, [1000.0, 0.0]
     late = 0.0
@@ -146,7 +146,7 @@ def test_the_first_token_is_waited_for_from_the_question_on(
 def test_how_far_a_branch_has_read_its_turns_is_said_meanwhile(
     service: Service, worker: Worker, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A branch of two hundred turns was "Thinking" for minutes."""
+    """The page said "Thinking" for minutes while a branch of two hundred turns was read."""
     session = service.store.add_session(read_through(service, add(service, book)).id)
     for question in FIRST:
         ask(service, session.id, question)
@@ -156,7 +156,7 @@ def test_how_far_a_branch_has_read_its_turns_is_said_meanwhile(
     def look_and_replay(*given: Any) -> None:
         shown.append(tab_state.props(Selection(branch.context_id, branch.id))["live"]["value"])
         replay(*given)
-        time.sleep(0.25)  # said a few times a second
+        time.sleep(0.25)  # at most a few times a second
 
     monkeypatch.setattr(engine.Conversation, "replay", look_and_replay)
     assert answered(service, worker, branch.id, SHORT) == "done"
@@ -168,7 +168,7 @@ def test_how_far_a_branch_has_read_its_turns_is_said_meanwhile(
 def test_a_stopped_answer_leaves_a_branch_as_it_was(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, passes: int
 ) -> None:
-    """A branch of two turns reads each twice, and the question too; the seventh pass comes with the answer."""
+    """A branch of two turns needs six passes before the question's answer; the seventh brings it."""
     session = service.store.add_session(read_through(service, add(service, book)).id).id
     for question in FIRST:
         ask(service, session, question)
@@ -185,7 +185,7 @@ def test_a_stopped_answer_leaves_a_branch_as_it_was(
     turn = keep_question(service, one, "Something else?")
     stopped = answer(service, turn.id, SHORT, should_stop=lambda: next(asked) == passes)
     assert (stopped.status, bool(stopped.answer)) == ("cancelled", passes == 7)
-    assert told == list(FIRST[: (passes - 1) // 2])  # nothing more is read once a stop was asked for
+    assert told == list(FIRST[: (passes - 1) // 2])  # no pass after the stop
     assert ask(service, one, THEN).answer == ask(service, two, THEN).answer
     assert open_conversation(service, one).conversation.turns == 3
 
@@ -196,30 +196,32 @@ def actions(service: Service) -> Actions:
 
 
 def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, actions: Actions, book: Path) -> None:
-    store, tab_state = service.store, actions.tab_state
+    store, tab_state = service.store, actions.manage.tab_state
     session = store.add_session(read_through(service, add(service, book)).id)
     turns = [ask(service, session.id, question) for question in FIRST]
     chosen = Selection(session.context_id, session.id)
     assert not tab_state.props(chosen)["edit_area"]["visible"]
-    editing = actions.edit(chosen, turns[1].id)
+    editing = actions.ask.edit(chosen, turns[1].id)
     assert editing.query == chosen.query
     shown = tab_state.props(tab_state.settle(editing))
     assert f'data-place="{turns[1].id}" data-question="{FIRST[1]}"' in shown["where"]["value"]
     assert shown["edit_area"]["visible"]
     assert "Asked in place of question 2, in a session of its own" in shown["edit_line"]["value"]
     with pytest.raises(UsageError, match="at most"):
-        actions.ask(editing, "why " * 9000, 0.0, 1.0, 16)
-    assert len(store.sessions(session.context_id)) == 1  # nothing was made for it
-    assert actions.never_mind(editing) == actions.choose_session(editing, session.id) == chosen
+        actions.ask.ask(editing, "why " * 9000, 0.0, 1.0, 16)
+    assert len(store.sessions(session.context_id)) == 1  # no session was made
+    assert actions.ask.never_mind(editing) == actions.navigate.choose_session(editing, session.id) == chosen
 
-    asked = actions.ask(editing, "And who owned it?", 0.0, 1.0, 16)
+    asked = actions.ask.ask(editing, "And who owned it?", 0.0, 1.0, 16)
     assert asked.session != session.id
     assert not asked.edited
     assert [turn.question for turn in store.turns(asked.session)] == [FIRST[0], "And who owned it?"]
     assert store.turns(session.id) == turns
-    # It is another session: neither has to wait for the other.
+    # Another session: neither waits for the other.
     with pytest.raises(AppError, match="still being answered"):
-        actions.ask(asked, "And when?", 0.0, 1.0, 16)
-    again = actions.ask(actions.edit(asked, store.turns(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16)
+        actions.ask.ask(asked, "And when?", 0.0, 1.0, 16)
+    again = actions.ask.ask(
+        actions.ask.edit(asked, store.turns(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16
+    )
     assert [turn.question for turn in store.turns(again.session)] == [FIRST[0], "And who owned it?"]
-    assert tab_state.props(actions.edit(asked, turns[0].id))["ask"]["visible"]
+    assert tab_state.props(actions.ask.edit(asked, turns[0].id))["ask"]["visible"]

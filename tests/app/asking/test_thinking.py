@@ -1,4 +1,4 @@
-"""A model that reasons first, from the question to what is kept and shown of its turn."""
+"""A model that reasons first, from the question to the turn that is kept and shown."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_the_page_can_ask_for_an_answer_at_once(
     context = read_through(service, add(service, book)).id
     actions = Actions(service, Worker(service), TabState(service), [], [], [])
     for reason in (False, True):
-        asked = actions.ask(
+        asked = actions.ask.ask(
             Selection(context, service.store.add_session(context).id), "Who?", 0.0, 1.0, 8, reason=reason
         )
         turn = service.store.turns(asked.session)[0]

@@ -61,12 +61,12 @@ def test_an_answer_has_sources_and_measurements(service: Service, book: Path) ->
 def test_an_answer_that_found_nothing_is_kept_as_such(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Passages were shown under it with the same conviction as under any other."""
+    """Passages were shown under it as under any other answer."""
     context = read_through(service, add(service, book))
     session = service.store.add_session(context.id).id
     shown = {}
     for words in ("", "That is not in the text."):
-        if words:  # of a model too small to say so by itself
+        if words:  # the tiny model cannot say so itself
             monkeypatch.setattr("app.asking.turns._finish", _saying(words))
         turn = answer(service, keep_question(service, session, "Where?").id, SHORT)
         assert turn.sources
@@ -78,7 +78,7 @@ def test_an_answer_that_found_nothing_is_kept_as_such(
 
 
 def _saying(words: str) -> Callable[..., TurnRow]:
-    """Return what finishes turns as ever, after putting other words in the place of the model's."""
+    """Return a function that finishes turns with other words in place of the model's."""
     finish = turns._finish
 
     def finished(service: Service, turn: TurnRow, open_one: Any, done: Any, sampling: Any) -> TurnRow:
@@ -108,7 +108,7 @@ def test_passages_are_read_again_where_words_are_forgotten_unless_told_not_to(se
 
 
 def test_an_answer_that_may_be_worse_than_it_looks_is_warned_of(service: Service, book: Path) -> None:
-    """With `full`, whose conversation nothing bounds, a talk went on past what the model was trained for, unsaid."""
+    """With `full`, a conversation could outgrow the model's window without a warning."""
     ids = add(service, book)
     warned = {}
     for method in ("full", "exact"):
@@ -201,7 +201,7 @@ def test_a_crash_between_tail_and_turn_loses_nothing(service: Service, book: Pat
     context = read_through(service, add(service, book))
     session = service.store.add_session(context.id)
     turn = answer(service, keep_question(service, session.id, "Who?").id, SHORT)
-    # As if the process had died after the tail was saved: at the next start the store ends the open turn.
+    # As if the process had died after the conversation was saved: at the next start the store ends the open turn.
     dead = stamp().rpartition("|")[0] + "|1"
     changes = "status = ?, owner = ?, answer = '', sources = '[]'"
     service.store._db.execute(f"UPDATE turns SET {changes}", [status, dead])
@@ -215,7 +215,9 @@ def test_a_crash_between_tail_and_turn_loses_nothing(service: Service, book: Pat
 def test_a_session_whose_last_turn_was_lost_goes_on_with_the_others(
     service: Service, book: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Rows may be lost where the power fails, and the tail is not: no question in the session was answered any more."""
+    """A power failure may lose rows but not the saved conversation; then no question in the session was answered any
+    more.
+    """
     session, same = (service.store.add_session(read_through(service, add(service, book)).id).id for _ in range(2))
     for each, questions in ((session, ("Who?", "Where was it lost?")), (same, ("Who?",))):
         turns = [answer(service, keep_question(service, each, question).id, SHORT) for question in questions]
@@ -234,7 +236,7 @@ def test_a_session_whose_last_turn_was_lost_goes_on_with_the_others(
 def test_only_a_turn_that_is_being_answered_fails(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What went wrong after it was finished made a failed one of it."""
+    """An error after the turn was finished marked it as failed."""
     session = service.store.add_session(read_through(service, add(service, book)).id)
     turn = keep_question(service, session.id, "Who?")
     with monkeypatch.context() as late:
@@ -245,7 +247,7 @@ def test_only_a_turn_that_is_being_answered_fails(
 
 
 def test_how_far_a_long_question_is_read_is_said_meanwhile(service: Service, book: Path) -> None:
-    """A page of code was "Thinking" for two minutes, as every token of it was searched for."""
+    """The page said "Thinking" for two minutes while a page of code was read."""
     context = read_through(service, add(service, book))
     told: dict[str, list[str]] = {}
     for question in ("Who?", "Who kept the lamp? " * 40):
@@ -259,7 +261,7 @@ def test_how_far_a_long_question_is_read_is_said_meanwhile(service: Service, boo
 
 
 def test_who_waits_for_another_answer_is_told(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second question at the command line waited in silence."""
+    """A second question at the command line waited without a message."""
     session = service.store.add_session(read_through(service, add(service, book)).id).id
     behind = iter([True, True, False])
     monkeypatch.setattr(service.store, "is_behind", lambda turn: next(behind))
@@ -270,7 +272,7 @@ def test_who_waits_for_another_answer_is_told(service: Service, book: Path, monk
 
 
 def test_an_answer_that_repeats_itself_is_ended(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It went on to the longest answer that was asked for, and everybody else waited for it."""
+    """It went on to the longest answer allowed, and everybody else waited."""
     monkeypatch.setattr("engine.conversation.choose", lambda logits, *_: 70)
     context = read_through(service, add(service, book))
     session = new_session(service, context.id)

@@ -72,7 +72,7 @@ def test_stopping_a_reading_keeps_its_checkpoint_and_it_can_be_taken_up_again(
 def test_a_reading_that_is_taken_up_while_it_stops_goes_on(
     held: threading.Event, service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stopped all the same, though whoever asked for it had been given its job."""
+    """It stopped all the same, although its job had been returned to the caller."""
     held.set()
     context = read_book(service, worker, tmp_path, 30, wait=False)
     wait_for(lambda: any(job.done > 0 for job in service.store.jobs(subject_id=context)), "the first tokens")
@@ -156,7 +156,7 @@ def test_a_reading_makes_room_for_a_question_to_another_model(
 
 
 def test_a_reading_makes_no_room_for_a_question_that_has_to_wait(service: Service, book: Path) -> None:
-    """It was put away and taken up again, with its model, for as long as a command answered the question before."""
+    """It was stopped and resumed with its model, for as long as a command answered the question before."""
     session = service.store.add_session(read_through(service, add(service, book)).id).id
     worker, before = Worker(service), keep_question(service, session, "Who?")
     worker.ask(lambda: session, "Where?", SHORT)
@@ -201,7 +201,7 @@ def test_stopping_an_answer(held: threading.Event, service: Service, worker: Wor
 def test_an_answer_that_a_stopping_program_leaves_says_so(
     held: threading.Event, service: Service, worker: Worker, tmp_path: Path
 ) -> None:
-    """It was "Stopped. The model will not remember this question.", as if somebody had stopped the answer."""
+    """It was marked as stopped by a person."""
     context = read_book(service, worker, tmp_path, 10)
     held.set()
     turn = worker.ask(lambda: service.store.add_session(context).id, "Who?", AnswerOptions(max_tokens=5000))
@@ -214,23 +214,23 @@ def test_an_answer_that_a_stopping_program_leaves_says_so(
 
 
 def test_an_answer_of_another_program_is_stopped_there(service: Service, book: Path) -> None:
-    """Stop did nothing, without a word, where a command answered."""
+    """Stop did nothing, without a message, if a command was answering."""
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     context = read_through(service, add(service, book)).id
     session = store.add_session(context).id
-    theirs, ours = keep_question(service, session, "Who?"), actions.worker.ask(lambda: session, "Where?", SHORT)
+    theirs, ours = keep_question(service, session, "Who?"), actions.ask.worker.ask(lambda: session, "Where?", SHORT)
     with pytest.raises(InUse, match=f"answers {theirs.id}: stop it there"):
-        actions.stop_answer(Selection(context, session))
+        actions.ask.stop_answer(Selection(context, session))
     assert [each.status for each in store.turns(session)] == ["answering", "cancelled"]
     store.finish_turn(theirs.id)
-    actions.worker.stop_answer(theirs.id, ours.id)
+    actions.ask.worker.stop_answer(theirs.id, ours.id)
     assert [each.status for each in store.turns(session)] == ["done", "cancelled"]
 
 
 def test_a_question_that_cannot_be_queued_is_not_kept_nor_what_was_made_for_it(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stayed, as one that is being answered, and nobody could ask anything else until the server was restarted."""
+    """The question stayed "answering", and nothing could be asked until the server was restarted."""
     worker, store = Worker(service), service.store
     actions, context = (
         Actions(service, worker, TabState(service), [], [], []),
@@ -250,21 +250,21 @@ def test_a_question_that_cannot_be_queued_is_not_kept_nor_what_was_made_for_it(
             Selection(context.id, session.id, turn.id),
         ):
             with pytest.raises(DiskFull):
-                actions.ask(chosen, "Where?", 0.0, 1.0, 4)
+                actions.ask.ask(chosen, "Where?", 0.0, 1.0, 4)
     with pytest.raises(UsageError, match="at most"):
-        actions.ask(Selection(context.id), "Where? " * 4000, 0.0, 1.0, 4)
+        actions.ask.ask(Selection(context.id), "Where? " * 4000, 0.0, 1.0, 4)
     assert [row.id for row in store.sessions()] == [session.id]
     assert store.turns(session.id) == [turn]
-    asked = actions.ask(Selection(context.id, session.id), "Where?", 0.0, 1.0, 4)
+    asked = actions.ask.ask(Selection(context.id, session.id), "Where?", 0.0, 1.0, 4)
     assert asked.session == session.id
     with pytest.raises(AppError, match="still being answered"):
-        actions.ask(asked, "When?", 0.0, 1.0, 4)
-    actions.stop_answer(asked)
+        actions.ask.ask(asked, "When?", 0.0, 1.0, 4)
+    actions.ask.stop_answer(asked)
     assert [each.status for each in store.turns(session.id)] == ["done", "cancelled"]
 
 
 def test_nobody_else_asks_in_a_session_while_it_is_chosen(service: Service, book: Path) -> None:
-    """Of two programs that went on with one conversation at once, one was answered after what the other had asked."""
+    """Of two programs that continued one conversation at once, one was answered after the other's question."""
     worker, context = Worker(service), read_through(service, add(service, book)).id
     session = service.store.add_session(context).id
     said = answer(service, keep_question(service, session, "Who?").id, SHORT)

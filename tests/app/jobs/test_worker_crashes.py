@@ -1,4 +1,4 @@
-"""The worker and what ends badly: a store that takes nothing, and processes that were killed."""
+"""The worker after failures: a store that cannot be written, and killed processes."""
 
 import signal
 import sqlite3
@@ -22,8 +22,8 @@ from tests.app.helpers import PATIENCE_SEC, ROOT, SETTINGS, answered, book_text,
 
 @pytest.fixture
 def worker(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
-    """One that does not wait long for a locked database, nor until it looks again."""
-    monkeypatch.setattr("sessions.database.BUSY_SEC", 0.5)  # for the connection of its thread, which it opens itself
+    """Return a worker that waits neither long for a locked database nor for its next look."""
+    monkeypatch.setattr("sessions.database.BUSY_SEC", 0.5)  # its thread opens a connection of its own
     monkeypatch.setattr("app.jobs.job_runner.LOOK_SEC", 0.2)
     worker = Worker(service)
     worker.start()
@@ -33,7 +33,7 @@ def worker(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker
 
 @contextmanager
 def locked(service: Service) -> Iterator[None]:
-    """Somebody else writes to the database, and nobody else can."""
+    """Lock the database against all other writers."""
     with closing(sqlite3.connect(service.store.path, timeout=PATIENCE_SEC, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -64,7 +64,7 @@ def test_a_store_that_takes_nothing_is_told_later_how_an_answer_ended(
 def test_a_reading_goes_on_if_an_answer_within_it_cannot_be_written(
     held: threading.Event, service: Service, worker: Worker, tmp_path: Path
 ) -> None:
-    """It failed with the answer."""
+    """The reading failed with the answer."""
     small = read_book(service, worker, tmp_path, 10)
     held.set()
     large = read_book(service, worker, tmp_path, 30, wait=False)
@@ -152,7 +152,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_what_a_killed_command_left_is_put_right_while_the_server_runs(
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:
-    """It was only looked for when a store was opened."""
+    """Leftovers were only looked for when a store was opened."""
     session = service.store.add_session(read_book(service, worker, tmp_path, 10)).id
     command = [sys.executable, "-c", KILLED, str(service.home), session]
     killed = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_SEC)
@@ -164,13 +164,13 @@ def test_what_a_killed_command_left_is_put_right_while_the_server_runs(
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from app.reading.documents import Options, add_documents
+from app.reading.documents import IngestOptions, add_documents
 from app.reading.preparing import prepare
 from app.reading.readings import begin, read
 from app.service import Service
 
 service = Service(sys.argv[1], sys.argv[2], "cpu")
-ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], Options(), lambda *_: None).documents]
+ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], IngestOptions(), lambda *_: None).documents]
 row = begin(service, prepare(service, ids, "exact", {"budget": 320}))
 
 def report(now):

@@ -8,7 +8,7 @@ from typing import Any
 import pymupdf
 import pytest
 
-from app import listing
+from app import deletion
 from app.errors import AppError
 from app.jobs.job_runner import IDLE_SEC
 from app.jobs.uploads import discard, is_locked, sweep
@@ -46,7 +46,7 @@ def test_an_encrypted_upload_is_kept_until_its_password_is_given(
 def test_files_with_passwords_of_their_own_are_opened_one_after_another(
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:
-    """None of them opens both, and what one has opened is not asked for the other."""
+    """No password opens both files, and an opened file is not asked for the other's password."""
     files = upload(service, tmp_path, "one.pdf", locked_pdf(tmp_path / "one.pdf"))
     files.append(files[0].parent / "two.pdf")
     files[1].write_bytes(locked_pdf(tmp_path / "two.pdf", "herring"))
@@ -62,7 +62,7 @@ def test_files_with_passwords_of_their_own_are_opened_one_after_another(
 def test_a_known_file_with_a_wrong_password_waits_for_the_right_one(
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:
-    """Whatever was typed for it was accepted."""
+    """Any password was accepted for it."""
     data = locked_pdf(tmp_path / "made.pdf")
 
     def ingest(password: str) -> JobRow:
@@ -79,12 +79,12 @@ def test_a_known_file_with_a_wrong_password_waits_for_the_right_one(
     assert ended(service, right.id) == "done"
     other = ingest("herring")
     assert is_locked(service, other)
-    assert ingest("swordfish").status == "done"  # the same file with the right one: nobody has to unlock that copy
+    assert ingest("swordfish").status == "done"  # the same file with the right password: the copy need not be unlocked
     wait_for(lambda: other.id not in [job.id for job in service.store.jobs()], "the locked copy to go")
 
 
 def test_a_known_file_that_no_password_has_opened_is_left_out(service: Service, worker: Worker, tmp_path: Path) -> None:
-    """Whoever had the others read without it had it read as well, since it was known."""
+    """It was read with the others, because it was known."""
     known = worker.ingest(
         upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf")),
         "exact",
@@ -137,13 +137,13 @@ def test_a_locked_copy_goes_when_its_file_is_ingested_or_deleted(
             unknown.setattr(service.store, "find_document", lambda sha256: None)
             waits = ingest(None)
         assert is_locked(service, waits)
-        listing.delete(service, "document", service.store.document(document))
+        deletion.delete(service, "document", service.store.document(document))
         assert waits.id not in [job.id for job in service.store.jobs()]
     wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the copies to be gone")
 
 
 def three_files(service: Service, tmp_path: Path) -> list[Path]:
-    """Two books, and an encrypted file between them."""
+    """Return two books, and an encrypted file between them."""
     files = upload(service, tmp_path, "first.txt", book_text(20).encode())
     folder = files[0].parent
     (folder / "locked.pdf").write_bytes(locked_pdf(tmp_path / "made.pdf"))
@@ -161,7 +161,7 @@ def test_one_encrypted_file_of_several_waits_for_its_password_and_nothing_is_los
     assert service.store.contexts() == []
     made = {row.id for row in service.store.documents()}
     assert len(made) == 2
-    sweep(service)  # as a server that is started anew does
+    sweep(service)  # as a restarted server does
     wrong = worker.unlock(job.id, "herring")
     assert ended(service, wrong.id) == "failed"
     assert {row.id for row in service.store.documents()} == made  # and nobody extracts them again
@@ -174,7 +174,7 @@ def test_one_encrypted_file_of_several_waits_for_its_password_and_nothing_is_los
 
 
 def test_an_upload_that_was_unlocked_and_cancelled_at_once_leaves_nothing(service: Service, tmp_path: Path) -> None:
-    """The books beside the encrypted file stayed, and nobody saw them on the page."""
+    """The books beside the encrypted file stayed, invisible on the page."""
     worker = Worker(service)
     job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     work_once(worker)
@@ -191,7 +191,7 @@ def test_an_upload_that_was_unlocked_and_cancelled_at_once_leaves_nothing(servic
 
 
 def test_an_upload_that_another_tab_has_unlocked_is_not_removed(service: Service, tmp_path: Path) -> None:
-    """Remove, in a tab that still showed it locked, removed the files that the next job was to read."""
+    """Remove, in a tab that still showed it locked, removed the files that the next job would read."""
     worker = Worker(service)
     job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     work_once(worker)
@@ -206,7 +206,7 @@ def test_an_upload_that_another_tab_has_unlocked_is_not_removed(service: Service
 def test_an_upload_that_two_tabs_unlock_at_once_is_queued_once(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job that came first removed the files of the other."""
+    """The first job removed the files of the second."""
     worker, others, refused = Worker(service), list[threading.Thread](), list[str]()
     job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     work_once(worker)
@@ -271,7 +271,7 @@ def test_a_password_is_never_written_down(service: Service, worker: Worker, tmp_
 def test_a_password_is_known_when_its_upload_is_claimed_at_once(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was noted after the job was queued, and the worker could be quicker."""
+    """It was noted after the job was queued, and the worker could be faster."""
     add_job = service.store.add_job
 
     def slow(kind: str, *rest: Any) -> JobRow:
@@ -290,7 +290,7 @@ def test_a_password_is_known_when_its_upload_is_claimed_at_once(
 def test_a_locked_upload_can_be_unlocked_in_a_home_that_came_back_under_another_name(
     service: Service, tmp_path: Path
 ) -> None:
-    """Its files were looked for in the old place, and those in the new one swept up."""
+    """Its files were searched at the old place, and those at the new one were swept up."""
     job = Worker(service).ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     work_once(Worker(service))
     service.close()

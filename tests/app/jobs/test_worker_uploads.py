@@ -1,4 +1,4 @@
-"""The worker and uploads: what is left out, stopped or not finished, and what becomes of the files."""
+"""The worker and uploads: files that are left out, stopped or not finished, and their copies."""
 
 import json
 import threading
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.deletion import delete
 from app.jobs.uploads import WAITING, discard, sweep
 from app.jobs.worker import Worker
-from app.listing import delete
 from app.reading.documents import IngestOptions
 from app.service import Service
 from ingest import Document
@@ -129,7 +129,7 @@ def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
 def test_files_are_opened_and_turned_into_tokens_while_a_book_is_read(
     held: threading.Event, service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever dropped in a broken one, or one that was known, heard of it when the book had been read."""
+    """A broken or known file was reported only when the book had been read."""
     before = read_book(service, worker, tmp_path, 19)
     held.set()
     first = read_book(service, worker, tmp_path, 20, wait=False)
@@ -147,7 +147,7 @@ def test_files_are_opened_and_turned_into_tokens_while_a_book_is_read(
     for job in (second, third):
         wait_for(lambda job=job: service.store.job(job.id).stage == WAITING, "the text")  # type: ignore[misc]
     assert len(service.store.documents()) == 4
-    worker.cancel(third.id)  # of which nothing is kept, at once
+    worker.cancel(third.id)  # removed at once
     assert ended(service, third.id) == "cancelled"
     wait_for(lambda: len(service.store.documents()) == 3, "the document to go")
     assert (service.store.context(first).status, service.store.job(second.id).status) == ("reading", "running")
@@ -158,8 +158,8 @@ def test_files_are_opened_and_turned_into_tokens_while_a_book_is_read(
 
 
 def test_an_upload_that_waits_is_stopped_at_once(service: Service, tmp_path: Path) -> None:
-    """It waited for the text of the next one to be extracted, which may take hours."""
-    worker = Worker(service)  # whose threads do not run
+    """It waited until the next upload's text was extracted, which may take hours."""
+    worker = Worker(service)  # its threads do not run
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     assert worker._take_in_once()
@@ -216,7 +216,7 @@ def test_a_document_that_is_deleted_before_it_is_read_again_ends_that_with_a_sen
 def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """What it had been turned into before the restart stayed, though the page said that nothing was kept."""
+    """Documents made before the restart stayed, although the page said that nothing was kept."""
     first, following = Worker(service), Worker(service)
     open_document = service.document_cache.document
     job = first.ingest(
@@ -241,7 +241,7 @@ def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
 
 
 def test_a_text_that_cannot_be_read_in_one_way_is_kept_to_be_read_in_another(service: Service, tmp_path: Path) -> None:
-    """It went with its upload, and an hour of OCR with it, although the reason said what to try instead."""
+    """It was removed with its upload, after an hour of OCR, although the error said what to try instead."""
     worker = Worker(service)
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = fails(worker, files)
@@ -263,7 +263,7 @@ def test_removing_an_upload_that_failed_takes_what_was_made_of_it_and_nothing_el
     made = fails(worker, files)
     known = fails(worker, upload(service, tmp_path, "book.txt", book_text(20).encode()))
     [document] = service.store.documents()
-    discard(service, known)  # which only found it there
+    discard(service, known)  # it only found it there
     again = worker.ingest([], "exact", SETTINGS, IngestOptions(), documents=[document.id])
     discard(service, made)
     assert service.store.documents() == [document]  # somebody waits for it
@@ -277,7 +277,7 @@ def test_removing_an_upload_that_failed_takes_what_was_made_of_it_and_nothing_el
 def test_the_names_of_files_that_became_nothing_are_forgotten(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They stayed in the database for good, as did those of contexts that were deleted."""
+    """They stayed in the database for good, as did those of deleted contexts."""
     context = read_book(service, worker, tmp_path, 20)
     (read,) = service.store.jobs(kind="ingest")
     torn = [worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, IngestOptions()).id]
@@ -296,7 +296,7 @@ def test_the_names_of_files_that_became_nothing_are_forgotten(
 
 
 def test_an_upload_that_was_cancelled_before_anybody_took_it_leaves_nothing(service: Service, tmp_path: Path) -> None:
-    """Its files, and its password, were kept until a worker came for them, which none does."""
+    """Its files and password were kept for a worker that never came."""
     worker = Worker(service)
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password="swordfish"))
@@ -325,7 +325,7 @@ def test_an_upload_that_cannot_be_queued_leaves_nothing(
 def test_an_upload_that_waits_is_read_from_a_home_under_another_name_or_by_a_whole_path(
     service: Service, tmp_path: Path, moved: bool
 ) -> None:
-    """Files were named by whole paths, so that a copy of the home that came back elsewhere lost them."""
+    """Files were named by whole paths, so that a moved home lost them."""
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = Worker(service).ingest(files, "exact", SETTINGS, IngestOptions())
     assert job.payload["files"] == [f"uploads/{files[0].parent.name}/book.txt"]
@@ -348,7 +348,7 @@ def test_an_upload_that_waits_is_read_from_a_home_under_another_name_or_by_a_who
 def test_an_upload_whose_context_is_deleted_before_it_is_handed_over_ends(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its job was running for as long as the server was."""
+    """Its job stayed running as long as the server."""
     monkeypatch.setattr("app.jobs.job_runner.LOOK_SEC", 0.2)
     add_context = service.store.add_context
 
@@ -369,7 +369,7 @@ def test_an_upload_whose_context_is_deleted_before_it_is_handed_over_ends(
 def test_a_slow_file_does_not_hold_up_the_next_upload(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A PDF of 3 kB, forms within forms, kept every other upload waiting for half an hour."""
+    """A PDF of 3 kB with nested forms delayed all other uploads by half an hour."""
     go_on = threading.Event()
 
     def slow(file: Path, **options: Any) -> Document:

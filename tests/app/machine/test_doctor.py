@@ -1,4 +1,4 @@
-"""`stockpot doctor --read-data` and `--repair`: damage is named, and whole readings are taken back."""
+"""`stockpot doctor --read-data` and `--repair`: damage is named, and whole contexts are added again."""
 
 import shutil
 import sqlite3
@@ -21,7 +21,7 @@ def checks(home: Path, model: Path, **given: bool) -> list[Check]:
 
 
 def change(home: Path, sql: str, *values: object) -> None:
-    """As damage does: without the triggers that keep checksums."""
+    """Change rows as damage does, without the triggers that keep checksums."""
     with closing(sqlite3.connect(home / "stockpot.db")) as db:
         for table in ("documents", "contexts", "sessions", "turns"):
             db.execute(f"DROP TRIGGER {table}_changed")
@@ -53,7 +53,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Path:
-    """A home with a document, a context and a session of one turn."""
+    """Return a home with a document, a context and a session of one turn."""
     folder = tmp_path_factory.mktemp("whole")
     book = folder / "Book.txt"
     book.write_text("The keeper was Maren Hollis. " * 60)
@@ -82,7 +82,7 @@ def test_damage_is_named(whole: Path, tiny: Path, tmp_path: Path, kind: str) -> 
 
 
 def test_a_damaged_letter_in_a_title_blocks_nothing(whole: Path, tiny: Path, tmp_path: Path) -> None:
-    """It ended `list sessions`, `show CONTEXT` and `delete SESSION` alike."""
+    """It broke `list sessions`, `show CONTEXT` and `delete SESSION`."""
     home = tmp_path / "home"
     shutil.copytree(whole, home)
     DAMAGE["title"][0](home)
@@ -95,7 +95,7 @@ def test_a_damaged_letter_in_a_title_blocks_nothing(whole: Path, tiny: Path, tmp
 
 
 def test_readings_that_the_database_does_not_know_are_taken_back(service: Service, book: Path, tiny: Path) -> None:
-    """Of an older database only the folders' names were told, and the document had to be read anew."""
+    """The doctor only named the folders, and the document had to be read again."""
     ids = add(service, book)
     service.store.close()
     shutil.copy(service.store.path, service.home / "old")

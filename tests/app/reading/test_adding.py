@@ -1,4 +1,4 @@
-"""Documents are added to what has been read: it goes on behind its end, and stays as it was."""
+"""Documents are added to a context: the new one continues at its end, and the old one stays as it was."""
 
 import json
 from pathlib import Path
@@ -52,12 +52,12 @@ def letter(tmp_path: Path) -> Path:
 
 
 def begin_more(service: Service, base: ContextRow, *files: Path, title: str | None = None) -> ContextRow:
-    """Prepare files to be read behind what a context has read, and begin with it."""
+    """Prepare files to be read after the end of a context, and begin the reading."""
     return readings.begin(service, prepare_more(service, base.id, add(service, *files)), title=title)
 
 
 def said(service: Service, context: str, question: str) -> str:
-    """The answer to a question in a session of its own."""
+    """Return the answer to a question in a session of its own."""
     turn = keep_question(service, service.store.add_session(context).id, question)
     return answer(service, turn.id, AnswerOptions(max_tokens=24)).answer
 
@@ -91,7 +91,7 @@ def test_both_the_book_and_what_was_added_are_known(
 def test_its_seconds_and_its_speed_are_of_what_it_has_read_itself(
     service: Service, tmp_path: Path, book: Path, stop: bool
 ) -> None:
-    """Behind what another machine had read slowly, or in bad company, it seemed to be as slow."""
+    """The time of the earlier reading, perhaps on a slower machine, was counted too."""
     base = read_through(service, add(service, book), "streaming")
     service.store.update_context(base.id, seconds=1000.0)
     more = tmp_path / "More.txt"
@@ -230,7 +230,7 @@ def test_what_would_have_been_read_otherwise_is_refused_before_the_model_is_load
 def test_a_context_of_which_less_is_saved_than_noted_is_neither_opened_nor_added_to(
     service: Service, book: Path, letter: Path
 ) -> None:
-    """As where a database of last week came back beside files of before."""
+    """An older database beside newer files, or the reverse, leads to this."""
     row = begin(service, add(service, book), "exact", BUDGET)
     service.store.update_context(row.id, status="ready", tokens_read=row.tokens)
     noted = service.store.context(row.id)
@@ -244,12 +244,12 @@ def test_a_context_of_which_less_is_saved_than_noted_is_neither_opened_nor_added
 def test_of_what_is_there_only_what_is_shared_needs_no_room_on_the_disk(
     service: Service, book: Path, letter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not in the host tier is written anew, and was taken for there."""
+    """Tensors outside the host tier are written again, but were counted as saved."""
     ids = add(service, book)
     base, condensed = read_through(service, ids), read_through(service, ids, "streaming")
     both = [*ids, *add(service, letter)]
     free = [10**9]
-    monkeypatch.setattr("app.machine.planning.disk_free", lambda path: free[0])
+    monkeypatch.setattr("app.machine.fitting.disk_free", lambda path: free[0])
     needed = {row.id: refusal(service, both, row.method, free) for row in (base, condensed)}
     free[0] = needed[base.id] - base.usage["bytes"]["host"]
     assert begin_more(service, base, letter).status == "reading"
@@ -259,7 +259,7 @@ def test_of_what_is_there_only_what_is_shared_needs_no_room_on_the_disk(
 
 
 def refusal(service: Service, ids: list[str], method: str, free: list[int]) -> int:
-    """The bytes of disk that a reading asks for."""
+    """Return the bytes of disk that a reading asks for."""
     free[0] = 0
     with pytest.raises(AppError, match=r"takes up to ([\d.]+) (kB|MB) of disk") as error:
         begin(service, ids, method, BUDGET)
@@ -308,7 +308,7 @@ def test_what_is_known_among_others_is_left_out(service: Service, book: Path, le
 
 
 def test_many_small_additions_lie_in_one_slab(service: Service, tmp_path: Path, book: Path) -> None:
-    """Each of them lay in a slab of its own, and every answer looked through all of them."""
+    """Each addition had a slab of its own, and every answer searched all of them."""
     row = read_through(service, add(service, book))
     for number in range(4):
         note = tmp_path / f"Note {number}.txt"
@@ -370,10 +370,10 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     actions = Actions(service, worker, tab_state, [], [], [])
     base = read_through(service, add(service, book))
     session = store.add_session(base.id).id
-    silent = actions.add_documents(Selection(base.id, session))
+    silent = actions.read.add_documents(Selection(base.id, session))
     assert silent == Selection(add_to=base.id), "nothing was said in it"
     answer(service, keep_question(service, session, "Who kept the lamp?").id, SHORT)
-    selection = tab_state.settle(actions.add_documents(Selection(base.id, session)))
+    selection = tab_state.settle(actions.read.add_documents(Selection(base.id, session)))
     assert selection == Selection(add_to=base.id, along=session)
     props = tab_state.props(selection)
     assert (props["new_view"], props["how"], props["estimate"]) == ({"visible": True}, *[{"visible": False}] * 2)
@@ -385,7 +385,7 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     cached = cache(service.home) / "hash" / "A letter.txt"
     cached.parent.mkdir(parents=True)
     Path(files[0]).rename(cached)
-    started, _ = actions.start_reading(
+    started, _ = actions.read.start_reading(
         selection, [str(cached)], "streaming", None, None, "Where it is needed and installed", None
     )
     assert ended(service, started.context) == "done"
@@ -400,7 +400,7 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     assert "Asked before" not in tab_state.props(Selection(base.id, session))["past"]["value"]
 
     sessions = store.sessions(both.id)
-    for question in (None, "And who built it?"):  # the same once more, and once more has been said
+    for question in (None, "And who built it?"):  # the same again, after another turn
         if question:
             answer(service, keep_question(service, session, question).id, SHORT)
         files = upload(service, tmp_path, "A letter.txt", LETTER.encode())
@@ -409,10 +409,10 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
         assert store.job(job.id).progress["context"] == both.id
         assert len(store.sessions(both.id)) == len(sessions) + bool(question)
 
-    selection = tab_state.settle(actions.choose_add_to(Selection(kept=tuple(base.document_ids)), both.id))
+    selection = tab_state.settle(actions.read.choose_add_to(Selection(kept=tuple(base.document_ids)), both.id))
     assert (selection.add_to, selection.kept) == (both.id, ()), "what it has read is not offered"
     assert tab_state.props(selection)["kept"]["choices"] == []
-    assert actions.load(dict(parse_qsl(selection.query[1:]))) == selection
+    assert actions.navigate.load(dict(parse_qsl(selection.query[1:]))) == selection
     store.delete_context(both.id)
     gone = tab_state.settle(selection)
     assert (gone, bool(tab_state.lost(selection, gone))) == (Selection(), True)
@@ -423,6 +423,6 @@ def test_what_has_been_read_is_asked_in_the_conversation_that_goes_along(service
     worker = Worker(service)
     actions = Actions(service, worker, TabState(service), [], [], [])
     base = read_through(service, add(service, book))
-    assert actions.ask_early(Selection(base.id)).session
+    assert actions.ask.ask_early(Selection(base.id)).session
     session = service.store.sessions(base.id)[0].id
-    assert actions.ask_early(Selection(base.id)) == Selection(base.id, session)
+    assert actions.ask.ask_early(Selection(base.id)) == Selection(base.id, session)

@@ -1,4 +1,4 @@
-"""Killed at a step that touches the disk: what was there is there, and what was asked for can be done again."""
+"""Killed at any step that touches the disk, the app keeps everything, and the operation can be repeated."""
 
 import random
 import shutil

@@ -1,4 +1,4 @@
-"""Files that were truncated or altered after they were saved: no answer rests on them, and nothing else suffers."""
+"""Files that were truncated or altered after they were saved: no answer uses them, and nothing else suffers."""
 
 import os
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def flip(file: Path) -> None:
-    """Alter one bit, in place, as a failing disk would."""
+    """Alter one bit in place, as a failing disk would."""
     with file.open("r+b") as handle:
         handle.seek(-1001, 2)
         (byte,) = handle.read(1)
@@ -54,7 +54,7 @@ def ask(service: Service, session: str) -> TurnRow:
 
 
 def refused(service: Service, session: str, file: Path, told: str) -> None:
-    """The next question in a session fails with a sentence, which the turn keeps."""
+    """Check that the next question in a session fails with a sentence, which the turn keeps."""
     turns = service.store.turns(session)
     with pytest.raises(StoreCorrupt, match=told) as caught:
         ask(service, session)
@@ -88,7 +88,7 @@ def test_no_answer_rests_on_an_altered_slab(
     again = service.store.add_session(other.id).id
     assert ask(service, again).answer == untouched
     assert ask(service, beside).status == "done"
-    # Whoever has a copy of the file puts it back, and every session goes on.
+    # With a copy of the file put back, every session goes on.
     file.write_bytes(whole)
     assert ask(service, service.store.add_session(row.id).id).answer == expected
     for session in (one, two):
@@ -140,7 +140,7 @@ def test_the_advice_helps(service: Service, book: Path, damage: Callable, told: 
 def test_a_text_that_was_damaged_is_mended_from_its_file(
     service: Service, book: Path, damage: Callable, titles: tuple[str | None, str | None]
 ) -> None:
-    """It had to be deleted, with all that had been read of it and said about it."""
+    """It had to be deleted with all its contexts and sessions."""
     given, renamed = titles
     [document] = add_documents(service, [book], IngestOptions(title=given), lambda *_: None).documents
     if renamed:
@@ -200,7 +200,7 @@ def test_a_damaged_tail_stops_its_own_session_only(service: Service, book: Path)
     file = max((service.home / "sessions" / one).glob("*.safetensors"), key=lambda each: each.stat().st_size)
     flip(file)
     with pytest.raises(StoreCorrupt, match=f"The contents of .*: branch {one} and go on in the branch"):
-        ask(service, one)  # to delete it, as was advised, would lose what was said
+        ask(service, one)  # the old advice to delete it would lose the sessions
     branch = service.store.branch_session(one, service.store.session(one).turns).id
     assert ask(service, branch).status == "done"
     assert [turn.status for turn in service.store.turns(branch)] == ["done", "done"]

@@ -1,4 +1,4 @@
-"""Files become documents: what is known already, what is left out, and what ends it."""
+"""Files become documents: known files, files that are left out, and errors that end the work."""
 
 import os
 from dataclasses import replace
@@ -22,7 +22,7 @@ OCR = IngestOptions(ocr=True)
 
 
 def scan(tmp_path: Path) -> Path:
-    """A PDF with a page that has no text."""
+    """Return a PDF with a page that has no text."""
     return makers.pdf(tmp_path / "scan.pdf", [[(50, 300, "The keeper of the lamp was Orla Quent.")], []], scans=[2])
 
 
@@ -32,7 +32,7 @@ def add(service: Service, *sources: Path | DocumentRow, options: IngestOptions =
 
 @pytest.fixture
 def recognising(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where Tesseract is installed, for pages in which there is nothing to recognise."""
+    """Pretend that Tesseract is installed, and finds nothing."""
     monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
     (tmp_path / "eng.traineddata").touch()
 
@@ -40,7 +40,7 @@ def recognising(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_known_document_stays_where_ocr_is_asked_for_and_impossible(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was deleted before anybody knew, or was to be deleted by whoever asked."""
+    """It was deleted first, or the advice was to delete it."""
     monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
     file = scan(tmp_path)
     ids = add(service, file)
@@ -66,7 +66,7 @@ def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
 
 
 def test_a_document_in_which_ocr_found_nothing_is_not_to_be_deleted_for_it(service: Service, tmp_path: Path) -> None:
-    """A book with a plate or a cover was said to have been read without it."""
+    """A book with a plate or a cover was said to have been read without OCR."""
     file = scan(tmp_path)
     document = ingest.ingest(file)
     plate = document.pages[1]
@@ -82,7 +82,7 @@ def test_a_document_in_which_ocr_found_nothing_is_not_to_be_deleted_for_it(servi
 def test_what_is_read_of_a_document_while_ocr_goes_on_stays(
     service: Service, recognising: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was deleted with its sessions, since it had been looked for before a recognition of half an hour."""
+    """It was deleted with its sessions, because contexts were looked for before half an hour of OCR."""
     file = scan(tmp_path)
     [id] = add(service, file)
     contexts: list[ContextRow] = []
@@ -118,7 +118,7 @@ def test_a_document_that_is_kept_is_not_read_with_ocr_without_its_file(service: 
 def test_what_is_no_file_or_too_large_is_not_read_at_all(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pipe that nobody writes to was waited for, and a file of any size was hashed before it was refused."""
+    """A pipe without a writer was waited for, and a file of any size was hashed before it was refused."""
     pipe, large = tmp_path / "pipe.txt", tmp_path / "large.txt"
     os.mkfifo(pipe)
     monkeypatch.setattr("ingest.fingerprint", lambda path: pytest.fail(f"{path} was read"))
@@ -134,7 +134,7 @@ def test_what_is_no_file_or_too_large_is_not_read_at_all(
 def test_one_file_of_several_that_cannot_be_kept_is_left_out(
     service: Service, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ended the others too, where the reason was not in the file."""
+    """An error that was not in the file ended the others too."""
     other = tmp_path / "other.txt"
     other.write_text("A text about a harbour.", encoding="utf-8")
     keep = service.store.add_document
@@ -155,13 +155,13 @@ def test_one_file_of_several_that_cannot_be_kept_is_left_out(
 
 
 def test_a_file_made_to_take_for_ever_can_be_stopped(service: Service, tmp_path: Path) -> None:
-    """The whole program waited for its one page, and took ever more memory."""
+    """The whole program waited for its one page, with ever more memory."""
     asked = 0
 
     def stop(name: str, done: int, total: int) -> None:
         nonlocal asked
         asked += 1
-        if asked == 25:  # some seconds, by which the page is being read
+        if asked == 25:  # a few seconds later the page is being read
             raise AppError("Stop.")
 
     with pytest.raises(AppError, match="Stop"):
@@ -181,7 +181,7 @@ def test_what_the_caller_raises_ends_it_and_is_no_fault_of_a_file(service: Servi
 
 
 def test_files_that_are_the_same_are_read_once_and_that_is_said(service: Service, tmp_path: Path) -> None:
-    """The second was mentioned nowhere, as if it had never been given."""
+    """The second was not mentioned at all."""
     for name in ("Keeper.txt", "Copy.txt"):
         (tmp_path / name).write_text("The keeper lit the lamp.", encoding="utf-8")
     added = add_documents(service, [tmp_path / "Keeper.txt", tmp_path / "Copy.txt"], IngestOptions(), lambda *_: None)
@@ -192,7 +192,7 @@ def test_files_that_are_the_same_are_read_once_and_that_is_said(service: Service
 
 
 def test_a_title_for_a_document_that_is_known_is_that_of_the_reading(service: Service, tmp_path: Path) -> None:
-    """It renamed the document, and with it every other reading of it."""
+    """It renamed the document, and with it all of its contexts."""
     (tmp_path / "Keeper.txt").write_text("The keeper lit the lamp.", encoding="utf-8")
     [row] = add_documents(service, [tmp_path / "Keeper.txt"], IngestOptions(), lambda *_: None).documents
     for source in (row, tmp_path / "Keeper.txt"):

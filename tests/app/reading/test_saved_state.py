@@ -1,4 +1,4 @@
-"""Saved states that were made to deceive, checksums and all: refused in words, before memory is asked for."""
+"""Forged saved states with right checksums: refused with a sentence before memory is allocated."""
 
 import hashlib
 import json
@@ -23,12 +23,12 @@ from tests.app.helpers import SHORT, add, begin
 
 METHODS = ("exact", "infinipot", "infinitehip", "streaming")
 ODD: list[Any] = [None, True, -1, 0, 1, 2**31, 2**63, -(2**63), 10**30, 1.5, "", "x", "../../x", [], [0], {}, {"a": 1}]
-LEAST_BYTES = 1 << 30  # of memory that opening a forged state must not take
+LEAST_BYTES = 1 << 30  # most memory that opening a forged state may take
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[tuple[Service, dict[str, Path]]]:
-    """A service with one context of each method, and copies of their folders."""
+    """Return a service with one context of each method, and copies of their folders."""
     folder = tmp_path_factory.mktemp("forged")
     book = folder / "Book.txt"
     book.write_text("The keeper was Maren Hollis, who kept a diary. " * 30)
@@ -68,7 +68,7 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def oddly(chance: random.Random) -> Callable[[dict[str, Any]], None]:
-    """One fact taken away, or in its place something else."""
+    """Yield the facts with one of them removed, or replaced."""
 
     def change(state: dict[str, Any]) -> None:
         *way, last = chance.choice([*places(state)])
@@ -85,7 +85,7 @@ def oddly(chance: random.Random) -> Callable[[dict[str, Any]], None]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_fact_may_be_another(home: tuple[Service, dict[str, Path]], seed: int) -> None:
-    """What opens all the same, as where the fact was none that counts, can be asked."""
+    """A state that opens all the same, because the fact does not matter, can be asked."""
     service, copies = home
     chance = random.Random(seed)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -132,7 +132,7 @@ def test_each_is_refused_in_words(home: tuple[Service, dict[str, Path]], kind: s
 
 
 def test_places_of_another_length_are_refused_before_an_answer(home: tuple[Service, dict[str, Path]]) -> None:
-    """An IndexError came behind it."""
+    """An IndexError came during the answer."""
     service, copies = home
     context = next(iter(copies))
     folder = restore(service, copies, context)
