@@ -18,7 +18,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from engine import Model
-from engine.models.loading import quieten_bitsandbytes, unpack_as_computed
+from engine.models.quantizers import quieten_bitsandbytes, unpack_as_computed
 
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"

@@ -31,7 +31,8 @@ from engine.methods.base import Method
 from engine.model import Model, load_chat, load_model, model_stamp
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import check_files
-from engine.models.loading import device_named, dtype_on, read_config
+from engine.models.configuration import read_config
+from engine.models.placement import device_named, dtype_on
 from engine.models.sizes import model_sizes
 from engine.models.spec import ModelSpec, window_of
 from engine.parts.flash import choice as flash_choice

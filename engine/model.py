@@ -1,4 +1,4 @@
-"""A model as the engine uses it: token ids in, hidden states and logits out, attention left to a memory."""
+"""A loaded model: token ids in, hidden states and logits out, with attention left to a memory."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ from engine.models import architectures
 from engine.models.attention_interface import attach, run, sampled
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import named_files
+from engine.models.configuration import read_config
 from engine.models.gguf.header import is_gguf, parts_of
-from engine.models.gguf.reading import description_of
+from engine.models.gguf.model_file import description_of
 from engine.models.gguf.tokens import tokenizer_of
 from engine.models.load_errors import load_errors_as, refuse_pointers
-from engine.models.loading import device_named, dtype_on, fast_in_bfloat16, load_network, read_config
+from engine.models.loading import load_network
+from engine.models.placement import device_named, dtype_on, fast_in_bfloat16
 from engine.models.recurrent_state import RecurrentState
 from engine.models.sizes import layers_of
 from engine.models.spec import LayerSpec, ModelSpec
@@ -46,7 +48,7 @@ FINGERPRINTED_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json",
 
 
 class Model:
-    """A loaded model whose attention the engine has taken over."""
+    """A loaded model whose attention is that of a memory."""
 
     def __init__(
         self,
@@ -57,8 +59,15 @@ class Model:
         folder: Path | None = None,
         stamp: str = "",
     ) -> None:
-        """network: in evaluation mode, on its device; digest: a hash of weights, configuration and tokenizer;
-        folder: where it came from, for what is trained for it and lies beside it; stamp: `model_stamp` before it came.
+        """Take a network over, in place.
+
+        Args:
+            network: on its device.
+            tokenizer: with a chat template.
+            name: for messages and lists.
+            digest: a hash of weights, configuration and tokenizer.
+            folder: that it was loaded from, where its sidecar weights lie.
+            stamp: `model_stamp` before it was loaded.
 
         Raises:
             UnsupportedModel: architecture, RoPE or template that the engine cannot use.
@@ -67,6 +76,7 @@ class Model:
         network.train(False)
         network.requires_grad_(False)
         self.network = network
+        self.architecture = architectures.architecture_of(network.config)
         self.tokenizer = tokenizer
         self.name = name
         self.fingerprint = digest
@@ -81,11 +91,11 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes."""
+        """Device that the model computes on."""
         return self.spec.device
 
     def on(self, day: date) -> Model:
-        """The same model, told that it is that day; itself, if its template says nothing of days before a text."""
+        """Return the same model with that date in its template; itself if the template states no date before a text."""
         chat = Chat(self.tokenizer, day)
         if chat.prefix == self.chat.prefix:
             return self
@@ -98,21 +108,22 @@ class Model:
 
         Args:
             ids: int64 [T].
+            memory: that attends.
             source: int32 [T], the source position each token stands for, -1 for none.
-            repeated: whether more passes of one token are to follow, so that it pays to record one.
+            repeated: more passes of one token follow, so that it pays to record one.
 
         Returns:
             Hidden states [T, hidden] after the last norm.
 
         Raises:
-            OutOfMemory: memory ran out; what is remembered is what it was.
+            OutOfMemory: memory ran out; the memory remembers the same as before.
         """
         with oom_as_engine_error(self.device, f"in a pass of {len(ids)} tokens"), torch.no_grad():
             memory.begin_pass(source)
             if repeated and len(ids) == 1 and (hidden := self.recorder.step(ids, memory)) is not None:
                 return hidden
             state = RecurrentState(memory.recurrent.now) if self.spec.recurrent else None
-            scaled = self.network.config.model_type in architectures.SCALED_BY_PLACE
+            scaled = self.architecture.scales_queries
             places = memory.position_ids(len(ids)).to(self.device, non_blocking=True) if scaled else None
             ids = ids.to(self.device, non_blocking=True)
             hidden = run(self.network, ids, memory, memory.evictor.extra_tokens(), state, places)
@@ -121,32 +132,32 @@ class Model:
             return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Logits [..., vocabulary] in float32 for hidden states [..., hidden]."""
+        """Return logits [..., vocabulary] in float32 for hidden states [..., hidden]."""
         config = self.network.config
         logits: Tensor = self.network.lm_head(hidden).float()
-        if name := architectures.LOGIT_FACTORS.get(config.model_type):
+        if name := self.architecture.logit_factor:
             logits = logits * float(getattr(config, name))
-        if name := architectures.LOGIT_DIVISORS.get(config.model_type):
+        if name := self.architecture.logit_divisor:
             logits = logits / float(getattr(config, name))
         softcap = getattr(config, "final_logit_softcapping", None)
         return torch.tanh(logits / softcap) * softcap if softcap else logits
 
     def encode(self, text: str, on_piece: Callable[[int], None] = lambda characters: None) -> Encoding:
-        """Tokens of a document's text: `Chat.encode`."""
+        """Return the tokens of a document's text, see `Chat.encode`."""
         return self.chat.encode(text, on_piece)
 
     def decode(self, ids: list[int]) -> str:
-        """Text of tokens, special tokens left out."""
+        """Return the text of tokens, without special tokens."""
         text: str = self.tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[assignment]
         return text
 
     def turn_length(self, text: str) -> int:
-        """Tokens that a text takes when it is put to the model as a turn."""
+        """Return the number of tokens that a text takes as a turn."""
         return self.chat.turn_length(text)
 
 
 def _check_windows(kind: str, planned: Sequence[LayerSpec], found: Sequence[LayerSpec]) -> None:
-    """Refuse a model in which some layers' sliding windows are not told to their attention, but masked.
+    """Refuse a model some of whose sliding windows are applied by a mask that attention does not see.
 
     Raises:
         UnsupportedModel: naming the architecture.
@@ -168,8 +179,8 @@ def load_model(
     Raises, before any weight is read:
         ModelNotFound: nothing that can be loaded is there.
         UnsupportedModel: see `loading.py` and `architectures.py`; or there is no chat template.
-        SettingsError: a device that this machine does not have, quantising that cannot be, or a variable of the
-            environment that says how to compute, and what it says cannot be.
+        SettingsError: this machine does not have the device, the quantisation does not go with the model, or an
+            environment variable has a value that is unknown.
         OutOfMemory: the weights do not fit the memory that is free.
     """
     recorder.choice()
@@ -189,8 +200,10 @@ def load_model(
 def model_stamp(
     source: str | Path, device: str = "auto", dtype: torch.dtype | None = None, quantize: str = "none"
 ) -> str:
-    """Where this is what it was, `load_model` gives a model of the same fingerprint: a hash of how it is loaded and by
-    what, and of the names, sizes and times of its files, of which none is read. A commit of the hub never changes.
+    """Return a hash that stays the same only if `load_model` would return a model of the same fingerprint.
+
+    It covers the arguments, the versions of packages and code, and the names, sizes and times of the files, none of
+    which is read. A commit of the hub never changes.
 
     Raises:
         SettingsError: this machine does not have the device.
@@ -200,7 +213,7 @@ def model_stamp(
     facts: list[object] = [*_loaders(), place.type, *how, quantize]
     if Path(source).is_dir() or is_gguf(source):
         files = set() if is_gguf(source) else {Path(each.path) for each in os.scandir(source) if each.is_file()}
-        with suppress(ModelNotFound):  # of which loading it will tell
+        with suppress(ModelNotFound):  # `load_model` will tell
             files |= set(parts_of(source) if is_gguf(source) else named_files(Path(source)))
         stats = [(str(path), path.stat()) for path in sorted(files)]
         facts += [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats]
@@ -211,22 +224,22 @@ def model_stamp(
 
 @functools.cache
 def _loaders() -> list[str]:
-    """What fingerprints depend on beside files: packages, and what makes models of files here."""
+    """Return the versions of packages, and a hash of our code, that fingerprints depend on."""
     found = [metadata.version(each) for each in ("torch", "transformers")]
     with suppress(metadata.PackageNotFoundError):
         found.append(metadata.version("bitsandbytes"))
     own = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in (Path(__file__), *sorted((Path(__file__).parent / "models").rglob("*.py"))):
         own.update(path.read_bytes())
     return [*found, own.hexdigest()]
 
 
 def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
-    """The tokenizer of a model with that configuration, and its chat template.
+    """Return the tokenizer and chat template of a model with that configuration.
 
     Raises:
         ModelNotFound: there is no tokenizer, or it is damaged.
-        UnsupportedModel: no chat template that can be used, or ids that the model has no embedding for.
+        UnsupportedModel: no usable chat template, or ids that the model has no embedding for.
     """
     if Path(source).is_dir():
         whole = Path(source) / "tokenizer.json"
@@ -246,8 +259,8 @@ def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
 
 
 def _tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or a hub id."""
-    # Where it is left open, transformers asks at the terminal whether to run code of the model's own.
+    """Return the tokenizer of a folder or a hub id."""
+    # Without trust_remote_code=False, transformers asks at the terminal whether to run the model's own code.
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except ValueError as error:
@@ -263,22 +276,25 @@ def _tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
 
 
 def _template_beside(source: str | Path) -> str | None:
-    """The chat template of a model for pictures as well, which may lie in a file of its own."""
+    """Return the chat template of a vision model from its own file, None if there is none."""
     quietly = dict.fromkeys(("_raise_exceptions_for_missing_entries", "_raise_exceptions_for_connection_errors"), False)
     path = cached_file(source, CHAT_TEMPLATE, **quietly)
     return None if path is None else str(json.loads(Path(path).read_text(encoding="utf-8"))["chat_template"])
 
 
 def _ids_of_text(tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """All ids that a text can become. Special tokens stay text, and some models have more of them than embeddings."""
+    """Return all ids that a text can become.
+
+    Special tokens are left out: they stay text, and some models have more of them than embeddings.
+    """
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return set(tokenizer.get_vocab().values()) - special
 
 
 def _digest(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> str:
-    """A hash that changes when weights, configuration or tokenizer change. Of each tensor a sample is taken.
+    """Return a hash of a sample of each weight, of the configuration and of the tokenizer.
 
-    folder: or a GGUF file.
+    folder: a folder or a GGUF file.
     """
     digest = hashlib.sha256()
     digest.update(json.dumps(network.config.to_diff_dict(), sort_keys=True, default=str).encode())
@@ -296,7 +312,7 @@ def _digest(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder
 
 
 def _stop_ids(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end an answer: those of the generation config and the tokenizer's own."""
+    """Return the tokens that end an answer, by the generation config and the tokenizer."""
     generation = network.generation_config
     listed = generation.eos_token_id if generation is not None else None
     stops = listed if isinstance(listed, list) else [listed]

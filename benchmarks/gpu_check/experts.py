@@ -18,7 +18,8 @@ from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import median_seconds
 from benchmarks.random_models import SPREAD
 from engine.decode.recorder import record
-from engine.models.experts import MXFP4, PACKINGS, InRows, PackedExperts, Packing
+from engine.models.expert_packing import MXFP4, PACKINGS, InRows, Packing
+from engine.models.experts import PackedExperts
 
 QWEN, GPT_OSS = "qwen3_moe", "gpt_oss"
 MODULES: dict[str, type[nn.Module]] = {QWEN: Qwen3MoeExperts, GPT_OSS: GptOssExperts}

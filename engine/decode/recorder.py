@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 from engine.errors import SettingsError
 from engine.measure import is_out_of_memory
 from engine.memory import Memory
-from engine.models.architectures import SCALED_BY_PLACE
+from engine.models.architectures import architecture_of
 from engine.models.attention_interface import run
 from engine.models.recurrent_state import RecurrentState
 
@@ -196,7 +196,7 @@ class Recording:
         self.network = network
         self.ids = torch.zeros(1, dtype=torch.int64, device=network.device)
         self.state = state
-        scaled = network.config.model_type in SCALED_BY_PLACE
+        scaled = architecture_of(network.config).scales_queries
         self.place = torch.zeros_like(self.ids) if scaled else None
         self.graph: torch.cuda.CUDAGraph | None = None
         if choice() != "static":
@@ -223,7 +223,7 @@ class Recording:
 
     def _pass(self, memory: Memory) -> Tensor:
         memory.start_layers()
-        return run(self.network, self.ids, memory, state=self.state, places=self.place)
+        return run(self.network, self.ids, memory, state=self.state, position_ids=self.place)
 
     def replay(self, ids: Tensor, memory: Memory) -> Tensor:
         """The hidden state [1, hidden] after a token, which stands behind all that the memory holds."""

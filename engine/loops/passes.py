@@ -17,7 +17,7 @@ from engine.measure import oom_as_engine_error, release
 from engine.memory import Memory
 from engine.methods.base import Method
 from engine.model import Model
-from engine.models.loading import fast_in_bfloat16
+from engine.models.placement import fast_in_bfloat16
 from engine.parts.mass import no_source
 
 LEAST_PASS = 16  # tokens; where not even they fit, smaller passes would not help

@@ -1,163 +1,180 @@
-"""The architectures that the engine is known to match, each proven in `tests/engine/test_architectures.py`.
+"""The supported architectures: one row each, with the facts that a model's configuration does not state.
 
-A model that is not in this table is refused by name: a wrong rotation or a missing mask gives fluent nonsense, and
-nobody would see it. To add one, add it here and run that test: it compares logits with transformers' own eager
-attention, in float32, read in chunks of odd lengths.
+Each is proven in `tests/engine/test_architectures.py`, which compares logits with transformers' own eager attention, in
+float32, read in chunks of odd lengths. An architecture without a row is refused by name: a wrong rotation or a missing
+mask gives fluent nonsense that nobody notices. To add one, add its row, run that test, and renew the table of
+docs/models.md with `python -m engine.models.architecture_table`.
 """
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass
 from typing import Any
 
 from transformers import PretrainedConfig
 
 from engine.errors import UnsupportedModel
 
-SUPPORTED: dict[str, str] = {
-    "llama": "Llama, and the pocket model",
-    "mistral": "Mistral",
-    "ministral": "Ministral",
-    "ministral3": "Ministral 3",
-    "qwen2": "Qwen 2 and 2.5",
-    "qwen3": "Qwen 3",
-    "qwen3_moe": "Qwen 3 mixture of experts",
-    "phi": "Phi 1 and 2",
-    "phi3": "Phi 3 and 4 mini",
-    "gemma2": "Gemma 2",
-    "gemma3_text": "Gemma 3 (text)",
-    "gemma4_text": "Gemma 4 (text)",
-    "gemma4_unified_text": "Gemma 4 of 12B (text)",
-    "smollm3": "SmolLM 3",
-    "olmo2": "OLMo 2",
-    "olmo3": "OLMo 3",
-    "olmo": "OLMo",
-    "olmoe": "OLMoE",
-    "gpt_oss": "gpt-oss",
-    "granite": "Granite",
-    "granitemoe": "Granite mixture of experts",
-    "mixtral": "Mixtral",
-    "qwen2_moe": "Qwen 1.5 and 2 mixture of experts",
-    "gemma": "Gemma",
-    "glm": "GLM 4 of 2024",
-    "glm4": "GLM 4 of 2025",
-    "cohere": "Command R",
-    "cohere2": "Command R7B and A",
-    "exaone4": "EXAONE 4",
-    "ernie4_5": "ERNIE 4.5",
-    "ernie4_5_moe": "ERNIE 4.5 mixture of experts",
-    "flex_olmo": "FlexOlmo",
-    "glm4_moe": "GLM 4.5 and 4.6 mixture of experts",
-    "helium": "Helium",
-    "iquestcoder": "IQuest Coder",
-    "jais2": "Jais 2",
-    "mellum": "Mellum 2",
-    "vaultgemma": "VaultGemma",
-    "seed_oss": "Seed-OSS",
-    "apertus": "Apertus",
-    "arcee": "Arcee AFM",
-    "starcoder2": "StarCoder 2",
-    "qwen3_next": "Qwen 3 Next",
-    "qwen3_5_text": "Qwen 3.5",
-    "qwen3_5_moe_text": "Qwen 3.5 mixture of experts",
-    "olmo_hybrid": "OLMo Hybrid",
-    "cwm": "Code World Model",
-    "hyperclovax": "HyperCLOVA X SEED",
-    "lfm2": "LFM 2",
-    "lfm2_moe": "LFM 2 mixture of experts",
-    "lfm3": "LFM 3",
-    "granitemoehybrid": "Granite 4",
-    "falcon_h1": "Falcon H1",
-    "nemotron_h": "Nemotron H, Nano and 3",
-    "bamba": "Bamba",
-    "deepseek_v2": "DeepSeek V2",
-    "deepseek_v3": "DeepSeek V3",
-    "glm4_moe_lite": "GLM 4.7 Flash",
-    "minicpm3": "MiniCPM 3",
-    "youtu": "Youtu",
-}
+EXPANSION = "kv_b_proj"  # expands latents to keys and values in models with latent attention
 
-# Those of which some layers carry states of a fixed size from token to token, instead of keys and values or beside.
-RECURRENT = frozenset(
-    {
-        *("bamba", "falcon_h1", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid"),
-        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
-    }
+
+@dataclass(frozen=True)
+class GGUF:
+    """How llama.cpp writes the models of one architecture."""
+
+    name: str  # its `general.architecture`
+    permuted: bool = False  # rows of queries and keys are reordered, so that RoPE pairs neighbours
+    norm_offset: float = 0.0  # added to the weights of norms
+    interleaved_experts: bool = False  # gate and up projection alternate in transformers, not in the file
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Facts about one architecture."""
+
+    kind: str  # transformers' `model_type`
+    models: str  # names of published models
+    experts: bool = False  # layers may be mixtures of experts
+    recurrent: bool = False  # some layers carry states of a fixed size instead of keys and values, or beside them
+    latent: bool = False  # multi-head latent attention (MLA)
+    mxfp4: bool = False  # published with its experts in MXFP4
+    interleaved: bool | None = False  # RoPE pairs neighbouring dimensions, not halves; None: see `rope_interleave`
+    partly_interleaved: bool = False  # only the dimensions of `partial_rotary_factor` are paired
+    rope_in_windows_only: bool = False  # where some layers have a sliding window, the others have no RoPE
+    rotary: str = "rotary_emb"  # attribute of the base model that holds its rotary embedding
+    scales_queries: bool = False  # by their positions
+    logit_factor: str = ""  # setting of the configuration that logits are multiplied with
+    logit_divisor: str = ""  # setting that logits are divided by
+    router: str = ""  # linear layer that chooses experts: quantised, it would choose wrong ones
+    vision: tuple[str, ...] = ()  # vision models whose text part has this architecture
+    gguf: GGUF | None = None  # None: not read from GGUF files
+
+    @property
+    def unquantised(self) -> tuple[str, ...]:
+        """Ends of the names of linear layers that no quantisation reaches."""
+        return tuple(filter(None, (self.router, EXPANSION if self.latent else "")))
+
+    def interleaved_width(self, config: Any, head_size: int) -> int:
+        """Return how many dimensions of a head RoPE pairs with their neighbours, 0 if it pairs halves."""
+        if not (config.rope_interleave if self.interleaved is None else self.interleaved):
+            return 0
+        if self.latent:
+            return int(config.qk_rope_head_dim)
+        share = config.rope_parameters.get("partial_rotary_factor") if self.partly_interleaved else None
+        return int(head_size * float(share or 1))
+
+
+def _by_kind(*rows: Architecture) -> dict[str, Architecture]:
+    return {row.kind: row for row in rows}
+
+
+ARCHITECTURES = _by_kind(
+    Architecture("apertus", "Apertus"),
+    Architecture("arcee", "Arcee AFM", gguf=GGUF("arcee", permuted=True)),
+    Architecture("bamba", "Bamba", recurrent=True),
+    Architecture("cohere", "Command R", interleaved=True, logit_factor="logit_scale", gguf=GGUF("command-r")),
+    Architecture(
+        "cohere2",
+        "Command R7B and A",
+        interleaved=True,
+        rope_in_windows_only=True,
+        logit_factor="logit_scale",
+        gguf=GGUF("cohere2"),
+    ),
+    Architecture("cwm", "Code World Model"),
+    Architecture("deepseek_v2", "DeepSeek V2", experts=True, latent=True, interleaved=True),
+    Architecture("deepseek_v3", "DeepSeek V3", experts=True, latent=True, interleaved=None),
+    Architecture("ernie4_5", "ERNIE 4.5", interleaved=True, gguf=GGUF("ernie4_5")),
+    Architecture("ernie4_5_moe", "ERNIE 4.5", experts=True, interleaved=True),
+    Architecture("exaone4", "EXAONE 4", rope_in_windows_only=True),
+    Architecture("falcon_h1", "Falcon H1", recurrent=True, logit_factor="lm_head_multiplier"),
+    Architecture("flex_olmo", "FlexOlmo", experts=True),
+    Architecture("gemma", "Gemma", gguf=GGUF("gemma", norm_offset=1.0)),
+    Architecture("gemma2", "Gemma 2", gguf=GGUF("gemma2", norm_offset=1.0)),
+    Architecture("gemma3_text", "Gemma 3", vision=("gemma3",), gguf=GGUF("gemma3", norm_offset=1.0)),
+    Architecture("gemma4_text", "Gemma 4", experts=True, router="router.proj", vision=("gemma4",)),
+    Architecture("gemma4_unified_text", "Gemma 4 of 12B", vision=("gemma4_unified",)),
+    Architecture("glm", "GLM 4 of 2024", interleaved=True, partly_interleaved=True),
+    Architecture("glm4", "GLM 4 of 2025", interleaved=True, partly_interleaved=True),
+    Architecture("glm4_moe", "GLM 4.5 and 4.6", experts=True),
+    Architecture("glm4_moe_lite", "GLM 4.7 Flash", experts=True, latent=True, interleaved=None),
+    Architecture("gpt_oss", "gpt-oss", experts=True, mxfp4=True, gguf=GGUF("gpt-oss", interleaved_experts=True)),
+    Architecture("granite", "Granite", logit_divisor="logits_scaling", gguf=GGUF("granite", permuted=True)),
+    Architecture(
+        "granitemoe", "Granite", experts=True, logit_divisor="logits_scaling", gguf=GGUF("granitemoe", permuted=True)
+    ),
+    Architecture("granitemoehybrid", "Granite 4", experts=True, recurrent=True, logit_divisor="logits_scaling"),
+    Architecture("helium", "Helium", interleaved=True),
+    Architecture("hyperclovax", "HyperCLOVA X SEED", logit_factor="logits_scaling"),
+    Architecture("iquestcoder", "IQuest Coder"),
+    Architecture("jais2", "Jais 2"),
+    Architecture("lfm2", "LFM 2", recurrent=True),
+    Architecture("lfm2_moe", "LFM 2", experts=True, recurrent=True, rotary="pos_emb"),
+    Architecture("lfm3", "LFM 3", recurrent=True),
+    Architecture("llama", "Llama, and the pocket model", gguf=GGUF("llama", permuted=True)),
+    Architecture("mellum", "Mellum 2", experts=True),
+    Architecture("minicpm3", "MiniCPM 3", latent=True, logit_divisor="logits_scaling"),
+    Architecture("ministral", "Ministral"),
+    Architecture("ministral3", "Ministral 3", scales_queries=True, vision=("mistral3",)),
+    Architecture("mistral", "Mistral", vision=("mistral3",)),
+    Architecture("mixtral", "Mixtral", experts=True, gguf=GGUF("llama", permuted=True)),
+    Architecture("nemotron_h", "Nemotron H, Nano 2 and 3", experts=True, recurrent=True),
+    Architecture("olmo", "OLMo", gguf=GGUF("olmo", permuted=True)),
+    Architecture("olmo2", "OLMo 2", gguf=GGUF("olmo2")),
+    Architecture("olmo3", "OLMo 3"),
+    Architecture("olmo_hybrid", "OLMo Hybrid", recurrent=True),
+    Architecture("olmoe", "OLMoE", experts=True, gguf=GGUF("olmoe")),
+    Architecture("phi", "Phi 1 and 2", gguf=GGUF("phi2")),
+    Architecture("phi3", "Phi 3 and 4 mini", gguf=GGUF("phi3")),
+    Architecture("qwen2", "Qwen 2 and 2.5", vision=("internvl",), gguf=GGUF("qwen2")),
+    Architecture("qwen2_moe", "Qwen 1.5 and 2", experts=True, gguf=GGUF("qwen2moe")),
+    Architecture("qwen3", "Qwen 3", vision=("internvl",), gguf=GGUF("qwen3")),
+    Architecture("qwen3_5_moe_text", "Qwen 3.5", experts=True, recurrent=True, vision=("qwen3_5_moe",)),
+    Architecture("qwen3_5_text", "Qwen 3.5", recurrent=True, vision=("qwen3_5",)),
+    Architecture("qwen3_moe", "Qwen 3", experts=True, gguf=GGUF("qwen3moe")),
+    Architecture("qwen3_next", "Qwen 3 Next", experts=True, recurrent=True),
+    Architecture("seed_oss", "Seed-OSS", gguf=GGUF("seed_oss")),
+    Architecture("smollm3", "SmolLM 3", gguf=GGUF("smollm3", permuted=True)),
+    Architecture("starcoder2", "StarCoder 2", gguf=GGUF("starcoder2")),
+    Architecture("vaultgemma", "VaultGemma"),
+    Architecture("youtu", "Youtu", latent=True, interleaved=None),
 )
 
-# Those with multi-head latent attention (MLA): whether RoPE turns neighbouring dimensions together, None where the
-# configuration says so.
-LATENT = {
-    **{"deepseek_v2": True, "minicpm3": False},
-    **dict.fromkeys(("deepseek_v3", "glm4_moe_lite", "youtu")),
-}
+# Vision models: their text part has one of these architectures and is used alone.
+VISION = frozenset(kind for row in ARCHITECTURES.values() for kind in row.vision)
 
-# Those of which a layer has experts, of which each token goes through a few.
-MIXTURES = frozenset(
-    {
-        *("deepseek_v2", "deepseek_v3", "glm4_moe_lite"),
-        *("ernie4_5_moe", "flex_olmo", "gemma4_text", "glm4_moe", "gpt_oss", "granitemoe", "granitemoehybrid"),
-        *("lfm2_moe", "mellum", "mixtral", "nemotron_h", "olmoe"),
-        *("qwen2_moe", "qwen3_5_moe_text", "qwen3_moe", "qwen3_next"),
-    }
-)
-
-# Models for pictures as well, of which the part for text is one of these architectures, and is used alone.
-WITH_PICTURES = frozenset({"gemma3", "gemma4", "gemma4_unified", "internvl", "mistral3", "qwen3_5", "qwen3_5_moe"})
-
-# Those that are published with their experts in MXFP4.
-MXFP4 = frozenset({"gpt_oss"})
-
-# Linear layers that quantising leaves as they are, by the ends of their names: what chooses among experts, because a
-# wrong choice costs more than a rounded weight, and what latents are multiplied with, which `mla.py` takes apart.
-EXPANDING = "kv_b_proj"
-KEPT = {"gemma4_text": ("router.proj",), **dict.fromkeys(LATENT, (EXPANDING,))}
-
-# RoPE turns neighbouring dimensions together, and not each with the one half the rotated width away; whether it turns
-# the part of them alone that the configuration says.
-INTERLEAVED = {
-    **{"cohere": False, "cohere2": False, "ernie4_5": False, "ernie4_5_moe": False, "helium": False},
-    **{"glm": True, "glm4": True},
-}
-
-# Where a model has its rotary embedding, if not in `rotary_emb`.
-ROTARY = {"lfm2_moe": "pos_emb"}
-
-# Queries are scaled by where they stand (`Memory.places`).
-SCALED_BY_PLACE = frozenset({"ministral3"})
-
-# Of models that have layers with a sliding window, only these layers have RoPE.
-ROPE_WITHIN_WINDOWS = frozenset({"cohere2", "exaone4"})
-
-# What the configuration calls the factor of logits, and what it calls their divisor.
-LOGIT_FACTORS = {
-    **{"cohere": "logit_scale", "cohere2": "logit_scale"},
-    **{"falcon_h1": "lm_head_multiplier", "hyperclovax": "logits_scaling"},
-}
-LOGIT_DIVISORS = dict.fromkeys(("granite", "granitemoe", "granitemoehybrid", "minicpm3"), "logits_scaling")
-
-# Frequencies that stay what they are at every length. Of the two sets of "longrope" the one for long texts is taken.
-ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope", "proportional"})
-
-# Those of which an indexer of their own chooses the tokens that each attends to.
+# Architectures with an indexer of their own, which chooses the tokens that each attends to.
 INDEXED = frozenset({"axk2", "deepseek_v32", "glm_moe_dsa"})
 
+# Frequencies that are the same at every length. "longrope" has two sets, and the one for long texts is taken.
+ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope", "proportional"})
 REFUSED_ROPES = {"dynamic": "its frequencies change with the length"}
+
+
+def architecture_of(config: PretrainedConfig) -> Architecture:
+    """Return the row of a configuration that `check` has passed."""
+    return ARCHITECTURES[config.model_type]
+
+
+def kinds_with(feature: str) -> list[str]:
+    """Return the `model_type` of each architecture that has a feature, named by its field."""
+    return [kind for kind, row in ARCHITECTURES.items() if getattr(row, feature)]
 
 
 def check_kind(kind: str) -> None:
     """Refuse an architecture by its `model_type`.
 
     Raises:
-        UnsupportedModel: naming it, and what is supported.
+        UnsupportedModel: it is not supported; names like it are listed.
     """
     if kind in INDEXED:
         raise UnsupportedModel(
             f"'{kind}' chooses the tokens that each attends to by an indexer of its own, which Stockpot does not have: "
             f"choose another model. docs/models.md lists those that can be used."
         )
-    if kind not in SUPPORTED:
-        alike = ", ".join(difflib.get_close_matches(kind, SUPPORTED, 3))
+    if kind not in ARCHITECTURES:
+        alike = ", ".join(difflib.get_close_matches(kind, ARCHITECTURES, 3))
         raise UnsupportedModel(
             f"The architecture '{kind}' has not been shown to match transformers in Stockpot. docs/models.md lists "
             f"those that have{f'; names like it are {alike}' if alike else ''}."
@@ -165,11 +182,11 @@ def check_kind(kind: str) -> None:
 
 
 def check(config: PretrainedConfig) -> None:
-    """Refuse what has not been shown to match.
+    """Refuse a configuration that has not been shown to match transformers.
 
     Raises:
-        UnsupportedModel: naming the architecture or the kind of RoPE, and what is supported; a window of no position;
-            heads that cannot share keys evenly.
+        UnsupportedModel: the architecture or its kind of RoPE is not supported, the window holds no position, or
+            attention heads cannot share keys evenly.
     """
     kind = config.model_type
     check_kind(kind)
@@ -197,13 +214,13 @@ def check(config: PretrainedConfig) -> None:
 
 
 def of_layer(config: PretrainedConfig, layer: int) -> Any:
-    """What a configuration says of one layer: in some models heads differ in number and size."""
+    """Return the configuration of one layer: in some models heads differ in number and size between layers."""
     each: Any = config.per_layer_config
     return each[layer]
 
 
 def _rope_types(parameters: object) -> list[str]:
-    """The RoPE types of a config: one, or one per kind of layer."""
+    """Return the RoPE types of a configuration: one, or one for each kind of layer."""
     if not isinstance(parameters, dict):
         return []
     if "rope_type" in parameters:

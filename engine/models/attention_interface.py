@@ -21,8 +21,8 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from engine.errors import NO_NUMBERS, ModelError
 from engine.models import mla
-from engine.models.architectures import INTERLEAVED, LATENT, RECURRENT, ROTARY
-from engine.models.recurrent_state import RecurrentState, spare_kernels
+from engine.models.architectures import architecture_of
+from engine.models.recurrent_state import RecurrentState, limit_kernels_to_gpu
 from engine.models.rope import NoRope, Rope
 from engine.models.rotary import NoRotation, leave_unrotated, rope_of, rotary_of
 from engine.models.spec import LayerSpec, ModelSpec, Scoring, projections_of, window_of
@@ -32,10 +32,10 @@ EMBEDDING = "embed_tokens"
 
 
 class AttentionMemory(Protocol):
-    """What the attention function needs of a memory."""
+    """The part of a memory that the attention function calls."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        """Attention output [HQ, T, D] for q [HQ, T, D] and k, v [H, T, D], all before RoPE."""
+        """Return the attention output [HQ, T, D] for q [HQ, T, D] and k, v [H, T, D], all before RoPE."""
 
 
 def _attention(
@@ -51,50 +51,40 @@ def _attention(
     s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The one attention function: query [1, HQ, T, D], key and value [1, H, T, D]; output [1, T, HQ, D].
+    """Let the memory attend: the function that is registered with transformers.
 
-    s_aux: see `Scoring.sink`.
+    query [1, HQ, T, D], key and value [1, H, T, D] come before RoPE; s_aux is `Scoring.sink`. Returns the output
+    [1, T, HQ, D], and no attention weights.
     """
     scoring = Scoring(scaling if scaling is not None else float(query.shape[-1]) ** -0.5, softcap, s_aux)
     if isinstance(memory, _Probe):
         memory.note(module, kwargs.get("sliding_window"))
     config: Any = module.config
-    latent = config.model_type in LATENT
+    architecture = architecture_of(config)
+    latent = architecture.latent
     q, k, v = (mla.absorb_query(module, query) if latent else query)[0], key[0], value[0]
-    if paired := _paired(config, q.shape[-1]):
+    if paired := architecture.interleaved_width(config, q.shape[-1]):
         q, k = _in_halves(q, paired), _in_halves(k, paired)
     output = memory.attend(int(module.attention_layer), q, k, k if latent else v, scoring)  # type: ignore[arg-type]
     output = mla.expand_output(module, output) if latent else output
     return output.transpose(0, 1)[None], None
 
 
-def _paired(config: Any, size: int) -> int:
-    """How many dimensions of a head of so many RoPE turns with their neighbours: all that it turns, or 0."""
-    kind = config.model_type
-    if kind in LATENT:
-        interleaved = LATENT[kind]
-        return int(config.qk_rope_head_dim) if (config.rope_interleave if interleaved is None else interleaved) else 0
-    if kind not in INTERLEAVED:
-        return 0
-    share = config.rope_parameters.get("partial_rotary_factor") if INTERLEAVED[kind] else None
-    return int(size * float(share or 1))
-
-
 def _in_halves(x: Tensor, width: int) -> Tensor:
-    """Heads [..., D] in the order that the engine's RoPE takes, of which the first of each pair come before the second.
+    """Reorder heads [..., D] from neighbouring pairs to halves, the layout of the engine's RoPE.
 
-    Queries and keys are put in the same order, so that their products stay what they are. width: what is in pairs.
+    Queries and keys are reordered alike, so their products stay the same. width: dimensions that are in pairs.
     """
     return torch.cat([x[..., :width:2], x[..., 1:width:2], x[..., width:]], dim=-1)
 
 
-# No mask function goes with it: masks are the memory's matter, and transformers makes none for a name that has none. To
-# make one it would look at positions on the device, and wait for them, in every pass.
+# No mask function is registered: masks are the memory's concern, and without one transformers makes none. Making one
+# would read positions from the device, and wait for them, in every pass.
 AttentionInterface.register(IMPLEMENTATION, _attention)
 
 
 class _Probe:
-    """Sees one token pass through every layer, and writes down what each layer is like."""
+    """A memory that records the `LayerSpec` of each layer as one token passes through the model."""
 
     def __init__(self, rotary: nn.Module | None) -> None:
         self.rotary = rotary
@@ -111,20 +101,16 @@ class _Probe:
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         self.layers.append(LayerSpec(q.shape[0], k.shape[0], k.shape[-1], self._window, self._rope, v is k))
-        shown = v.repeat_interleave(q.shape[0] // v.shape[0], dim=0)  # what attention to the one token there is gives
-        return shown if bool((q.sum() + k.sum()).isfinite()) else shown * torch.nan
+        output = v.repeat_interleave(q.shape[0] // v.shape[0], dim=0)  # attention to a single token
+        return output if bool((q.sum() + k.sum()).isfinite()) else output * torch.nan
 
 
 @dataclass(frozen=True)
 class ExtraTokens:
-    """Tokens of a method's own that go through the model behind those of a pass (`Memory.extra_tokens`).
+    """Copies of one token of a method's own that follow the tokens of a pass (`Memory.extra_tokens`)."""
 
-    count: how many, at least one; they are all the same token. modules: by name inside the base model, what takes the
-    place of its own module for them; `embed_tokens` is among them, and is given zeros.
-    """
-
-    count: int
-    modules: Mapping[str, nn.Module]
+    count: int  # at least one
+    modules: Mapping[str, nn.Module]  # replacements for them, by name inside the base model; `embed_tokens` gets zeros
 
 
 def run(
@@ -133,22 +119,25 @@ def run(
     memory: AttentionMemory,
     extra_tokens: ExtraTokens | None = None,
     state: RecurrentState | None = None,
-    places: Tensor | None = None,
+    position_ids: Tensor | None = None,
 ) -> Tensor:
-    """Pass tokens through the model, extra tokens behind them.
+    """Pass tokens through the model, followed by the extra tokens.
 
     Args:
+        network: that `attach` has prepared.
         ids: int64 [T], on the model's device.
-        carry: the states of recurrent layers; None where there are none, or where a text begins and nothing follows.
-        places: int64 [T], where tokens stand, for models that scale queries by it; None for 0, 1, 2, ...
+        memory: that attends.
+        extra_tokens: of the method, if any.
+        state: of recurrent layers; None if there are none, or if the pass begins a text and nothing follows.
+        position_ids: int64 [T], for models that scale queries by position; None for 0, 1, 2, ...
 
     Returns:
-        Hidden states [T, hidden] after the last norm, those of the extra tokens left out.
+        Hidden states [T, hidden] after the last norm, without those of the extra tokens.
     """
     count = 0 if extra_tokens is None else extra_tokens.count
     with _extra_rows(network, extra_tokens):
         padded = torch.cat([ids, ids.new_zeros(count)])[None]
-        positions = None if places is None else F.pad(places, (0, count))[None]
+        positions = None if position_ids is None else F.pad(position_ids, (0, count))[None]
         output = network.base_model(
             input_ids=padded, position_ids=positions, use_cache=False, past_key_values=state, memory=memory
         )
@@ -158,7 +147,7 @@ def run(
 
 @contextmanager
 def _extra_rows(network: PreTrainedModel, extra_tokens: ExtraTokens | None) -> Iterator[None]:
-    """While a pass goes through, the last rows of some modules come from others; afterwards no hook remains."""
+    """Take the last rows of some modules' outputs from their replacements; on exit no hook remains."""
     if extra_tokens is None:
         yield
         return
@@ -182,24 +171,24 @@ def _extra_rows(network: PreTrainedModel, extra_tokens: ExtraTokens | None) -> I
 
 
 def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
-    """Take attention over from a loaded model, in place, and report what its layers are like.
+    """Replace the attention of a loaded model in place, and return its sizes.
 
-    folder: where it was loaded from, for the report.
+    folder: that it was loaded from, for `ModelSpec.folder`.
 
     Raises:
-        ModelError: what it computes is no number, whatever it is given.
+        ModelError: the model computes NaN.
     """
-    base = model.base_model
+    base, architecture = model.base_model, architecture_of(model.config)
     rotary = rotary_of(model)
     if rotary is not None:
-        setattr(base, ROTARY.get(model.config.model_type, "rotary_emb"), NoRotation(rotary))
+        setattr(base, architecture.rotary, NoRotation(rotary))
         leave_unrotated(type(base).__module__)
     model.set_attn_implementation(IMPLEMENTATION)
-    if model.config.model_type in LATENT:
+    if architecture.latent:
         mla.keep_latents(base)
     state = None
-    if model.config.model_type in RECURRENT:
-        spare_kernels(type(base).__module__)
+    if architecture.recurrent:
+        limit_kernels_to_gpu(type(base).__module__)
         state = RecurrentState()
     probe = _Probe(rotary)
     with torch.no_grad():
@@ -222,7 +211,7 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
 
 
 def _embedding_digest(model: PreTrainedModel) -> str:
-    """A hash of a sample of the token embeddings in bfloat16."""
+    """Return a hash of a sample of the token embeddings in bfloat16."""
     weight = model.get_input_embeddings().weight
     assert isinstance(weight, Tensor)
     sample = sampled(weight.detach()).bfloat16().cpu().contiguous()
@@ -230,6 +219,6 @@ def _embedding_digest(model: PreTrainedModel) -> str:
 
 
 def sampled(weight: Tensor) -> Tensor:
-    """About a thousand of a weight's numbers, evenly spread: enough to tell it from another."""
+    """Return about a thousand of a weight's numbers, evenly spread: enough to tell it from another."""
     flat = weight.reshape(-1)
     return flat[:: max(1, flat.numel() // 997)]

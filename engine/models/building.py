@@ -1,9 +1,9 @@
-"""Building networks with transformers in several threads at once.
+"""Build networks with transformers safely in several threads.
 
-transformers has a network made in its dtype by setting the default dtype of the whole process meanwhile, and by
-replacing functions of PyTorch and of its own. Other threads that compute or build at that moment would see it. So what
-it replaces is put right here as this module is imported, before any thread builds: a dtype holds for the thread that
-builds, and one network is built at a time. Weights are read outside of that.
+To build a network in a dtype, transformers sets the default dtype of the whole process for that time, and replaces
+functions of PyTorch and of its own. Other threads that compute or build at that moment would see it. Importing this
+module replaces that: a dtype holds for the building thread only, and one network is built at a time. Weights are read
+outside of that lock.
 """
 
 import threading
@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, initialization, modeling_utils
 
 LOADING = threading.Lock()
-"""Held while a network is loaded: first transformers ties no weights in the whole process, and at the end it must."""
+"""Held while a network is loaded: transformers turns the tying of weights off for the whole process meanwhile."""
 _BUILDING = threading.RLock()
 _FILLED = {
     torch.empty,
@@ -29,13 +29,13 @@ _FILLED = {
     torch.randn,
     torch.zeros,
 }
-"""Functions that make a tensor of the default dtype unless they are told another."""
+"""Functions that make a tensor of the default dtype unless given another."""
 _FROM_NUMBERS = {torch.arange, torch.full, torch.scalar_tensor, torch.tensor}
-"""Those that do so of numbers with a fraction alone."""
+"""Functions that do so only for numbers with a fraction."""
 
 
 class _Dtype(TorchFunctionMode):
-    """What this thread makes without naming a dtype has this one; other threads notice nothing."""
+    """Sets the default dtype of tensors that this thread makes; other threads notice nothing."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def _has_fraction(given: Any) -> bool:
 
 @contextmanager
 def dtype_of_this_thread(dtype: torch.dtype, model_class_name: str | None = None) -> Iterator[None]:
-    """Build in a dtype, one thread at a time; in place of transformers' `local_torch_dtype`.
+    """Build in a dtype, one thread at a time; takes the place of transformers' `local_torch_dtype`.
 
     Raises:
         ValueError: no network can be built in this dtype.
@@ -72,17 +72,17 @@ def dtype_of_this_thread(dtype: torch.dtype, model_class_name: str | None = None
 
 
 def outline(config: PretrainedConfig) -> PreTrainedModel:
-    """The network that a configuration describes, on the meta device: all of its modules, and no weights."""
+    """Build the network of a configuration on the meta device: all of its modules, and no weights."""
     with _BUILDING, torch.device("meta"):
         network: PreTrainedModel = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     return network
 
 
 def _settle() -> None:
-    """Leave nothing for transformers to change in PyTorch while a network is built or loaded.
+    """Make transformers' changes to PyTorch for good, so that it changes nothing while it builds or loads.
 
-    Its ways to initialise weights take PyTorch's place for good: they differ only for weights that were loaded already.
-    torch.linspace stays as it is: only models that bring code of their own need another, and none is run here.
+    Its functions that initialise weights differ from PyTorch's only for weights that are loaded already. Its
+    replacement of torch.linspace is left out: only models with code of their own need it, and none is run here.
     """
     modeling_utils.local_torch_dtype = dtype_of_this_thread
     initialization.meta_device_safe_creation_ops = nullcontext  # type: ignore[assignment]

@@ -1,11 +1,12 @@
-"""How documents and questions are put to a model, in the words of its own chat template.
+"""Put documents and questions to a model by its own chat template.
 
-The text goes into the system message, so that every question is a turn like any other. A template that has no system
-role, drops it, or moves it along to the last question gets the text as the beginning of the first one. The prompt is
-cut where text and turns meet: what comes before the text is read once with it, what comes after belongs to the
-conversation. A template may open an answer that is to come in another way than one that has been given, above all where
-a model is to reason first; both openings are kept. Where a template tells the model what day it is, that is the day of
-the reading: what stands before a text that has been read stays what it was.
+The text goes into the system message, so that every question is a turn like any other. If a template has no system
+role, drops it, or moves it to the last question, the text begins the first question instead. The prompt is cut where
+text and turns meet. The part before the text is read once with it; the part after belongs to the conversation.
+
+A template may open an answer to come differently from an earlier answer, above all if the model is to reason first.
+Both openings are kept. If a template tells the model the date, it is the date of the reading, so that the part before a
+text never changes.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from engine.models.load_errors import cause_of
 from engine.models.thinking import find_marks
 
 INSTRUCTION = "Answer questions about the text below. If the answer is not in it, say so.\n\n"
-ENCODE_CHARACTERS = 200_000  # text tokenised at a time; more only costs memory
+ENCODE_CHARACTERS = 200_000  # of text that are tokenised at a time; more only costs memory
 TEXT, QUESTION, ANSWER, NEXT = "<<text>>", "<<question>>", "<<answer>>", "<<next>>"
 SIGNS = re.compile("|".join((TEXT, QUESTION, ANSWER, NEXT)))
-TODAY = re.compile(r"""strftime_now\(\s*(?P<quote>["'])(?P<format>.*?)(?P=quote)\s*\)""")  # how templates ask for it
-OPENINGS = (  # of which the first is taken that a template keeps in its order
+TODAY = re.compile(
+    r"""strftime_now\(\s*(?P<quote>["'])(?P<format>.*?)(?P=quote)\s*\)"""
+)  # how templates ask for the date
+OPENINGS = (  # the first that a template keeps in order is taken
     [{"role": "system", "content": INSTRUCTION + TEXT}, {"role": "user", "content": QUESTION}],
     [{"role": "user", "content": f"{INSTRUCTION}{TEXT}\n\n{QUESTION}"}],
 )
@@ -39,17 +42,17 @@ LATER = [{"role": "assistant", "content": ANSWER}, {"role": "user", "content": N
 
 @dataclass(frozen=True)
 class Encoding:
-    """ids: int64 [T]; starts: int64 [T], where in the text each token begins, in characters."""
+    """The tokens of a text."""
 
-    ids: Tensor
-    starts: Tensor
+    ids: Tensor  # int64 [T]
+    starts: Tensor  # int64 [T], the first character of each token in the text
 
 
 class Chat:
-    """The pieces of a prompt as token ids."""
+    """The parts of a prompt as token ids."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, day: date | None = None) -> None:
-        """Takes the template apart once. day: what it is told to be; None for today.
+        """Split the template into its parts. day: the date that it is told, None for today.
 
         Raises:
             UnsupportedModel: the tokenizer has no chat template, or one that fails or loses the text.
@@ -70,12 +73,12 @@ class Chat:
         self._turn_lengths: dict[str, int] = {}
 
     def _first_turns(self) -> tuple[str, str]:
-        """The prompts of the first question and of the next one, with signs in place of what people and model say."""
+        """Return the prompts of the first question and of the next one, with signs in place of all contents."""
         cause = ""
         for opening in OPENINGS:
             try:
                 first, following = self._render(opening), self._render([*opening, *LATER])
-            except Exception as error:  # a template is a program of its own
+            except Exception as error:  # a template may raise anything
                 cause = cause_of(error)
                 continue
             if SIGNS.findall(first) == [TEXT, QUESTION] and SIGNS.findall(following) == [TEXT, QUESTION, ANSWER, NEXT]:
@@ -99,21 +102,20 @@ class Chat:
         return ids
 
     def _plain(self, text: str) -> list[int]:
-        """Ids of text by a person: special tokens spelled out in it stay text."""
+        """Return the ids of a person's text: special tokens spelled out in it stay text."""
         options: dict[str, Any] = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
         ids: list[int] = self.tokenizer(text, **options)["input_ids"]
         return ids
 
     def own_ids(self) -> set[int]:
-        """The ids of all that stands around what people and model say."""
+        """Return the ids of everything that the template adds to contents."""
         pieces = self._first, self._following, self._answered, *self._openings
         return {*self.prefix, *self.closing(), *(number for piece in pieces for number in self._ids(piece))}
 
     def encode(self, text: str, on_piece: Callable[[int], None] = lambda characters: None) -> Encoding:
-        """Tokens of a document's text. Special tokens spelled out in it stay text.
+        """Return the tokens of a document's text. Special tokens spelled out in it stay text.
 
-        Args:
-            on_piece: called with the number of characters that are done, now and then; what it raises ends it.
+        on_piece: called now and then with the number of characters done; may raise to stop.
         """
         ids: list[Tensor] = []
         starts: list[Tensor] = []
@@ -127,7 +129,7 @@ class Chat:
                 add_special_tokens=False,
                 return_offsets_mapping=True,
                 split_special_tokens=True,
-                verbose=False,  # or it warns of texts longer than the model's window, which is the point
+                verbose=False,  # no warning about texts longer than the model's window
             )
             ids.append(torch.tensor(piece["input_ids"], dtype=torch.long))
             starts.append(torch.tensor([start for start, _ in piece["offset_mapping"]], dtype=torch.long) + at)
@@ -137,54 +139,54 @@ class Chat:
         return Encoding(torch.cat(ids or [empty]), torch.cat(starts or [empty]))
 
     def question(self, text: str, first: bool = True) -> list[int]:
-        """Ids of a question alone.
+        """Return the ids of a question alone.
 
         first: True for the first turn after the text; False for later ones, which also close the answer before them.
         """
         return [*self._ids(self._first if first else self._following), *self._plain(text)]
 
     def opening(self, first: bool = True, reasoning: bool = True) -> list[int]:
-        """Ids that stand between a question and the answer to come; reasoning: False if it is to come at once."""
+        """Return the ids between a question and the answer to come. reasoning: False to answer at once."""
         opening = self._openings[not first]
         if reasoning or not self.marks:
             return self._ids(opening)
-        if self._answered.rstrip().endswith(self.marks.close):  # the template's own way
+        if self._answered.rstrip().endswith(self.marks.close):  # as the template itself skips reasoning
             return self.answered()
         return self._ids(opening + self.marks.skipping(opening))
 
     def answered(self) -> list[int]:
-        """Ids that stand between a question and an answer that was given in an earlier turn, without its reasoning."""
+        """Return the ids between a question and its answer in an earlier turn, without reasoning."""
         return self._ids(self._answered)
 
     def told(self, question: str, answer: str, first: bool) -> list[int]:
-        """Ids of a turn that was said before, up to the end of its answer and without reasoning; first: see `question`.
+        """Return the ids of an earlier turn, up to the end of its answer and without reasoning; first: see `question`.
 
-        Where the answer has the ids that it was generated as, these are what a conversation remembers of the turn.
+        If the answer tokenises to the ids that were generated, these are the ids that a conversation remembers.
         """
         between = self.answered() if self.marks else self.opening(first)
         return [*self.question(question, first), *between, *self._plain(answer)]
 
     def opens_reasoning(self, first: bool) -> bool:
-        """Whether the opening ends in the sign after which the model reasons."""
+        """Return whether the opening ends in the sign that begins reasoning."""
         return self.marks is not None and self.marks.opens(self._openings[not first])
 
     def closing(self) -> list[int]:
-        """Ids that end a reasoning from outside; empty for a model that does not reason."""
+        """Return the ids that end reasoning early; none for a model that does not reason."""
         return self._ids(self.marks.ending) if self.marks else []
 
     @cached_property
     def end(self) -> int | None:
-        """The special token that ends an answer in the template, if one does."""
+        """The special token that ends an answer in the template, None if none does."""
         number = next(iter(self._ids(self._following)), None)
         added = self.tokenizer.added_tokens_decoder
         return number if number in added and added[number].special else None
 
     def turn(self, text: str, first: bool = True) -> list[int]:
-        """Ids of a question up to where the answer begins; first: see `question`."""
+        """Return the ids of a question up to the answer; first: see `question`."""
         return [*self.question(text, first), *self.opening(first)]
 
     def turn_length(self, text: str) -> int:
-        """Tokens that a text takes as a turn."""
+        """Return the number of tokens that a text takes as a turn."""
         if text not in self._turn_lengths:
             self._turn_lengths[text] = len(self.turn(text))
         return self._turn_lengths[text]

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint: what is seen of its files before one is read, and whether the network got them all."""
+"""Check the weight files of a checkpoint before they are read, and the network after they are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from engine.errors import ModelNotFound, UnsupportedModel
 from engine.models.fp8 import CODES, FP8
 from engine.models.gguf.header import is_gguf
-from engine.models.gguf.reading import check_weights
+from engine.models.gguf.model_file import check_weights
 from engine.models.load_errors import ANEW, load_errors_as, refuse_pointers
 from engine.models.quantised import Published
 
@@ -24,15 +24,15 @@ WEIGHT_NAMES = (".weight", ".bias")
 # Tensors that methods read for themselves; they may lie among the model's own weights.
 BEACON_TENSORS = re.compile(r".*beacon_.*")
 RETAINING_TENSORS = re.compile(r"model\.layers\.(\d+)\.self_attn\.fc[12]\.weight")
-NUMBERS = ("F64", "F32", "F16", "BF16")  # safetensors' names of what weights may be in, where no config says otherwise
+NUMBERS = ("F64", "F32", "F16", "BF16")  # safetensors' names of the dtypes of plain weights
 
 
 def check_files(folder: Path, config: PretrainedConfig) -> None:
-    """Refuse weight files that are missing or damaged; only their headers are read. folder: or a GGUF file.
+    """Refuse weight files that are missing or damaged, by their headers alone. folder: a folder or a GGUF file.
 
     Raises:
-        ModelNotFound: there are none, or one is a pointer, empty or cut short; weights in FP8 without their scales.
-        UnsupportedModel: weights in whole numbers, or other codes, without a word on what they stand for.
+        ModelNotFound: there are none, one is a pointer, empty or cut short, or weights in FP8 lack their scales.
+        UnsupportedModel: weights in integers or other codes that the config does not explain.
     """
     if is_gguf(folder):
         check_weights(folder, config)
@@ -58,10 +58,10 @@ def check_files(folder: Path, config: PretrainedConfig) -> None:
 
 
 def named_files(folder: Path) -> list[Path]:
-    """The file of a checkpoint, or all that its index names.
+    """Return the file of a checkpoint, or all files that its index names.
 
     Raises:
-        ModelNotFound: there is neither, or an index that cannot be read or names what is not there.
+        ModelNotFound: there is neither, or an index that cannot be read or names missing files.
     """
     single, index = folder / SAFE_WEIGHTS_NAME, folder / SAFE_WEIGHTS_INDEX_NAME
     if single.is_file():
@@ -84,9 +84,9 @@ def named_files(folder: Path) -> list[Path]:
 def check_loaded(
     network: PreTrainedModel, source: str | Path, config: PretrainedConfig, info: Mapping[str, Any]
 ) -> None:
-    """Refuse a network that did not get all of its weights, or a layer of which the checkpoint holds more.
+    """Refuse a network that lacks weights, or whose layers have more weights in the checkpoint than in the network.
 
-    Weights of layers that the network does not have are nobody's loss. config: as published; info: transformers'
+    Weights of layers that the network does not have are ignored. config: as published; info: transformers'
     `output_loading_info`.
 
     Raises:
@@ -108,9 +108,9 @@ def check_loaded(
 
 
 def _has_place(modules: Mapping[str, nn.Module], name: str) -> bool:
-    """Whether a tensor would be a weight of a layer that the network has: model.layers.0.self_attn.q_proj.bias.
+    """Return whether a name is one of a weight in a layer of the network: model.layers.0.self_attn.q_proj.bias.
 
-    Masks, scales of a cache and the like are none. modules: the network's, by their paths.
+    Masks, scales of a cache and the like are not. modules: of the network, by path.
     """
     path, _, kind = name.rpartition(".")
     if f".{kind}" not in WEIGHT_NAMES:
@@ -130,6 +130,6 @@ def _is_sidecar(name: str) -> bool:
 
 
 def _listed(names: Collection[str]) -> str:
-    """The first name by the alphabet, and how many there are besides."""
+    """Return the first name in alphabetical order, and the number of the others."""
     rest = len(names) - 1
     return min(names) + (f" and {rest:,} other {'tensor' if rest == 1 else 'tensors'}" if rest else "")

@@ -1,9 +1,9 @@
-"""Weights that were published in FP8: numbers of eight bits, and beside them the scales that they are times.
+"""Read weights that were published in FP8, with scales beside them, as numbers of the model's dtype.
 
-Each becomes numbers of the model's dtype as it is read, before transformers sees it, so that the checkpoint is a plain
-one from there on: its experts are put together, and it can be quantised. transformers' own way
-(`FineGrainedFP8Config(dequantize=True)`) cannot quantise what it unpacks, takes codes without a scale as they are, and
-takes the size of blocks from how many there are, which is another one where they do not divide a weight evenly.
+Each weight is multiplied with its scales as it is read, before transformers sees it. From there on the checkpoint is a
+plain one: it can be quantised, its experts too. transformers' own way (`FineGrainedFP8Config(dequantize=True)`) cannot
+quantise the result, accepts codes without a scale, and infers the size of blocks from their number, which is wrong
+where they do not divide a weight evenly.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from engine.errors import ModelNotFound, UnsupportedModel
 from engine.models.load_errors import ANEW, load_errors_as
 from engine.models.quantised import COMPRESSED, FINEGRAINED, NOT_UNDERSTOOD, described
 
-CODES = "F8_E4M3"  # as safetensors names what weights are in
-SCALES = ("_scale_inv", "_scale")  # behind a weight's name; both are factors, in spite of the first
+CODES = "F8_E4M3"  # safetensors' name of the dtype
+SCALES = ("_scale_inv", "_scale")  # suffixes of a weight's name; both are factors, in spite of the first name
 SCALE_KINDS = ("F32", "F16", "BF16")
 AT_A_TIME = 256  # rows that are multiplied together, in float32
 
@@ -35,13 +35,13 @@ Block = tuple[int | None, int | None]  # rows and columns that share a scale; No
 
 @dataclass(frozen=True)
 class FP8:
-    """How the weights of a checkpoint that are in FP8 are scaled: blocks that may share a scale."""
+    """How the weights of a checkpoint in FP8 are scaled: the sizes of blocks that share a scale."""
 
     blocks: tuple[Block, ...]
 
     @classmethod
     def of(cls, config: PretrainedConfig) -> FP8 | None:
-        """What a config says; None for a checkpoint that is not in FP8.
+        """Read a configuration; return None for a checkpoint that is not in FP8.
 
         Raises:
             UnsupportedModel: compressed tensors of another kind, or blocks that cannot be.
@@ -63,7 +63,7 @@ class FP8:
             return cls(tuple(by_strategy.get(each["strategy"]) or _block(each["block_structure"]) for each in groups))
 
     def check(self, folder: Path, stored: Stored) -> None:
-        """Refuse weights without the scales that they need.
+        """Refuse weights that lack their scales.
 
         Raises:
             ModelNotFound: a scale that is missing or has another shape.
@@ -89,8 +89,9 @@ class FP8:
                 )
 
     def weights(self, paths: list[Path], dtype: torch.dtype) -> dict[str, Any]:
-        """The tensors of these files by their names, each read when it is indexed: those in FP8 give numbers in dtype,
-        and their scales are left out. `check` has passed them.
+        """Return the tensors of files by name, without scales; each is read when it is indexed, FP8 as dtype.
+
+        paths: files that `check` has passed.
         """
         slices: dict[str, Any] = {}
         for path in paths:
@@ -107,7 +108,7 @@ class FP8:
         return weights
 
     def _block_of(self, shape: tuple[int, ...], scale: tuple[int, ...]) -> Block | None:
-        """What shares a scale, of a weight and a scale of such shapes; None if they do not go together."""
+        """Return the block that fits the shapes of a weight and its scales, None if none does."""
         for block in self.blocks if len(shape) > 1 else ():
             grid = _grid(shape, block)
             if scale == grid or (math.prod(scale) == 1 and grid[-2:] == (1, 1)):
@@ -116,10 +117,10 @@ class FP8:
 
 
 class _Scaled:
-    """A weight in FP8, to be read as transformers reads a tensor of a file: by its slices."""
+    """A weight in FP8 that transformers can read like a slice of a safetensors file."""
 
     def __init__(self, codes: Any, scales: Any, block: Block, dtype: torch.dtype) -> None:
-        """codes, scales: slices of safetensors."""
+        """Read nothing yet. codes, scales: slices of safetensors."""
         self.codes, self.scales, self.block, self.dtype = codes, scales, block, dtype
 
     def __getitem__(self, every: EllipsisType) -> Tensor:
@@ -127,9 +128,9 @@ class _Scaled:
 
 
 def scaled(codes: Tensor, scales: Tensor, block: Block, dtype: torch.dtype) -> Tensor:
-    """Numbers in dtype of codes in FP8 [..., R, C] times their scales, multiplied in float32.
+    """Multiply codes in FP8 [..., R, C] with their scales in float32, and return the products in dtype.
 
-    scales: one for each block of a weight [..., R / rows, C / columns], rounded up; or one for all.
+    scales: one for each block of a weight [..., R / rows, C / columns], rounded up, or one for all.
     """
     scales = scales.float()
     scales = scales.reshape(_grid(tuple(codes.shape), block) if scales.numel() > 1 else [1] * codes.dim())
@@ -149,13 +150,13 @@ def _scale_of(name: str, stored: Stored) -> str | None:
 
 
 def _grid(shape: tuple[int, ...], block: Block) -> tuple[int, ...]:
-    """The shape of the scales of a weight."""
+    """Return the shape of the scales of a weight."""
     pairs = zip(shape[-2:], block, strict=False)
     return (*shape[:-2], *(math.ceil(size / (step or size)) for size, step in pairs))
 
 
 def _block(given: Any) -> Block:
-    """Rows and columns as a config gives them; all, if it gives none."""
+    """Return rows and columns of a block in a config; None for both, which means all, if it names none."""
     if given is None:
         return None, None
     rows, columns = map(int, given.lower().split("x") if isinstance(given, str) else given)
@@ -165,7 +166,7 @@ def _block(given: Any) -> Block:
 
 
 def _is_fp8(weights: Mapping[str, Any]) -> bool:
-    """Whether a group of compressed tensors is in FP8."""
+    """Return whether a group of compressed tensors is in FP8."""
     strategies = ("tensor", "channel", "block")
     kind = (weights["type"], weights["num_bits"], weights.get("symmetric", True))
     return kind == ("float", 8, True) and weights["strategy"] in strategies

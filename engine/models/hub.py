@@ -1,7 +1,7 @@
-"""Whether the hub can be asked, and the weights that it has.
+"""Fetch weights from the hub, after one short request that shows whether it answers.
 
-Without a network huggingface_hub tries for half a minute to fetch a file, and that for each file that a model in its
-cache never had; so it is looked once, before, whether anybody answers.
+Without a network, huggingface_hub tries for half a minute to fetch a file, and does so for each file that a cached
+model never had.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils.hub import cached_file, get_checkpoint_shard_files
 
 WAIT_SEC = 4.0
-_FORBIDDEN = constants.HF_HUB_OFFLINE  # as a person set it: then the hub is never asked
+_FORBIDDEN = constants.HF_HUB_OFFLINE  # set by the user: the hub is never asked
 
 
 def hub_is_silent(source: str) -> bool:
-    """Whether a hub id can only be looked for in the cache, to which huggingface_hub is then kept; False for a path."""
+    """Return whether the hub does not answer; then huggingface_hub is limited to its cache. False for a path."""
     try:
         validate_repo_id(source)
     except HFValidationError:
@@ -33,7 +33,7 @@ def hub_is_silent(source: str) -> bool:
 
 
 def fetched(source: str) -> Path:
-    """The folder of the cache with the weights of a hub id, which are fetched if they are not there."""
+    """Return the folder of the cache with the weights of a hub id; fetch them if they are not there."""
     single = cached_file(source, SAFE_WEIGHTS_NAME, _raise_exceptions_for_missing_entries=False)
     if single is not None:
         return Path(single).parent
@@ -44,11 +44,11 @@ def fetched(source: str) -> Path:
 
 
 def _answers() -> bool:
-    """Whether anything comes back, in a thread: looking up a name may take longer than any timeout allows."""
+    """Return whether the hub answers in time. In a thread, since resolving its name may outlast any timeout."""
     answers: list[int] = []
 
     def knock() -> None:
-        with suppress(Exception):  # whatever it is, it is no answer
+        with suppress(Exception):  # any error means no answer
             answers.append(get_session().head(constants.ENDPOINT, timeout=WAIT_SEC).status_code)
 
     thread = threading.Thread(target=knock, daemon=True)

@@ -1,13 +1,13 @@
-"""Linear layers of integers for a CPU: weights stay in 8 or 4 bits and are multiplied with as they are.
+"""Linear layers of integers for a CPU: products are computed from weights in 8 or 4 bits directly.
 
-| kind | kept of a weight | kept beside |
+| kind | a weight | beside the weights |
 |---|---|---|
 | int8 | a byte | one scale a row |
 | int4 | half a byte | one scale and one offset for each `GROUP` weights of a row, in bfloat16 |
 
-PyTorch has the products (`_weight_int8pack_mm`, `_weight_int4pack_mm_for_cpu`). For one token they take as long as
-reading the weights, so half the bytes take half the time. They are no faster for long passes, for which weights of 8
-bits are unpacked first.
+The products are PyTorch's (`_weight_int8pack_mm`, `_weight_int4pack_mm_for_cpu`). For one token they take as long as
+reading the weights, so half the bytes take half the time. They are no faster in long passes, where weights of 8 bits
+are unpacked first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 INTEGERS = ("int8", "int4")
 GROUP = 32  # weights that share a scale and an offset
-DIRECT = 8  # rows up to which weights of 8 bits are faster multiplied with as they are
+DIRECT = 8  # rows up to which the product with weights of 8 bits is faster than unpacking them
 LEAST_ROWS, LEAST_COLUMNS = 16, 32  # PyTorch's products take multiples of these
 
 
@@ -45,7 +45,7 @@ class IntegerLinear(nn.Module):
     scales: Tensor
 
     def __init__(self, linear: nn.Linear, kind: str) -> None:
-        """kind: int8 or int4."""
+        """Quantise the weight of a layer. kind: int8 or int4."""
         super().__init__()
         self.in_features, self.out_features, self.kind = linear.in_features, linear.out_features, kind
         self.bias = linear.bias
@@ -69,13 +69,13 @@ class IntegerLinear(nn.Module):
 
 
 def _in_eight_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes int8 [rows, columns] and scales [rows] in the dtype of the weight."""
+    """Return codes int8 [rows, columns], and scales [rows] in the dtype of the weight."""
     scales = (weight.float().abs().amax(dim=1) / 127).clamp_min(torch.finfo(weight.dtype).tiny).to(weight.dtype)
     return (weight.float() / scales.float()[:, None]).round().clamp(-127, 127).to(torch.int8), scales
 
 
 def _in_four_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes as PyTorch packs them, and scales and offsets bfloat16 [columns / GROUP, rows, 2].
+    """Return codes in PyTorch's packing, and scales and offsets bfloat16 [columns / GROUP, rows, 2].
 
     A code c stands for (c - 8) * scale + offset.
     """
@@ -91,7 +91,7 @@ def _in_four_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
 def in_integers(network: nn.Module, kind: str, head: nn.Module | None, kept: Sequence[str] = ()) -> None:
     """Replace a network's linear layers by layers of integers, one after another.
 
-    head: stays as it is, like layers whose names end with one of `kept`.
+    The head stays as it is, and so do layers whose names end with one of `kept`.
     """
     for path, module in list(network.named_modules()):
         for name, layer in list(module.named_children()):

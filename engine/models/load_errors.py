@@ -1,4 +1,4 @@
-"""From whatever transformers and its like raise about a model's files to one sentence that says what is wrong."""
+"""Turn errors of transformers and other libraries about a model's files into one clear sentence."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from pathlib import Path
 from engine.errors import EngineError, ModelError, ModelNotFound
 from engine.measure import is_out_of_memory
 
-POINTER = b"version https://git-lfs"  # what a clone without git-lfs has in place of a large file
-ANEW = "fetch the checkpoint anew, or see that config.json is its own"  # what to do about tensors that do not fit it
+POINTER = b"version https://git-lfs"  # how the stand-in for a large file begins in a clone without git-lfs
+ANEW = "fetch the checkpoint anew, or see that config.json is its own"  # advice for tensors that do not fit config.json
 
 
 @contextmanager
 def load_errors_as(kind: type[ModelError], what: str) -> Iterator[None]:
-    """While in it, an error is raised anew as `kind`: "what: its cause.". The engine's own pass, and want of memory."""
+    """Raise errors of the block anew as `kind`, with the message "what: cause.".
+
+    Errors of the engine and of memory that ran out pass unchanged.
+    """
     try:
         yield
     except EngineError:
@@ -28,7 +31,7 @@ def load_errors_as(kind: type[ModelError], what: str) -> Iterator[None]:
 
 
 def cause_of(error: BaseException) -> str:
-    """What an error says, as half a sentence: the first one of the error that it came from."""
+    """Return the first sentence of an error's cause, without its full stop."""
     root = error.__cause__ or error
     said = " ".join(str(root.args[0] if isinstance(root, KeyError) and root.args else root).split())
     first = re.split(r"(?<=[.!?])\s", said)[0].rstrip(".!")
@@ -36,7 +39,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def refuse_pointers(paths: Iterable[Path]) -> None:
-    """Refuse files that a clone without git-lfs has left out; what is no file is let be.
+    """Refuse git-lfs pointers among these paths; paths that are no files are skipped.
 
     Raises:
         ModelNotFound: naming the first.

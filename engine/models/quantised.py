@@ -1,4 +1,4 @@
-"""Bytes of layers whose weights are quantised: by bitsandbytes as they are loaded, or by whoever published them."""
+"""Sizes of quantised layers, and the forms of quantised checkpoints that are loaded."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from transformers import PretrainedConfig
 from engine.errors import UnsupportedModel
 from engine.models.load_errors import load_errors_as
 
-BLOCK, NESTED = 64, 256  # weights that share a constant, and constants that share one of the second level
-CODE, NESTED_TABLES = 4 * 16, 4 * (256 + 1)  # per layer: the code; the code of the constants and their offset; float32
-OWN = "stockpot_"  # begins the names of what was a plain checkpoint until it was loaded
+BLOCK, NESTED = 64, 256  # weights that share a constant, and constants that share a constant of the second level
+CODE, NESTED_TABLES = (
+    4 * 16,
+    4 * (256 + 1),
+)  # bytes per layer: table of codes; table of the constants' codes, and their offset
+OWN = "stockpot_"  # prefix of our names for quantisation of a plain checkpoint
 BNB, MX = "bitsandbytes", "mxfp4"
-FINEGRAINED, COMPRESSED = "fp8", "compressed-tensors"  # plain numbers from when they are loaded (`fp8.py`)
-PACKAGES: dict[str, tuple[str, ...]] = {  # what is needed for checkpoints that were published quantised
+FINEGRAINED, COMPRESSED = "fp8", "compressed-tensors"  # read as plain numbers (`fp8.py`)
+PACKAGES: dict[str, tuple[str, ...]] = {  # needed to load checkpoints of each form
     "gptq": ("gptqmodel", "optimum", "accelerate"),
     "awq": ("gptqmodel", "accelerate"),
     BNB: (BNB, "accelerate"),
@@ -27,23 +30,27 @@ NOT_UNDERSTOOD = "The quantization_config in its config.json cannot be understoo
 
 
 def four_bit_bytes(weights: int, nested: bool = True) -> int:
-    """Two weights a byte and a constant for each 64, itself in 8 bits if nested (QLoRA's double quantisation)."""
+    """Return the bytes of weights in 4 bits, with a constant for each 64.
+
+    nested: constants are in 8 bits (QLoRA's double quantisation).
+    """
     blocks = math.ceil(weights / BLOCK)
     constants = blocks + 4 * math.ceil(blocks / NESTED) + NESTED_TABLES if nested else 4 * blocks
     return math.ceil(weights / 2) + constants + CODE
 
 
 def eight_bit_bytes(rows: int, columns: int) -> int:
-    """A byte a weight, a float32 per row."""
+    """Return the bytes of weights in 8 bits, with a float32 per row."""
     return rows * columns + 4 * rows
 
 
 def described(config: PretrainedConfig) -> tuple[str, dict[str, Any]] | None:
-    """How a config says that weights are quantised, and all that it says of it; None for a plain checkpoint, and what
-    was one until it was loaded.
+    """Return the method and the details of a configuration's quantisation.
+
+    None for a plain checkpoint, also after Stockpot has quantised it.
 
     Raises:
-        UnsupportedModel: it cannot be understood.
+        UnsupportedModel: the quantization_config cannot be understood.
     """
     given: Any = getattr(config, "quantization_config", None)
     if given is None:
@@ -59,21 +66,17 @@ def described(config: PretrainedConfig) -> tuple[str, dict[str, Any]] | None:
 
 @dataclass(frozen=True)
 class Published:
-    """How the weights of a checkpoint were published quantised, and stay.
+    """The quantised form in which weights were published, and stay."""
 
-    method: as config.json's `quant_method` names it; bits: of a weight; group: neighbours in a row that share a scale,
-    None for the whole row; nested: whether bitsandbytes' constants are quantised too; kept: modules left as they were.
-    """
-
-    method: str
-    bits: int
-    group: int | None = None
-    nested: bool = False
-    kept: tuple[str, ...] = ()
+    method: str  # `quant_method` of config.json
+    bits: int  # of a weight
+    group: int | None = None  # neighbours in a row that share a scale; None: the whole row
+    nested: bool = False  # bitsandbytes' constants are quantised too
+    kept: tuple[str, ...] = ()  # modules that are not quantised
 
     @classmethod
     def of(cls, config: PretrainedConfig) -> Published | None:
-        """What a config says; None for a plain checkpoint, and one in FP8.
+        """Read a configuration; return None for a plain checkpoint, and for one in FP8.
 
         Raises:
             UnsupportedModel: another way of quantising, or one that is not described.
@@ -101,24 +104,24 @@ class Published:
 
     @property
     def experts(self) -> bool:
-        """Whether it is the experts of a mixture that are quantised (`experts.py`), and nothing else."""
+        """True if only the experts of a mixture are quantised (`experts.py`)."""
         return self.method == MX
 
     def reaches(self, name: str) -> bool:
-        """Whether a linear layer of that name is quantised."""
+        """Return whether a linear layer of that name is quantised."""
         return not self.experts and not any(f".{each}." in f".{name}." for each in self.kept)
 
     def layer_bytes(self, rows: int, columns: int) -> int:
-        """Bytes of a layer of so many outputs and inputs, with the constants beside its codes."""
+        """Return the bytes of a layer of `rows` outputs and `columns` inputs, codes and constants."""
         if self.method == BNB:
             return four_bit_bytes(rows * columns, self.nested) if self.bits == 4 else eight_bit_bytes(rows, columns)
         groups = math.ceil(columns / (self.group or columns))
-        scales = rows * groups * (2 + self.bits / 8)  # a scale in float16 and a zero point in a weight's bits
+        scales = rows * groups * (2 + self.bits / 8)  # a float16 scale, and a zero point of as many bits as a weight
         order = 4 * columns if self.method == "gptq" else 0  # which group each input belongs to
         return math.ceil(rows * columns * self.bits / 8 + scales) + order
 
     def require_packages(self) -> None:
-        """Refuse what cannot be loaded on this machine.
+        """Refuse a form that this machine lacks the packages for.
 
         Raises:
             UnsupportedModel: naming the packages that are missing.

@@ -1,7 +1,7 @@
-"""What recurrent layers take: their states, and the work of a pass, found by sending a pass through one of them.
+"""Measure the states of recurrent layers and the work of a pass, by sending a pass through one of them.
 
-It is on PyTorch's meta device, where tensors have shapes and no storage. So whatever transformers does in such a layer
-is counted as it is done, and no architecture's arithmetic is told twice.
+It runs on PyTorch's meta device, where tensors have shapes and no storage. So everything that transformers does in such
+a layer is counted, and no architecture's arithmetic is written down a second time.
 """
 
 from __future__ import annotations
@@ -21,28 +21,23 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
-from engine.models.architectures import RECURRENT
+from engine.models.architectures import architecture_of
 from engine.models.building import outline
-from engine.models.recurrent_state import RecurrentState, spare_kernels
+from engine.models.recurrent_state import RecurrentState, limit_kernels_to_gpu
 
-ROWS = 512  # tokens of the pass that is sent: whole chunks of all of them, which are of 64 to 256 tokens
+ROWS = 512  # tokens of the pass: a multiple of the chunks of all such layers, which have 64 to 256 tokens
 
 
 @dataclass(frozen=True)
 class Recurrence:
-    """Of all recurrent layers of a model together, but for what their linear layers take.
-
-    layers: how many there are; state_bytes: of what they carry; held: bytes that one holds at once in a pass, for each
-    token; moved: bytes that all of them write, for each token; products: operations of matrix products, for each token;
-    operations: of PyTorch, in a pass of one token, and for each token of a longer one.
-    """
+    """The needs of all recurrent layers of a model, without their linear layers."""
 
     layers: int
     state_bytes: int
-    held: int
-    moved: int
-    products: float
-    operations: tuple[int, float]
+    held: int  # most bytes that one layer holds at once in a pass, per token
+    moved: int  # bytes that all layers write, per token
+    products: float  # multiplications and additions of matrix products, per token
+    operations: tuple[int, float]  # of PyTorch: in a pass of one token, and per token of a longer pass
 
 
 class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -51,12 +46,12 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations = self.moved = self.now = self.most = 0
-        self._over: Counter[int] = Counter()  # tensors over each storage that was made
+        self._over: Counter[int] = Counter()  # number of tensors over each storage
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Do it, and count it."""
+        """Run an operation and count it."""
         given = {_storage(each) for each in tree_leaves(args) if isinstance(each, Tensor)}
         result = func(*args, **(kwargs or {}))
         self.operations += 1
@@ -86,14 +81,14 @@ def _storage(tensor: Tensor) -> int:
 
 
 def recurrence_of(network: PreTrainedModel, dtype: torch.dtype) -> Recurrence | None:
-    """Of a network, loaded or on the meta device, as it computes in that dtype; None if it has no recurrent layers."""
-    if network.config.model_type not in RECURRENT:
+    """Measure a network, loaded or on the meta device, for a dtype; None if it has no recurrent layers."""
+    if not architecture_of(network.config).recurrent:
         return None
     if network.device.type != "meta":
         network = outline(network.config)
-    spare_kernels(type(network).__module__)
+    limit_kernels_to_gpu(type(network).__module__)
     layers = [each for each in network.base_model.modules() if _is_recurrent(each)]
-    if not layers:  # some of a family attend in all layers
+    if not layers:  # some models of these architectures attend in all layers
         return None
     own = copy.deepcopy(layers[0]).to(dtype)
     linear = sum(each.weight.numel() for each in own.modules() if isinstance(each, nn.Linear))
@@ -111,13 +106,13 @@ def recurrence_of(network: PreTrainedModel, dtype: torch.dtype) -> Recurrence | 
 
 
 def _is_recurrent(module: nn.Module) -> bool:
-    """Whether a module carries states: it mixes tokens, by a convolution at least, and does not attend."""
+    """Return whether a module carries states: it mixes tokens by a convolution at least, and does not attend."""
     mixes = hasattr(module, "layer_idx") and not hasattr(module, "is_causal")
     return mixes and any(isinstance(each, nn.Conv1d) for each in module.children())
 
 
 def _sent(layer: nn.Module, state: RecurrentState, tokens: Tensor) -> tuple[_Meter, int]:
-    """What a pass of tokens [1, T, hidden] through a layer takes, and operations of matrix products in it."""
+    """Send tokens [1, T, hidden] through a layer; return its meter, and the operations of matrix products."""
     name = {"cache_params", "past_key_values"} & set(inspect.signature(layer.forward).parameters)
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), _Meter() as meter, counter:

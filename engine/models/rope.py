@@ -14,10 +14,13 @@ from kernels.rotation import rotate
 
 
 class Rope:
-    """One frequency table. `rotate` is exact to transformers' own rotation in the same dtype."""
+    """Rotates by one frequency table, equal to the bit to transformers' own rotation in the same dtype."""
 
     def __init__(self, inv_freq: Tensor, attention_scaling: float = 1.0) -> None:
-        """inv_freq: [R/2] float32; attention_scaling multiplies cosine and sine (YaRN)."""
+        """Rotate by these frequencies.
+
+        inv_freq: [R/2] float32; attention_scaling: factor of cosine and sine (YaRN).
+        """
         self.inv_freq = inv_freq.float()
         self.attention_scaling = attention_scaling
         self._tables: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
@@ -25,7 +28,7 @@ class Rope:
     def rotate(self, x: Tensor, start: int | Tensor, limit: int | None = None) -> Tensor:
         """Rotate x [..., T, D] to positions start, start+1, ... or, if `start` is an int64 tensor [T], to those.
 
-        limit: what the positions in a tensor are known to lie below, so that they need not be looked at.
+        limit: bound that all positions in the tensor lie below, which saves reading them from the device.
         """
         return rotate(x, *self.rows(start, x.shape[-2], x.dtype, limit))
 
@@ -40,13 +43,15 @@ class Rope:
         return cos[start], sin[start]
 
     def to_constant(self, x: Tensor, position: int) -> Tensor:
-        """Rotate every row of x [..., T, D] to one and the same position."""
+        """Rotate every row of x [..., T, D] to the same position."""
         cos, sin = self._table(position + 1, x.dtype)
         return rotate(x, cos[position], sin[position])
 
     def towards_kept(self, turned: Tensor) -> Tensor:
-        """Rotated queries [..., D], to be compared with keys at position 0 that are as they were kept: what rotation
-        would scale in those is scaled in the queries. Where all of D is rotated, products are in the same order anyway.
+        """Scale rotated queries [..., D] for products with unrotated keys that stand at position 0.
+
+        Rotation would scale a part of those keys, so the queries are scaled there instead. Where all of D is rotated
+        the order of the products does not change, and queries stay as they are.
         """
         width = 2 * self.inv_freq.shape[0]
         if self.attention_scaling == 1.0 or width in (0, turned.shape[-1]):
@@ -54,20 +59,20 @@ class Rope:
         return torch.cat([turned[..., :width] * self.attention_scaling, turned[..., width:]], dim=-1)
 
     def table(self, length: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [length, R/2], float32, scaled."""
+        """Return cosines and sines [length, R/2], float32, scaled."""
         cos, sin = self._table(length, torch.float32)
         return cos[:length], sin[:length]
 
     def tables(self) -> list[Tensor]:
-        """The tables there are, of all dtypes."""
+        """Return all tables that have been computed, in any dtype."""
         return [part for table in self._tables.values() for part in table]
 
     def bytes_for(self, length: int, itemsize: int) -> int:
-        """Bytes of the tables for so many positions, in float32 and in a dtype of so many bytes."""
+        """Return the bytes of the tables for `length` positions, in float32 and in a dtype of `itemsize` bytes."""
         return 2 * _grown(length) * self.inv_freq.shape[0] * (4 + (itemsize if itemsize != 4 else 0))
 
     def _table(self, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [>= length, R/2] in the dtype of what they rotate, grown by doubling."""
+        """Return cosines and sines [>= length, R/2] in `dtype`, computed anew at twice the length if too short."""
         known = self._tables.get(dtype)
         if known is None or known[0].shape[0] < length:
             positions = torch.arange(_grown(length), device=self.inv_freq.device, dtype=torch.float32)
@@ -81,15 +86,15 @@ class Rope:
 
 
 def _grown(length: int) -> int:
-    """Positions of a table in which there are at least so many."""
+    """Return the number of positions in a table for at least `length`."""
     return max(1024, 1 << (length - 1).bit_length())
 
 
 class NoRope(Rope):
-    """For layers without positions (SmolLM3's every fourth): rotation by nothing."""
+    """Rotates by nothing, for layers without positions, such as every fourth of SmolLM3."""
 
     def __init__(self, device: torch.device | None = None) -> None:
-        """A table that is never consulted, on the model's device, for kernels that ask for one."""
+        """Make an empty table on the model's device, for kernels that take one."""
         super().__init__(torch.zeros(0, device=device))
 
     def rows(
@@ -99,14 +104,14 @@ class NoRope(Rope):
         return self.inv_freq, self.inv_freq
 
     def rotate(self, x: Tensor, start: int | Tensor, limit: int | None = None) -> Tensor:
-        """X itself."""
+        """Return x unchanged."""
         return x
 
     def to_constant(self, x: Tensor, position: int) -> Tensor:
-        """X itself."""
+        """Return x unchanged."""
         return x
 
     def table(self, length: int) -> tuple[Tensor, Tensor]:
-        """Of no width."""
+        """Return empty tables [length, 0]."""
         empty = self.inv_freq.expand(length, 0)
         return empty, empty

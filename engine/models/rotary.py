@@ -12,15 +12,16 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from engine.models.architectures import ROPE_WITHIN_WINDOWS, ROTARY
+from engine.models.architectures import architecture_of
 from engine.models.rope import NoRope, Rope
 
-ROTATIONS = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")  # in their modules
-ANGLES = ("cos", "freqs_cis")  # their first parameter behind what they rotate
+# Functions in the modules of transformers' models that rotate.
+ROTATIONS = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")
+ANGLES = ("cos", "freqs_cis")  # names of their first parameter after the tensors to rotate
 
 
 class _Unrotated:
-    """Instead of cosine and sine, both together, and any part of them."""
+    """Stands for cosine and sine, for both together, and for any slice of them."""
 
     def __getitem__(self, part: object) -> _Unrotated:
         return self
@@ -39,15 +40,15 @@ class NoRotation(nn.Module):
     """Stands in for a model's rotary embedding: queries and keys are left as they are."""
 
     def __init__(self, original: nn.Module) -> None:
-        """Keeps the original module, whose frequencies the engine reads."""
+        """Keep the original module, whose frequencies the engine reads."""
         super().__init__()
         self.original = original
         self.layer_types: list[str] = list(getattr(original, "layer_types", []))  # some models go through them
         self._asked: set[str | None] = set()  # of these
 
     def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> _Unrotated:
-        """In place of cosine and sine, what `leave_unrotated` is about."""
-        if layer_type not in self._asked:  # only when it is asked does LongRoPE work out its frequencies for long texts
+        """Return `UNROTATED` in place of cosine and sine."""
+        if layer_type not in self._asked:  # LongRoPE computes its frequencies for long texts at the first call
             self._asked.add(layer_type)
             self.original(*((x, position_ids) if layer_type is None else (x, position_ids, layer_type)))
         return UNROTATED
@@ -55,19 +56,21 @@ class NoRotation(nn.Module):
 
 @functools.cache
 def leave_unrotated(modeling: str) -> None:
-    """Let the models of a module of transformers pass on as they are queries and keys that are `UNROTATED`.
+    """Patch the rotation functions of a module of transformers: given `UNROTATED`, they return their inputs.
 
-    To rotate these by nothing would take a twentieth of the time of a token of an answer, in the pocket model.
+    Rotating by nothing would take a twentieth of the time of a token of an answer in the pocket model.
     """
     module = sys.modules[modeling]
     for name in ROTATIONS:
         if hasattr(module, name):
-            setattr(module, name, _sparing(getattr(module, name)))
+            setattr(module, name, _returning_inputs(getattr(module, name)))
 
 
-def _sparing(rotation: Callable[..., Any]) -> Callable[..., Any]:
+def _returning_inputs(rotation: Callable[..., Any]) -> Callable[..., Any]:
     names = list(inspect.signature(rotation).parameters)
-    together = next(at for at, name in enumerate(names) if name in ANGLES)  # queries and keys, or either by itself
+    together = next(
+        at for at, name in enumerate(names) if name in ANGLES
+    )  # 2: queries and keys together; 1: each by itself
 
     @functools.wraps(rotation)
     def rotate(*args: Any, **kwargs: Any) -> Any:
@@ -79,22 +82,25 @@ def _sparing(rotation: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rope_of(module: nn.Module, rotary: nn.Module | None) -> Rope:
-    """What an attention module's queries and keys are rotated by; rotary: the model's own rotary embedding, if any."""
+    """Return the frequencies by which an attention module rotates its queries and keys.
+
+    rotary: the model's own rotary embedding, None if it has none.
+    """
     if rotary is None:
         return NoRope(next(module.parameters()).device)
     config: Any = module.config
     kinds = getattr(config, "layer_types", None)
     kind = kinds[int(module.layer_idx)] if kinds else ""  # type: ignore[arg-type]
-    within = config.model_type in ROPE_WITHIN_WINDOWS and config.sliding_window and kind != "sliding_attention"
+    within = architecture_of(config).rope_in_windows_only and config.sliding_window and kind != "sliding_attention"
     if within or getattr(module, "use_rope", 1) in (0, False):
         return NoRope(next(rotary.buffers()).device)
     prefix = f"{kind}_" if hasattr(rotary, f"{kind}_inv_freq") else ""
-    # LongRoPE has two sets, for short texts and for long ones. A reading takes one of them, as its keys change places.
+    # LongRoPE has a set for short texts and one for long ones. Keys change positions, so one set has to serve.
     inv_freq = getattr(rotary, f"{prefix}long_inv_freq", getattr(rotary, f"{prefix}inv_freq"))
     return Rope(inv_freq, float(getattr(rotary, f"{prefix}attention_scaling", 1.0)))
 
 
 def rotary_of(model: PreTrainedModel) -> nn.Module | None:
-    """A model's own rotary embedding, also where the engine has taken over already; None where it has none."""
-    rotary = getattr(model.base_model, ROTARY.get(model.config.model_type, "rotary_emb"), None)
+    """Return a model's own rotary embedding, also after `attach`; None if it has none."""
+    rotary = getattr(model.base_model, architecture_of(model.config).rotary, None)
     return rotary.original if isinstance(rotary, NoRotation) else rotary

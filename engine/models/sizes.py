@@ -1,8 +1,8 @@
-"""A model's sizes from its configuration alone: layers, weights, and what quantising them would leave.
+"""Count the layers and weights of a model from its configuration alone, and their bytes when quantised.
 
-transformers builds the model on PyTorch's meta device, where tensors have shapes and no storage, so the counts are
-those of the very modules that loading would fill: no weights are read and nothing is allocated. A model that is
-loaded already is measured by the same function.
+transformers builds the model on PyTorch's meta device, where tensors have shapes and no storage. So the counts are
+those of the modules that loading would fill; no weights are read and nothing is allocated. A loaded model is measured
+by the same function.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 from engine.errors import UnsupportedModel, require
 from engine.models import architectures
 from engine.models.building import outline
-from engine.models.experts import MXFP4, PACKINGS, PackedExperts, Packing, has_experts, shapes_of, together_on
+from engine.models.expert_packing import MXFP4, PACKINGS, Packing
+from engine.models.experts import PackedExperts, has_experts, shapes_of, together_on
 from engine.models.integers import INTEGERS, layer_bytes
 from engine.models.load_errors import load_errors_as
 from engine.models.quantised import Published, eight_bit_bytes, four_bit_bytes
@@ -29,50 +30,40 @@ from engine.models.recurrence import Recurrence, recurrence_of
 from engine.models.rotary import rope_of, rotary_of
 from engine.models.spec import LayerSpec, ModelSpec, projections_of, window_of
 
-QUANTIZATIONS = ("none", "8bit", "nf4")  # that a plan may choose; INTEGERS must be asked for
+QUANTIZATIONS = ("none", "8bit", "nf4")  # that a plan may choose; only the user chooses INTEGERS
 NO_MODEL = "describes no model that can be built, correct it or fetch it anew"
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Sizes of a model; weights are counted in numbers, not bytes.
-
-    linear: (output, input) sizes of each layer that quantisation reaches: all linear ones but the head.
-    experts: (experts, output, input) sizes of each stack of them, in turn of their first and second halves; `chosen`:
-    how many of each a token goes through; `biased`: whether they have biases.
-    other: weights that stay as they are: embeddings, head, norms, biases, and what chooses among experts; `multiplied`:
-    those of them that every token is multiplied with, the head left out; head: those of the head.
-    mlp: width of the widest hidden layer; depth: layers of all kinds; published: how the linear layers come quantised
-    already, if they do; recurrence: what recurrent layers take, if there are any.
-    """
+    """Sizes of a model; weights are counted in numbers, not bytes."""
 
     spec: ModelSpec
-    linear: tuple[tuple[int, int], ...]
-    experts: tuple[tuple[int, int, int], ...]
-    chosen: int
-    biased: bool
-    other: int
-    multiplied: int
+    linear: tuple[tuple[int, int], ...]  # (output, input) of each layer that quantisation reaches: all but the head
+    experts: tuple[tuple[int, int, int], ...]  # (experts, output, input) of each stack: up, down, up, down, ...
+    chosen: int  # experts that a token goes through in each layer
+    biased: bool  # experts have biases
+    other: int  # weights that are never quantised: embeddings, head, norms, biases, routers
+    multiplied: int  # those of them that every token is multiplied with, without the head
     head: int
     hidden: int
-    mlp: int
+    mlp: int  # width of the widest hidden layer
     vocabulary: int
-    depth: int
-    published: Published | None = None
-    recurrence: Recurrence | None = None
+    depth: int  # layers of all kinds
+    published: Published | None = None  # form of linear layers that were published quantised
+    recurrence: Recurrence | None = None  # needs of recurrent layers, None if there are none
 
     @property
     def quantizations(self) -> tuple[str, ...]:
-        """What can be asked for when it is loaded, the least lossy first."""
+        """Quantisations that a plan may choose, the least lossy first."""
         return QUANTIZATIONS if self.published is None else QUANTIZATIONS[:1]
 
     def check(self, quantize: str) -> None:
-        """Refuse a quantisation that cannot be.
+        """Refuse a quantisation that does not go with this model.
 
         Raises:
-            SettingsError: there is none of that name, the weights are quantised already, or it is for other models or
-                devices.
+            SettingsError: its name is unknown, the weights are quantised already, or it is for other models or devices.
         """
         known = (*QUANTIZATIONS, *INTEGERS)
         require(quantize in known, f"There is no quantisation '{quantize}': choose one of {', '.join(known)}.")
@@ -87,36 +78,36 @@ class ModelSizes:
 
     @property
     def parameters(self) -> int:
-        """All weights."""
+        """Number of all weights."""
         return self.other + self.linear_weights + self.expert_weights
 
     @cached_property
     def alike(self) -> Counter[tuple[int, int]]:
-        """How many linear layers have each size: a planner asks for bytes of all of them thousands of times."""
+        """Number of linear layers of each size, since the planner asks for their bytes thousands of times."""
         return Counter(self.linear)
 
     @cached_property
     def linear_weights(self) -> int:
-        """Those of the layers that quantisation reaches."""
+        """Weights of the linear layers that quantisation reaches."""
         return sum(rows * columns for rows, columns in self.linear)
 
     @cached_property
     def expert_weights(self) -> int:
-        """Those of all experts."""
+        """Weights of all experts."""
         return sum(count * rows * columns for count, rows, columns in self.experts)
 
     @property
     def active(self) -> int:
-        """Weights that one token is multiplied with, the head left out."""
+        """Weights that one token is multiplied with, without the head."""
         through = self.chosen * sum(rows * columns for _, rows, columns in self.experts)
         return self.linear_weights + through + self.multiplied
 
     def weight_bytes(self, quantize: str = "none") -> int:
-        """Bytes of all weights, with the constants that a quantisation keeps beside them.
+        """Return the bytes of all weights, and of the constants that a quantisation keeps beside them.
 
-        nf4: two weights a byte; one constant for each 64, itself kept in 8 bits, with a float32 for each 256 of
-        them (QLoRA's double quantisation, https://arxiv.org/abs/2305.14314, section 3). 8bit: a float32 per row. Of
-        weights that were published quantised, what their config says.
+        nf4 takes two weights a byte, and a constant for each 64 weights in 8 bits, with a float32 for each 256 of
+        them (QLoRA's double quantisation, https://arxiv.org/abs/2305.14314, section 3). 8bit takes a float32 per row.
+        Weights that were published quantised take the bytes that their config implies.
 
         Raises:
             SettingsError: see `check`.
@@ -124,7 +115,7 @@ class ModelSizes:
         return self.other * self.spec.dtype.itemsize + self.linear_bytes(quantize) + self.expert_bytes(quantize)
 
     def linear_bytes(self, quantize: str) -> int:
-        """Of the linear layers alone.
+        """Return the bytes of the linear layers.
 
         Raises:
             SettingsError: see `check`.
@@ -142,19 +133,21 @@ class ModelSizes:
         return sum(count * four_bit_bytes(rows * columns) for (rows, columns), count in self.alike.items())
 
     def packing(self, quantize: str) -> type[Packing] | None:
-        """How experts are held; None: as they are."""
+        """Return the packing of experts, None for plain weights."""
         return MXFP4 if self.published is not None and self.published.experts else PACKINGS.get(quantize)
 
     def expert_bytes(self, quantize: str) -> int:
-        """Of all experts alone."""
+        """Return the bytes of all experts."""
         packing = self.packing(quantize)
         if packing is None:
             return self.expert_weights * self.spec.dtype.itemsize
         return sum(count * packing(*sizes).nbytes for count, *sizes in self.experts)
 
     def loading_bytes(self, quantize: str) -> int:
-        """Bytes that loading takes where the weights are to be: theirs, and of experts that are packed one layer's
-        larger stack, which transformers has twice as it puts it together. What becomes integers is there whole before.
+        """Return the most bytes that loading takes on the device of the weights.
+
+        That is the weights, and for packed experts two copies of one layer's larger stack, which transformers makes as
+        it joins it. For integers the whole plain checkpoint is loaded first.
         """
         if quantize in INTEGERS:
             return self.weight_bytes("none")
@@ -162,13 +155,13 @@ class ModelSizes:
         return self.weight_bytes(quantize) + 2 * max(stacks, default=0) * self.spec.dtype.itemsize
 
     def packed(self, quantize: str) -> bool:
-        """Whether weights are unpacked before they are multiplied with; of integers see `integers.py`."""
+        """Return whether weights are unpacked before products; for integers see `integers.py`."""
         return quantize not in ("none", *INTEGERS) or self.published is not None
 
     def unpacked_bytes(self, quantize: str) -> int:
-        """Bytes of the most that is unpacked at once to be multiplied with; 0 where nothing is packed.
+        """Return the most bytes that are unpacked at once, 0 if nothing is packed.
 
-        It is a linear layer or an expert, on a GPU as a rule all that a token chooses; their codes are there again.
+        That is a linear layer or an expert, with a copy of its codes; on a GPU mostly all experts that a token chooses.
         """
         if not self.packed(quantize) and quantize != "int8":
             return 0
@@ -182,10 +175,10 @@ class ModelSizes:
         return max(largest, count * max(experts, default=0))
 
     def mlp_bytes(self, rows: int, quantize: str) -> int:
-        """Bytes of what a pass of so many tokens holds between the layers of one block, at most.
+        """Return the most bytes of activations that a pass of `rows` tokens holds in one MLP or mixture.
 
-        Packed experts take their own tokens one after another, and it may be all of them; transformers has each token
-        go through all that it chooses at once. Beside that there is what was chosen, in order and as it was.
+        Packed experts take their tokens one expert after another, in the worst case all tokens each. transformers
+        passes each token through all of its experts at once. The choices are held too, sorted and unsorted.
         """
         size = self.spec.dtype.itemsize
         mlp = rows * 3 * self.mlp * size
@@ -193,26 +186,26 @@ class ModelSizes:
             return mlp
         count, _, width = self.experts[1]
         if self.packing(quantize) is None:
-            outside, inside = (6, 9) if self.biased else (4, 4)  # numbers of a token for each expert, in widths
+            outside, inside = (6, 9) if self.biased else (4, 4)  # numbers of a token per expert, in units of a width
             each = self.chosen * max(outside * self.hidden, self.hidden + inside * width) * size
         else:
             each = self.hidden * (2 * size + 12) + 4 * width * size
         return max(mlp, rows * (each + 6 * 8 * self.chosen + count * (size + 4)))
 
     def hit(self, rows: float) -> float:
-        """Share of the experts that a pass of so many tokens goes through, where each token chooses at random."""
+        """Return the share of experts that a pass of `rows` tokens reaches if each token chooses at random."""
         return 1 - (1 - self.chosen / self.experts[0][0]) ** rows if self.experts else 0.0
 
 
 def model_sizes(
     config: PretrainedConfig, dtype: torch.dtype, device: torch.device = CPU, folder: Path | None = None
 ) -> ModelSizes:
-    """The sizes of the model that a configuration describes, as it would be on a device.
+    """Return the sizes of the model that a configuration describes, as if it were loaded on a device.
 
-    folder: where it lies, for what is trained for it and lies beside it.
+    folder: of the model, where its sidecar weights lie.
 
     Raises:
-        UnsupportedModel: an architecture that the engine cannot use, or sizes that go with none.
+        UnsupportedModel: an architecture that the engine cannot use, or sizes that fit no model.
     """
     architectures.check(config)
     with load_errors_as(UnsupportedModel, f"The config.json of '{config.name_or_path}' {NO_MODEL}"):
@@ -231,22 +224,23 @@ def model_sizes(
 
 
 def sizes_of(network: PreTrainedModel, spec: ModelSpec) -> ModelSizes:
-    """The sizes of a network, loaded or on the meta device. Weights may be quantised: the layers say their shapes, also
-    where they are of a package that quantises, and no nn.Linear.
+    """Return the sizes of a network, loaded or on the meta device.
+
+    Weights may be quantised: layers state their shapes, also those of packages that are no nn.Linear.
     """
     config: Any = network.config
     head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
-    published, kept = Published.of(config), architectures.KEPT.get(config.model_type, ())
+    published, kept = Published.of(config), architectures.architecture_of(config).unquantised
     modules: list[Any] = [
         each
         for name, each in network.named_modules()
-        if hasattr(each, "in_features") and each is not head and not name.endswith(tuple(kept))
+        if hasattr(each, "in_features") and each is not head and not name.endswith(kept)
         if published is None or published.reaches(name)
     ]
     linear = tuple((each.out_features, each.in_features) for each in modules)
     stacks = [own for own in network.modules() if isinstance(own, PackedExperts) or has_experts(own)]
     experts = tuple(sizes for own in stacks for sizes in shapes_of(own))
-    of_experts = [weight for own in stacks for weight in own.parameters()]  # stacks if not packed, and biases
+    of_experts = [weight for own in stacks for weight in own.parameters()]  # biases, and stacks that are not packed
     reached = {id(getattr(each, "weight", None)) for each in modules} | {
         id(weight) for weight in of_experts if weight.dim() == 3
     }
@@ -276,7 +270,9 @@ def sizes_of(network: PreTrainedModel, spec: ModelSpec) -> ModelSizes:
 
 
 def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
-    """What `attach` would find out by sending a token through: tests compare the two for every architecture.
+    """Return the layers with attention, as `attach` finds them by sending a token through the network.
+
+    Tests compare the two for every architecture.
 
     Raises:
         UnsupportedModel: no layer attends.
@@ -297,7 +293,7 @@ def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
     layers = []
     for each, key in zip(attending, keys, strict=True):
         own = architectures.of_layer(config, each.layer_idx)
-        latent = config.model_type in architectures.LATENT
+        latent = architectures.architecture_of(config).latent
         kv_heads = 1 if latent else getattr(own, "num_key_value_heads", None) or heads
         head_size = getattr(own, "head_dim", None) or config.hidden_size // heads
         if latent:

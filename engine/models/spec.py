@@ -1,4 +1,4 @@
-"""Sizes of a model and its layers, and how their attention is scored: what a memory must know of a model."""
+"""Sizes of a model and its layers, and the scoring of their attention: all that a memory knows of a model."""
 
 from __future__ import annotations
 
@@ -13,59 +13,52 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from engine.models.rope import Rope
 
-PROJECTIONS = frozenset(  # what makes queries, keys and values of a layer
+PROJECTIONS = frozenset(  # linear layers whose outputs are queries, keys and values
     {"q_proj", "k_proj", "v_proj", "qkv_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa"}
 )
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """How a layer makes probabilities of the products of queries and keys.
+    """How a layer turns the products of queries and keys into probabilities."""
 
-    scaling: of the products; softcap: what logits are bent to stay within; sink: a logit of each query head [HQ] that
-    all its queries see beside those of keys, and what it is given goes to no value.
-    """
-
-    scaling: float
-    softcap: float | None = None
-    sink: Tensor | None = None
+    scaling: float  # factor of the products
+    softcap: float | None = None  # bound of the logits: softcap * tanh(logit / softcap)
+    sink: Tensor | None = None  # [HQ], one more logit for all queries of a head; its probability goes to no value
 
     @property
     def plain(self) -> bool:
-        """Whether it is a softmax over scaled products and nothing else."""
+        """True for a softmax over scaled products and nothing else."""
         return self.softcap is None and self.sink is None
 
     def parted(self, count: int) -> list[Scoring]:
-        """Of so many equal shares of the query heads, in their order."""
+        """Return the scoring of each of `count` equal shares of the query heads, in order."""
         sinks = [None] * count if self.sink is None else self.sink.chunk(count)
         return [replace(self, sink=sink) for sink in sinks]
 
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """What a memory must know of one layer.
-
-    latent: whether keys before RoPE are the values too, of which nobody looks at the part that RoPE turns.
-    """
+    """Sizes and rotation of one layer with attention."""
 
     query_heads: int
     kv_heads: int
     head_size: int
-    sliding_window: int | None
+    sliding_window: int | None  # tokens back that a query sees; None: all
     rope: Rope
-    latent: bool = False
+    latent: bool = False  # keys before RoPE are the values too; their rotated part is ignored there
 
     @property
     def value_heads(self) -> int:
-        """KV heads whose values are kept beside their keys."""
+        """Number of KV heads whose values are kept beside their keys."""
         return 0 if self.latent else self.kv_heads
 
 
 @dataclass(frozen=True)
 class Projection:
-    """A linear layer that makes queries, keys or values. name: inside the base model, `layers.3.self_attn.q_proj`."""
+    """A linear layer that computes queries, keys or values."""
 
-    name: str
+    name: str  # inside the base model: `layers.3.self_attn.q_proj`
     inputs: int
     outputs: int
     bias: bool
@@ -73,88 +66,83 @@ class Projection:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a memory must know of a model.
+    """Sizes of a model, as far as memories and trained weights depend on them."""
 
-    activation: the non-linearity of its MLPs, by transformers' name; embedding: a digest of its token embeddings, the
-    same in every dtype that holds them; folder: where it was loaded from, if that is a folder here; projections: of
-    all layers, in their order; state_bytes: of what recurrent layers carry from token to token, 0 if there are none.
-    layers: those with attention, in their order; they are numbered among themselves.
-    """
-
-    layers: tuple[LayerSpec, ...]
+    layers: tuple[LayerSpec, ...]  # layers with attention, in order; their numbers leave out all others
     dtype: torch.dtype
     device: torch.device
     window: int  # positions that the model was trained for
-    activation: str = "silu"
-    embedding: str = ""
-    folder: Path | None = None
-    projections: tuple[Projection, ...] = ()
-    state_bytes: int = 0
+    activation: str = "silu"  # non-linearity of the MLPs, by transformers' name
+    embedding: str = ""  # digest of the token embeddings, the same in every dtype that holds them
+    folder: Path | None = None  # folder that the model was loaded from; None for a file or a hub id
+    projections: tuple[Projection, ...] = ()  # of all layers, in order
+    state_bytes: int = 0  # of the states of all recurrent layers
 
     @property
     def recurrent(self) -> bool:
-        """Whether layers carry states from token to token."""
+        """True if some layers carry states from token to token."""
         return self.state_bytes > 0
 
     @property
     def looking_far(self) -> ModelSpec:
-        """The same without heads in layers that have a sliding window, which look at nothing that has left it."""
+        """The same model with heads in full-attention layers only, since sliding windows never look far."""
         return self.with_heads(lambda layer: layer.sliding_window is None)
 
     def with_heads(self, where: Callable[[LayerSpec], bool]) -> ModelSpec:
-        """The same without heads in other layers than those."""
+        """Return the same model with heads only in the layers for which `where` is true."""
         layers = (layer if where(layer) else replace(layer, query_heads=0, kv_heads=0) for layer in self.layers)
         return replace(self, layers=tuple(layers))
 
     @property
     def reach(self) -> int:
-        """How many tokens back any layer looks: the window, or where all have a sliding one, the widest of those."""
+        """Number of tokens back that any layer looks: the window, or the widest if all layers have sliding windows."""
         return max(self.window if each.sliding_window is None else each.sliding_window for each in self.layers)
 
     @property
     def query_heads(self) -> int:
-        """Of all layers together."""
+        """Number of query heads in all layers."""
         return sum(layer.query_heads for layer in self.layers)
 
     @property
     def query_width(self) -> int:
-        """Numbers in the queries of one token, of all layers together."""
+        """Numbers in the queries of one token in all layers."""
         return sum(layer.query_heads * layer.head_size for layer in self.layers)
 
     def averaged(self, of_layer: Callable[[LayerSpec], float]) -> float:
-        """What it is for all layers' queries together."""
+        """Return the mean of a layer's value over all layers, weighted by the width of their queries."""
         each = (of_layer(layer) * layer.query_heads * layer.head_size for layer in self.layers)
         return sum(each) / self.query_width
 
     @property
     def ropes(self) -> set[Rope]:
-        """Of all layers; those with the same frequencies share one."""
+        """Frequency tables of all layers; layers with the same frequencies share one."""
         return {layer.rope for layer in self.layers}
 
     @property
     def entry_width(self) -> int:
-        """Numbers in one key and one value of every KV head in every layer, or in what is both."""
+        """Numbers in the keys and values of one token in all layers; latents count once."""
         return sum((layer.kv_heads + layer.value_heads) * layer.head_size for layer in self.layers)
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of the same, in the model's own type."""
+        """Bytes of the keys and values of one token, in the dtype of the model."""
         return self.entry_width * self.dtype.itemsize
 
     @property
     def key_share(self) -> float:
-        """The share of keys among them."""
+        """Share of the keys in `entry_bytes`."""
         return self.key_bytes / self.entry_bytes
 
     @property
     def key_bytes(self) -> int:
-        """Bytes of the keys among them."""
+        """Bytes of the keys of one token, in the dtype of the model."""
         return sum(layer.kv_heads * layer.head_size for layer in self.layers) * self.dtype.itemsize
 
 
 def projections_of(network: PreTrainedModel) -> tuple[Projection, ...]:
-    """The projections of all layers; their weights may be on the meta device, or in layers of a package that quantises,
-    which are like nn.Linear and none.
+    """Return the projections of all layers, in order.
+
+    Weights may be on the meta device. Layers of a package that quantises count too, though they are no nn.Linear.
     """
     modules: Iterable[tuple[str, Any]] = network.base_model.named_modules()
     return tuple(
@@ -165,5 +153,5 @@ def projections_of(network: PreTrainedModel) -> tuple[Projection, ...]:
 
 
 def window_of(config: PretrainedConfig) -> int:
-    """Positions that a model was trained for."""
+    """Return the number of positions that a model was trained for."""
     return int(config.max_position_embeddings)

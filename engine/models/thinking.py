@@ -1,10 +1,9 @@
-"""Models that reason before they answer: where the reasoning begins and ends, found in the model's own words.
+"""Separate reasoning from answers.
 
-Which signs a model puts around its reasoning is read from its tokenizer and chat template (`</think>`, `[/THINK]`,
-`</reasoning>` and the like name themselves, and so does a channel of thought), so no model is known here by name.
-Reasoning stands at the beginning of an answer: the model writes the opening sign, or its template has written it
-already. A model may instead say several messages, and name the channel of each: the last, `final`, is its answer, and
-what comes before is reasoning.
+The signs around a model's reasoning come from its tokenizer and chat template (`</think>`, `[/THINK]`, `</reasoning>`
+and the like, or a channel of thought). No model is known here by name. Reasoning begins an answer: the model writes the
+opening sign, or its template has written it. A model may instead write several messages and name the channel of each:
+the last, `final`, is its answer, and those before it are reasoning.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 CLOSING = re.compile(r"(?P<left>[<\[])/(?P<name>[A-Za-z_]*(?:think|reason|thought)[A-Za-z_]*)(?P<right>[>\]])", re.I)
 
-THOUGHT = ("<|channel>", "<channel|>")  # tokens around the name of a channel and what is said on it: Gemma 4's
+THOUGHT = ("<|channel>", "<channel|>")  # tokens around the name of a channel and its message, in Gemma 4
 
 CHANNEL = re.compile(r"(?P<open><[^<>]+>)final(?P<named><[^<>]+>)")
 
@@ -25,122 +24,117 @@ MOST_BLANK = 32  # tokens of line ends between reasoning and answer
 
 @dataclass(frozen=True)
 class Marks:
-    """The signs around a model's reasoning, as text.
-
-    open: stands before it; close: behind it; gap: between a sign that stands by itself and what follows.
-    """
+    """The signs around a model's reasoning, as text."""
 
     open: str
     close: str
-    gap: str = field(default="\n", kw_only=True)
+    gap: str = field(default="\n", kw_only=True)  # after a sign on a line of its own
 
     @property
     def ending(self) -> str:
-        """What ends a reasoning from outside."""
+        """Text that ends reasoning early."""
         return f"\n{self.close}{2 * self.gap}"
 
     def opens(self, opening: str) -> bool:
-        """Whether an opening ends in the sign after which the model reasons."""
+        """Return whether an opening ends in the sign that begins reasoning."""
         return opening.rstrip().endswith(self.open.rstrip())
 
     def skipping(self, opening: str) -> str:
-        """What follows an opening where the model is to answer at once."""
+        """Return the text that follows an opening to make the model answer at once."""
         if opening.rstrip().endswith(self.close):
             return ""
         return self.ending if self.opens(opening) else f"{self.open.rstrip()}{self.gap}{self.ending}"
 
     def answers(self, text: str) -> bool:
-        """Whether a text is a sign with which an answer begins where nothing was reasoned."""
+        """Return whether a text is a sign that begins an answer without reasoning."""
         return False
 
     def begun(self, text: str) -> str | None:
-        """What is reasoned in a text that begins so; None as long as it has not begun."""
+        """Return the reasoning at the beginning of a text; None if it has not begun."""
         return text.removeprefix(self.open) if text.startswith(self.open) else None
 
     def may_begin(self, text: str) -> bool:
-        """Whether more of a text may decide what it is."""
+        """Return whether a longer text may still turn out to be reasoning."""
         return self.open.startswith(text)
 
     def never_said(self, text: str) -> bool:
-        """Whether a text that was not decided is no answer, though nothing follows it."""
+        """Return whether an undecided text at the end is no answer."""
         return False
 
     def parted(self, text: str) -> tuple[str, bool]:
-        """A reasoning up to where it ends, and whether it does."""
+        """Return the reasoning in a text, and whether it has ended."""
         reasoning, closing, _ = text.partition(self.close)
         return reasoning, bool(closing)
 
     def messages(self, reasoning: str) -> list[str]:
-        """What a reasoning consists of, without signs between."""
+        """Return the messages of a reasoning, without signs."""
         return [reasoning]
 
     def without_half(self, reasoning: str) -> str:
-        """A reasoning that may go on, without what may be half of the closing sign at its end."""
+        """Return a reasoning that may go on, without a part of the closing sign at its end."""
         halves = (self.close[:size] for size in range(len(self.close) - 1, 0, -1))
         return reasoning.removesuffix(next((half for half in halves if reasoning.endswith(half)), ""))
 
 
 @dataclass(frozen=True)
 class Channels(Marks):
-    """Those of a model that says several messages, each on a channel, of which `final` is the answer's.
+    """The signs of a model that writes several messages, each on a channel; `final` is the answer.
 
-    open, named: stand before and behind the name of a channel, which may have words behind it; close: behind the
-    reasoning, up to where the answer begins.
+    open: before the name of a channel; close: from the end of the reasoning to the beginning of the answer.
     """
 
-    named: str
+    named: str  # after the name of a channel, which more words may follow
 
     @property
     def ending(self) -> str:
-        """All up to the answer."""
+        """Everything up to the answer."""
         return self.close
 
     def skipping(self, opening: str) -> str:
-        """The sign of the answer's channel."""
+        """Return the sign of the answer's channel."""
         return self.close.removeprefix(self._before)
 
     def answers(self, text: str) -> bool:
-        """Whether it is the sign of the answer's channel."""
+        """Return whether a text is the sign of the answer's channel."""
         return bool(re.fullmatch(self._final, text, re.DOTALL))
 
     def begun(self, text: str) -> str | None:
-        """What stands behind the name of its channel."""
+        """Return the text after the name of its channel; None if there is none yet."""
         return text.partition(self.named)[2] if text.startswith(self.open) and self.named in text else None
 
     def may_begin(self, text: str) -> bool:
-        """Also while the channel is named."""
+        """Return True also while the channel is being named."""
         return super().may_begin(text) or self.never_said(text)
 
     def never_said(self, text: str) -> bool:
-        """Whether it names a channel, or begins to."""
+        """Return whether a text names a channel, or begins to."""
         return text.startswith(self.open)
 
     def parted(self, text: str) -> tuple[str, bool]:
-        """Up to a message on the answer's channel."""
+        """Return the text before a message on the answer's channel, and whether there is one."""
         found = re.search(re.escape(self._before) + self._final, text, re.DOTALL)
         return (text, False) if found is None else (text[: found.start()], True)
 
     def messages(self, reasoning: str) -> list[str]:
-        """Those of a reasoning; the last is empty where the name of its channel is still to come."""
+        """Return the messages of a reasoning; the last is empty while its channel is being named."""
         sign = re.escape(self._before + self.open)
         return re.split(f"{sign}.*?(?:{re.escape(self.named)}|$)", reasoning, flags=re.DOTALL)
 
     @property
     def _before(self) -> str:
-        """What stands before the sign of the channel of every message but the first."""
+        """Text before the channel of every message but the first."""
         return self.close[: self.close.rindex(self.open)]
 
     @property
     def _final(self) -> str:
-        """A pattern of the sign of the answer's channel."""
+        """Pattern of the sign of the answer's channel."""
         return rf"{re.escape(self.open)}final\b.*?{re.escape(self.named)}"
 
 
 def find_marks(tokenizer: PreTrainedTokenizerBase, opening: str = "", answered: str = "") -> Marks | None:
-    """The signs of a model that reasons: tokens of its own, or else named by its template; None if it has none.
+    """Return the signs of a model that reasons, None if it does not: its own tokens, or named by its template.
 
-    Args:
-        opening: what its template puts before an answer that is to come; answered: before one that has been given.
+    opening, answered: texts that its template puts before an answer to come, and before an earlier answer.
     """
     channel = CHANNEL.fullmatch(answered.removeprefix(opening))
     if channel is not None:
@@ -158,12 +152,15 @@ def find_marks(tokenizer: PreTrainedTokenizerBase, opening: str = "", answered: 
 
 
 class Speech:
-    """The tokens of one answer as they come, parted into reasoning and what is said."""
+    """Separates the tokens of one answer, as they come, into reasoning and answer."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, marks: Marks | None, opened: bool) -> None:
-        """marks: None for a model that does not reason; opened: whether the prompt ended in the opening sign."""
+        """Begin an answer.
+
+        marks: None for a model that does not reason; opened: the prompt ended in the opening sign.
+        """
         self.tokenizer, self.marks = tokenizer, marks
-        self.thinking: bool | None = (opened or None) if marks else False  # None: not known yet
+        self.thinking: bool | None = (opened or None) if marks else False  # None: undecided
         self.reasoned: list[int] = []  # ids of the reasoning, signs included
         self.said: list[int] = []  # ids of the answer itself
         self.blank = 0  # tokens of line ends between both, which belong to neither
@@ -171,11 +168,11 @@ class Speech:
 
     @property
     def decided(self) -> bool:
-        """Whether it is known to be the answer that goes on, or nothing has been said yet."""
+        """True if the next token belongs to the answer, or if nothing has been written yet."""
         return self.thinking is False or (self.thinking is None and not self.reasoned)
 
     def add(self, token: int) -> None:
-        """The next token."""
+        """Take the next token."""
         if self.marks is None or self.thinking is False:
             self._say(token)
             return
@@ -196,11 +193,11 @@ class Speech:
             self.thinking = not closed
 
     def _text(self) -> str:
-        """What may be reasoning, signs included."""
+        """Return the text that may be reasoning, signs included."""
         return str(self.tokenizer.decode(self.reasoned, skip_special_tokens=False)).lstrip()
 
     def end(self) -> None:
-        """Nothing follows: what might have become an opening sign was said after all, unless it names a channel."""
+        """End the answer: an unfinished opening sign is a part of it, unless it names a channel."""
         if self.thinking is None and self.marks and not self.marks.never_said(self._text()):
             self.said, self.reasoned = self.reasoned, []
 
@@ -211,13 +208,13 @@ class Speech:
             self.blank += 1
 
     def is_over(self, max_tokens: int, max_reasoning: int) -> bool:
-        """Whether as much has been said as may be, or nothing but line ends, so that nothing else is expected."""
+        """Return whether the answer has reached its limit, or goes on with line ends only."""
         undecided = len(self.reasoned) if self.thinking is None else 0
         return len(self.said) >= max_tokens or self.blank >= MOST_BLANK or undecided >= max(max_reasoning, MOST_BLANK)
 
     @property
     def reasoning(self) -> str:
-        """The reasoning so far, without its signs; half a sign or half a character at its end is held back."""
+        """Reasoning so far, without its signs; a part of a sign or character at its end is held back."""
         text = self._reasoning.rstrip("\N{REPLACEMENT CHARACTER}")
         if self.marks is None:
             return ""

@@ -1,5 +1,5 @@
-"""What a reading will need and how long it will take, before anything is loaded.
+"""Predict the memory and the time of a reading before anything is loaded.
 
-Lives here: the planner, machines' rates, and the counts of operations and bytes that times are made of.
-Not here: what a method keeps, which the method itself says (`Method.plan`).
+Lives here: the planner, rates of machines, and the counts of operations and bytes behind the times.
+Not here: the bytes that a method keeps, which the method itself states (`Method.plan`).
 """

@@ -1,9 +1,9 @@
-"""How many operations passing tokens takes: the FLOP model of Activation Beacon (appendix B).
+"""Count the operations of passing tokens through a model: the FLOP model of Activation Beacon (appendix B).
 
-The paper writes F(s, s_past) for s tokens that see s_past cached ones and all of themselves. Here the second number
-is what a token attends to, s + s_past, so that an average serves as well. The sizes are those of `models/sizes.py`: the
-paper's terms for queries, keys, values, output, up, gate and down projections are together twice the weights that a
-token is multiplied with, which holds for mixtures of experts too.
+The paper writes F(s, s_past) for s tokens that see s_past cached tokens and all of themselves. Here the second number
+is the tokens that each attends to, s + s_past, so that an average serves as well. The paper's terms for query, key,
+value, output, up, gate and down projections are together twice the weights that a token is multiplied with
+(`models/sizes.py`). That holds for mixtures of experts too.
 """
 
 from __future__ import annotations
@@ -15,27 +15,23 @@ from engine.models.sizes import ModelSizes
 
 @dataclass(frozen=True)
 class Operations:
-    """Multiplications and additions.
+    """Multiplications and additions, by kind."""
 
-    linear: F^qkv + F^out + F^up + F^down; attention: F^qk + F^av; softmax, gate: element by element; head: F^lm;
-    recurrence: of recurrent layers, which the paper's models do not have.
-    """
-
-    linear: float
-    attention: float
+    linear: float  # F^qkv + F^out + F^up + F^down
+    attention: float  # F^qk + F^av
     softmax: float
     gate: float
-    head: float
-    recurrence: float = 0.0
+    head: float  # F^lm
+    recurrence: float = 0.0  # in recurrent layers, which the paper's models do not have
 
     @property
     def total(self) -> float:
-        """Of all kinds."""
+        """Operations of all kinds."""
         return self.linear + self.attention + self.softmax + self.gate + self.head + self.recurrence
 
 
 def operations(model: ModelSizes, tokens: float, attended: float, scored: float = 0) -> Operations:
-    """Of `tokens` tokens that attend to `attended` entries each and of which `scored` go through the head.
+    """Count the operations of `tokens` that attend to `attended` entries each; `scored` of them reach the head.
 
     The paper scores all tokens. Its F^softmax has (s + s_past) twice as a factor; one of them must be s.
     """

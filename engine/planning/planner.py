@@ -1,12 +1,12 @@
-"""The planner: what reading a text will need and how long it will take, before anything is loaded.
+"""Plan a reading: predict its memory and its time before anything is loaded.
 
     weights + KV of the device tier + workspace of a pass <= memory of the device
     KV of the host tier                                   <= memory of the host
-    KV of all tiers, while it is saved                    <= room on the disk, where that is known
+    KV of all tiers, while it is saved                    <= free space on the disk, if known
 
 The bytes of weights come from the configuration (`models/sizes.py`), those of the KV from the method (`Method.plan`),
-those of the workspace from the tensors that a pass holds at once, and times from `roofline.py`. Bytes are meant to be
-right; times to be right within a factor of two.
+those of the workspace from the tensors that a pass holds at once, and times from `roofline.py`. Bytes are to be exact,
+times right within a factor of two.
 """
 
 from __future__ import annotations
@@ -36,52 +36,41 @@ from engine.planning.roofline import Roofline
 from engine.records import DEVICE, DISK, HOST
 
 LEAST_CHUNK = 64
-OF_MIXTURES = 4  # times as long are their passes on a GPU, each of which goes through nearly all experts
-PREFIX = 32  # tokens of a chat template before the text, where no tokenizer says
-GPU_BASE = 600 << 20  # what a CUDA context and its libraries take of a GPU
+OF_MIXTURES = 4  # factor of the length of passes on a GPU, where each reaches nearly all experts
+PREFIX = 32  # tokens of a chat template before the text, if there is no tokenizer
+GPU_BASE = 600 << 20  # bytes of a CUDA context and its libraries
 LONGEST = 1 << 34  # tokens; a method that fits this many fits any text
 SLOWEST = 5.0  # tokens per second of an answer, about as fast as people read; below it a method is not recommended
-FIRST = 15.0  # seconds to the first token; nor is one that takes longer
-STRETCH = 1.25  # times its window that a model may attend to while tokens pass (docs/methods/locret.md)
-ENOUGH = 4096  # entries of a condensing method, as many as InfiniPot's paper keeps, before weights are to be lossless
-MUCH = 3.0  # times as fast are answers by sketches that are preferred to a search of everything
-PATIENCE = 10  # times the quickest reading of all that fit: what takes longer is not recommended either
-APPROXIMATED = 1 << 17  # tokens among which approximations find as much as `exact`; of a million far less
+FIRST = 15.0  # seconds to the first token; a slower method is not recommended either
+STRETCH = 1.25  # factor of the window that a model may attend to during a pass (docs/methods/locret.md)
+ENOUGH = 4096  # entries, as in InfiniPot's paper: up to here a larger budget is worth lossier weights
+MUCH = 3.0  # speed-up of answers that makes sketches better than a search of everything
+PATIENCE = 10  # factor of the quickest reading that fits; a slower method is not recommended
+APPROXIMATED = 1 << 17  # tokens; in longer texts approximations find far less than `exact`
 BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to read with, in bytes.
+    """Memory, disk and rates that a reading may use."""
 
-    device, host: memory that may be taken. shared: there is no GPU, and both are the same memory (`device`).
-    base: what the device loses to its driver. rates: None where nobody has measured or stated them.
-    disk: room for what is kept of a reading; None where it sets no limit.
-    """
-
-    device: int
-    host: int
-    shared: bool
-    rates: Rates | None = None
-    base: int = 0
-    disk: int | None = None
+    device: int  # bytes of free memory
+    host: int  # bytes of free memory
+    shared: bool  # there is no GPU, and both are the same memory, `device`
+    rates: Rates | None = None  # None: neither measured nor stated
+    base: int = 0  # bytes of the device that its driver takes
+    disk: int | None = None  # free bytes for saved readings; None: no limit
 
     @classmethod
     def now(cls, device: torch.device, rates: Rates | None = None) -> Machine:
-        """The one at hand, with the memory that is free at the moment."""
+        """Return this machine, with the memory that is free at the moment."""
         shared, host = device.type == "cpu", free_bytes(torch.device("cpu"))
         return cls(host if shared else free_bytes(device), host, shared, rates)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one reading needs. Bytes and seconds; times are None where the machine's rates are not known.
-
-    longest: the most tokens that would fit with this method, 0 if none, None for no limit. lacks: what of trained
-    weights the method lacks for this model; beyond: that it has the model attend to more at once than the model was
-    trained for; a sentence each, empty if there is nothing to say. possible: whether there can be what it lacks.
-    disk_bytes: while the reading is saved, what is written anew each time beside what was saved before.
-    """
+    """The needs of one reading. Times are None if the machine's rates are unknown."""
 
     method: Method
     quantize: str
@@ -92,21 +81,21 @@ class Plan:
     workspace_bytes: int
     device_bytes: int
     host_bytes: int
-    disk_bytes: int
+    disk_bytes: int  # while the reading is saved, beside the files of the save before
     device_limit: int
     host_limit: int
     fits: bool
-    longest: int | None
+    longest: int | None  # most tokens that would fit with this method; None: no limit
     reading_sec: float | None
     first_token_sec: float | None
     answer_tokens_per_sec: float | None
-    lacks: str = ""
-    possible: bool = True
-    beyond: str = ""
+    lacks: str = ""  # sentence about trained weights that are missing for this model
+    possible: bool = True  # the missing weights can exist
+    beyond: str = ""  # sentence about attending to more at once than the model was trained for
 
     @property
     def reading_tokens_per_sec(self) -> float | None:
-        """Speed of reading, of the tokens that are read."""
+        """Speed of reading, over the tokens that are read."""
         return min(self.tokens, self.footprint.passed) / self.reading_sec if self.reading_sec else None
 
 
@@ -124,20 +113,23 @@ class Planner:
     def __init__(
         self, model: ModelSizes, machine: Machine, turn_tokens: TurnTokens | None = None, prefix: int = PREFIX
     ) -> None:
-        """turn_tokens, prefix: from the model's chat template; without a tokenizer they are estimated."""
+        """Plan for a model on a machine.
+
+        turn_tokens, prefix: from the model's chat template; without a tokenizer they are estimated.
+        """
         self.model, self.machine = model, machine
         self.turn_tokens, self.prefix = turn_tokens or estimated_turn, prefix
 
     @classmethod
     def of_loaded(cls, model: Model, machine: Machine) -> Planner:
-        """Plans readings by a model that is loaded."""
+        """Plan for a loaded model."""
         return cls(sizes_of(model.network, model.spec), machine, model.turn_length, len(model.chat.prefix))
 
     def plan(self, method: Method, tokens: int, quantize: str = "none", weights: bool = True, read: int = 0) -> Plan:
-        """What reading a text of so many tokens needs, in the largest passes that fit.
+        """Plan the reading of a text of `tokens`, in the largest passes that fit.
 
-        weights: False if the model is loaded already, so that its weights no longer count against the memory left.
-        read: tokens of the text that a checkpoint holds, which is gone on from.
+        weights: False if the model is loaded, so that its weights no longer count against free memory.
+        read: tokens of the text that a checkpoint holds already.
         """
         held = self.model.weight_bytes(quantize) if weights else 0
         return self._with_longest(self._in_largest_passes(method, tokens, quantize, held, read), held)
@@ -148,7 +140,7 @@ class Planner:
         return dataclasses.replace(plan, longest=self._longest(plan.method, plan.quantize, held))
 
     def _in_largest_passes(self, method: Method, tokens: int, quantize: str, held: int, read: int = 0) -> Plan:
-        """The plan, but for the longest text that would fit, which takes most of the time."""
+        """Plan without `longest`, which takes most of the time to find."""
         chunk, plan = default_chunk(self.machine.shared), None
         if self.model.experts and not self.machine.shared:
             chunk *= OF_MIXTURES
@@ -170,9 +162,9 @@ class Planner:
         workspace = self._workspace(method, footprint, rows, quantize)
         kept = footprint.usage.bytes
         held += footprint.weight_bytes
-        # What a reading and what questions need beside its KV never comes at once: it is over when they are asked.
+        # A reading and questions need memory beside the KV at different times, so the larger need counts.
         device = held + kept[DEVICE] + max(footprint.spare_bytes, footprint.tail_bytes) + workspace + self.machine.base
-        # What is on the device is copied to host memory to be saved, while the text is read on.
+        # Entries on the device are copied to host memory to be saved while the text is read on.
         spare = footprint.host_spare_bytes + footprint.saved_bytes
         host = kept.get(HOST, 0) + max(spare, footprint.host_tail_bytes)
         if self.machine.shared:
@@ -202,7 +194,7 @@ class Planner:
         )
 
     def operations(self, method: Method, tokens: int, of: int) -> float:
-        """Those of reading so many first tokens of a text of `of`: what share of all they are says how far it is."""
+        """Return the operations of reading the first `tokens` of a text of `of`, which measure progress."""
         chunk = default_chunk(self.machine.shared)
         task = Task(tokens, self.prefix, chunk, self.turn_tokens, beginning_of=of)
         return self._operations(method, method.plan(self.model.spec, task))
@@ -219,10 +211,10 @@ class Planner:
         if method.budget is None:
             instead = "one with a budget"
         elif method.passing(self.model.spec) and footprint.widest > STRETCH * window:
-            most = footprint.widest  # what passes stands behind what is kept
+            most = footprint.widest  # tokens of a pass follow the kept entries
             instead = f"a budget of at most {method.budget * window // most:,}"
         else:
-            most = min(most, method.budget)  # the few tokens that some hold beside it are nothing to warn of
+            most = min(most, method.budget)  # some hold a few more tokens, which is no cause for a warning
             instead = f"a budget of at most {window:,}"
         if most <= window:
             return ""
@@ -247,8 +239,8 @@ class Planner:
         return f"{far}, {seen}: {instead}a budget of at most {spec.reach:,}."
 
     def _longest(self, method: Method, quantize: str, held: int) -> int | None:
-        """The most tokens that fit in the smallest passes, by bisection; needs never fall as a text grows."""
-        machine = dataclasses.replace(self.machine, rates=None)  # how long it takes does not matter
+        """Return the most tokens that fit in the smallest passes, by bisection: needs never fall as a text grows."""
+        machine = dataclasses.replace(self.machine, rates=None)  # times do not matter here
         untimed = Planner(self.model, machine, self.turn_tokens, self.prefix)
 
         def fits(tokens: int) -> bool:
@@ -263,7 +255,7 @@ class Planner:
         return low
 
     def _workspace(self, method: Method, footprint: Footprint, rows: int, quantize: str) -> int:
-        """Bytes of the largest set of tensors that a pass of so many tokens holds at once, weights and KV left out."""
+        """Return the bytes of the largest set of tensors that a pass of `rows` holds, without weights and KV."""
         model = self.model
         size = model.spec.dtype.itemsize
         attention = max(self._attention_bytes(layer, footprint, rows) for layer in model.spec.layers)
@@ -286,11 +278,11 @@ class Planner:
         size = self.model.spec.dtype.itemsize
         query_heads, kv_heads, width = layer.query_heads, layer.kv_heads, layer.head_size
         keys = max(footprint.widest, rows)
-        # q, k, v, q rotated and the parts of that; of latents, which are wider than all else, outputs that are merged
+        # q, k, v, rotated q and its parts; for latents, which are wider, also the outputs that are merged
         tensors = rows * (4 * query_heads + 3 * kv_heads) * width * size
         tensors += 16 * rows * query_heads * width if layer.latent else 0
         mask = rows * keys * (5 + size)
-        if footprint.coded:  # keys before RoPE and after, and what becomes of codes on the way, in float32
+        if footprint.coded:  # keys before and after RoPE, and float32 numbers on the way from codes
             tensors += keys * kv_heads * width * (2 * size + 8)
         if not footprint.explicit:
             return tensors + mask
@@ -300,7 +292,7 @@ class Planner:
     def _times(
         self, method: Method, footprint: Footprint, task: Task, quantize: str
     ) -> tuple[float | None, float | None, float | None]:
-        """Seconds of the reading, seconds to a first token, tokens per second of an answer."""
+        """Return seconds of the reading, seconds to a first token, and tokens per second of an answer."""
         rates = self.machine.rates
         if rates is None:
             return None, None, None
@@ -308,17 +300,20 @@ class Planner:
         return roofline.times(footprint, task.chunk, method.needs_novelty())
 
     def best(self, tokens: int, quantizations: Sequence[str] | None = None) -> Choice | None:
-        """The method and settings that keep the most of a text and fit, the model's weights included; None if nothing
-        does.
+        """Return the method and settings that keep the most of a text and fit beside the weights; None if none does.
 
-        quantizations: of the weights, that may be chosen from, the least lossy first; None for all that there are.
+        The order of preference:
 
-        First choice is whatever keeps every entry and attends to all of them inside the model's own window; then what
-        keeps every entry, in fewer bits if need be, and finds the best of them for each question, if answers come fast
-        enough and layers look that far, of long texts what finds them exactly before what does not; each with the least
-        lossy weights that leave room for it, since a text that is forgotten costs more answers than bits of weights do.
-        Then a condensing method with the largest budget that fits the memory and the model's window, and the least
-        lossy weights beside which that is at least `ENOUGH`. Methods that lack trained weights are left out.
+        1. A method that keeps every entry and attends to all of them, within the model's window.
+        2. A method that keeps every entry, in fewer bits if need be, and looks up the best for each question, if
+           answers are fast enough and layers look that far. For long texts exact search comes first.
+        3. A condensing method with the largest budget that fits the memory and the window.
+
+        The first two take the least lossy weights that leave room, since forgotten text costs more answers than bits of
+        weights do. The third takes the least lossy weights beside which its budget is at least `ENOUGH`. Methods that
+        lack trained weights are left out.
+
+        quantizations: of the weights, to choose from, the least lossy first; None for all.
         """
         tried = quantizations or self.model.quantizations
 
@@ -326,7 +321,7 @@ class Planner:
         def fitting(quantize: str) -> list[Plan]:
             return [plan for plan in self._candidates(tokens, quantize) if plan.fits and not plan.lacks]
 
-        within = tokens <= self.model.spec.window - 512  # with room for questions and answers
+        within = tokens <= self.model.spec.window - 512  # leaves space for questions and answers
         ways = [*([_dense] if within else []), *([_exactly] if tokens > APPROXIMATED else []), _looked_up]
         kept = (choose(fitting(each)) for choose in ways for each in tried)
         found = next(filter(None, kept), None) or _condensed([fitting(each) for each in tried])
@@ -336,7 +331,7 @@ class Planner:
         return dataclasses.replace(found, plan=plan)
 
     def unloaded(self, quantize: str) -> Planner:
-        """The same, as if the model, which is loaded with its weights so, were not."""
+        """Return a planner as if the model, loaded with weights in this quantisation, were not loaded."""
         machine = dataclasses.replace(self.machine, device=self.machine.device + self.model.weight_bytes(quantize))
         return Planner(self.model, machine, self.turn_tokens, self.prefix)
 
@@ -357,7 +352,7 @@ class Planner:
                     yield from itertools.islice((plan for plan in plans if plan.fits), 1)
 
     def _budgets(self, name: str, tokens: int, quantize: str) -> Iterator[Plan]:
-        """The largest budget that fits, no larger than the model's window, nor than the text needs."""
+        """Yield the plan of the largest budget that fits, up to the model's window and the length of the text."""
         spec, held = self.model.spec, self.model.weight_bytes(quantize)
         most = min(spec.window, STRETCH * spec.reach, max(BUDGETS[-1], 1 << (tokens + 512).bit_length()))
         for budget in BUDGETS:
@@ -369,7 +364,7 @@ class Planner:
 
 
 def _dense(fitting: list[Plan]) -> Choice | None:
-    """Of what fits where the text does not outgrow the model's own window."""
+    """Choose a method that attends to everything."""
     dense = [plan for plan in fitting if _keeps_all(plan) and not plan.footprint.searched]
     if not dense:
         return None
@@ -378,20 +373,19 @@ def _dense(fitting: list[Plan]) -> Choice | None:
 
 
 def _exactly(fitting: list[Plan]) -> Choice | None:
-    """The same as `_looked_up`, if it is known to be exact and quick enough."""
+    """Choose as `_looked_up` does, if that is exact and known to be quick enough."""
     found = _looked_up(fitting)
     exact = found is not None and found.plan.method.family == "yardstick" and found.plan.reading_sec is not None
     return found if exact else None
 
 
 def _looked_up(fitting: list[Plan]) -> Choice | None:
-    """Of what fits, what keeps everything and is quick enough beside the others."""
+    """Choose a method that keeps everything, looks it up and is quick enough beside the others."""
     searched = [plan for plan in fitting if _keeps_all(plan) and plan.footprint.searched and not plan.beyond]
     quick = [plan for plan in searched if _bearable(plan, fitting)]
     if not quick:
         return None
-    # The methods' own order: what looks everything up exactly comes before what approximates it, if it is known to be
-    # fast enough.
+    # In the order of the methods exact search comes before approximations, if it is known to be fast enough.
     known = quick[0].answer_tokens_per_sec is not None
     chosen = _quicker(quick) if known else min(quick, key=lambda plan: plan.footprint.searched)
     store = chosen.method.settings()["store"]
@@ -403,7 +397,7 @@ def _looked_up(fitting: list[Plan]) -> Choice | None:
 
 
 def _quicker(plans: list[Plan]) -> Plan:
-    """The first one, unless the same method by sketches is much faster."""
+    """Return the first plan, unless the same method is much faster by sketches."""
     first, *others = plans
     same = (plan for plan in others if plan.method.name == first.method.name)
     least = MUCH * (first.answer_tokens_per_sec or 0.0)
@@ -411,7 +405,7 @@ def _quicker(plans: list[Plan]) -> Plan:
 
 
 def _condensed(tried: list[list[Plan]]) -> Choice | None:
-    """Of what fits beside weights of each kind, the least lossy first."""
+    """Choose a condensing method. tried: the plans that fit, by quantisation, the least lossy first."""
     condensing = ([plan for plan in plans if plan.method.family == "condensing"] for plans in tried)
     best = [max(plans, key=lambda plan: (plan.method.chosen_first, _budget(plan))) for plans in condensing if plans]
     if not best:
@@ -432,13 +426,16 @@ def _keeps_all(plan: Plan) -> bool:
 
 
 def _disk_bytes(footprint: Footprint) -> int:
-    """Full slabs are written once. The rest is written anew each time, beside what was saved of it before."""
+    """Return the bytes on disk while a reading is saved.
+
+    Full slabs are written once. The rest is written anew each time, beside its previous copy.
+    """
     kept = footprint.usage.bytes
     return 2 * footprint.saved_bytes + kept.get(HOST, 0) + kept.get(DISK, 0) + footprint.host_spare_bytes
 
 
 def _bearable(plan: Plan, others: list[Plan]) -> bool:
-    """Whether it answers fast enough, and reads in a time that is in proportion to the others'; if times are known."""
+    """Return whether answers are fast enough, and reading is not far slower than others; True if times are unknown."""
     if plan.answer_tokens_per_sec is None or plan.reading_sec is None:
         return True
     quickest = min(other.reading_sec or 0.0 for other in others)
@@ -451,5 +448,5 @@ def _fastest(plans: Iterable[Plan]) -> Plan:
 
 
 def estimated_turn(text: str) -> int:
-    """About how many tokens a text takes as a turn, where there is no tokenizer: a token for three letters."""
+    """Estimate the tokens that a text takes as a turn, without a tokenizer: one for three letters."""
     return len(text) // 3 + 16

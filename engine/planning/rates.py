@@ -1,4 +1,4 @@
-"""How fast a machine is: the few rates that the planner's times are made of."""
+"""Measure the few rates of a machine that the planner needs to compute times."""
 
 from __future__ import annotations
 
@@ -8,29 +8,25 @@ from dataclasses import dataclass
 
 import torch
 
-SIDE = 1024  # of the matrices that are multiplied; on a GPU that is over before the next product is launched
+SIDE = 1024  # of the matrices that are multiplied; too small for a GPU, which would wait for launches
 GPU_SIDE = 4096
-COPIED = 64 << 20  # bytes; twice as many fit a large GPU's cache, or nearly
+COPIED = 64 << 20  # bytes; a large GPU's cache holds nearly twice as many
 GPU_COPIED = 128 << 20
 LEAST_SEC = 0.1  # each rate is measured for at least this long,
-TIMES = 3  # so often: the best is what the machine can do, the others what else it was doing
-SMALL_OPERATION_SEC = 6e-6  # a kernel launch, where nothing was measured
+TIMES = 3  # as often; the best counts, since the others include the load of the machine
+SMALL_OPERATION_SEC = 6e-6  # a kernel launch, if nothing was measured
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Per second: operations of large matrix products, bytes read or written, bytes from host to device.
+    """Rates of a device and of the host around it, which are the same without a GPU."""
 
-    flops, memory: of the device; host_flops, host_memory: of the machine around it (the same without a GPU);
-    link: between the two; operation_sec: what one small operation takes however little it does.
-    """
-
-    flops: float
-    memory: float
-    link: float
+    flops: float  # operations of large matrix products per second on the device
+    memory: float  # bytes read or written per second on the device
+    link: float  # bytes per second from host to device
     host_flops: float
     host_memory: float
-    operation_sec: float = SMALL_OPERATION_SEC
+    operation_sec: float = SMALL_OPERATION_SEC  # seconds of one small operation, however little it computes
 
 
 def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
@@ -52,7 +48,7 @@ def _flops(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def _copying(source: torch.device, target: torch.device) -> float:
-    """Bytes per second; a copy within one place reads and writes each byte."""
+    """Return bytes copied per second; a copy within one device reads and writes each byte."""
     pinned = source.type == "cpu" and target.type == "cuda"
     size = COPIED if source.type == "cpu" else GPU_COPIED
     data = torch.empty(size, dtype=torch.uint8, device=source, pin_memory=pinned)
@@ -68,7 +64,7 @@ def _small(device: torch.device) -> float:
 
 
 def _seconds(do: Callable[[], object], device: torch.device) -> float:
-    """Of one run, after one that warms up: the best of some averages over LEAST_SEC and at least three runs."""
+    """Return the seconds of one run after a warm-up: the best of `TIMES` averages over `LEAST_SEC` or three runs."""
     do()
     return min(_average(do, device) for _ in range(TIMES))
 
@@ -87,4 +83,6 @@ def _average(do: Callable[[], object], device: torch.device) -> float:
 
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()  # of the whole device it would spoil what is being recorded
+        torch.cuda.current_stream(
+            device
+        ).synchronize()  # synchronising the whole device would break a recording in progress

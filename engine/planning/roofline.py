@@ -1,7 +1,7 @@
-"""How long passes take: a roofline.
+"""Predict how long passes take, by a roofline.
 
-Each takes as long as its matrix products or as the weights it reads, whichever is longer, and then its attention, at
-rates that were measured on this machine or stated for another (`rates.py`).
+A pass takes as long as its matrix products or as reading its weights, whichever is longer, and then its attention. The
+rates were measured on this machine or stated for another (`rates.py`).
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from engine.planning.rates import Rates
 from engine.records import DISK, HOST
 
 QUESTION = 50  # tokens of the question whose first token is timed
-BETWEEN = 3  # times that a small operation takes on a CPU what it takes by itself: Python, caches that went cold
-LOGIT_BYTES = 24  # moved per logit where they are built: written, masked, exponentiated, read again
-MOVED_PER_SCORE = 12  # bytes, of a search: written, and read again to find the best
+BETWEEN = 3  # times that a small operation slows down on a CPU within a pass: Python, cold caches
+LOGIT_BYTES = 24  # moved per explicit logit: written, masked, exponentiated, read again
+MOVED_PER_SCORE = 12  # bytes moved by a search: written, and read again to find the best
 UNPACKING = 10  # operations that unpack and multiply with one of an expert's two stacks
 AROUND = 60  # operations of norms and an MLP around a layer that does not attend
-SLOWER_INT4 = 2.5  # times as long take products with weights of 4 bits in long passes
-CODED_MOVES = 8  # times that an entry in codes is read or written on its way to a number
+SLOWER_INT4 = 2.5  # factor of the time of products with weights of 4 bits in long passes
+CODED_MOVES = 8  # times that a quantised entry is read or written while it is decoded
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """Of a model on a machine. shared: there is no GPU; quantize: how its weights are, see `Skeleton.weight_bytes`."""
+    """Predicts times of a model on a machine."""
 
     model: ModelSizes
     rates: Rates
-    shared: bool
-    quantize: str
+    shared: bool  # there is no GPU
+    quantize: str  # of the weights, see `ModelSizes.weight_bytes`
 
     def times(self, footprint: Footprint, chunk: int, scored: bool) -> tuple[float, float, float]:
-        """Seconds of the reading, seconds to a first token, tokens per second of an answer.
+        """Return seconds of the reading, seconds to a first token, and tokens per second of an answer.
 
-        chunk: tokens per pass at most; scored: whether the text's tokens go through the head.
+        chunk: most tokens of a pass; scored: the text's tokens go through the head.
         """
         through = footprint.passed + footprint.inserted
         rows = min(chunk * through / footprint.passed, through)
         head = self.model.head if scored else 0
         each = self._pass_sec(footprint, rows, footprint.attended, head, footprint.explicit)
         kept = _far_bytes(footprint) / self.rates.link
-        if footprint.sketched and not self.shared:  # keys come back for that
+        if footprint.sketched and not self.shared:  # keys come back to be sketched
             kept += _far_bytes(footprint) * self.model.spec.key_share / self.rates.link
         reading = through / rows * each + kept + self._brought_sec(footprint, through * footprint.brought)
-        # At a second look something has stood out as a rule, and there is little left to search.
+        # By a second look some passages usually stand out, which leaves little to search.
         searching = self._search_sec(footprint) if footprint.looks == 1 else 0.0
         passes = math.ceil(QUESTION / footprint.asked_together)
         asking = passes * self._pass_sec(footprint, QUESTION / passes, footprint.answering, 0, True)
@@ -60,9 +60,9 @@ class Roofline:
         return reading, first, 1 / (answering + searching / footprint.search_every)
 
     def _pass_sec(self, footprint: Footprint, rows: float, attended: float, head: int, explicit: bool) -> float:
-        """Of one pass through the model: its weights are read once, of experts those that a token goes through.
+        """Return the seconds of one pass, which reads all weights once, of experts only those that tokens choose.
 
-        Experts in codes are unpacked at every pass as a rule, linear layers on a GPU if several tokens share them.
+        Experts in codes are usually unpacked in every pass, linear layers on a GPU if several tokens share them.
         """
         model, rates = self.model, self.rates
         size = model.spec.dtype.itemsize
@@ -76,7 +76,7 @@ class Roofline:
         if packing and not (at_once and packing.direct):
             weights += 2 * hit * model.expert_weights * size
         work = operations(model, rows, attended, rows if head else 0)
-        # Retaining heads score every token; beacon weights are for beacons alone.
+        # Retaining heads score every token; beacon weights are for beacons only.
         share = footprint.inserted / (footprint.passed + footprint.inserted) if footprint.inserted else 1.0
         beside = 2 * rows * share * footprint.weight_bytes / size
         weights += footprint.weight_bytes
@@ -96,16 +96,16 @@ class Roofline:
         if self.shared:
             return products + attention + moved + BETWEEN * small
         if rows == 1 and footprint.recorded and self.quantize != "8bit":
-            return products + attention + moved  # nothing is launched one by one
-        return max(products + attention + moved, small)  # a GPU works while its host prepares what comes next
+            return products + attention + moved  # the pass is one launch
+        return max(products + attention + moved, small)  # a GPU computes while its host prepares the next launch
 
     def _recurring_bytes(self, rows: float) -> float:
-        """Moved by recurrent layers in a pass: what they write is read again as a rule, and their states are copied."""
+        """Return the bytes that recurrent layers move in a pass: outputs are read again, and states are copied."""
         recurrence = self.model.recurrence
         return 2 * (rows * recurrence.moved + 2 * recurrence.state_bytes) if recurrence else 0.0
 
     def _recurring_operations(self, rows: float) -> float:
-        """Of PyTorch, that recurrent layers and what is around them take in a pass."""
+        """Return the number of PyTorch operations in and around recurrent layers in a pass."""
         recurrence = self.model.recurrence
         if recurrence is None:
             return 0.0
@@ -113,7 +113,7 @@ class Roofline:
         return AROUND * recurrence.layers + (token if rows == 1 else max(token, rows * each))
 
     def _search_sec(self, footprint: Footprint, tokens: int = 1) -> float:
-        """Of comparing tokens' queries with keys of the host tier, or with sketches of all and the keys of some."""
+        """Return the seconds of comparing queries with keys of the host tier, or with sketches and the keys of some."""
         spec, rates = self.model.spec.looking_far, self.rates
         if not footprint.searched or not spec.query_heads:
             return 0.0
@@ -123,21 +123,21 @@ class Roofline:
         scores = MOVED_PER_SCORE * tokens * spec.query_heads * footprint.searched
         if footprint.sketched:
             looked_at = passes * footprint.sketched * footprint.searched
-            fetched = tokens * footprint.picking * footprint.candidates * each  # keys of what is brought among them
+            fetched = tokens * footprint.picking * footprint.candidates * each  # less those fetched anyway
             fetched -= min(fetched, tokens * footprint.picking * footprint.brought_answering * each)
             flops = rates.host_flops if self.shared else rates.flops
             return products / flops + (looked_at + scores) / rates.memory + fetched / rates.link
-        if footprint.in_place and not self.shared:  # it compares some keys while others come
+        if footprint.in_place and not self.shared:  # it compares some keys while others are on the link
             return max(products / rates.flops + scores / rates.memory, keys / rates.link)
         return products / rates.host_flops + (keys + scores) / rates.host_memory
 
     def _brought_sec(self, footprint: Footprint, entries: float) -> float:
-        """Of reading entries of the host tier from a GPU; on a CPU they count as attended to, and no more."""
+        """Return the seconds of fetching entries to a GPU; 0 on a CPU, which attends to them in place."""
         return 0.0 if self.shared or not entries else entries * _entry_bytes(footprint) / self.rates.link
 
 
 def _entry_bytes(footprint: Footprint) -> float:
-    """Of one entry of the host tier, in all layers."""
+    """Return the bytes of one entry of the host tier, in all layers."""
     entries = footprint.usage.entries
     return _far_bytes(footprint) / (entries[HOST] + entries.get(DISK, 0))
 

@@ -1,5 +1,5 @@
-"""Trained weights that lie beside a model's own: found, read, checked and written.
+"""Find, read, check and write trained weights that lie beside a model's own.
 
-Lives here: Locret's retaining heads and Activation Beacon's projections. Not here: how they are trained, which
-`training/` does, and what methods do with them.
+Lives here: Locret's retaining heads and Activation Beacon's projections. Not here: their training (`training/`), and
+their use (`engine/methods/`).
 """

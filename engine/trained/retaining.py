@@ -1,10 +1,10 @@
-"""Locret's retaining heads: one small MLP per layer that says how much each entry will matter.
+"""Locret's retaining heads: one small MLP per layer that predicts how much each entry will matter.
 
-Locret (https://arxiv.org/abs/2410.01805, section 3.3): S = act([Q, K, V] W1) W2, from the projections of a token before
-RoPE, of all heads together, to one causal importance score per KV head. The activation is the model's own, there are
-no biases, and a score estimates a dot product before softmax (scaled, as in the authors' code), so it has no bounds.
+In Locret (https://arxiv.org/abs/2410.01805, section 3.3) S = act([Q, K, V] W1) W2 maps the projections of a token
+before RoPE, of all heads together, to one causal importance score per KV head. The activation is the model's own, and
+there are no biases. A score estimates a scaled dot product before softmax, as in the authors' code, so it is unbounded.
 
-Files are those that the authors publish, by the names `model.layers.{i}.self_attn.fc1.weight` [width, (HQ + 2H) D] and
+Tensors have the names that the authors publish, `model.layers.{i}.self_attn.fc1.weight` [width, (HQ + 2H) D] and
 `fc2.weight` [H, width] (`sidecar_weights.py`). Sizes: HQ query heads, H KV heads, T tokens, D head size.
 """
 
@@ -27,28 +27,28 @@ PAPERS_WIDTH = 1024
 
 
 class RetainingHead(nn.Module):
-    """The head of one layer."""
+    """The retaining head of one layer."""
 
     def __init__(self, layer: LayerSpec, width: int, activation: str) -> None:
-        """width: of the hidden layer; activation: by transformers' name."""
+        """Make random weights. width: of the hidden layer; activation: by transformers' name."""
         super().__init__()
         self.fc1 = nn.Linear(input_width(layer), width, bias=False)
-        with torch.device("cpu"):  # one with weights (xIELU) stays as it is made: they are in no file
+        with torch.device("cpu"):  # weights of an activation (xIELU) are in no file and stay as made
             self.activation = ACT2FN[activation].requires_grad_(False)
         self.fc2 = nn.Linear(width, layer.kv_heads, bias=False)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Scores [H, T] for q [HQ, T, D] and k, v [H, T, D], all before RoPE."""
+        """Return scores [H, T] for q [HQ, T, D] and k, v [H, T, D], all before RoPE."""
         joined = torch.cat([x.transpose(0, 1).flatten(1) for x in (q, k, v)], dim=1)
         scores: Tensor = self.fc2(self.activation(self.fc1(joined)))
         return scores.transpose(0, 1)
 
 
 class RetainingHeads(Trained):
-    """The heads of all layers."""
+    """The retaining heads of all layers."""
 
     def __init__(self, spec: ModelSpec, widths: list[int]) -> None:
-        """Random weights, float32 on the CPU. widths: of the hidden layer, per layer."""
+        """Make random weights, float32 on the CPU. widths: of the hidden layers, one per layer."""
         super().__init__()
         self.layers = nn.ModuleList(
             RetainingHead(layer, width, spec.activation) for layer, width in zip(spec.layers, widths, strict=True)
@@ -56,7 +56,7 @@ class RetainingHeads(Trained):
         self.widths = widths
 
     def named_weights(self) -> dict[str, Tensor]:
-        """The weights under their published names."""
+        """Return the weights under their published names."""
         return {
             NAME.format(layer=number, part=part): getattr(head, f"fc{part}").weight
             for number, head in enumerate(self.layers)
@@ -64,28 +64,28 @@ class RetainingHeads(Trained):
         }
 
     def score(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Scores [H, T] of a layer's tokens; q [HQ, T, D], k and v [H, T, D], before RoPE."""
+        """Return scores [H, T] of a layer's tokens; q [HQ, T, D], k and v [H, T, D], before RoPE."""
         scores: Tensor = self.layers[layer](q, k, v)
         return scores
 
 
 def input_width(layer: LayerSpec) -> int:
-    """(HQ + 2H) D: what a head looks at."""
+    """Return (HQ + 2H) D, the width of a head's input."""
     return (layer.query_heads + 2 * layer.kv_heads) * layer.head_size
 
 
 def usual_width(layer: LayerSpec) -> int:
-    """The hidden width of a head where nothing else is said: the paper's, or less where little goes in."""
+    """Return the default hidden width of a head: the paper's, or a quarter of a small input."""
     return min(PAPERS_WIDTH, input_width(layer) // 4)
 
 
 def head_numbers(layer: LayerSpec, width: int) -> int:
-    """Numbers in the head of one layer."""
+    """Return how many numbers the head of one layer is."""
     return width * (input_width(layer) + layer.kv_heads)
 
 
 def head_bytes(spec: ModelSpec, given: str) -> int:
-    """Bytes of the heads that `find_heads` would give, in the model's dtype; of the usual width if there are none."""
+    """Return the bytes of the heads that `find_heads` finds, or of heads of default width if it finds none."""
     shapes = sidecar_shapes(KIND, spec, given)
     if shapes is None:
         sizes = [head_numbers(layer, usual_width(layer)) for layer in spec.layers]
@@ -95,7 +95,7 @@ def head_bytes(spec: ModelSpec, given: str) -> int:
 
 
 def find_heads(spec: ModelSpec, given: str) -> RetainingHeads:
-    """The heads in the file `given`, or if that is empty those beside the model, in its dtype and on its device.
+    """Return the heads in the file `given`, or if that is empty those beside the model, in its dtype, on its device.
 
     Raises:
         WeightsError: there are none, or they do not fit the model.
@@ -108,14 +108,13 @@ def _build(spec: ModelSpec, shapes: Shapes, facts: Mapping[str, str], where: str
 
 
 KIND = Kind("locret", "retaining heads", "heads", RETAINING_TENSORS, NAME.format(layer=0, part=1), _build)
-FILE = KIND.file  # where heads lie beside a model
+FILE = KIND.file  # beside a model
 
 
 def hidden_widths(shapes: Shapes, spec: ModelSpec, where: str) -> list[int]:
-    """The hidden width of each layer's head, after checking that all of them are there and fit the model.
+    """Check that all heads are there and fit the model, and return the hidden width of each.
 
-    Args:
-        shapes: of the tensors by their published names; where: the file, for messages.
+    shapes: of the tensors, by published names; where: the file, for messages.
 
     Raises:
         WeightsError: naming both sides.

@@ -1,8 +1,8 @@
-"""Files of trained weights that lie beside a model: found, read, checked and written the same way for every method.
+"""Find, read, check and write files of trained weights beside a model, the same way for every method.
 
-Safetensors, or what torch.save wrote; of the latter only tensors are unpickled, and nothing in the file is run. Other
-tensors in the same file are left alone, so weights may lie among those of the model itself. What this repository
-trains says in the file's header which model it was trained for.
+Files are safetensors or written by torch.save; of the latter only tensors are unpickled, and nothing in a file is run.
+Other tensors in a file are left alone, so weights may lie among those of the model itself. Files that are trained here
+name their model in the header.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # by published names
 
 
 class Trained(nn.Module, ABC):
-    """Weights of one kind. digest: of them as they were in their file; empty for fresh ones."""
+    """Weights of one kind. digest: of their file, empty for fresh weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Trained(nn.Module, ABC):
 
     @abstractmethod
     def named_weights(self) -> dict[str, Tensor]:
-        """The weights under their published names, in the order of `state_dict`."""
+        """Return the weights under their published names, in the order of `state_dict`."""
 
 
 T = TypeVar("T", bound=Trained)
@@ -48,37 +48,31 @@ T = TypeVar("T", bound=Trained)
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """One kind of weights.
+    """One kind of weights."""
 
-    method: that needs them, which is also what `stockpot train` calls them; things: in words; setting: of the method,
-    that names their file; pattern: of their tensors' names; example: one such name; build: makes a module for a model,
-    with weights of these shapes and these facts in the header of the file named last, or raises WeightsError; bars:
-    what of a model keeps them from being trained, in words, or nothing; never: why there can be none for it, likewise.
-    """
-
-    method: str
-    things: str
-    setting: str
-    pattern: re.Pattern[str]
-    example: str
-    build: Callable[[ModelSpec, Shapes, Mapping[str, str], str], T]
-    why_untrainable: Callable[[ModelSpec], str] = lambda spec: ""
-    why_impossible: Callable[[ModelSpec], str] = lambda spec: ""
+    method: str  # that needs them; `stockpot train` takes the same name
+    things: str  # their name in messages
+    setting: str  # of the method, that names their file
+    pattern: re.Pattern[str]  # of their tensors' names
+    example: str  # one such name
+    build: Callable[[ModelSpec, Shapes, Mapping[str, str], str], T]  # from shapes, header and path; may refuse them
+    why_untrainable: Callable[[ModelSpec], str] = lambda spec: ""  # feature of a model that prevents training
+    why_impossible: Callable[[ModelSpec], str] = lambda spec: ""  # reason why a model can have none
 
     @property
     def file(self) -> str:
-        """Where they lie beside a model."""
+        """Name of their file beside a model."""
         return f"{self.method}.safetensors"
 
 
-_Stamp = tuple[tuple[str, int, int], ...]  # of each file its name, time and size
-_in_use: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()  # those for an 8B model take 1 GB
+_Stamp = tuple[tuple[str, int, int], ...]  # name, time and size of each file
+_in_use: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()  # weights for an 8B model take 1 GB
 
 
 def find(kind: Kind[T], spec: ModelSpec, given: str) -> T:
-    """The weights in the file or folder `given`, or if that is empty those beside the model, frozen.
+    """Return the weights in the file or folder `given`, or if that is empty those beside the model, frozen.
 
-    They are in the model's dtype and where it is. All who use them at a time share them, and they go with the last.
+    They have the model's dtype and device. All callers share them, and they are freed with the last.
 
     Raises:
         WeightsError: there are none, or they do not fit the model.
@@ -93,7 +87,7 @@ def find(kind: Kind[T], spec: ModelSpec, given: str) -> T:
 
 
 def sidecar_digest(kind: Kind[T], spec: ModelSpec, given: str) -> str:
-    """The digest of the weights that `find` would find, none of which goes to the model's device for it.
+    """Return the digest of the weights that `find` would return, without loading them onto a device.
 
     Raises:
         WeightsError: as `find`.
@@ -102,7 +96,7 @@ def sidecar_digest(kind: Kind[T], spec: ModelSpec, given: str) -> str:
 
 
 def sidecar_shapes(kind: Kind[Any], spec: ModelSpec, given: str) -> Shapes | None:
-    """Shapes of the weights that `find` would find, for arithmetic; None if there are none that can be read."""
+    """Return the shapes of the weights that `find` would return; None if there are none that can be read."""
     try:
         path = _locate(kind, spec, given)
         return _contents(kind, path, _stamp(path)).shapes
@@ -111,7 +105,7 @@ def sidecar_shapes(kind: Kind[Any], spec: ModelSpec, given: str) -> Shapes | Non
 
 
 def _fitting(kind: Kind[T], spec: ModelSpec, given: str) -> tuple[T, Path, _Stamp]:
-    """A module for the weights that are meant, which fit the model, on the meta device; and where they lie."""
+    """Return a module on the meta device for the weights, which fit the model, and their path and stamp."""
     path = _locate(kind, spec, given)
     stamp = _stamp(path)
     contents = _contents(kind, path, stamp)
@@ -125,7 +119,7 @@ def _fitting(kind: Kind[T], spec: ModelSpec, given: str) -> tuple[T, Path, _Stam
 def _fill(trained: Trained, kind: Kind[Any], path: Path, spec: ModelSpec) -> None:
     weights, _ = _read_weights(kind, path)
     state = trained.state_dict()
-    awaited = [own for own, weight in state.items() if weight.is_meta]  # others stay as they are made
+    awaited = [own for own, weight in state.items() if weight.is_meta]  # weights in no file stay as made
     state |= {own: weights[name] for own, name in zip(awaited, trained.named_weights(), strict=True)}
     trained.load_state_dict({own: x.to(spec.device, spec.dtype) for own, x in state.items()}, assign=True)
     trained.requires_grad_(False)
@@ -133,7 +127,7 @@ def _fill(trained: Trained, kind: Kind[Any], path: Path, spec: ModelSpec) -> Non
 
 @dataclass(frozen=True)
 class _Contents:
-    """What is known of weights that were read and checked once, without the weights."""
+    """Facts about weights that were read and checked once."""
 
     shapes: Shapes
     facts: Mapping[str, str]
@@ -148,17 +142,17 @@ def _contents(kind: Kind[Any], path: Path, stamp: _Stamp) -> _Contents:
 
 
 def _stamp(path: Path) -> _Stamp:
-    """What tells whether a file, or one of a folder's, has changed."""
+    """Return names, times and sizes that change if a file, or one in a folder, changes."""
     stats = [(each.name, each.stat()) for each in _files(path)]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
 def _locate(kind: Kind[Any], spec: ModelSpec, given: str) -> Path:
-    """The file `given`, or if that is empty the one beside the model. A folder stands for its safetensors files.
+    """Return the file `given`, or if that is empty the one beside the model; a folder means its safetensors files.
 
     Raises:
         WeightsError: there is none.
-        NoSuchWeights: there can be none.
+        NoSuchWeights: no such weights can exist.
     """
     require_possible(kind, spec)
     path = Path(given).expanduser() if given else spec.folder and spec.folder / kind.file
@@ -179,7 +173,7 @@ def _locate(kind: Kind[Any], spec: ModelSpec, given: str) -> Path:
 
 
 def require_possible(kind: Kind[Any], spec: ModelSpec) -> None:
-    """Refuse a model for which there can be no such weights.
+    """Refuse a model for which no such weights can exist.
 
     Raises:
         NoSuchWeights: saying why.
@@ -189,7 +183,7 @@ def require_possible(kind: Kind[Any], spec: ModelSpec) -> None:
 
 
 def _training(kind: Kind[Any], spec: ModelSpec) -> str:
-    """The command that makes such weights for this model."""
+    """Return the command that trains such weights for this model."""
     model = shlex.quote(str(spec.folder)) if spec.folder else "MODEL --out PATH"
     return f"stockpot train {kind.method} --model {model} --data FILE.jsonl"
 
@@ -201,7 +195,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read_weights(kind: Kind[Any], path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of that kind in a file or folder, by their published names, and the facts of its header.
+    """Return the tensors of a kind in a file or folder, by their published names, and the facts of its header.
 
     Raises:
         WeightsError: a file cannot be read, or holds none of them.
@@ -213,7 +207,7 @@ def _read_weights(kind: Kind[Any], path: Path) -> tuple[dict[str, Tensor], dict[
             tensors, said = _read(kind, file)
         except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, TypeError, EOFError) as error:
             raise WeightsError(f"{file} is damaged or no file of weights ({error}): get or train it anew.") from error
-        if tensors:  # other files of a folder may be for other models
+        if tensors:  # other files in a folder may hold none
             found |= tensors
             facts |= said
     if not found:
@@ -233,10 +227,10 @@ def _read(kind: Kind[Any], file: Path) -> tuple[dict[str, Tensor], dict[str, str
 
 
 def _check_numbers(weights: Mapping[str, object], path: Path) -> None:
-    """Refuse what no weights can be.
+    """Refuse tensors that cannot be weights.
 
     Raises:
-        WeightsError: naming the first, and what it is.
+        WeightsError: naming the first, and the reason.
     """
     for name, weight in weights.items():
         if not isinstance(weight, Tensor):
@@ -267,7 +261,7 @@ def _check_model(kind: Kind[Any], path: Path, facts: Mapping[str, str], spec: Mo
 
 
 def _digest_of(weights: Mapping[str, Tensor]) -> str:
-    """A hash of names and numbers."""
+    """Return a hash of names and numbers."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(name.encode() + weights[name].contiguous().view(torch.uint8).numpy().tobytes())
@@ -275,7 +269,7 @@ def _digest_of(weights: Mapping[str, Tensor]) -> str:
 
 
 def save_weights(trained: Trained, path: Path, spec: ModelSpec, facts: Mapping[str, str]) -> None:
-    """Write weights in bfloat16, aside first. facts: for the header, besides the model they are for.
+    """Write weights in bfloat16 to a temporary file, then rename it. facts: for the header, beside the model.
 
     Raises:
         WeightsError: see `write_tensors`.
@@ -285,7 +279,7 @@ def save_weights(trained: Trained, path: Path, spec: ModelSpec, facts: Mapping[s
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file aside and rename it; after a crash `path` holds either the old or the new one, whole.
+    """Write a temporary safetensors file and rename it: after a crash `path` is the old or the new file, whole.
 
     Raises:
         WeightsError: it cannot be written, as on a full disk.

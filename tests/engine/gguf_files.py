@@ -1,4 +1,4 @@
-"""GGUF files as llama.cpp's own conversion would write them, of tiny networks with random weights."""
+"""Write GGUF files of tiny random networks, as llama.cpp's own conversion would."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ GEMMA3 = {"sliding_attention": DEFAULT, "full_attention": DEFAULT | {"rope_theta
 LINEAR = {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0}
 TURNS = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"] * 3}
 
-# By a name of each: llama.cpp's architecture, `model_type`, and what its configuration has of its own.
+# By name: llama.cpp's architecture, `model_type`, and further settings of its configuration.
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("llama", "llama", {}),
     "llama-tied": ("llama", "llama", {"tie_word_embeddings": True}),
@@ -120,7 +120,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "arcee": ("arcee", "arcee", {}),
 }
 PERMUTED = frozenset({"llama", "granite", "granitemoe", "olmo", "smollm3", "arcee"})
-FACTS = {  # by llama.cpp's name, what transformers calls it
+FACTS = {  # llama.cpp's name to transformers' name
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
     "block_count": "num_hidden_layers",
@@ -139,7 +139,7 @@ FACTS = {  # by llama.cpp's name, what transformers calls it
     "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
     "expert_used_count": "num_experts_per_tok",
 }
-OTHERS = {  # where there are several names for it
+OTHERS = {  # further names of transformers
     "expert_count": ("num_experts", "num_local_experts"),
     "logit_scale": ("logits_scaling", "logit_scale"),
     "attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"),
@@ -148,7 +148,7 @@ NO_WINDOW = frozenset({"llama", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "starc
 
 
 def merging_tokenizer() -> PreTrainedTokenizerFast:
-    """Four special tokens, all bytes, and some 40 merges."""
+    """Make a tokenizer of four special tokens, all bytes, and some 40 merges."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -162,7 +162,7 @@ def merging_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def tiny_network(name: str, seed: int = 0) -> PreTrainedModel:
-    """A network of `MODELS`, whose norms and biases are no ones and zeros."""
+    """Make a network of `MODELS` with random norms and biases."""
     _, kind, own = MODELS[name]
     config = AutoConfig.for_model(kind, **{**SMALL, "tie_word_embeddings": False, **own})
     torch.manual_seed(seed)
@@ -181,10 +181,10 @@ def write_gguf(
     parts: int = 0,
     **extra: Any,
 ) -> Path:
-    """Write a network and `merging_tokenizer` to a file, or to several.
+    """Write a network and `merging_tokenizer` to one or several files.
 
-    kind: of weights with two dimensions or more, where llama.cpp takes it.
-    parts: tensors in each file; 0 for all in one. extra: further facts; None leaves one out.
+    kind: type of weights with two dimensions or more, if llama.cpp allows it; parts: tensors in each file, 0 for all in
+    one; extra: further facts, None leaves one out.
     """
     writer = GGUFWriter(path, architecture, split_max_tensors=parts)
     facts = facts_of(network.config, architecture) | tokenizer_facts()
@@ -202,7 +202,7 @@ def write_gguf(
 
 
 def add(writer: GGUFWriter, key: str, value: Any) -> None:
-    """One fact, in the type that llama.cpp expects of it."""
+    """Add one fact, in the type that llama.cpp expects."""
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):
@@ -216,7 +216,7 @@ def add(writer: GGUFWriter, key: str, value: Any) -> None:
 
 
 def facts_of(config: PretrainedConfig, architecture: str) -> dict[str, Any]:
-    """What llama.cpp's conversion says of a configuration."""
+    """Return the facts that llama.cpp's conversion writes about a configuration."""
     said = {name: getattr(config, own) for name, own in FACTS.items() if getattr(config, own, None) is not None}
     for name, names in OTHERS.items():
         found = [getattr(config, own) for own in names if getattr(config, own, None) is not None]
@@ -247,7 +247,7 @@ def facts_of(config: PretrainedConfig, architecture: str) -> dict[str, Any]:
 
 
 def tokenizer_facts() -> dict[str, Any]:
-    """What llama.cpp's conversion says of `merging_tokenizer`."""
+    """Return the facts that llama.cpp's conversion writes about `merging_tokenizer`."""
     own = merging_tokenizer()
     merges = json.loads(own.backend_tokenizer.to_str())["model"]["merges"]
     tokens = sorted(own.get_vocab(), key=own.get_vocab().get)  # type: ignore[arg-type]
@@ -265,7 +265,7 @@ def tokenizer_facts() -> dict[str, Any]:
 
 
 def tensors_of(network: PreTrainedModel, architecture: str) -> dict[str, np.ndarray[Any, Any]]:
-    """A network's weights in llama.cpp's names, order and offsets, float32."""
+    """Return a network's weights with llama.cpp's names, order and offsets, float32."""
     config: Any = network.config
     arch = next(number for number, name in MODEL_ARCH_NAMES.items() if name == architecture)
     names = get_tensor_name_map(arch, config.num_hidden_layers)
@@ -303,7 +303,7 @@ def tensors_of(network: PreTrainedModel, architecture: str) -> dict[str, np.ndar
 
 
 def experts(block: str, name: str, weight: Tensor, interleaved: bool) -> dict[str, Tensor]:
-    """The stacks of a layer's experts, gates apart."""
+    """Return the stacks of a layer's experts, with gates as a stack of their own."""
     end = "bias" if name.endswith("_bias") else "weight"
     if interleaved and end == "weight":
         weight = weight.transpose(1, 2)

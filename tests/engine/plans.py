@@ -1,4 +1,4 @@
-"""Models and machines that plans are made for in tests."""
+"""Models and machines to plan for in tests."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def llama() -> Planner:
 
 
 def fused_operations(q: torch.Size, k: torch.Size, *_: object, **__: object) -> int:
-    """Of fused attention on a CPU, which PyTorch's counter leaves out: queries [B, HQ, T, D], keys [B, H, S, D]."""
+    """Count fused attention on a CPU, which PyTorch's counter leaves out: queries [B, HQ, T, D], keys [B, H, S, D]."""
     return 4 * q.numel() * k[2]

@@ -1,4 +1,4 @@
-"""Every supported architecture against transformers' own eager attention, float32, in chunks of odd lengths."""
+"""Compare every supported architecture with transformers' eager attention: float32, chunks of odd lengths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from engine.errors import UnsupportedModel
 from engine.memory import Memory
 from engine.model import Model
-from engine.models.architectures import SUPPORTED, check
+from engine.models.architecture_table import DOCS, renewed
+from engine.models.architectures import ARCHITECTURES, check
 from engine.models.sizes import sizes_of
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.slots import SlotStore
@@ -231,7 +232,7 @@ def small_config(kind: str) -> PretrainedConfig:
 def compare(config: PretrainedConfig, kind: str) -> Model:
     """Read 150 tokens in odd passes, the last of one token, and compare with eager attention over all of them.
 
-    Biases and norms are not zeros and ones, as they are in a new model; nor is what chooses among experts zero.
+    Biases, norms and routers get random weights, since a new model has only zeros and ones there.
     """
     torch.manual_seed(0)
     reference = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
@@ -252,7 +253,13 @@ def compare(config: PretrainedConfig, kind: str) -> Model:
     return model
 
 
-@pytest.mark.parametrize("kind", sorted(SUPPORTED))
+def test_rows_are_in_the_order_of_the_alphabet_and_in_the_docs() -> None:
+    assert list(ARCHITECTURES) == sorted(ARCHITECTURES)
+    document = DOCS.read_text(encoding="utf-8")
+    assert document == renewed(document), "run python -m engine.models.architecture_table"
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_matches_eager_attention(kind: str) -> None:
     ropes = [layer.rope for layer in compare(small_config(kind), kind).spec.layers]
     # Layers with the same frequencies share their tables.
@@ -260,7 +267,7 @@ def test_matches_eager_attention(kind: str) -> None:
 
 
 def test_layers_may_share_keys_and_values() -> None:
-    """The smaller models of Gemma 4: the last layers take those of the last before them of their kind."""
+    """Cover the smaller models of Gemma 4: the last layers take keys and values of an earlier layer of their kind."""
     own = {"num_kv_shared_layers": 2, "use_double_wide_mlp": True, "enable_moe_block": False}
     own |= {"attention_k_eq_v": False, "num_global_key_value_heads": None}
     own |= {"num_hidden_layers": 6, "layer_types": [*TURNS, *TURNS[:2]]}
@@ -288,7 +295,7 @@ def test_matches_eager_attention_with_scaled_rope(rope_type: str) -> None:
 
 
 def test_longrope_matches_eager_attention_on_a_long_text() -> None:
-    """The first passes are short, and still take the frequencies of long texts."""
+    """Check that the first, short passes take the frequencies of long texts too."""
     rope = {
         "rope_type": "longrope",
         "rope_theta": 10000.0,
@@ -301,7 +308,7 @@ def test_longrope_matches_eager_attention_on_a_long_text() -> None:
 
 
 class Published(nn.Module):
-    """A linear layer as gptqmodel has them: in buffers, and not one of nn.Linear's kind."""
+    """Stands for a linear layer of gptqmodel: it holds buffers, and is no nn.Linear."""
 
     def __init__(self, own: nn.Linear) -> None:
         super().__init__()
@@ -313,7 +320,7 @@ class Published(nn.Module):
 
 
 def test_weights_that_were_published_quantised_need_not_be_in_linear_layers() -> None:
-    """No GPTQ or AWQ model could be loaded."""
+    """Guard against a bug: no GPTQ or AWQ model could be loaded."""
     torch.manual_seed(0)
     network = AutoModelForCausalLM.from_config(small_config("llama"))
     expected = Model(copy.deepcopy(network), byte_tokenizer(), "llama", "-")
@@ -340,7 +347,7 @@ def test_only_glm_turns_a_part_of_neighbouring_dimensions() -> None:
 
 
 def test_windows_that_only_a_mask_knows_are_refused() -> None:
-    """The attention of Qwen's mixtures is not told of them, and saw everything."""
+    """Guard against a bug: the attention of Qwen's mixtures never hears of these windows, and saw everything."""
     extra = {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 2}
     config = AutoConfig.for_model("qwen2_moe", **{**SMALL, **EXTRA["qwen2_moe"], **extra})
     with pytest.raises(UnsupportedModel, match=r"'qwen2_moe' with sliding windows as in its config\.json"):
@@ -363,7 +370,7 @@ def test_a_rope_that_changes_with_length_is_refused_by_name() -> None:
 
 
 def test_heads_that_cannot_share_keys_evenly_are_refused() -> None:
-    """A plan was made for them, and the first pass would have failed."""
+    """Guard against a bug: they were planned, and the first pass would have failed."""
     config = small_config("llama")
     config.num_attention_heads, config.num_key_value_heads = 4, 3
     with pytest.raises(UnsupportedModel, match="4 attention heads share 3 heads of keys and values"):

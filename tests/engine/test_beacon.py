@@ -274,7 +274,7 @@ def test_impossible_settings_are_refused(settings: dict[str, int], named: str) -
 
 
 def qwen2_7b(layers: int) -> ModelSpec:
-    """What Qwen2-7B is like, at another depth."""
+    """Return the configuration of Qwen2-7B at another depth."""
     layer = LayerSpec(28, 4, 128, None, NoRope())
     projections = [
         Projection(f"layers.{number}.self_attn.{name}", 3584, outputs, True)
@@ -287,7 +287,7 @@ def qwen2_7b(layers: int) -> ModelSpec:
 
 
 def published(layers: int, device: str = "cpu") -> dict[str, Tensor]:
-    """Random tensors with the names and shapes of the authors' checkpoint for Qwen2-7B-instruct."""
+    """Make random tensors with the names and shapes of the authors' checkpoint for Qwen2-7B-instruct."""
     tensors = {"model.beacon_embed_tokens.weight": torch.randn(1, 3584, device=device).bfloat16()}
     for number in range(layers):
         for name, rows in (("q", 3584), ("k", 512), ("v", 512)):
@@ -299,7 +299,7 @@ def published(layers: int, device: str = "cpu") -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("form", ["safetensors", "bin", "folder"])
 def test_the_published_checkpoint_loads(form: str, tmp_path: Path) -> None:
-    """The authors' files hold the whole model, in shards; the beacons' tensors are picked out by name."""
+    """Cover the authors' files: they hold the whole model in shards, and the beacons' tensors are found by name."""
     tensors = published(2)
     others = {"model.norm.weight": torch.ones(4), "model.layers.0.self_attn.q_proj.weight": torch.ones(4, 4)}
     if form == "folder":
@@ -472,7 +472,7 @@ def test_the_planner_counts_beacons_as_tokens_and_saves_as_the_paper_says(model:
 
 
 def test_where_they_are_missing_and_cannot_be_trained_nobody_is_sent_to_train_them(tmp_path: Path) -> None:
-    """Training refuses models with sliding windows."""
+    """Cover sliding windows, which training refuses."""
     for kind, advice in (("gemma2", "cannot be trained yet for a model that has layers with"), ("llama", "Train them")):
         spec = model_sizes(small_config(kind), torch.float32, folder=tmp_path).spec
         with pytest.raises(WeightsError, match=advice):

@@ -1,4 +1,4 @@
-"""Networks are built and loaded in several threads, and none of them changes what another computes with."""
+"""Threads that build and load networks at once do not disturb each other."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.models import architectures
 from engine.models.building import outline
-from engine.models.loading import load_network, read_config
+from engine.models.configuration import read_config
+from engine.models.loading import load_network
 from engine.models.sizes import CPU, model_sizes
 from tests.engine.test_architectures import small_config
 
@@ -20,7 +21,7 @@ ROUNDS = 4
 
 
 def settings() -> dict[str, Any]:
-    """What transformers replaces in the whole process while it builds a network."""
+    """Return the functions and settings that transformers replaces while it builds a network."""
     names = ("kaiming_uniform_", "normal_", "uniform_", "zeros_")
     return {
         "dtype": torch.get_default_dtype(),
@@ -31,7 +32,7 @@ def settings() -> dict[str, Any]:
 
 
 def test_loads_and_plans_side_by_side_change_nothing_of_the_process(tmp_path: Path) -> None:
-    """Half of the loads failed, and of the others one in ten was in the wrong dtype without a word."""
+    """Guard against a bug: half of the loads failed, and a tenth of the others had the wrong dtype."""
     places = {}
     for dtype in (torch.bfloat16, torch.float32):
         places[dtype] = tmp_path / str(dtype)
@@ -82,9 +83,9 @@ def test_loads_and_plans_side_by_side_change_nothing_of_the_process(tmp_path: Pa
     assert settings() == before
 
 
-@pytest.mark.parametrize("kind", sorted(architectures.SUPPORTED))
+@pytest.mark.parametrize("kind", architectures.ARCHITECTURES)
 def test_a_network_is_built_as_transformers_builds_it(kind: str) -> None:
-    """Its dtypes are those that it has where the whole process is told to make tensors so."""
+    """Check that dtypes equal those under a default dtype of the whole process."""
     config = small_config(kind)
     config.dtype = None
     torch.set_default_dtype(torch.bfloat16)

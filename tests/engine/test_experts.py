@@ -1,4 +1,4 @@
-"""Mixtures whose experts are in codes: what they compute, how they are loaded, and the bytes that they take."""
+"""Mixtures with quantised experts: their outputs, their loading and their bytes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ from engine import Model, ModelNotFound, OutOfMemory, SettingsError, Unsupported
 from engine.decode import recorder
 from engine.loops.context import new_memory
 from engine.loops.conversation import Conversation
-from engine.models.architectures import MIXTURES, SUPPORTED
-from engine.models.experts import BIAS, MXFP4, NF4, PACKINGS, EightBit, PackedExperts, has_experts, stacks_of
-from engine.models.loading import load_network, read_config
+from engine.models.architectures import ARCHITECTURES, kinds_with
+from engine.models.configuration import read_config
+from engine.models.expert_packing import MXFP4, NF4, PACKINGS, EightBit
+from engine.models.experts import BIAS, PackedExperts, has_experts, stacks_of
+from engine.models.loading import load_network
 from engine.models.sizes import model_sizes, sizes_of
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, read
@@ -42,7 +44,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def saved(kind: str, folder: Path, **sizes: int) -> Path:
-    """A random mixture with its tokenizer, as a checkpoint of several files, where a layer may lie in two."""
+    """Save a random mixture and its tokenizer as a checkpoint of several files; a layer may lie in two."""
     config = small_config(kind)
     config.update({"initializer_range": 0.1, **sizes})
     torch.manual_seed(0)
@@ -56,7 +58,7 @@ def packed_experts(network: nn.Module) -> list[PackedExperts]:
 
 
 def unpacked(network: PreTrainedModel) -> PreTrainedModel:
-    """The same network with transformers' own experts, whose weights are what the codes stand for."""
+    """Return the same network with transformers' own experts, holding the decoded weights."""
     other = copy.deepcopy(network)
     plain = AutoModelForCausalLM.from_config(other.config)
     for name, module in plain.named_modules():
@@ -95,7 +97,7 @@ def test_nf4_is_what_bitsandbytes_makes_of_a_layer(shape: tuple[int, int]) -> No
 def test_eight_bits_are_off_by_half_a_step_at_most(dtype: torch.dtype) -> None:
     packing, weight = EightBit(6, 100), random(6, 100).to(dtype)
     weight[2] = 0
-    weight[3] *= 1e-3  # a step of 2e-5, of which float16 keeps nine bits
+    weight[3] *= 1e-3  # a step of 2e-5: float16 keeps nine bits of it
     stack = packing.pack(weight)[None]
     step = weight.float().abs().amax(1, keepdim=True) / 127
     rounding = weight.float().abs() * 1.5 * torch.finfo(dtype).eps
@@ -104,7 +106,7 @@ def test_eight_bits_are_off_by_half_a_step_at_most(dtype: torch.dtype) -> None:
 
 
 def through(model: Model, ids: Tensor, sizes: list[int]) -> Tensor:
-    """Logits [T, vocabulary] of tokens that pass in pieces of such sizes."""
+    """Return logits [T, vocabulary] of tokens that pass in pieces of these sizes."""
     memory, hidden = new_memory(model, make_method("full")), []
     for chunk in ids.split(sizes):
         hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), -1, dtype=torch.int32)))
@@ -113,7 +115,7 @@ def through(model: Model, ids: Tensor, sizes: list[int]) -> Tensor:
 
 
 @pytest.mark.parametrize("quantize", QUANTIZATIONS)
-@pytest.mark.parametrize("kind", sorted(MIXTURES))
+@pytest.mark.parametrize("kind", kinds_with("experts"))
 @pytest.mark.usefixtures("as_on_a_gpu")
 def test_a_packed_mixture_says_what_it_says_unpacked(kind: str, quantize: str, tmp_path: Path) -> None:
     model = load_model(saved(kind, tmp_path), "cpu", quantize=quantize)
@@ -127,7 +129,7 @@ def test_a_packed_mixture_says_what_it_says_unpacked(kind: str, quantize: str, t
         expected = reference(input_ids=ids[None], use_cache=False).logits[0]
     assert expected.std() > 1e-3
     # LLM.int8() looks for outliers in all tokens of a pass together: its linear layers depend a little on the passes.
-    # It rounds their inputs too, some of which fall on the other side of a half.
+    # It rounds their inputs too, and some fall on the other side of a half.
     passes, tolerance = (
         ([[150]], 3e-3) if quantize == "8bit" else ([[150], [37, 37, 37, 37, 2], [100] + [1] * 50], 1e-5)
     )
@@ -150,7 +152,7 @@ def test_tokens_together_get_what_each_gets_alone(dtype: torch.dtype, quantize: 
 
 
 def filled(kind: str, quantize: str) -> PackedExperts:
-    """The experts of one layer, with random weights."""
+    """Make the experts of one layer with random weights."""
     if quantize == "mxfp4":
         with TemporaryDirectory() as folder:
             in_mxfp4(Path(folder))
@@ -165,10 +167,10 @@ def filled(kind: str, quantize: str) -> PackedExperts:
 
 @pytest.mark.parametrize("quantize", [*QUANTIZATIONS, "mxfp4"])
 def test_a_pass_of_one_token_reads_nothing_back_from_the_device(quantize: str) -> None:
-    """Else it could not be recorded. Tensors without numbers stand for those of a GPU; a longer pass does read."""
+    """Check that it can be recorded: meta tensors stand for those of a GPU, and a longer pass does read."""
     experts = filled("qwen3_moe", quantize)
     experts.requires_grad_(False)
-    experts.together(random(1, 64), torch.tensor([[1, 3]]), torch.ones(1, 2))  # what is made at the first time
+    experts.together(random(1, 64), torch.tensor([[1, 3]]), torch.ones(1, 2))  # tables are made at the first call
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         for tokens in (1, 2):
             x, chosen = torch.empty(tokens, 64), torch.empty(tokens, 2, dtype=torch.int64)
@@ -181,7 +183,7 @@ def test_a_pass_of_one_token_reads_nothing_back_from_the_device(quantize: str) -
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The experts of one token are unpacked together."""
+    """Unpack the experts of one token together, as on a GPU."""
     monkeypatch.setattr("engine.models.experts.together_on", lambda device: True)
 
 
@@ -189,7 +191,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("kind", "quantize"), [("olmoe", "nf4"), ("gpt_oss", "mxfp4")])
 @pytest.mark.usefixtures("as_on_a_gpu")
 def test_gradients_go_through_what_is_unpacked_again(kind: str, quantize: str, tokens: int) -> None:
-    """Beacons are trained through a model as it is, and its weights unpacked are not kept for the way back."""
+    """Check that training beacons through such a model keeps no unpacked weights for the gradient."""
     experts = filled(kind, quantize)
     biases = [dict(experts.named_parameters()).get(name + BIAS, torch.zeros(4, 1)) for name in experts.stacks]
     plain = [experts.unpacked(name, torch.arange(4), torch.float32) for name in experts.stacks]
@@ -224,7 +226,7 @@ def test_recorded_passes_say_what_others_say(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("quantize", QUANTIZATIONS)
-@pytest.mark.parametrize("kind", sorted(MIXTURES))
+@pytest.mark.parametrize("kind", kinds_with("experts"))
 def test_checkpoints_have_their_experts_one_by_one_or_in_stacks(kind: str, quantize: str, tmp_path: Path) -> None:
     saved(kind, tmp_path / "each")
     config = read_config(tmp_path / "each")
@@ -247,9 +249,9 @@ def test_checkpoints_have_their_experts_one_by_one_or_in_stacks(kind: str, quant
 
 
 @pytest.mark.parametrize("quantize", QUANTIZATIONS)
-@pytest.mark.parametrize("kind", sorted(MIXTURES))
+@pytest.mark.parametrize("kind", kinds_with("experts"))
 def test_packed_experts_take_the_planned_bytes(kind: str, quantize: str, tmp_path: Path) -> None:
-    """Also where an expert is no whole number of blocks."""
+    """Cover experts that are no whole number of blocks."""
     config = read_config(saved(kind, tmp_path, moe_intermediate_size=33, intermediate_size=45))
     network = load_network(tmp_path, config, CPU, torch.float32, quantize)
     held = sum(each.get_buffer(name).nbytes for each in packed_experts(network) for name in each.stacks)
@@ -261,7 +263,7 @@ def test_packed_experts_take_the_planned_bytes(kind: str, quantize: str, tmp_pat
 
 
 def test_what_chooses_among_experts_stays_as_it_is(tmp_path: Path) -> None:
-    """It is no linear layer of transformers', takes next to nothing, and a wrong choice costs all of an expert."""
+    """Check routers: they are small, and a rounded one would choose wrong experts."""
     config = read_config(saved("qwen3_moe", tmp_path))
     plain, packed = (load_network(tmp_path, config, CPU, torch.float32, each) for each in ("none", "nf4"))
     name = "model.layers.1.mlp.gate.weight"
@@ -301,7 +303,7 @@ def test_a_layer_needs_room_while_it_is_packed(tmp_path: Path, monkeypatch: pyte
 
 
 def in_mxfp4(folder: Path) -> PreTrainedModel:
-    """A random gpt-oss as it is published, in float32, with its tokenizer; and the same network with plain experts."""
+    """Make a random gpt-oss in MXFP4 with its tokenizer, otherwise float32, and the same network with plain experts."""
     config = small_config("gpt_oss")
     config.update({"initializer_range": 0.1})
     torch.manual_seed(0)
@@ -393,7 +395,7 @@ def test_experts_in_mxfp4_that_are_not_all_there_are_refused(end: str, words: st
 def test_ways_of_publishing_that_do_not_go_with_an_architecture_are_refused(
     kind: str, method: str, tmp_path: Path
 ) -> None:
-    """Experts were counted as if they were in bfloat16, and could not be loaded."""
+    """Guard against a bug: experts were counted as bfloat16, and could not be loaded."""
     config = small_config(kind)
     config.update({"quantization_config": {"quant_method": method, "bits": 4, "load_in_4bit": True}})
     config.save_pretrained(tmp_path)
@@ -402,15 +404,16 @@ def test_ways_of_publishing_that_do_not_go_with_an_architecture_are_refused(
 
 
 def test_every_mixture_is_known_as_one() -> None:
-    for kind in SUPPORTED:
-        assert bool(model_sizes(small_config(kind), torch.float32).experts) == (kind in MIXTURES), kind
+    for kind, row in ARCHITECTURES.items():
+        assert bool(model_sizes(small_config(kind), torch.float32).experts) == row.experts, kind
 
 
 PEAK = """
 import sys
 import torch
 from engine.models.experts import PackedExperts
-from engine.models.loading import load_network, read_config
+from engine.models.configuration import read_config
+from engine.models.loading import load_network
 
 def status(name):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))
@@ -437,12 +440,12 @@ def test_loading_unpacked_holds_a_layer_at_a_time(quantize: str, tmp_path: Path)
     saved("qwen3_moe", tmp_path / "small")
     files = sum(path.stat().st_size for path in (tmp_path / "large").glob("*.safetensors"))
     planned = model_sizes(config, torch.float32)
-    stack = 16 * 512 * 256 * 4  # bytes of a layer's larger one, in float32
-    plain = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"}  # what is freed goes back to the system at once
+    stack = 16 * 512 * 256 * 4  # bytes of a layer's larger stack, in float32
+    plain = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"}  # freed memory goes back to the system at once
     command = [sys.executable, "-c", PEAK, str(tmp_path / "large"), str(tmp_path / "small"), quantize]
     done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     before, peak = map(int, done.stdout.split())
-    # The pages of the file that are mapped count as resident, though the kernel may drop them.
+    # Mapped pages of the file count as resident, though the kernel may drop them.
     allowed = planned.weight_bytes(quantize) + files + 4 * stack
     assert peak - before < allowed < 0.7 * (planned.weight_bytes() + files)

@@ -1,4 +1,4 @@
-"""Checkpoints that were published in FP8: they are what plain ones with the same numbers are."""
+"""Checkpoints in FP8 equal plain checkpoints with the same numbers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
 from engine import ModelNotFound, OutOfMemory, UnsupportedModel, check_files, load_model
 from engine.models import hub, loading
+from engine.models.configuration import read_config
 from engine.models.fp8 import Block, scaled
-from engine.models.loading import load_network, read_config
+from engine.models.loading import load_network
 from engine.models.sizes import QUANTIZATIONS, model_sizes
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.test_architectures import small_config
@@ -29,11 +30,11 @@ from tests.engine.test_part_for_text import OWN, SEEING, SMALL, VISION
 
 CPU = torch.device("cpu")
 BY_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [24, 40]}
-WHOLE = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None}  # as of Ministral 3
+WHOLE = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None}  # Ministral 3's
 
 
 def group(strategy: str, **facts: Any) -> dict[str, Any]:
-    """How compressed tensors describe weights that are scaled alike."""
+    """Describe weights that are scaled alike, as compressed tensors do."""
     return {"weights": {"num_bits": 8, "type": "float", "symmetric": True, "strategy": strategy, **facts}}
 
 
@@ -58,7 +59,7 @@ Tensors = dict[str, Tensor]
 
 
 def numbers_of(codes: Tensor, scales: Tensor, block: Block) -> Tensor:
-    """float32 of codes [R, C], one by one."""
+    """Decode codes [R, C] into float32, one by one."""
     high, wide = (each or size for each, size in zip(block, codes.shape, strict=True))
     factors = scales.reshape(math.ceil(len(codes) / high), -1).tolist()
     values = codes.float().tolist()
@@ -67,9 +68,9 @@ def numbers_of(codes: Tensor, scales: Tensor, block: Block) -> Tensor:
 
 
 def in_fp8(network: PreTrainedModel, folder: Path, layout: str, kept: str = "lm_head") -> Path:
-    """Two checkpoints of a network: `fp8`, and `plain` with what its codes stand for, in float32.
+    """Save a network as two checkpoints: `fp8`, and `plain` with the decoded numbers in float32.
 
-    kept: linear layers with that in their name stay as they are, embeddings and what chooses among experts too.
+    kept: linear layers with this in their name stay plain, like embeddings and routers.
     """
     facts, blocks, end = LAYOUTS[layout]
     random = torch.Generator().manual_seed(1)
@@ -86,7 +87,7 @@ def in_fp8(network: PreTrainedModel, folder: Path, layout: str, kept: str = "lm_
             block = blocks[count % len(blocks)]
             grid = [math.ceil(size / (each or size)) for size, each in zip(weight.shape, block, strict=True)]
             codes = (torch.randn(weight.shape, generator=random) * 60).to(torch.float8_e4m3fn)
-            scales = torch.rand(grid, generator=random) * 2e-3 + 1e-4  # bfloat16 does not have these numbers
+            scales = torch.rand(grid, generator=random) * 2e-3 + 1e-4  # bfloat16 cannot represent these
             apart[name + end] = scales if any(block) else scales.reshape([1] * (count % 2))
             coded[name], plain[name] = codes, numbers_of(codes, scales, block)
             if facts.get("activation_scheme") == "static":
@@ -95,7 +96,7 @@ def in_fp8(network: PreTrainedModel, folder: Path, layout: str, kept: str = "lm_
         save_file(plain, path, metadata={"format": "pt"})
         save_file(coded, folder / "fp8" / path.name, metadata={"format": "pt"})
     assert count > 20
-    # Scales lie in a shard of their own, as in large checkpoints some do.
+    # Scales lie in a shard of their own, as some do in large checkpoints.
     save_file(apart, folder / "fp8" / "scales.safetensors", metadata={"format": "pt"})
     index = folder / "fp8" / "model.safetensors.index.json"
     found = json.loads(index.read_text())
@@ -154,12 +155,12 @@ def test_what_else_lies_beside_the_weights_is_read_as_of_a_plain_one(tmp_path: P
     found, plain = (load_model(tmp_path / each, "cpu", quantize="nf4") for each in ("fp8", "plain"))
     assert {7, 9} < found.stop_ids == plain.stop_ids
     assert found.network.config.name_or_path == str(tmp_path / "fp8")
-    assert found.fingerprint != plain.fingerprint  # their configurations are not the same
+    assert found.fingerprint != plain.fingerprint  # their configurations differ
 
 
 @pytest.mark.parametrize("said", ["whole", "part"])
 def test_the_part_for_text_of_a_model_for_pictures_may_be_in_fp8(said: str, tmp_path: Path) -> None:
-    """As Ministral 3 is published. said: in which config."""
+    """Cover Ministral 3. said: the config that describes FP8."""
     torch.manual_seed(0)
     text = {**SMALL, "model_type": "ministral3", "head_dim": 16}
     parts = {"text_config": text, "vision_config": VISION | SEEING["mistral3"]}
@@ -177,7 +178,7 @@ def test_the_part_for_text_of_a_model_for_pictures_may_be_in_fp8(said: str, tmp_
 
 
 def test_experts_of_a_layer_may_lie_in_one_tensor(tmp_path: Path) -> None:
-    """Codes [E, R, C], and scales for each of them."""
+    """Cover codes [E, R, C] with scales for each expert."""
     config = small_config("qwen3_moe")
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     network = load_network(tmp_path, read_config(tmp_path), CPU, torch.float32, "none")
@@ -195,7 +196,7 @@ def test_experts_of_a_layer_may_lie_in_one_tensor(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_numbers_are_those_that_transformers_makes(dtype: torch.dtype) -> None:
-    """Which does not need to be told the size of blocks, where they divide a weight evenly."""
+    """Cover blocks that divide a weight evenly, whose size transformers infers."""
     codes = (torch.randn(384, 256) * 60).to(torch.float8_e4m3fn)
     theirs = Fp8Dequantize(None)
     for block, grid in (((128, 128), (3, 2)), ((1, None), (384, 1)), ((None, None), ())):
@@ -277,7 +278,7 @@ DAMAGED: dict[str, tuple[Callable[[Tensors], Tensors], type[Exception], str]] = 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint in FP8, in one file."""
+    """Save a checkpoint in FP8 in one file."""
     made = in_fp8(random_model("llama"), tmp_path_factory.mktemp("models"), "blocks") / "fp8"
     paths = list(made.glob("*.safetensors"))
     weights = {name: weight for path in paths for name, weight in load_file(path).items()}
@@ -295,7 +296,7 @@ def test_weights_that_do_not_go_with_their_scales_are_refused(case: str, folder:
     save_file(change(load_file(path)), path, metadata={"format": "pt"})
     with pytest.raises(kind, match=words):
         load_model(tmp_path / "damaged", "cpu")
-    if case != "weight":  # which is seen when the layer is there to hold it
+    if case != "weight":  # that is found only once the layer exists
         with pytest.raises(kind, match=words):
             check_files(tmp_path / "damaged", read_config(tmp_path / "damaged"))
 

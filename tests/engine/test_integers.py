@@ -1,4 +1,4 @@
-"""Weights of integers on a CPU: how near products are, what they take, and where they cannot be."""
+"""Integer weights on a CPU: the error of products, their bytes, and refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_products_are_those_of_rounded_weights(kind: str, steps: int, rows: int,
     expected = x.float() @ rounded.T + linear.bias.detach().float()
     error = (found.float() - expected).norm() / expected.norm()
     exact = 1e-5 if dtype == torch.float32 else 0.01
-    assert error < (exact if kind == "int8" else 0.03)  # whose offsets are in bfloat16
+    assert error < (exact if kind == "int8" else 0.03)  # int4 has offsets in bfloat16
 
 
 @pytest.mark.parametrize("kind", INTEGERS)
@@ -53,7 +53,7 @@ def test_a_loaded_model_takes_what_is_planned(kind: str) -> None:
 
 
 def layers(network: nn.Module) -> list[IntegerLinear]:
-    """Those of integers."""
+    """Return the integer layers of a network."""
     return [each for each in network.modules() if isinstance(each, IntegerLinear)]
 
 

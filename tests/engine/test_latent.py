@@ -1,4 +1,4 @@
-"""Multi-head latent attention: the matrix of tests with models that have it, and what is their own."""
+"""Multi-head latent attention: the matrix of methods and promises, and tests of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine import Conversation, Method, Reader, load_model
 from engine.errors import UnsupportedModel
 from engine.model import Model
 from engine.models.architectures import INDEXED, check_kind
-from engine.models.loading import read_config
+from engine.models.configuration import read_config
 from engine.models.sizes import model_sizes, sizes_of
 from engine.parts.footprint import Task
 from engine.planning.flops import operations
@@ -59,7 +59,7 @@ def network(kind: str = KIND) -> PreTrainedModel:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """With random retaining heads and beacons beside it."""
+    """Make a random model with retaining heads and beacons beside it."""
     folder = tmp_path_factory.mktemp(KIND)
     model = Model(network(), byte_tokenizer(), KIND, "-", folder)
     save_weights(RetainingHeads(model.spec, [24] * len(model.spec.layers)), folder / retaining.FILE, model.spec, {})
@@ -96,7 +96,7 @@ def test_save_load_and_continue_equals_uninterrupted(model: Model, name: str, id
 
 @every_method
 def test_passes_of_other_sizes_hold_and_say_the_same(model: Model, name: str, ids: Tensor) -> None:
-    """And what was planned."""
+    """Check that the bytes equal the plan too."""
     method = TIGHT[name]
     footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
     context, other = read(model, method, ids), read(model, method, ids, 111)
@@ -128,7 +128,7 @@ def test_kernels_answer_as_the_references_do(model: Model, ids: Tensor, monkeypa
 
 
 def test_a_token_leaves_one_vector(model: Model, ids: Tensor) -> None:
-    """The shared key and the latent, once: in host memory, and on disk."""
+    """Check that shared key and latent are kept once, in host memory and on disk."""
     config, count = model.network.config, len(model.spec.layers)
     assert model.spec.entry_width == count * (config.qk_rope_head_dim + config.kv_lora_rank)
     context = read(model, TIGHT["exact"], ids)
@@ -141,7 +141,7 @@ def test_a_token_leaves_one_vector(model: Model, ids: Tensor) -> None:
 
 @pytest.mark.parametrize(("kind", "quantize"), [(KIND, "none"), ("minicpm3", "nf4"), ("deepseek_v2", "8bit")])
 def test_what_expands_latents_is_never_quantised(kind: str, quantize: str, tmp_path: Path) -> None:
-    """Plans count its bytes, and that each token is multiplied with it."""
+    """Check that plans count the bytes and the products of `kv_b_proj`."""
     own = network(kind)
     own.save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
@@ -158,7 +158,7 @@ def test_what_expands_latents_is_never_quantised(kind: str, quantize: str, tmp_p
 
 
 def test_a_checkpoint_is_loaded_as_it_is_published(tmp_path: Path) -> None:
-    """By the names of GLM 4.7 Flash: each expert by itself, and a layer more that predicts the token after the next."""
+    """Cover the names of GLM 4.7 Flash: single experts, and one more layer for multi-token prediction."""
     own = network()
     own.save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
@@ -186,7 +186,7 @@ def test_those_with_an_indexer_are_refused(kind: str) -> None:
 
 
 def test_one_that_was_published_quantised_is_refused(tmp_path: Path) -> None:
-    """What expands latents may be in codes there."""
+    """Check the refusal: `kv_b_proj` may be quantised there."""
     config = small_config("youtu")
     config.quantization_config = {"quant_method": "gptq", "bits": 4}
     config.save_pretrained(tmp_path)
@@ -196,7 +196,7 @@ def test_one_that_was_published_quantised_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["full", "full:int8", "exact"])
 def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
-    """Queries are far wider than what they are made of."""
+    """Cover queries, which are far wider than the vectors that they come from."""
     config = small_config("youtu")
     config.update({"num_attention_heads": 8, "num_key_value_heads": 8, "kv_lora_rank": 64})
     model, method = Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), "wide", "-"), with_store(name)
@@ -208,7 +208,7 @@ def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
 
 
 def test_what_glm_flash_takes() -> None:
-    """By its configuration, the default of transformers'."""
+    """Check the published figures, by the default configuration of transformers."""
     sizes = model_sizes(AutoConfig.for_model(KIND), torch.bfloat16)
     assert sizes.spec.entry_bytes == 47 * 576 * 2
     assert 29e9 < sizes.parameters < 30.5e9

@@ -1,4 +1,4 @@
-"""Loading: what is refused before anything heavy, weights quantised on the way in, and memory while it happens."""
+"""Loading: early refusals, weights that are quantised on the way in, and peak memory."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from transformers.utils import logging as transformers_logging
 from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, make_method, model
 from engine.loops.context import new_memory
 from engine.model import model_stamp
-from engine.models import loading
-from engine.models.architectures import SUPPORTED
+from engine.models import loading, placement
+from engine.models.architectures import ARCHITECTURES
+from engine.models.configuration import read_config
 from engine.models.experts import PackedExperts
-from engine.models.loading import dtype_on, load_network, read_config
+from engine.models.loading import load_network
+from engine.models.placement import dtype_on
 from engine.models.sizes import model_sizes, sizes_of
 from engine.parts.mass import NOT_IN_SOURCE
 from tests.engine.conftest import byte_tokenizer, tiny_config
@@ -35,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Llama of 64-wide layers with its tokenizer, as a checkpoint."""
+    """Save a random Llama with layers 64 wide and its tokenizer as a checkpoint."""
     path = tmp_path_factory.mktemp("models") / "small"
     config = tiny_config()
     config.update({"hidden_size": 64, "intermediate_size": 192, "head_dim": 16, "num_attention_heads": 4})
@@ -46,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changed(folder: Path, target: Path, **facts: object) -> Path:
-    """A copy of a checkpoint with other words in its config.json."""
+    """Copy a checkpoint, with other settings in its config.json."""
     shutil.copytree(folder, target)
     config = json.loads((target / "config.json").read_text())
     (target / "config.json").write_text(json.dumps({**config, **facts}))
@@ -54,7 +56,7 @@ def changed(folder: Path, target: Path, **facts: object) -> Path:
 
 
 def packed_bytes(network: PreTrainedModel) -> int:
-    """Bytes of weights and of the constants that are kept beside them, before anything was computed."""
+    """Return the bytes of weights and of their constants, before anything was computed."""
     experts = [each for each in network.modules() if isinstance(each, PackedExperts)]
     total = sum(stack.nbytes for each in experts for stack in each.buffers())
     for weight in network.parameters():
@@ -84,7 +86,7 @@ def test_quantised_weights_take_the_planned_bytes_and_match_eager_attention(fold
     ).weight_bytes(quantize)
     memory = new_memory(model, make_method("full"))
     hidden = []
-    # LLM.int8() looks for outliers in all tokens of a pass together, so its results depend a little on the passes.
+    # LLM.int8() looks for outliers in all tokens of a pass together, so results depend a little on the passes.
     for chunk in ids.split(150 if quantize == "8bit" else 37):
         hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), NOT_IN_SOURCE, dtype=torch.int32)))
         memory.end_pass()
@@ -93,9 +95,9 @@ def test_quantised_weights_take_the_planned_bytes_and_match_eager_attention(fold
     assert error < (1e-3 if quantize == "8bit" else 1e-5)
 
 
-@pytest.mark.parametrize("kind", sorted(SUPPORTED))
+@pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_every_architecture_is_loaded_and_quantised_as_planned(kind: str, tmp_path: Path) -> None:
-    """Checkpoints have their experts one by one, models all in one tensor."""
+    """Cover experts, which checkpoints hold one by one and models in one tensor."""
     saved = AutoModelForCausalLM.from_config(small_config(kind))
     saved.save_pretrained(tmp_path)
     config = read_config(tmp_path)
@@ -112,7 +114,7 @@ def test_every_architecture_is_loaded_and_quantised_as_planned(kind: str, tmp_pa
 
 
 def test_nf4_is_computed_as_asked_on_every_cpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One with AVX-512 BF16 would compute in bfloat16, and not at all where rows are no multiple of 32."""
+    """Check a CPU with AVX-512 BF16, where bitsandbytes would compute in bfloat16, and fail at odd rows."""
     ids = torch.randint(4, 260, (50,), generator=torch.Generator().manual_seed(1))
     logits = []
     for able in (False, True):
@@ -158,7 +160,7 @@ def test_quantising_changes_the_weights_and_the_fingerprint(folder: Path) -> Non
 def test_what_cannot_be_used_is_refused_before_weights_are_read(
     folder: Path, tmp_path: Path, facts: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find = importlib.util.find_spec  # accelerate is here for tests alone; readers of books do not have it
+    find = importlib.util.find_spec  # users do not have accelerate, which is installed for tests only
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "accelerate" else find(name))
     place = changed(folder, tmp_path / "changed", **facts)
     (place / "model.safetensors").write_bytes(b"never read")
@@ -193,10 +195,10 @@ def test_weights_that_cannot_fit_are_refused_with_what_would(
 def test_weights_that_were_published_quantised_need_room_before_a_file_is_there(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a hub id, whose files come only when it is loaded."""
+    """Cover a hub id, whose files are fetched only when it is loaded."""
     place = changed(folder, tmp_path / "codes", quantization_config={"quant_method": "awq", "bits": 4})
     (place / "model.safetensors").unlink()
-    assert read_config(place).model_type == "llama"  # and without a package it can be planned
+    assert read_config(place).model_type == "llama"  # planning needs no package
     monkeypatch.setattr("engine.models.quantised.importlib.util.find_spec", lambda name: name)
     with pytest.raises(SettingsError, match="quantised already"):
         load_model(place, "cpu", quantize="nf4")
@@ -229,7 +231,7 @@ def test_impossible_ways_of_quantising_are_refused(folder: Path, monkeypatch: py
 
 
 def rewritten(folder: Path, target: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> Path:
-    """A copy of a checkpoint with other tensors."""
+    """Copy a checkpoint, with other tensors."""
     shutil.copytree(folder, target)
     weights = target / "model.safetensors"
     save_file(change(load_file(weights)), weights, metadata={"format": "pt"})
@@ -295,7 +297,7 @@ def test_files_that_nothing_reads_may_be_pointers(folder: Path, tmp_path: Path) 
 
 
 def test_beacons_and_retaining_heads_may_lie_among_the_weights(folder: Path, tmp_path: Path) -> None:
-    """As the authors of Activation Beacon publish theirs."""
+    """Cover the files that the authors of Activation Beacon publish."""
     more = {
         "model.beacon_embed_tokens.weight": torch.zeros(1, 64),
         "model.layers.0.self_attn.beacon_q_proj.weight": torch.zeros(48, 64),
@@ -374,7 +376,7 @@ def test_pickled_weights_are_not_read(folder: Path, tmp_path: Path) -> None:
 def test_code_of_a_models_own_is_never_run_nor_asked_about(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """transformers asked at the terminal, also amid the questions of a chat, and ran the code on "y"."""
+    """Guard against a bug: transformers asked at the terminal, even in a chat, and ran the code on "y"."""
     ran = tmp_path / "ran"
     place = changed(folder, tmp_path / "own", auto_map={"AutoConfig": "own.A", "AutoModelForCausalLM": "own.B"})
     (place / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")
@@ -444,7 +446,7 @@ def test_ids_without_an_embedding_are_refused_before_weights_are_read(folder: Pa
     (place / "model.safetensors").write_bytes(b"never read")
     with pytest.raises(UnsupportedModel, match=r"ids up to 259, .* for 259 \(vocab_size\)"):
         load_model(place, "cpu")
-    # As of Gemma 3 without pictures: a special token more than embeddings, which no text becomes.
+    # Like Gemma 3 without pictures: one special token more than embeddings, which no text becomes.
     tokenizer = byte_tokenizer()
     tokenizer.add_tokens(["<|picture|>"], special_tokens=True)
     place = tmp_path / "special"
@@ -480,7 +482,7 @@ def test_a_folder_without_weights_is_named(folder: Path, tmp_path: Path) -> None
 def test_a_stamp_tells_what_may_have_made_another_model(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also a file that was written over, as long and as old as before, one in a folder below, and another Stockpot."""
+    """Cover a file that was overwritten with the same size and time, one in a subfolder, and another Stockpot."""
     place = changed(folder, tmp_path / "own")
     (place / "below").mkdir()
     weights = shutil.move(place / "model.safetensors", place / "below" / "model.safetensors")
@@ -504,7 +506,9 @@ PEAK = """
 import sys
 import torch
 from engine.models.experts import PackedExperts
-from engine.models.loading import dtype_on, load_network, read_config
+from engine.models.configuration import read_config
+from engine.models.loading import load_network
+from engine.models.placement import dtype_on
 
 def status(name):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))
@@ -543,7 +547,7 @@ def test_loading_never_holds_the_model_twice(folder: Path, tmp_path: Path) -> No
     files = [sum(path.stat().st_size for path in each.glob("*.safetensors")) for each in folders]
     assert len(list(folders[1].glob("*.safetensors"))) > 3
     assert files[1] < 0.7 * files[0]
-    plain = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"}  # what is freed goes back to the system at once
+    plain = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"}  # freed memory goes back to the system at once
     command = [sys.executable, "-c", PEAK, str(folder), *map(str, folders)]
     done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
@@ -562,7 +566,7 @@ def test_a_cpu_computes_in_bfloat16_what_is_wide_where_that_is_fast(
     width: int, fast: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("STOCKPOT_DTYPE", raising=False)
-    monkeypatch.setattr(loading, "fast_in_bfloat16", lambda device: fast)
+    monkeypatch.setattr(placement, "fast_in_bfloat16", lambda device: fast)
     assert dtype_on(CPU, LlamaConfig(hidden_size=width)) == getattr(torch, dtype)
 
 

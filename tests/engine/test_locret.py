@@ -210,7 +210,7 @@ def spec_like(layers: int, query_heads: int, kv_heads: int, head_size: int) -> M
 
 
 def published(layers: int, heads: int, wide: int, device: str = "cpu") -> dict[str, Tensor]:
-    """Random tensors with the names and shapes of the authors' checkpoints, hidden width 1024."""
+    """Make random tensors with the names and shapes of the authors' checkpoints, hidden width 1024."""
     tensors = {}
     for layer in range(layers):
         tensors[f"model.layers.{layer}.self_attn.fc1.weight"] = torch.randn(1024, wide, device=device).bfloat16()
@@ -269,7 +269,7 @@ def test_heads_trained_for_other_weights_are_refused(model: Model, tmp_path: Pat
 
 
 def test_an_activation_with_weights_of_its_own_is_not_trained(model: Model) -> None:
-    """Apertus has one, and a file of heads holds none of it."""
+    """Cover Apertus, whose activation has weights that no file of heads holds."""
     spec = dataclasses.replace(model.spec, activation="xielu")
     heads = RetainingHeads(spec, [8] * len(spec.layers))
     trained = {id(weight) for weight in heads.parameters() if weight.requires_grad}
@@ -327,7 +327,7 @@ def test_the_fingerprint_changes_with_the_heads(model: Model, ids: Tensor, tmp_p
 
 
 def test_a_plan_counts_the_heads(model: Model, tmp_path: Path) -> None:
-    """Those in the file, or of the paper's width where there is none yet; a gist's heads too."""
+    """Cover heads in a file, heads of the paper's width where there is none yet, and the heads of a gist."""
     path, task = tmp_path / "heads.safetensors", Task(1000, 4, 256, len)
     for width in (24, 40):
         save_weights(RetainingHeads(model.spec, [width] * 3), path, model.spec, {})

@@ -1,4 +1,4 @@
-"""Models for pictures as well: their part for text is used alone, and says what the whole says of a text."""
+"""Vision models: their text part is used alone, and equals the whole model on a text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
 
 from engine import ModelNotFound, UnsupportedModel, load_model
-from engine.models.architectures import WITH_PICTURES
-from engine.models.loading import read_config
+from engine.models import architectures
+from engine.models.configuration import read_config
 from engine.models.sizes import model_sizes
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.test_architectures import EXTRA, SMALL
@@ -47,11 +47,11 @@ OWN: dict[str, dict[str, Any]] = {
     "qwen3_5": QWEN,
     "qwen3_5_moe": QWEN,
 }
-every_kind = pytest.mark.parametrize("kind", sorted(WITH_PICTURES))
+every_kind = pytest.mark.parametrize("kind", sorted(architectures.VISION))
 
 
 def saved(kind: str, folder: Path, **facts: Any) -> PreTrainedModel:
-    """A random model of that kind in a folder, with a tokenizer."""
+    """Save a random model of a kind in a folder, with a tokenizer."""
     torch.manual_seed(0)
     text = {**SMALL, **EXTRA.get(TEXT[kind], {}), "model_type": TEXT[kind]}
     config = AutoConfig.for_model(kind, text_config=text, vision_config=VISION | SEEING[kind], **OWN[kind], **facts)
@@ -62,14 +62,14 @@ def saved(kind: str, folder: Path, **facts: Any) -> PreTrainedModel:
 
 
 def logits_of(folder: Path, ids: torch.Tensor, quantize: str = "none") -> torch.Tensor:
-    """Logits [T, vocabulary] of tokens that pass in pieces."""
+    """Return logits [T, vocabulary] of tokens that pass in pieces."""
     return through(load_model(folder, "cpu", quantize=quantize), ids, [37, 37, 37, 37, 2])
 
 
 @every_kind
 @pytest.mark.parametrize("inside", [False, True], ids=["beside", "inside"])
 def test_a_text_is_read_as_by_the_whole(kind: str, inside: bool, tmp_path: Path) -> None:
-    """inside: where the checkpoint names the part within the model's body, as newer ones do."""
+    """Compare the logits. inside: the checkpoint names the part within the model's body, as newer ones do."""
     network = saved(kind, tmp_path)
     if inside:
         weights = load_file(tmp_path / "model.safetensors")

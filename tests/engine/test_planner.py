@@ -1,4 +1,4 @@
-"""The planner's arithmetic against tensors that are really there."""
+"""Compare the planner's arithmetic with tensors that really exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from engine import (
     load_model,
     make_method,
 )
-from engine.models.architectures import MIXTURES, SUPPORTED
+from engine.models.architectures import ARCHITECTURES, kinds_with
 from engine.models.experts import has_experts
 from engine.models.sizes import model_sizes, sizes_of
 from engine.parts.footprint import Task
@@ -56,7 +56,7 @@ MIXTURE = {
 METHODS_TO_READ = {**TIGHT, **{f"{name}-default": make_method(name) for name in METHODS}}
 
 
-@pytest.mark.parametrize("kind", sorted(SUPPORTED))
+@pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_a_config_tells_what_the_loaded_model_is_like(kind: str) -> None:
     config = small_config(kind)
     planned = model_sizes(config, torch.float32)
@@ -71,9 +71,9 @@ def test_a_config_tells_what_the_loaded_model_is_like(kind: str) -> None:
     assert tables[0] == tables[1]
 
 
-@pytest.mark.parametrize("kind", sorted(MIXTURES))
+@pytest.mark.parametrize("kind", kinds_with("experts"))
 def test_a_token_is_multiplied_with_the_experts_that_are_chosen(kind: str) -> None:
-    """With two of four, and with all of them."""
+    """Compare two experts of four with all of them."""
     config = small_config(kind)
     two = model_sizes(config, torch.float32).active
     config.num_experts_per_tok = 4
@@ -107,7 +107,7 @@ def test_the_plan_is_what_a_reading_holds(
     assert footprint.passed == sum(passed)
     parts, _ = reader.state()
     host = sum(each.nbytes for name, part in parts.items() if "host" in name for each in part.tensors.values())
-    slack = host * 32768 // max(1, footprint.usage.entries.get(HOST, 0))  # of the last slab, at most one
+    slack = host * 32768 // max(1, footprint.usage.entries.get(HOST, 0))  # of at most one slab, the last
     assert host <= footprint.usage.bytes.get(HOST, 0) <= host + slack
     saved = sum(each.nbytes for name, part in parts.items() if "host" not in name for each in part.tensors.values())
     assert saved <= footprint.usage.bytes[DEVICE] + 4 * 48  # the last hidden state goes along
@@ -115,7 +115,7 @@ def test_the_plan_is_what_a_reading_holds(
 
 @pytest.mark.parametrize("extend_always", [False, True])
 def test_tables_of_positions_are_planned(extend_always: bool) -> None:
-    """Blocks that fit the model's window stand where they stood in the text, far beyond what they attend to."""
+    """Cover blocks within the model's window: they keep their positions in the text, far beyond their own number."""
     config = tiny_config()
     config.max_position_embeddings = 8192
     model = Model(LlamaForCausalLM(config), byte_tokenizer(), "tiny", "-")
@@ -129,7 +129,7 @@ def test_tables_of_positions_are_planned(extend_always: bool) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_the_beginning_of_a_text_takes_grows_to_what_all_of_it_takes(model: Model, name: str) -> None:
-    """With full attention the last tokens take longer than the first; a fixed budget makes all of them alike."""
+    """Check that with full attention the last tokens take longest, and that a fixed budget makes all alike."""
     method, planner, total = make_method(name), Planner.of_loaded(model, ROOMY), 100_000
     whole = planner.operations(method, total, total)
     shares = [planner.operations(method, total * eighth // 8, total) / whole for eighth in range(1, 9)]
@@ -158,8 +158,9 @@ def test_a_conversation_takes_no_more_than_planned(model: Model, ids: Tensor, na
 def test_turns_take_no_more_than_planned_at_any_moment(
     model: Model, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it was before a question, and the fork in which something is read again: what is looked at, or was named,
-    little or more than has room.
+    """Cover the memory before a question, and the fork that reads a passage again.
+
+    The passage is one that the model looked at, or a named one; it is short, or longer than fits.
     """
     ids = torch.randint(4, 260, (1500,), generator=torch.Generator().manual_seed(3))
     context = read(model, method, ids)
@@ -185,7 +186,7 @@ def test_turns_take_no_more_than_planned_at_any_moment(
 
 @pytest.mark.parametrize("budget", [130, 400])
 def test_slots_of_a_conversation_are_never_more_than_planned(model: Model, ids: Tensor, budget: int) -> None:
-    """They begin as 256 and are doubled; of neither did the plan know where the budget holds fewer."""
+    """Guard against a bug: plans ignored that slots begin as 256 and are doubled, if the budget is smaller."""
     method = make_method("infinipot", budget=budget, prompt="Sum up.")
     footprint = method.plan(model.spec, Task(10, len(model.chat.prefix), 64, model.turn_length))
     conversation = Conversation(read(model, method, ids[:10]))
@@ -199,7 +200,7 @@ def test_slots_of_a_conversation_are_never_more_than_planned(model: Model, ids: 
 
 @pytest.mark.parametrize("name", ["exact", "exact:int8", "infllm", "infinitehip", "recall", "recall:int4"])
 def test_saving_takes_no_more_than_planned(model: Model, ids: Tensor, name: str) -> None:
-    """A slab that is not full is copied, so that only what counts of it is written."""
+    """Check that a partial slab is copied, so that only its used rows are written."""
     method = with_store(name)
     footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
     reader = Reader(model, method, ids, 64)
@@ -209,19 +210,19 @@ def test_saving_takes_no_more_than_planned(model: Model, ids: Tensor, name: str)
         held = [t for slab in slabs for bank in (*slab.keys, *slab.values) for t in tensors_of(bank)]
         there = {t.untyped_storage().data_ptr() for t in (*held, *(slab.source for slab in slabs))}
         parts = [part for part_name, part in reader.state()[0].items() if part_name.startswith("host-0")]
-        saved = [t.contiguous() for part in parts for t in part.tensors.values()]  # as whoever writes them does
+        saved = [t.contiguous() for part in parts for t in part.tensors.values()]  # as the writer does
         copied = max(copied, sum(t.nbytes for t in saved if t.untyped_storage().data_ptr() not in there))
     assert 0 < copied <= footprint.host_spare_bytes
 
 
 def with_store(name: str) -> Method:
-    """A method by its name and, behind a colon, a store."""
+    """Make a method by its name and, after a colon, its store."""
     name, _, store = name.partition(":")
     return make_method(name, **({"store": store} if store else {}))
 
 
 def peak_of_pass(model: Model, method: Method, ids: Tensor, chunk: int) -> int:
-    """Bytes that the last pass of a reading allocates at most beyond what was there before it."""
+    """Return the most bytes that the last pass of a reading allocates beyond those before it."""
     reader = Reader(model, method, ids, chunk)
     running = reader.run()
     for progress in running:
@@ -257,8 +258,9 @@ def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
 @pytest.mark.parametrize("quantize", ["none", "nf4"])
 @pytest.mark.parametrize("kind", ["qwen3_moe", "gpt_oss"])
 def test_nor_is_it_less_than_a_mixture_takes(kind: str, quantize: str, tmp_path: Path) -> None:
-    """transformers has every token beside all of its experts at once, of which nothing was planned; more of it where
-    experts have biases.
+    """Guard against a bug: plans ignored that transformers holds every token for all of its experts at once.
+
+    Experts with biases take more.
     """
     sizes = {**MIXTURE, "intermediate_size": MIXTURE["moe_intermediate_size"]} if kind == "gpt_oss" else MIXTURE
     config = AutoConfig.for_model(kind, **sizes)
@@ -346,7 +348,7 @@ def test_what_is_kept_has_to_fit_the_disk_where_that_is_known() -> None:
 def test_no_save_of_a_reading_takes_more_disk_than_planned(
     model: Model, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reading that just fitted the disk was stopped by it at 93 %: what a save replaces stays until it is whole."""
+    """Guard against a bug: a full disk stopped a reading at 93 %, since the old files stay until a save is whole."""
     for module in ("parts.archive.tier_plan", "parts.retrieval_plan"):
         monkeypatch.setattr(f"engine.{module}.SLAB", 1024)
     ids = torch.randint(4, 260, (2000,), generator=torch.Generator().manual_seed(3))
@@ -375,7 +377,7 @@ def test_a_pass_is_made_smaller_until_it_fits() -> None:
 
 
 def test_passes_are_no_smaller_where_the_host_has_no_room() -> None:
-    """They would be slower and free nothing: a text that lacked host memory was said to take fifty times as long."""
+    """Guard against a bug: for lack of host memory plans shrank passes, fifty times slower, which frees nothing."""
     planner, method = llama(), make_method("exact")
     ample = planner.plan(method, 400_000, "nf4")
     tight = Planner(planner.model, dataclasses.replace(planner.machine, host=GB)).plan(method, 400_000, "nf4")

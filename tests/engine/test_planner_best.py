@@ -1,4 +1,4 @@
-"""What the planner recommends, and what it warns of."""
+"""Recommendations and warnings of the planner."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.engine.plans import GB, LLAMA_8B, QWEN3_30B, ROOMY, llama
 
 
 def test_experts_in_codes_fit_a_card_that_they_did_not_fit() -> None:
-    """Qwen3-30B-A3B in 4 bits took 58 GB, because its experts stayed in bfloat16."""
+    """Guard against a bug: Qwen3-30B-A3B in 4 bits took 58 GB, because its experts stayed in bfloat16."""
     model = model_sizes(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
     assert model.parameters == 30_532_122_624
     assert model.active + model.head == pytest.approx(3.0e9, rel=0.05)
@@ -38,7 +38,7 @@ def test_experts_in_codes_fit_a_card_that_they_did_not_fit() -> None:
 
 
 def test_best_leaves_out_what_lacks_trained_weights(tmp_path: Path) -> None:
-    """A machine where beacon's largest budget fits and infinipot's does not."""
+    """Plan for a machine where beacon's largest budget fits and infinipot's does not."""
     config = tiny_config()
     config.max_position_embeddings = 1 << 17
     model = model_sizes(config, torch.float32, folder=tmp_path)
@@ -55,7 +55,7 @@ def test_best_leaves_out_what_lacks_trained_weights(tmp_path: Path) -> None:
     assert best is not None
     assert best.plan.method == largest
     assert best.plan.lacks == ""
-    assert best.plan == planner.plan(largest, 1 << 21)  # also the longest text, which is looked for last
+    assert best.plan == planner.plan(largest, 1 << 21)  # the longest text too, which is found last
 
 
 def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
@@ -82,18 +82,18 @@ def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
     assert choice(1_000_000, 4, 64) is None
     roomy = choice(1_000_000, 24, 192)
     assert roomy is not None
-    assert roomy.method == make_method("exact", preset="sketched")  # without sketches it takes seconds for each token
-    small = choice(1_000_000, 12, 192)  # there is no room for sketches beside any weights
+    assert roomy.method == make_method("exact", preset="sketched")  # without sketches a token takes seconds
+    small = choice(1_000_000, 12, 192)  # sketches fit beside no weights
     assert small is not None
     assert small.method.family == "retrieving"
     planner.machine = dataclasses.replace(planner.machine, rates=None)
     unknown = choice(1_000_000, 24, 192)
     assert unknown is not None
-    assert unknown.method.name in ("infinitehip", "infllm")  # as long as nothing says that exact is fast enough
+    assert unknown.method.name in ("infinitehip", "infllm")  # unless exact is known to be fast enough
 
 
 def test_lossless_weights_are_no_reason_to_forget_the_text() -> None:
-    """With 16 GB the choice was a pot of 256 entries beside weights in bfloat16, and with 12 to keep everything."""
+    """Guard against a bug: with 16 GB it chose 256 entries beside bfloat16 weights, with 12 GB to keep everything."""
     planner = llama()
 
     def choice(tokens: int, device: int, host: int = 64) -> tuple[str, str, int]:
@@ -107,7 +107,7 @@ def test_lossless_weights_are_no_reason_to_forget_the_text() -> None:
     families = [choice(100_000, device)[0] for device in (10, 12, 17, 24)]
     assert families == ["retrieving", "retrieving", "yardstick", "yardstick"]
     assert [choice(100_000, device)[1] for device in (10, 12, 17, 24)] == ["nf4", "8bit", "8bit", "none"]
-    # Of a pot there is to be enough of it, and no more than that for worse weights.
+    # A budget is to be large enough, and no larger at the cost of lossier weights.
     budgets = {device: choice(1_000_000, device, 4) for device in (7, 10, 13, 17, 24)}
     assert {device: quantize for device, (_, quantize, _) in budgets.items()} == {
         **{7: "nf4", 10: "nf4", 13: "8bit"},
@@ -118,7 +118,7 @@ def test_lossless_weights_are_no_reason_to_forget_the_text() -> None:
 
 
 def test_a_long_text_is_looked_up_exactly_rather_than_with_lossless_weights() -> None:
-    """Of a million tokens `exact` finds eight facts of eight and `infinitehip` two; of 100,000 both find all."""
+    """Compare: in a million tokens `exact` finds eight facts of eight, `infinitehip` two; in 100,000 both find all."""
     planner = llama()
     for tokens, name, quantize in ((100_000, "infinitehip", "none"), (150_000, "exact", "8bit")):
         planner.machine = dataclasses.replace(planner.machine, device=20 * GB)
@@ -129,7 +129,7 @@ def test_a_long_text_is_looked_up_exactly_rather_than_with_lossless_weights() ->
 
 
 def test_a_search_that_is_barely_fast_enough_is_left_for_sketches() -> None:
-    """A small model and 150,000 tokens: five tokens a second by a search of everything, 90 by sketches."""
+    """Plan a small model and 150,000 tokens: 5 tokens a second by a search of everything, 90 by sketches."""
     small = {**LLAMA_8B, "num_hidden_layers": 16, "hidden_size": 2048, "intermediate_size": 8192, "head_dim": 64}
     model = model_sizes(AutoConfig.for_model("llama", **small), torch.bfloat16, torch.device("cuda"))
     planner = Planner(model, dataclasses.replace(llama().machine, device=24 * GB, host=64 * GB))
@@ -142,14 +142,14 @@ def test_a_search_that_is_barely_fast_enough_is_left_for_sketches() -> None:
 
 
 def test_without_a_gpu_nothing_is_found_by_sketches() -> None:
-    """They are for what is far away: there both tiers are the same memory."""
+    """Check that sketches are not used where both tiers are the same memory."""
     planner = llama()
     planner.machine = dataclasses.replace(planner.machine, device=400 * GB, shared=True)
     assert not any(plan.footprint.sketched for plan in planner._candidates(1_000_000, "none"))
 
 
 def test_where_a_model_is_loaded_its_weights_count_as_room_for_others() -> None:
-    """Of 24 GB, 8 are free beside weights in bfloat16: what fits with other weights is found as if these were not."""
+    """Plan for 24 GB with bfloat16 weights loaded and 8 GB free: other weights are planned as if these were not."""
     model = llama().model
     loaded = Planner(model, Machine(24 * GB - model.weight_bytes(), 4 * GB, False))
     fresh = Planner(model, Machine(24 * GB, 4 * GB, False))
@@ -160,7 +160,7 @@ def test_where_a_model_is_loaded_its_weights_count_as_room_for_others() -> None:
 
 
 def test_what_a_query_looks_up_counts_as_seen_at_once() -> None:
-    """A preset that looks up 3,072 entries made the pocket model say the same word for ever, and nothing had warned."""
+    """Guard against a bug: no warning of a preset of 3,072 entries, with which the pocket model repeats one word."""
     config = tiny_config()
     config.max_position_embeddings = 2048
     planner = Planner(model_sizes(config, torch.float32), Machine(64 * GB, 64 * GB, False))
@@ -171,7 +171,7 @@ def test_what_a_query_looks_up_counts_as_seen_at_once() -> None:
 
 
 def test_the_host_tier_is_kept_in_fewer_bits_rather_than_condensed() -> None:
-    """A million tokens of an 8B model take 142 GB as they are: with 64 the choice was to forget nearly all of them."""
+    """Guard against a bug: with 64 GB it chose to forget most of a million tokens, which take 142 GB in bfloat16."""
     planner = llama()
     for host, store in ((192, "bfloat16"), (80, "int8"), (64, "int4")):
         planner.machine = dataclasses.replace(planner.machine, host=host * GB)
@@ -184,7 +184,7 @@ def test_the_host_tier_is_kept_in_fewer_bits_rather_than_condensed() -> None:
 
 
 def test_models_whose_layers_all_look_back_a_little_are_not_read_with_what_looks_far(tmp_path: Path) -> None:
-    """Of Phi-3-mini (4K) nothing is ever looked up, and yet `exact` was said to look everything up."""
+    """Guard against a bug: `exact` was said to look everything up in Phi-3-mini (4K), whose layers never look far."""
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 128}
     config = AutoConfig.for_model("mistral", **sizes, max_position_embeddings=4096, sliding_window=2047)
     planner = Planner(model_sizes(config, torch.float32, folder=tmp_path), ROOMY)
@@ -205,7 +205,7 @@ def test_models_whose_layers_all_look_back_a_little_are_not_read_with_what_looks
 
 
 def test_a_chunk_that_stands_too_far_behind_what_is_kept_is_warned_of() -> None:
-    """On the pocket model `locret` answered half as much with a budget of 2,048 as with 1,024, and nobody knew."""
+    """Guard against a bug: no warning of `locret` with 2,048 entries, which answers half as much as with 1,024."""
     config = tiny_config()
     config.max_position_embeddings = 2048
     planner = Planner(model_sizes(config, torch.float32), Machine(64 * GB, 64 * GB, False))
@@ -229,7 +229,7 @@ def test_a_chunk_that_stands_too_far_behind_what_is_kept_is_warned_of() -> None:
 
 
 def test_what_takes_days_to_read_is_not_recommended() -> None:
-    """`exact` answers too slowly on this processor, and what looks up as it reads takes hours, not minutes."""
+    """Plan for a slow processor: `exact` answers too slowly, and other look-ups take hours to read, not minutes."""
     rates = Rates(2e9, 2e8, 2e8, 2e9, 2e8)
     planner = Planner(model_sizes(tiny_config(), torch.float32), Machine(64 * GB, 0, True, rates))
     best = planner.best(1_000_000)

@@ -1,4 +1,4 @@
-"""Operations and times of plans."""
+"""Operations and times in plans."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.engine.test_methods import TIGHT
 
 @pytest.mark.parametrize("name", ["beacon", "exact", "full", "infinipot-both", "infinitehip", "infllm", "recall"])
 def test_reading_takes_the_operations_that_were_planned(model: Model, name: str) -> None:
-    """Also far into a text, where keys that are compared outnumber those that are attended to."""
+    """Cover passes far into a text, which compare more keys than they attend to."""
     method, ids = TIGHT[name], torch.randint(4, 260, (6000,), generator=torch.Generator().manual_seed(3))
     fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused_operations}
     with FlopCounterMode(display=False, custom_mapping=fused) as counted:
@@ -44,14 +44,14 @@ def test_a_pass_reads_the_experts_that_its_tokens_choose() -> None:
     assert 0.11 < model.hit(2) < 0.125
     assert model.hit(2048) > 0.999
     assert model.unpacked_bytes("none") == 0
-    eight = 8 * 2 * 768 * 2048  # weights of as many experts' larger halves
+    eight = 8 * 2 * 768 * 2048  # larger stacks of as many experts
     assert 2 * eight < model.unpacked_bytes("nf4") < 2.8 * eight < model.unpacked_bytes("8bit") < 3.1 * eight
     alone = dataclasses.replace(model, spec=dataclasses.replace(model.spec, device=torch.device("cpu")))
-    assert alone.unpacked_bytes("nf4") == 2048 * 32 * 128 * 2  # of one linear layer, which is more than of one expert
+    assert alone.unpacked_bytes("nf4") == 2048 * 32 * 128 * 2  # one linear layer, which is larger than one expert
 
 
 def test_experts_in_codes_cost_a_gpu_their_launches() -> None:
-    """A pass launches some 120,000 kernels for them, however many tokens it has."""
+    """Check the launches: some 120,000 kernels a pass, however many tokens it has."""
     model = model_sizes(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
     rates = Rates(80e12, 9e11, 2e10, 1e12, 5e10)
 
@@ -68,7 +68,7 @@ def test_experts_in_codes_cost_a_gpu_their_launches() -> None:
 
 
 def test_layers_that_never_look_far_cost_no_search() -> None:
-    """Of a model whose layers all have sliding windows, readings were planned eleven times too long."""
+    """Guard against a bug: for a model of sliding windows only, planned readings were eleven times too long."""
 
     def times(sliding: int | None, kind: str) -> tuple[float, float]:
         config = AutoConfig.for_model("mistral", **sizes, max_position_embeddings=32768, sliding_window=sliding)
@@ -95,7 +95,7 @@ def test_without_rates_there_are_no_times() -> None:
 
 
 def test_on_a_gpu_products_are_measured_and_not_their_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 10^15 operations a second one of 1,024 rows was over in 2 µs, and the next was not there yet."""
+    """Guard against a bug: at 10^15 operations a second a product of 1,024 rows ends before the next launch."""
     monkeypatch.setattr(rates, "_seconds", lambda do, device: 1.0)
     operations = rates._flops(torch.device("meta"), torch.bfloat16)
     assert operations / 1e15 > 10 * rates.SMALL_OPERATION_SEC
@@ -116,7 +116,7 @@ def test_rates_are_measured_and_times_follow_them(model: Model, ids: Tensor) -> 
 
 
 def test_a_search_serves_as_many_tokens_as_its_interval_says() -> None:
-    """Each token was said to search anew, also where the first stage runs for every 96th alone."""
+    """Guard against a bug: plans let each token search, though the first stage runs for every 96th only."""
     stages = "64:256:32768:{} 64:32:8192:1 64:8:2048:1"
     seconds = []
     for refresh in (1, 96):
@@ -154,7 +154,7 @@ def test_what_a_gpu_reads_of_the_host_tier_comes_over_the_link(name: str) -> Non
 
 
 def test_few_queries_read_codes_in_place_on_a_gpu() -> None:
-    """Answers were planned as if each of their tokens made numbers of all codes."""
+    """Guard against a bug: plans let each token of an answer decode all entries."""
     planner = Planner(llama().model, dataclasses.replace(ROOMY, rates=llama().machine.rates))
     plans = [planner.plan(make_method("full", store=store), 60_000) for store in ("model", "int8")]
     speeds = [plan.answer_tokens_per_sec or 0.0 for plan in plans]
@@ -164,7 +164,7 @@ def test_few_queries_read_codes_in_place_on_a_gpu() -> None:
 
 @pytest.mark.parametrize("name", ["exact", "recall"])
 def test_what_searches_everything_has_the_keys_sent_to_a_gpu(name: str) -> None:
-    """The host was planned to search, which for one question took over a minute."""
+    """Guard against a bug: plans let the host search, which took over a minute for one question."""
     rates = llama().machine.rates
     assert rates is not None
     model = model_sizes(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16, torch.device("cuda"))

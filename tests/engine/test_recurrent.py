@@ -1,4 +1,4 @@
-"""Layers that carry states of a fixed size: the matrix of tests with models that have them, and what is their own."""
+"""Recurrent layers: the matrix of methods and promises, and tests of their own."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from engine.errors import ContextMismatch, NoSuchWeights, OutOfMemory, Unsupport
 from engine.loops.passes import condense, feed
 from engine.memory import STATES
 from engine.model import Model
-from engine.models.architectures import RECURRENT
+from engine.models.architectures import kinds_with
 from engine.models.attention_interface import run
 from engine.models.recurrence import recurrence_of
-from engine.models.recurrent_state import RecurrentState, spare_kernels
+from engine.models.recurrent_state import RecurrentState, limit_kernels_to_gpu
 from engine.models.sizes import model_sizes, sizes_of
 from engine.parts.footprint import Task
 from engine.parts.mass import no_source
@@ -41,7 +41,7 @@ from tests.engine.test_planner import peak_of_pass
 KINDS = ["qwen3_5_text", "granitemoehybrid", "falcon_h1"]  # linear attention, Mamba without RoPE, and Mamba beside it
 NAMES = ["full", "full-int8", "streaming", "exact", "infllm", "infinitehip", "recall", "infinipot-both"]
 NAMES += ["infinipot-int8-heads", "locret"]
-CLOSE = {"atol": 1e-4, "rtol": 1e-3}  # states that come from chunks of other sizes differ more than entries do
+CLOSE = {"atol": 1e-4, "rtol": 1e-3}  # states from chunks of other sizes differ more than entries do
 CODES_CLOSE = {"atol": 5e-3, "rtol": 5e-3}
 QUESTION = torch.tensor([1, 80, 81, 82, 2])
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -51,7 +51,7 @@ two_kinds = pytest.mark.parametrize("kind", KINDS[:2])  # for all methods
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
-    """With random retaining heads beside them."""
+    """Make random models with retaining heads beside them."""
     made = {}
     for kind in KINDS:
         folder = tmp_path_factory.mktemp(kind)
@@ -121,7 +121,7 @@ def test_save_load_and_continue_equals_uninterrupted(model: Model, name: str, id
 @two_kinds
 @every_method
 def test_a_fork_never_changes_its_base(model: Model, name: str, ids: Tensor) -> None:
-    """Nor does a question that is cancelled."""
+    """Check that a cancelled question does not change it either."""
     context = read(model, TIGHT[name], ids)
     before = {key: state.clone() for key, state in context.state()[0][STATES].tensors.items()}
     first, second = Conversation(context), Conversation(context)
@@ -162,13 +162,13 @@ def test_what_a_catalyst_says_is_not_carried_on(model: Model, ids: Tensor) -> No
         pass
     state = RecurrentState(before)
     run(model.network, QUESTION, read(model, TIGHT["full"], ids[:3]).memory.fork(), state=state)
-    first = sorted(state.states)[0]  # of the first layer, which nothing reaches but the tokens
+    first = sorted(state.states)[0]  # of the first layer, which sees the tokens alone
     torch.testing.assert_close(memory.recurrent.now[first], state.states[first])
 
 
 @every_kind
 def test_a_context_without_its_states_is_refused(model: Model, ids: Tensor) -> None:
-    """It was opened as if nothing had been read, and answered otherwise."""
+    """Guard against a bug: it opened as if nothing had been read, and gave other answers."""
     parts, meta = read(model, TIGHT["full"], ids).state()
     del parts[STATES]
     with pytest.raises(ContextMismatch, match="does not fit this model and method"):
@@ -185,7 +185,7 @@ def test_a_conversations_own_states_are_counted(model: Model, ids: Tensor) -> No
 
 
 def test_some_of_a_family_attend_in_all_layers() -> None:
-    """Granite 4 of 350M to 3B: its plan was refused as one of no model."""
+    """Guard against a bug: the plan of Granite 4 (350M to 3B) was refused."""
     config = granite(layer_types=["attention"] * 4, position_embedding_type="rope", num_local_experts=0)
     spec = compare(config, "granitemoehybrid").spec
     assert len(spec.layers) == 4
@@ -199,7 +199,7 @@ def test_where_no_layer_attends_there_is_nothing_to_remember() -> None:
 
 
 def test_kernels_of_other_packages_are_called_on_a_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers calls them for tensors anywhere, once they are installed: planning and a CPU had no such models."""
+    """Guard against a bug: once installed, transformers called them for tensors on every device, and failed."""
 
     def plain(x: Tensor, *, twice: bool = False) -> Tensor:
         return x * 2 if twice else x
@@ -211,7 +211,7 @@ def test_kernels_of_other_packages_are_called_on_a_gpu_alone(monkeypatch: pytest
     module: Any = types.ModuleType("modeling")
     module.torch_chunk_rule, module.causal_conv1d_fn, module.other = kernel, kernel, kernel
     monkeypatch.setitem(sys.modules, "modeling", module)
-    spare_kernels("modeling")
+    limit_kernels_to_gpu("modeling")
     assert module.torch_chunk_rule(torch.ones(1)) == 1
     assert module.causal_conv1d_fn(torch.ones(1), twice=True) == 2
     assert module.other is kernel
@@ -248,7 +248,7 @@ def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor,
     assert len(replayed) > 40
 
 
-@pytest.mark.parametrize("kind", sorted(RECURRENT))
+@pytest.mark.parametrize("kind", kinds_with("recurrent"))
 def test_a_config_tells_what_the_loaded_model_carries(kind: str) -> None:
     config = small_config(kind)
     loaded_model = Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), kind, "-")
@@ -261,7 +261,7 @@ def test_a_config_tells_what_the_loaded_model_carries(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["qwen3_5_text", "bamba", "lfm2"])
 def test_the_workspace_is_not_less_than_a_pass_takes(kind: str) -> None:
-    """Linear attention and Mamba hold far more at once than attention does."""
+    """Cover linear attention and Mamba, which hold far more at once than attention."""
     wide = {"linear_num_value_heads": 16, "linear_num_key_heads": 16, "mamba_n_heads": 32, "mamba_expand": 8}
     config = small_config(kind)
     config.update({name: value for name, value in wide.items() if hasattr(config, name)})
@@ -275,7 +275,7 @@ def test_the_workspace_is_not_less_than_a_pass_takes(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS[:1])
 def test_beacons_are_refused(model: Model) -> None:
-    """Their own tokens would be carried on into the text. A plan said that the method fits once it is trained."""
+    """Guard against a bug: a plan said that the method fits once it is trained."""
     method = make_method("beacon")
     with pytest.raises(NoSuchWeights, match="this model's recurrent layers would carry them on: choose another method"):
         method.weights_digest(model.spec)

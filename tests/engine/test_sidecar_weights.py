@@ -1,4 +1,4 @@
-"""Weights beside a model are loaded once for all who use them, and looked into once; bad files are refused."""
+"""Sidecar weights are loaded once for all users and checked once; bad files are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_weights_are_shared_by_all_who_use_them_and_go_with_the_last(model: Mode
     assert not any(weight.requires_grad for weight in first.parameters())
     digest = first.digest
     assert find_beacons(model.spec, str(beacons)).digest != digest
-    others = find_heads(model.spec, "")  # of another file, which took the place of the first
+    others = find_heads(model.spec, "")  # of the file that replaced the first
     assert find_heads(model.spec, str(heads)) is first is not others
     weight = weakref.ref(first.layers[0].fc1.weight)
     del first
@@ -40,7 +40,7 @@ def test_weights_are_shared_by_all_who_use_them_and_go_with_the_last(model: Mode
 
 
 def test_an_activation_with_weights_of_its_own_is_as_it_was_made(model: Model, tmp_path: Path) -> None:
-    """Apertus has one (xIELU), and heads for it could be trained but not found: its weights are in no file of heads."""
+    """Guard against a bug: heads for Apertus, whose xIELU has weights in no file, were trained but not found."""
     spec = dataclasses.replace(model.spec, activation="xielu")
     made = RetainingHeads(spec, [16] * len(spec.layers)).bfloat16().float()
     save_weights(made, tmp_path / HEADS, spec, {})
@@ -55,8 +55,9 @@ def test_an_activation_with_weights_of_its_own_is_as_it_was_made(model: Model, t
 def test_digests_are_worked_out_once_and_load_nothing(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Each change of the form for a new reading read all weights for a model that is only planned, and let go of those
-    in use: the next memory put them on the GPU once more.
+    """Guard against a bug: each change of the form for a new reading read all weights for a planned model.
+
+    It also released those in use, so that the next memory put them on the GPU once more.
     """
     save_weights(RetainingHeads(model.spec, [8] * len(model.spec.layers)), tmp_path / HEADS, model.spec, {})
     save_weights(Beacons(model.spec), tmp_path / BEACONS, model.spec, {})
@@ -88,7 +89,7 @@ FIRST = "model.layers.0.self_attn.fc1.weight"
 
 
 def heads_with(model: Model, path: Path, changed: object) -> Path:
-    """A file of heads whose first tensor is another."""
+    """Save a file of heads with another first tensor."""
     heads = RetainingHeads(model.spec, [16] * len(model.spec.layers))
     weights = {name: weight.detach() for name, weight in heads.named_weights().items()} | {FIRST: changed}
     if path.suffix == ".safetensors":
@@ -136,14 +137,14 @@ def test_other_files_of_a_folder_do_not_speak_for_the_one_that_is_meant(model: M
 
 
 def test_a_folder_without_weights_is_named_as_one(model: Model, tmp_path: Path) -> None:
-    """It was said not to be there."""
+    """Guard against a bug: the message said that the folder does not exist."""
     (tmp_path / "model.bin").touch()
     with pytest.raises(WeightsError, match="no safetensors file lies in"):
         find_beacons(model.spec, str(tmp_path))
 
 
 def test_weights_that_cannot_be_written_leave_the_old_ones(model: Model, tmp_path: Path) -> None:
-    """A full disk, here a limit on the size of files, ended a training in a traceback."""
+    """Guard against a bug: a full disk, here a limit on file sizes, ended a training in a traceback."""
     path = tmp_path / "heads.safetensors"
     save_weights(RetainingHeads(model.spec, [4] * len(model.spec.layers)), path, model.spec, {})
     old, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)

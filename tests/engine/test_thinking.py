@@ -1,4 +1,4 @@
-"""Models that reason first: the reasoning is kept apart, and the next turn knows nothing of it."""
+"""Models that reason first: reasoning is kept apart, and the next turn does not see it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.engine.conftest import TEMPLATE, byte_tokenizer, tiny_config
 from tests.engine.reading import loaded, read
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, every_method
 
-# As the templates of reasoning models do: the answer to come is opened, those given before lose their reasoning.
+# Like the templates of reasoning models: they open the answer to come, and drop the reasoning of earlier answers.
 STRIPPED = TEMPLATE.replace("<|assistant|>{{ m['content'] }}", "<|assistant|>{{ m['content'].split('</think>')[-1] }}")
 OPENED = STRIPPED.replace(
     "{% if add_generation_prompt %}<|assistant|>", "{% if add_generation_prompt %}<|assistant|><think>\n"
 )
 
 
-# As gpt-oss's does: messages say who speaks and on which channel; what is said last is on `final`.
+# Like gpt-oss's: messages name their author and channel; the last is on `final`.
 CHANNELS = (
     "{% for m in messages %}<|start|>{{ m['role'] }}"
     "{% if m['role'] == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m['content'] }}<|end|>"
@@ -42,7 +42,7 @@ THOUGHT = Marks("<|channel>thought\n", "<channel|>", gap="")
 
 
 def channelled() -> PreTrainedTokenizerFast:
-    """The byte tokenizer of a model that names the channels of its messages."""
+    """Make the byte tokenizer of a model that names the channels of its messages."""
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = CHANNELS
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|start|>", "<|channel|>", "<|message|>"]})
@@ -51,7 +51,7 @@ def channelled() -> PreTrainedTokenizerFast:
 
 
 def thinker(template: str, tokens: bool = True) -> PreTrainedTokenizerFast:
-    """The byte tokenizer of a model that reasons; tokens: its signs are tokens of their own."""
+    """Make the byte tokenizer of a model that reasons. tokens: its signs are tokens of their own."""
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
     if tokens:
@@ -61,7 +61,7 @@ def thinker(template: str, tokens: bool = True) -> PreTrainedTokenizerFast:
 
 @pytest.fixture(scope="module")
 def thinking(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A random model whose template opens the reasoning; it never closes it of itself."""
+    """Make a random model whose template opens the reasoning, which it never closes itself."""
     torch.manual_seed(0)
     config = tiny_config()
     config.vocab_size = 262
@@ -73,7 +73,7 @@ def thinking(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, model: Model, *texts: str) -> None:
-    """Let the model say these texts, one an answer, each ended by its stop token; "" is left to the model."""
+    """Make the model write these texts, one an answer, each ended by its stop token; "" leaves it free."""
     ids = [[*model.tokenizer(text, add_special_tokens=False)["input_ids"], 3] for text in texts]
     waiting: Iterator[int] = (each for answer in ids for each in answer)
     monkeypatch.setattr("engine.loops.conversation.choose", lambda logits, sampling, generator: next(waiting))
@@ -137,7 +137,7 @@ def test_an_answer_is_parted(tokens: bool, opened: bool, text: str, reasoning: s
     ],
 )
 def test_a_thought_on_a_channel_is_parted(text: str, reasoning: str, said: str) -> None:
-    """As Gemma 4 says it, whose template puts an empty one before an answer that is to come at once."""
+    """Cover Gemma 4, whose template puts an empty thought before an immediate answer."""
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = STRIPPED
     tokenizer.add_tokens(["<|channel>", "<channel|>"])
@@ -149,7 +149,7 @@ def test_a_thought_on_a_channel_is_parted(text: str, reasoning: str, said: str) 
 
 @pytest.mark.parametrize("between", ["</think>", "\n<think></think>\n"])
 def test_an_answer_at_once_stands_behind_what_the_template_puts_before_earlier_ones(between: str) -> None:
-    """As of GLM 4.7 and 4.6, which know no other way to say that there was no reasoning."""
+    """Cover GLM 4.6 and 4.7, which have no other way to skip reasoning."""
     tokenizer = byte_tokenizer()
     template = TEMPLATE.replace("<|assistant|>{{", f"<|assistant|>{between}{{{{")
     tokenizer.chat_template = template.replace("<|assistant|>{% endif", "<|assistant|><think>{% endif")
@@ -161,7 +161,7 @@ def test_an_answer_at_once_stands_behind_what_the_template_puts_before_earlier_o
 
 
 def spoken(tokenizer: PreTrainedTokenizerFast, marks: Marks | None, opened: bool, text: str) -> tuple[str, str]:
-    """The reasoning and the answer in a text that a model says token by token."""
+    """Return the reasoning and the answer of a text that a model writes token by token."""
     speech, seen = Speech(tokenizer, marks, opened), ""
     for token in tokenizer(text, add_special_tokens=False)["input_ids"]:
         speech.add(token)
@@ -208,8 +208,9 @@ def in_channels() -> Model:
 def test_of_an_answer_in_channels_the_last_is_remembered(
     in_channels: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch, reasoned: str, stop: str
 ) -> None:
-    """Against one plain pass over what the template makes of the same messages; also where the model ends its answer as
-    the template ends all messages.
+    """Compare with one plain pass over the template's prompt of the same messages.
+
+    Cover answers that end as the template ends all messages.
     """
     text, said = "The lamp was lit by Renn.", "It was Renn."
     conversation = Conversation(read(in_channels, TIGHT["full"], in_channels.encode(text).ids))
@@ -260,7 +261,7 @@ def test_reasoning_that_does_not_end_is_ended(thinking: Model, ids: Tensor) -> N
     conversation = Conversation(read(thinking, TIGHT["full"], ids))
     _, last = asked(conversation, "Who?", Sampling(max_tokens=7, max_reasoning=20))
     assert last.reasoning
-    assert last.reasoning_tokens == 20 + len(thinking.chat.closing()) - 2  # the line ends behind it are not counted
+    assert last.reasoning_tokens == 20 + len(thinking.chat.closing()) - 2  # without the line ends behind it
     assert (last.answer_tokens, last.finish_reason) == (7, "length")
 
 
@@ -268,7 +269,7 @@ def test_reasoning_that_does_not_end_is_ended(thinking: Model, ids: Tensor) -> N
 def test_a_model_may_be_asked_to_answer_at_once(
     thinking: Model, in_channels: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """It goes on as if only the answer had been said, and the next question may have reasoning again."""
+    """Check that the next question sees the answer alone, and may have reasoning again."""
     model = in_channels if kind == "channels" else thinking
     if kind in ("unopened", "closed"):
         template = STRIPPED if kind == "unopened" else OPENED.replace("<think>\n", EMPTY)
@@ -299,7 +300,7 @@ def test_a_model_that_reasons_all_the_same_is_ended(
 
 
 def test_reasoning_and_answer_end_where_they_repeat_themselves(thinking: Model, ids: Tensor) -> None:
-    """The answer is cut there, what was said of it is remembered, and the conversation goes on."""
+    """Check that the answer is cut there and remembered, and that the conversation goes on."""
     conversation = Conversation(read(thinking, TIGHT["full"], ids))
     usual = Sampling(max_tokens=40, max_reasoning=40)
     *_, last = conversation.ask("Who?", usual, repetition_start=lambda said: 9 if len(said) >= 9 else None)
@@ -315,7 +316,7 @@ def test_reasoning_and_answer_end_where_they_repeat_themselves(thinking: Model, 
 @pytest.mark.parametrize(
     ("opened", "text", "tokens", "answer"),
     [
-        (False, "\n" * 50, 32, ""),  # it may yet reason
+        (False, "\n" * 50, 32, ""),  # reasoning may follow
         (True, "So.</think>" + "\n" * 50, 4 + 32, ""),
         (False, "\n\nHi there", 3, "H"),  # known to be an answer at its third token
     ],
@@ -323,7 +324,7 @@ def test_reasoning_and_answer_end_where_they_repeat_themselves(thinking: Model, 
 def test_whatever_a_model_says_its_answer_ends(
     thinking: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch, opened: bool, text: str, tokens: int, answer: str
 ) -> None:
-    """Line ends before an answer were not counted, and a model that says nothing else was never stopped."""
+    """Guard against a bug: line ends before an answer did not count, and a model that wrote only those went on."""
     monkeypatch.setattr(Chat, "opens_reasoning", lambda self, first: opened)
     conversation = Conversation(read(thinking, TIGHT["full"], ids))
     said = list[int]()
@@ -352,7 +353,7 @@ def test_a_cancelled_reasoning_leaves_no_trace(thinking: Model, ids: Tensor) -> 
 def test_the_next_turn_knows_nothing_of_the_reasoning(
     thinking: Model, ids: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Logits of the next turn equal those of a conversation in which only the answer was said."""
+    """Compare logits of the next turn with those of a conversation with the answer alone."""
     letters = torch.tensor(thinking.tokenizer("abcdefghijklmnop", add_special_tokens=False)["input_ids"])
     monkeypatch.setattr("engine.loops.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
     context = read(thinking, method, ids)
@@ -374,7 +375,7 @@ def test_the_next_turn_knows_nothing_of_the_reasoning(
 
 
 def logits_after(conversation: Conversation) -> Tensor:
-    """Logits of a further question, put to a snapshot."""
+    """Return the logits of a further question, put to a snapshot."""
     conversation.memory, before = conversation.memory.snapshot(), conversation.memory
     hidden = conversation._feed(QUESTION.tolist())
     conversation.memory = before
@@ -382,7 +383,7 @@ def logits_after(conversation: Conversation) -> Tensor:
 
 
 def test_the_history_is_the_templates_own(thinking: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against one plain pass over what the template makes of the same messages, reasoning and all."""
+    """Compare with one plain pass over the template's prompt of the same messages, reasoning included."""
     text, reasoned, said = "The lamp was lit by Renn.", "Let me see.\n</think>\n\n", "It was Renn."
     conversation = Conversation(read(thinking, TIGHT["full"], thinking.encode(text).ids))
     scripted(monkeypatch, thinking, f"{reasoned}{said}")

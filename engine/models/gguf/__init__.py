@@ -1,1 +1,1 @@
-"""Models that are one file of llama.cpp's format, GGUF: configuration, tokenizer and weights come from it."""
+"""Models in one file of llama.cpp's format, GGUF, which holds configuration, tokenizer and weights."""

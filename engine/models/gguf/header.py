@@ -1,7 +1,7 @@
-"""The header of a GGUF file: what is known of the model, and where its tensors lie.
+"""Read the header of a GGUF file: the facts about the model, and the places of its tensors.
 
-Every count, length and size in it is held against the size of the file before anything is made of it, so that a file
-that is damaged, or was made to do harm, is refused with a sentence. The package `gguf` believes what a header says.
+Every count, length and size is checked against the size of the file before anything is allocated. So a file that is
+damaged, or made to do harm, is refused with a sentence. The package `gguf` trusts a header.
 
 Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -27,10 +27,10 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}  # by value type
 STRING, ARRAY = 8, 9  # the other two value types
-ALIGNMENT = 32  # where general.alignment says nothing
+ALIGNMENT = 32  # if general.alignment is missing
 MOST_DIMENSIONS = 4
-SMALLEST_FACT, SMALLEST_TENSOR = 13, 32  # bytes that an entry takes at least
-PART = re.compile(r"^(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")  # how parts of a model are named
+SMALLEST_FACT, SMALLEST_TENSOR = 13, 32  # least bytes of an entry
+PART = re.compile(r"^(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")  # the name of one of several files
 
 Type = GGMLQuantizationType
 FLOATS = frozenset({Type.F32, Type.F16, Type.BF16})
@@ -45,16 +45,16 @@ BLOCKS = frozenset(
 
 @dataclass(frozen=True)
 class Stored:
-    """Where a tensor lies, and what in. shape: as torch has it, rows first; at: in bytes from the file's beginning."""
+    """A tensor in a file."""
 
     path: Path
-    at: int
+    at: int  # bytes from the beginning of the file
     kind: GGMLQuantizationType
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # as in torch, rows first
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row, of which no block reaches into the next."""
+        """Bytes of a row; no block reaches across rows."""
         weights, size = GGML_QUANT_SIZES[self.kind]
         return self.shape[-1] // weights * size
 
@@ -66,29 +66,29 @@ class Stored:
 
 @dataclass(frozen=True, eq=False)
 class Header:
-    """facts: the metadata by their keys, lists for arrays; tensors: by their names, those of all parts."""
+    """The header of a model's file or files."""
 
-    path: Path
-    facts: dict[str, Any]
-    tensors: dict[str, Stored]
+    path: Path  # of the first file
+    facts: dict[str, Any]  # metadata by key, arrays as lists
+    tensors: dict[str, Stored]  # of all files, by name
 
     @property
     def architecture(self) -> str:
-        """The name that llama.cpp gives to it."""
+        """Name of the architecture in llama.cpp."""
         return str(self.facts["general.architecture"])
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A fact of this architecture: "block_count" is llama.block_count."""
+        """Return a fact of this architecture: "block_count" is llama.block_count."""
         return self.facts.get(f"{self.architecture}.{key}", default)
 
 
 def is_gguf(source: str | Path) -> bool:
-    """Whether a model's source is a file, or is called like one; else it is a folder or a hub id."""
+    """Return whether a source is a file or named like one, and no folder or hub id."""
     return Path(source).is_file() or (str(source).lower().endswith(".gguf") and not Path(source).is_dir())
 
 
 def read_header(source: str | Path) -> Header:
-    """The header of a model's file, and of all its parts where there are several; any of them may be given.
+    """Return the header of a model's file, or of all its files if there are several; source: any of them.
 
     Raises:
         ModelNotFound: there is no such file, it is no GGUF file, it is damaged, or a part is missing.
@@ -99,7 +99,7 @@ def read_header(source: str | Path) -> Header:
 
 
 def parts_of(source: str | Path) -> list[Path]:
-    """All files of a model of which one is given, the first one first.
+    """Return all files of a model, in order. source: any of them.
 
     Raises:
         ModelNotFound: one is not there.
@@ -126,7 +126,7 @@ def _stats(paths: list[Path]) -> list[tuple[Path, os.stat_result]]:
     return [(path, path.stat()) for path in paths]
 
 
-@functools.lru_cache(maxsize=2)  # of a model the header is wanted several times, and takes a second
+@functools.lru_cache(maxsize=2)  # loading asks for the header several times, and reading it takes a second
 def _read(stamps: tuple[tuple[Path, int, int, int], ...]) -> Header:
     first, *others = [_Bytes(path).header() for path, *_ in stamps]
     tensors = dict(first.tensors)
@@ -140,14 +140,14 @@ def _read(stamps: tuple[tuple[Path, int, int, int], ...]) -> Header:
 
 
 class _Bytes:
-    """The bytes of a file, read from the beginning."""
+    """Reads the bytes of a file from its beginning."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.at = path, 0
         self.size = path.stat().st_size
 
     def header(self) -> Header:
-        """The whole header, checked.
+        """Read and check the whole header.
 
         Raises:
             ModelNotFound, UnsupportedModel: see `read_header`.
@@ -188,7 +188,7 @@ class _Bytes:
         return Header(self.path, facts, tensors)
 
     def _entry(self, name: str) -> tuple[tuple[int, ...], int, int]:
-        """Shape, type and offset of a tensor."""
+        """Read the shape, type and offset of a tensor."""
         (dimensions,) = self._unpack("I")
         if not 1 <= dimensions <= MOST_DIMENSIONS:
             raise self._damaged(f"{name} has {dimensions} dimensions")
@@ -197,7 +197,7 @@ class _Bytes:
         return tuple(reversed(shape)), kind, offset
 
     def _placed(self, name: str, begin: int, shape: tuple[int, ...], kind: int, offset: int) -> Stored:
-        """A tensor that lies within the file."""
+        """Return a tensor after checking that it lies within the file."""
         known = {each.value for each in FLOATS | BLOCKS}
         if kind not in known:
             named = Type(kind).name if kind in set(Type) else f"type {kind}"
@@ -243,7 +243,7 @@ class _Bytes:
         return struct.unpack_from(f"<{form}", self.bytes, self.at - size)
 
     def _require(self, count: int, what: str) -> None:
-        """Refuse to go on if so many bytes do not follow."""
+        """Raise ModelNotFound unless at least `count` bytes follow."""
         if count > self.size - self.at:
             raise self._damaged(f"its {what} from byte {self.at:,} on would go beyond its end, at {self.size:,}")
 

@@ -1,4 +1,4 @@
-"""Which tensors of a GGUF file a network's weights are, and where they differ from them in more than their names."""
+"""Map the weights of a network to the tensors of a GGUF file, and convert those whose layout differs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,25 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from engine.errors import ModelNotFound
-from engine.models.gguf.architectures import known_of
+from engine.models.gguf.config_facts import architecture_in
 from engine.models.gguf.header import Header
 from engine.models.gguf.weights import Place
 from engine.models.load_errors import ANEW
 
-NOT_WEIGHTS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")  # of which a config tells
+NOT_WEIGHTS = (
+    "rope_freqs.weight",
+    "rope_factors_long.weight",
+    "rope_factors_short.weight",
+)  # part of the configuration
 EXPERTS = re.compile(r"^model\.layers\.(\d+)\..+\.experts\.(gate_up|down)_proj(_bias)?$")
-NAMES = {"block_sparse_moe.router": "ffn_gate_inp", "self_attn.sinks": "attn_sinks"}  # that gguf's own map lacks
+NAMES = {
+    "block_sparse_moe.router": "ffn_gate_inp",
+    "self_attn.sinks": "attn_sinks",
+}  # missing from the map of the package gguf
 
 
 def places_of(header: Header, config: PretrainedConfig) -> dict[str, Place]:
-    """Where each weight of the network lies in a file, by its name.
+    """Return the place of each weight of the network in a file, by name.
 
     Raises:
         ModelNotFound: a tensor is missing, has another shape, or is none of this network.
@@ -37,8 +44,9 @@ def places_of(header: Header, config: PretrainedConfig) -> dict[str, Place]:
 
 
 def _namer(header: Header, config: Any) -> Any:
-    """Finds the place of a weight by its name."""
-    known = known_of(header)
+    """Return a function that finds the place of a weight by its name."""
+    form = architecture_in(header).gguf
+    assert form is not None
     arch = next(number for number, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
     names = get_tensor_name_map(arch, config.num_hidden_layers)
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
@@ -49,18 +57,18 @@ def _namer(header: Header, config: Any) -> Any:
             layer, which, bias = experts.groups()
             end = "bias" if bias else "weight"
             if which == "down":
-                turned = known.interleaved and not bias
+                turned = form.interleaved_experts and not bias
                 views = (lambda whole: (whole.transpose(1, 2),)) if turned else (lambda whole: (whole,))
                 return Place((f"blk.{layer}.ffn_down_exps.{end}",), shape, views)
             sources = (f"blk.{layer}.ffn_gate_exps.{end}", f"blk.{layer}.ffn_up_exps.{end}")
-            return Place(sources, shape, _interleaved if known.interleaved else _halves)
+            return Place(sources, shape, _interleaved if form.interleaved_experts else _halves)
         path, _, end = name.rpartition(".")
         if end not in ("weight", "bias"):
             path, end = name, "weight"
         stored = names.get_name(path) or ("output" if path == "lm_head" else _own_name(path))
         last = path.rpartition(".")[2]
-        offset = known.offset if last.endswith("norm") else 0.0
-        if known.permuted and last in heads:
+        offset = form.norm_offset if last.endswith("norm") else 0.0
+        if form.permuted and last in heads:
             return Place((f"{stored}.{end}",), shape, lambda whole: (_pairs(whole, heads[last]),), offset)
         return Place((f"{stored}.{end}",), shape, offset=offset)
 
@@ -73,17 +81,17 @@ def _own_name(path: str) -> str:
 
 
 def _pairs(whole: Tensor, heads: int) -> Tensor:
-    """Rows in the order of files in which RoPE turns neighbours: the halves of each head in turns."""
+    """Reorder rows as in files where RoPE pairs neighbours: the two halves of each head alternate."""
     return whole.view(heads, 2, -1, *whole.shape[1:]).transpose(1, 2)
 
 
 def _halves(whole: Tensor) -> tuple[Tensor, ...]:
-    """Gates [E, :I, H] and what they are for [E, I:, H]."""
+    """Split stacks into gate [E, :I, H] and up projection [E, I:, H]."""
     return whole.chunk(2, dim=1)
 
 
 def _interleaved(whole: Tensor) -> tuple[Tensor, ...]:
-    """The same of stacks that are transposed, [E, H, 2 I], and have both in turns; or of their biases [E, 2 I]."""
+    """Split transposed stacks [E, H, 2 I], where gate and up projection alternate, or their biases [E, 2 I]."""
     rows = whole.transpose(1, 2) if whole.dim() == 3 else whole
     return rows[:, ::2], rows[:, 1::2]
 

@@ -1,4 +1,4 @@
-"""The tokenizer of a GGUF file, with its chat template."""
+"""Make the tokenizer of a GGUF file, with its chat template."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from engine.models.gguf.header import Header, read_header
 
 OWN = "tokenizer.ggml."
 SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-NAMES = {"model": "tokenizer_type", "pre": "pre_tokenizer_type"}  # as transformers calls what a file says
+NAMES = {"model": "tokenizer_type", "pre": "pre_tokenizer_type"}  # to transformers' names
 SENTENCEPIECE = "llama"
 BYTE_LEVEL = "gpt2"
 
-# How text is cut before its bytes are merged, where transformers' table does not know the name: as GPT-2 does, or so
-# that each digit stands alone.
+# Pre-tokenizers that transformers' table lacks: they split text as GPT-2 does, or also split digits.
 AS_GPT2 = frozenset({"gpt-2", "phi-2", "olmo", "mpt", "jais", "mellum", "exaone4", "gigachat"})
 DIGITS_ALONE = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"})
 
 
 def tokenizer_of(source: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of the model in a file.
+    """Return the tokenizer of the model in a file.
 
     Raises:
         ModelNotFound: there is none.
-        UnsupportedModel: one of a kind that is not known, or that cuts text in a way that is not.
+        UnsupportedModel: its kind, or its way to split text, is unknown.
     """
     header = read_header(source)
     own = _facts(header)
@@ -43,7 +42,7 @@ def tokenizer_of(source: str | Path) -> PreTrainedTokenizerBase:
         **{f"{name}_token": own["tokens"][number] for name, number in ids.items() if number is not None},
     )
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
-    tokenizer.name_or_path = str(source)  # not before: transformers would look for it on the hub
+    tokenizer.name_or_path = str(source)  # set last: transformers would look for it on the hub
     return tokenizer
 
 
@@ -54,7 +53,7 @@ def _facts(header: Header) -> dict[str, Any]:
     return own
 
 
-@functools.lru_cache(maxsize=2)  # it takes seconds to make, and each tokenizer copies it
+@functools.lru_cache(maxsize=2)  # making one takes seconds, and each tokenizer copies it
 def _backend(header: Header) -> Tokenizer:
     own = _facts(header)
     model, cuts = own.get("model"), own.get("pre")

@@ -1,4 +1,4 @@
-"""The weights of a GGUF file, each unpacked as it is asked for, straight into the dtype that is computed in."""
+"""Read the weights of a GGUF file one by one, unpacked into the dtype of the model."""
 
 from __future__ import annotations
 
@@ -19,20 +19,16 @@ AT_A_TIME = 1 << 22  # weights that are unpacked together, in float32
 
 @dataclass(frozen=True)
 class Place:
-    """Where a weight of the network lies in a file.
+    """The place of a weight of the network in a file."""
 
-    sources: the tensors there. views: of a tensor of that shape, the part that each of them fills, in its order.
-    offset: what the file has added to each weight.
-    """
-
-    sources: tuple[str, ...]
-    shape: tuple[int, ...]
-    views: Callable[[Tensor], tuple[Tensor, ...]] = lambda weight: (weight,)
-    offset: float = 0.0
+    sources: tuple[str, ...]  # names of the tensors in the file
+    shape: tuple[int, ...]  # of the weight in the network
+    views: Callable[[Tensor], tuple[Tensor, ...]] = lambda weight: (weight,)  # the part that each source fills
+    offset: float = 0.0  # that the file has added to each number
 
 
 class Weight:
-    """A weight, to be read as transformers reads a tensor of a file: by its slices."""
+    """A weight that transformers can read like a slice of a safetensors file."""
 
     def __init__(self, place: Place, tensors: Mapping[str, Stored], dtype: torch.dtype) -> None:
         self.place, self.dtype = place, dtype
@@ -46,13 +42,13 @@ class Weight:
 
 
 def fill(view: Tensor, stored: Stored, offset: float = 0.0) -> None:
-    """Put the numbers of a tensor into a view, less the offset; a few rows at a time go through float32.
+    """Copy the numbers of a tensor, less the offset, into a view. A few rows at a time go through float32.
 
     Raises:
         ModelNotFound: the file has become shorter since its header was read.
     """
     view = view if view.dim() > 1 else view[None]
-    rows = view[0].numel() // stored.shape[-1]  # of the file, for each of the view
+    rows = view[0].numel() // stored.shape[-1]  # in the file, for each row of the view
     step = max(1, AT_A_TIME // view[0].numel())
     with stored.path.open("rb", buffering=0) as file:
         file.seek(stored.at)

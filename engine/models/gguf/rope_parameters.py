@@ -1,4 +1,4 @@
-"""How a GGUF file says that positions are rotated, in transformers' words."""
+"""Translate the RoPE settings of a GGUF file to transformers' `rope_parameters`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from engine.errors import UnsupportedModel
 from engine.models.gguf.header import Header
 from engine.models.gguf.weights import fill
 
-FACTORS = "rope_freqs.weight"  # what each frequency is divided by, where that follows the recipe of Llama 3.1
+FACTORS = "rope_freqs.weight"  # divisors of the frequencies, by the formula of Llama 3.1
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
 def short(number: float) -> float:
-    """A float32 as it was most likely written down: 1e-05, and not 9.999999747378752e-06."""
+    """Return the shortest decimal for a float32: 1e-05, not 9.999999747378752e-06."""
     return float(str(np.float32(number)))
 
 
 def rope_of(header: Header, head: int) -> dict[str, Any]:
-    """RoPE of heads of that size.
+    """Return the RoPE settings for heads of size `head`.
 
     Raises:
-        UnsupportedModel: frequencies that are scaled in another way.
+        UnsupportedModel: the frequencies are scaled in an unknown way.
     """
     theta = short(header.get("rope.freq_base", 10000.0))
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": theta}
@@ -88,7 +88,7 @@ def _llama3(header: Header, theta: float, turned: int) -> dict[str, Any]:
 
 
 def _numbers(header: Header, name: str) -> list[float]:
-    """All numbers of a small tensor that belongs to the configuration."""
+    """Return all numbers of a small tensor that is part of the configuration."""
     stored = header.tensors[name]
     numbers = torch.empty(stored.shape)
     fill(numbers, stored)

@@ -1,45 +1,34 @@
-"""The architectures that are read from GGUF files: what their headers say of them, in transformers' words.
+"""The configuration of a model in a GGUF file, in transformers' words.
 
-llama.cpp leaves out of a file whatever its own code knows of an architecture. That is said here. A test writes a file
-of each as llama.cpp's own conversion does and compares; `benchmarks/gguf.py` has llama.cpp itself read such files.
+llama.cpp leaves out of a file whatever its own code knows of an architecture. The functions here add that. A test
+writes a file of each architecture as llama.cpp's own conversion does and compares; `benchmarks/gguf.py` has llama.cpp
+itself read such files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import ModelNotFound, UnsupportedModel
+from engine.models.architectures import ARCHITECTURES, Architecture
 from engine.models.gguf.header import Header
-from engine.models.gguf.rope import rope_of, short
+from engine.models.gguf.rope_parameters import rope_of, short
 
 Facts = dict[str, Any]
 
-
-@dataclass(frozen=True)
-class Known:
-    """kind: its `model_type`; own: what only this architecture has.
-
-    permuted: whether in files RoPE turns neighbouring rows of queries and keys; offset: what files add to weights of
-    norms. interleaved: whether transformers has the two halves of an expert in turns, and transposed.
-    """
-
-    kind: str
-    own: Callable[[Header], Facts] = lambda header: {}
-    permuted: bool = False
-    offset: float = 0.0
-    interleaved: bool = False
+MIXTRAL = ARCHITECTURES["mixtral"]  # files name it llama
+BY_NAME = {row.gguf.name: row for row in ARCHITECTURES.values() if row.gguf and row is not MIXTRAL}
 
 
 def config_facts(header: Header) -> Facts:
-    """What a config.json of the same model would say.
+    """Return the settings of a config.json of the same model.
 
     Raises:
         UnsupportedModel: an architecture that is not read from GGUF files.
         ModelNotFound: a header that lacks a size.
     """
-    known = known_of(header)
+    kind = architecture_in(header).kind
     hidden, heads = _size(header, "embedding_length"), _size(header, "attention.head_count")
     embedding = header.tensors.get("token_embd.weight")
     if embedding is None:
@@ -47,7 +36,7 @@ def config_facts(header: Header) -> Facts:
     kv_heads = "attention.head_count_kv"
     head = header.get("attention.key_length") or hidden // heads
     facts: Facts = {
-        "model_type": known.kind,
+        "model_type": kind,
         "vocab_size": embedding.shape[0],
         "hidden_size": hidden,
         "num_hidden_layers": _size(header, "block_count"),
@@ -65,11 +54,11 @@ def config_facts(header: Header) -> Facts:
     for to, key in (("rms_norm_eps", "layer_norm_rms_epsilon"), ("layer_norm_eps", "layer_norm_epsilon")):
         if (eps := header.get(f"attention.{key}")) is not None:
             facts[to] = short(eps)
-    return facts | known.own(header)
+    return facts | (OWN[kind](header) if kind in OWN else {})
 
 
-def known_of(header: Header) -> Known:
-    """What is known of a file's architecture.
+def architecture_in(header: Header) -> Architecture:
+    """Return the row of a file's architecture.
 
     Raises:
         UnsupportedModel: it is not read from GGUF files.
@@ -77,16 +66,16 @@ def known_of(header: Header) -> Known:
     name = header.architecture
     if name == "llama" and header.get("expert_count"):
         return MIXTRAL
-    if name not in KNOWN:
+    if name not in BY_NAME:
         raise UnsupportedModel(
             f"The architecture '{name}' is not read from GGUF files: docs/models.md lists those that are. Choose one "
             f"of them, or a folder or hub id with safetensors."
         )
-    return KNOWN[name]
+    return BY_NAME[name]
 
 
 def _size(header: Header, key: str) -> int:
-    """A size that a header must have."""
+    """Return a size that a header must have."""
     value = header.get(key)
     if isinstance(value, list) and len(set(value)) == 1:  # the same for each layer
         value = value[0]
@@ -97,7 +86,7 @@ def _size(header: Header, key: str) -> int:
 
 
 def _number(header: Header, key: str) -> float:
-    """A number that a header must have."""
+    """Return a number that a header must have."""
     value = header.get(key)
     if not isinstance(value, float):
         name = f"{header.architecture}.{key}"
@@ -106,7 +95,7 @@ def _number(header: Header, key: str) -> float:
 
 
 def _without_windows(header: Header) -> Facts:
-    """Nothing; windows that the architecture is not known to have in files are refused."""
+    """Return no facts, and refuse sliding windows: files of this architecture are not known to have them."""
     if header.get("attention.sliding_window"):
         raise UnsupportedModel(
             f"A '{header.architecture}' with sliding windows is not read from GGUF files: choose a folder or hub id "
@@ -148,7 +137,7 @@ def _qwen3_moe(header: Header) -> Facts:
 
 
 def _scale(header: Header, layers_of_27b: int) -> Facts:
-    """Gemma scales queries by the size of a head, and that of 27B by hidden size over heads."""
+    """Return the scale of Gemma's queries, from the size of a head; for 27B it is hidden size over heads."""
     heads, hidden = _size(header, "attention.head_count"), _size(header, "embedding_length")
     own = hidden // heads if header.get("block_count") == layers_of_27b else _size(header, "attention.key_length")
     return {"query_pre_attn_scalar": own, "sliding_window": _size(header, "attention.sliding_window")}
@@ -194,7 +183,7 @@ def _gpt_oss(header: Header) -> Facts:
 
 
 def _starcoder2(header: Header) -> Facts:
-    """All that were published have a window of 4,096, of which their files say nothing."""
+    """Return a window of 4,096, which all published models have and their files leave out."""
     return {
         "norm_epsilon": _number(header, "attention.layer_norm_epsilon"),
         "sliding_window": 4096,
@@ -223,29 +212,25 @@ def _olmo(header: Header) -> Facts:
     return {"clip_qkv": short(header.get("attention.clamp_kqv", 0.0)) or None}
 
 
-MIXTRAL = Known("mixtral", _mixtral, permuted=True)
-KNOWN: dict[str, Known] = {
-    "llama": Known("llama", _llama, permuted=True),
-    "qwen2": Known("qwen2", _without_windows),
-    "qwen2moe": Known("qwen2_moe", _qwen2_moe),
-    "qwen3": Known("qwen3", _without_windows),
-    "qwen3moe": Known("qwen3_moe", _qwen3_moe),
-    "gemma": Known("gemma", offset=1.0),
-    "gemma2": Known("gemma2", _gemma2, offset=1.0),
-    "gemma3": Known("gemma3_text", _gemma3, offset=1.0),
-    "phi2": Known("phi"),
-    "phi3": Known("phi3", _phi3),
-    "granite": Known("granite", _granite, permuted=True),
-    "granitemoe": Known("granitemoe", lambda header: _granite(header) | _mixtral(header), permuted=True),
-    "gpt-oss": Known("gpt_oss", _gpt_oss, interleaved=True),
-    "starcoder2": Known("starcoder2", _starcoder2),
-    "olmo": Known("olmo", _olmo, permuted=True),
-    "olmo2": Known("olmo2", _without_windows),
-    "olmoe": Known("olmoe", lambda header: _experts(header) | {"norm_topk_prob": False}),
-    "smollm3": Known("smollm3", permuted=True),
-    "command-r": Known("cohere", _cohere),
-    "cohere2": Known("cohere2", _cohere2),
-    "seed_oss": Known("seed_oss", lambda header: {"attention_bias": "blk.0.attn_q.bias" in header.tensors}),
-    "ernie4_5": Known("ernie4_5"),
-    "arcee": Known("arcee", permuted=True),
+# What each architecture adds to the facts that all have.
+OWN: dict[str, Callable[[Header], Facts]] = {
+    "cohere": _cohere,
+    "cohere2": _cohere2,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
+    "gpt_oss": _gpt_oss,
+    "granite": _granite,
+    "granitemoe": lambda header: _granite(header) | _mixtral(header),
+    "llama": _llama,
+    "mixtral": _mixtral,
+    "olmo": _olmo,
+    "olmo2": _without_windows,
+    "olmoe": lambda header: _experts(header) | {"norm_topk_prob": False},
+    "phi3": _phi3,
+    "qwen2": _without_windows,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3": _without_windows,
+    "qwen3_moe": _qwen3_moe,
+    "seed_oss": lambda header: {"attention_bias": "blk.0.attn_q.bias" in header.tensors},
+    "starcoder2": _starcoder2,
 }

@@ -1,4 +1,4 @@
-"""A GGUF file as the engine reads a checkpoint: configuration, weights and how to generate."""
+"""Read a GGUF file as a checkpoint: configuration, weights and generation settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from transformers import (
 )
 
 from engine.errors import UnsupportedModel
-from engine.models.gguf.architectures import config_facts
+from engine.models.gguf.config_facts import config_facts
 from engine.models.gguf.header import read_header
 from engine.models.gguf.names import places_of
 from engine.models.gguf.weights import Weight
 from engine.models.load_errors import load_errors_as
 
-SAMPLING = {  # general.sampling.*, and what transformers calls it
+SAMPLING = {  # general.sampling.* to transformers' names
     "temp": "temperature",
     "top_k": "top_k",
     "top_p": "top_p",
@@ -31,10 +31,10 @@ TOKENIZER = "tokenizer.ggml."
 
 
 def config_of(source: str | Path) -> PretrainedConfig:
-    """The configuration of the model in a file.
+    """Return the configuration of the model in a file.
 
     Raises:
-        ModelNotFound, UnsupportedModel: see `read_header` and `config_facts`; sizes that go with no model.
+        ModelNotFound, UnsupportedModel: see `read_header` and `config_facts`; or the sizes fit no model.
     """
     header = read_header(source)
     with load_errors_as(UnsupportedModel, f"What '{source}' says of itself describes no model that can be used"):
@@ -46,13 +46,13 @@ def config_of(source: str | Path) -> PretrainedConfig:
 
 
 def weights_of(source: str | Path, config: PretrainedConfig, dtype: torch.dtype) -> dict[str, Any]:
-    """The weights by their names in the network, each read when it is indexed, in dtype."""
+    """Return the weights by their names in the network; each is read when it is indexed, in dtype."""
     header = read_header(source)
     return {name: Weight(place, header.tensors, dtype) for name, place in places_of(header, config).items()}
 
 
 def check_weights(source: str | Path, config: PretrainedConfig) -> None:
-    """Refuse weights that are missing, or not those of the configuration; only headers are read.
+    """Refuse weights that are missing, or do not fit the configuration; only headers are read.
 
     Raises:
         ModelNotFound: naming the first.
@@ -61,7 +61,7 @@ def check_weights(source: str | Path, config: PretrainedConfig) -> None:
 
 
 def generation_of(source: str | Path) -> GenerationConfig:
-    """How to generate, of what the file says of it."""
+    """Return the file's generation settings."""
     facts = read_header(source).facts
     ends = [facts[f"{TOKENIZER}{name}_token_id"] for name in ("eos", "eot") if f"{TOKENIZER}{name}_token_id" in facts]
     said = {to: facts.get(f"general.sampling.{name}") for name, to in SAMPLING.items()}
@@ -72,5 +72,5 @@ def generation_of(source: str | Path) -> GenerationConfig:
 
 
 def description_of(source: str | Path) -> bytes:
-    """All that a file says beside its weights, for a hash."""
+    """Return everything in a file but its weights, for a hash."""
     return json.dumps(read_header(source).facts, sort_keys=True).encode()
