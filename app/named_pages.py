@@ -16,7 +16,8 @@ from app.errors import UsageError
 from app.library import Library
 from app.stream import Stream
 from app.words import plural, roughly
-from ingest.document import Document, noun_of_pages, ranges
+from ingest.document import Document, noun_of_pages
+from ingest.wording import ranges
 
 if TYPE_CHECKING:
     import torch

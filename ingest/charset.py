@@ -6,7 +6,7 @@ from unicodedata import category
 
 from charset_normalizer import from_bytes
 
-from ingest.document import count
+from ingest.wording import count
 
 # What files declare, and the larger encoding that they are really written in; browsers do the same.
 _LARGER = {

@@ -2,16 +2,16 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from ingest.formats import FORMATS
+from ingest.wording import count, ranges
+
 PAGE_SEPARATOR = "\n\n"
 PARAGRAPH_SEPARATOR = "\n\n"
-
-# Formats whose pages are the printed ones, or slides; in all others they are sections, cited with their paragraphs.
-PAGES = {"pdf": "page", "pptx": "slide"}
 
 JSON_VERSION = 1
 
@@ -19,11 +19,6 @@ _PRINTED = re.compile(r"page (.*) \(page \d+ of the file\)")
 
 OCR_FOUND_NOTHING = "OCR found no text in its picture"
 """The warning about a page on which that is so."""
-
-_PICTURED = {  # what to do where pages may be pictures
-    "pdf": "If they are scans, install Tesseract with its language data and read the file again with OCR.",
-    "pptx": "If they are pictures of text, save the presentation as PDF and read that with OCR.",
-}
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,7 @@ class Document:
     """One ingested file. Immutable; `sha256` is that of the file's bytes, so equal files are known as equal."""
 
     title: str
-    format: str  # a key of ingest.SUPPORTED
+    format: str  # a key of `ingest.formats.FORMATS`
     sha256: str
     pages: tuple[Page, ...]
     toc: tuple[TocEntry, ...] = ()
@@ -126,7 +121,7 @@ class Document:
             raise ValueError(f"offset {offset} is outside the document's {len(self.text)} characters")
         index = bisect_right(self.page_starts, offset) - 1
         page = self.pages[index]
-        if self.format in PAGES:
+        if FORMATS[self.format].has_fixed_pages:
             return Place(page.number, page.label)
         paragraph = _paragraph_number(page, offset - self.page_starts[index])
         return Place(page.number, f"{page.label}, paragraph {paragraph}" if paragraph else page.label, paragraph)
@@ -176,11 +171,12 @@ class Document:
             them = "it" if len(lost) == 1 else "them"
             line += f" No text on {those(lost)}{reason}: the model will not know what is on {them}."
         known = ("OCR", "could not be read")  # it was tried, or would not help
-        if self.format in _PICTURED and any(
+        advice = FORMATS[self.format].scan_advice
+        if advice and any(
             page.quality.lacks_text and not any(each.startswith(known) for each in page.quality.warnings)
             for page in self.pages
         ):
-            line += f" {_PICTURED[self.format]}"
+            line += f" {advice}"
         return line
 
     def to_json(self) -> dict[str, Any]:
@@ -219,16 +215,6 @@ class Document:
         )
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What a format's reader hands back, before it becomes a Document."""
-
-    pages: list[Page]
-    toc: list[TocEntry]
-    titles: list[str | None]  # candidates, best first
-    warnings: list[str]
-
-
 def page_label(number: int, printed: str, alone: bool = True) -> str:
     """What a page of a PDF is called: by its number, and before that by what is printed on it, if that is another.
 
@@ -239,31 +225,7 @@ def page_label(number: int, printed: str, alone: bool = True) -> str:
 
 def noun_of_pages(format: str) -> str:
     """What a page is in documents of a format: "page", "slide" or "section"."""
-    return PAGES.get(format, "section")
-
-
-def count(number: int, noun: str) -> str:
-    """Give a number its noun: "1 page", "3 pages"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def listed(names: Sequence[str], most: int) -> str:
-    """At most so many names, then how many are left."""
-    left = len(names) - most
-    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
-
-
-def ranges(numbers: Iterable[int], most: int = 12) -> str:
-    """Ascending numbers as "1, 4-7, 9"; at most `most` ranges, then how many numbers are left."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    shown = [str(first) if first == last else f"{first}-{last}" for first, last in spans[:most]]
-    left = sum(last - first + 1 for first, last in spans[most:])
-    return ", ".join(shown) + (f" and {left} more" if left else "")
+    return FORMATS[format].page_noun
 
 
 def _paragraph_number(page: Page, offset: int) -> int:

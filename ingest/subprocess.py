@@ -93,7 +93,7 @@ def picture_apart(path: Path, number: int, text: str, start: int, end: int, pass
 
 
 def check_password_apart(path: Path, password: str | None) -> None:
-    """As `ingest.print.pdf.check_password`, apart.
+    """As `ingest.print.mupdf.check_password`, apart.
 
     Raises:
         IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
@@ -285,7 +285,7 @@ def _works() -> dict[str, Callable[[Path, dict[str, Any], Callable[[int, int], N
         return base64.b64encode(picture_of(path, **asked)).decode()
 
     def password(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> None:
-        from ingest.print.pdf import check_password
+        from ingest.print.mupdf import check_password
 
         check_password(path, **asked)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import ingest
 from app.errors import UsageError
-from ingest.detect import ALIASES, SUPPORTED, detect
-from ingest.limits import Limits
+from ingest.detect import detect
+from ingest.formats import SUFFIXES, suffix_of
 from ingest.subprocess import check_password_apart
 
 METHOD_NAMES = (
@@ -70,22 +70,21 @@ def check_file(word: str, password: str | None) -> None:
     """
     path = Path(word)
     ingest.check_file(path)
-    kind, _ = detect(path, Limits())
+    kind, _ = detect(path, ingest.Limits())
     if kind == "pdf" and b"/Encrypt" in path.read_bytes():
         check_password_apart(path, password)
 
 
 def _readable_files(folder: str) -> list[str]:
     """Files under a folder whose suffix is that of a format."""
-    suffixes = {*SUPPORTED, *ALIASES}
     found = []
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(each for each in folders if not each.startswith("."))
         paths = (os.path.join(root, name) for name in sorted(names) if not name.startswith("."))
-        found += [path for path in paths if Path(path).suffix.casefold().lstrip(".") in suffixes]
+        found += [path for path in paths if suffix_of(Path(path)) in SUFFIXES]
     if not found:
         raise UsageError(
-            f"There is no file in {folder} that can be read: it has none of {', '.join(sorted(suffixes))}."
+            f"There is no file in {folder} that can be read: it has none of {', '.join(sorted(SUFFIXES))}."
         )
     return found
 

@@ -15,17 +15,18 @@ from urllib.parse import unquote, urlsplit
 
 from lxml import etree
 
-from ingest.archive import Members
+from ingest.archive import Members, check_archive, read_member
 from ingest.charset import decode
 from ingest.clean import one_line
-from ingest.document import Reading, count, listed
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
 from ingest.formats import html
-from ingest.limits import Limits, check_archive, read_member
+from ingest.limits import Limits
 from ingest.markup.xml import parse_xml
+from ingest.sample import EPUB_CONTAINER
 from ingest.sections import LONGEST_LABEL, Block, first_heading, paginate
+from ingest.wording import count, listed
 
-CONTAINER = "META-INF/container.xml"
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _MARKUP = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document")
 
@@ -36,7 +37,7 @@ _END = 4096  # characters
 Entries = dict[str, list[tuple[int, str]]]  # levels and titles that point into one file, by fragment
 
 
-def read(path: Path, *, limits: Limits, on_page: Callable[[int, int], None]) -> Reading:
+def convert(path: Path, options: ConvertOptions) -> Content:
     """Read an EPUB.
 
     Args:
@@ -47,8 +48,8 @@ def read(path: Path, *, limits: Limits, on_page: Callable[[int, int], None]) -> 
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            check_archive(archive, path.name, limits)
-            return _Book(path.name, archive, limits).read(on_page)
+            check_archive(archive, path.name, options.limits)
+            return _Book(path.name, archive, options.limits).convert(options.on_page)
     except (zipfile.BadZipFile, NotImplementedError, OSError, EOFError) as error:
         # NotImplementedError: a version of ZIP that zipfile does not know
         raise BrokenFile(
@@ -63,7 +64,7 @@ class _Book:
         self.members = Members(archive)
         self.warnings: list[str] = []
 
-    def read(self, on_page: Callable[[int, int], None]) -> Reading:
+    def convert(self, on_page: Callable[[int, int], None]) -> Content:
         package_path = self._package_path()
         package = parse_xml(self._bytes(package_path), f"{self.name}: {package_path}", self.warnings)
         self.folder = posixpath.dirname(package_path)
@@ -102,10 +103,10 @@ class _Book:
                 f"{self.name} has no text in any of its {count(len(chapters), 'chapter')}: only pictures."
             )
         title = package.findtext(".//{*}metadata/{*}title") or package.findtext(".//{*}title")
-        return Reading(pages, toc, [title, first_heading(blocks)], self.warnings)
+        return Content(pages, toc, [title, first_heading(blocks)], self.warnings)
 
     def _package_path(self) -> str:
-        container, first = parse_xml(self._bytes(CONTAINER), f"{self.name}: {CONTAINER}"), ""
+        container, first = parse_xml(self._bytes(EPUB_CONTAINER), f"{self.name}: {EPUB_CONTAINER}"), ""
         for rootfile in container.iterfind(".//{*}rootfile"):
             path = rootfile.get("full-path") or ""
             if found := self.members.find(path):  # of several renditions of a book the first
@@ -113,7 +114,7 @@ class _Book:
             first = first or path
         if first:
             raise BrokenFile(f"{self.name} lacks {first}, so it is no complete EPUB. Fetch it again.")
-        raise BrokenFile(f"{self.name}: {CONTAINER} names no package file. Fetch it again.")
+        raise BrokenFile(f"{self.name}: {EPUB_CONTAINER} names no package file. Fetch it again.")
 
     def _bytes(self, member: str) -> bytes:
         name = self.members.find(member)

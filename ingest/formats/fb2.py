@@ -6,11 +6,12 @@ from pathlib import Path
 
 from lxml import etree
 
+from ingest.archive import check_archive, read_member
 from ingest.charset import decode
 from ingest.clean import joined, one_line, pictured, raised
-from ingest.document import Reading
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge
-from ingest.limits import Limits, check_archive, read_member
+from ingest.limits import Limits
 from ingest.markup.xml import parse_xml
 from ingest.sections import Block, first_heading, paginate, rows_of
 from ingest.table import TALLEST, Cell, span, table_lines
@@ -19,12 +20,13 @@ DEEPEST = 100  # nested elements; text below is kept but flattened
 _PARAGRAPHS = frozenset({"p", "v", "text-author", "date"})
 
 
-def read(path: Path, limits: Limits) -> Reading:
+def convert(path: Path, options: ConvertOptions) -> Content:
     """Read an FB2 book, plain or alone in a ZIP archive.
 
     Raises:
         BrokenFile, TooLarge, EmptyDocument.
     """
+    limits = options.limits
     markup, warnings = decode(_bytes(path, limits))
     root = parse_xml(markup, path.name, warnings)
     _set_down(root)
@@ -47,7 +49,7 @@ def read(path: Path, limits: Limits) -> Reading:
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it.")
     title = root.findtext("{*}description/{*}title-info/{*}book-title")
-    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
+    return Content(pages, toc, [title, first_heading(blocks)], warnings)
 
 
 def _bytes(path: Path, limits: Limits) -> bytes:

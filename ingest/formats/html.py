@@ -16,9 +16,8 @@ from lxml import etree
 
 from ingest.charset import decode
 from ingest.clean import joined, one_line, pictured, raised, tidy, tidy_code
-from ingest.document import Reading
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument
-from ingest.limits import Limits
 from ingest.markup.formulas import of_mathml
 from ingest.markup.xml import plain_markup
 from ingest.office.numbering import written
@@ -103,12 +102,13 @@ class _Walk:
         self.prefix, self.first = "", False
 
 
-def read(path: Path, limits: Limits) -> Reading:
+def convert(path: Path, options: ConvertOptions) -> Content:
     """Read a web page.
 
     Raises:
         BrokenFile: no markup in it. EmptyDocument: no text in it. TooLarge.
     """
+    limits = options.limits
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
     markup, warnings = decode(path.read_bytes())
     blocks, _, title = extract(markup, path.name)
@@ -125,7 +125,7 @@ def read(path: Path, limits: Limits) -> Reading:
             f"{path.name} has no text. If a script fills the page in, open it in a browser and save it from there; "
             "of a page in frames, save each frame."
         )
-    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
+    return Content(pages, toc, [title, first_heading(blocks)], warnings)
 
 
 def extract(markup: str, name: str) -> tuple[list[Block], dict[str, int], str | None]:

@@ -16,13 +16,13 @@ from typing import Any, cast
 
 from ingest.charset import decode, known_as
 from ingest.clean import one_line, without_terminal_codes
-from ingest.document import Reading, listed
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument
 from ingest.formats import html
 from ingest.formats.mail_encoding import payload, without_uuencoded
-from ingest.formats.text import plain_blocks
-from ingest.limits import Limits
+from ingest.formats.paragraphs import plain_blocks
 from ingest.sections import Block, first_heading, paginate
+from ingest.wording import listed
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")  # said above the text
 _HTML = ("text/html", "application/xhtml+xml")
@@ -37,12 +37,13 @@ _ENCODED_WORD = re.compile(r"=\?([\w.:-]+)((?:\*[\w-]*)?\?[bBqQ]\?)")
 _MAILS = ("message/rfc822", "message/global")
 
 
-def read(path: Path, limits: Limits) -> Reading:
+def convert(path: Path, options: ConvertOptions) -> Content:
     """Read an e-mail or a web archive.
 
     Raises:
         TooLarge, EmptyDocument; BrokenFile where the HTML parser found nothing.
     """
+    limits = options.limits
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
     mail = parse(path.read_bytes(), path.name)
     limits.check(path.name, "characters", sum(len(block.text) for block in mail.blocks), limits.characters)
@@ -53,7 +54,7 @@ def read(path: Path, limits: Limits) -> Reading:
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it. Open it in a browser or mail program and save it as PDF.")
-    return Reading(pages, toc, [mail.subject, first_heading(blocks)], [*mail.warnings, *not_read(mail.unread)])
+    return Content(pages, toc, [mail.subject, first_heading(blocks)], [*mail.warnings, *not_read(mail.unread)])
 
 
 @dataclass(frozen=True)

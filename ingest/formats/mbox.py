@@ -12,16 +12,14 @@ from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 
-from ingest.document import Reading, count
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import EmptyDocument
 from ingest.formats.mail import Mail, header, not_read, parse
 from ingest.limits import Limits
+from ingest.sample import is_mail_border
 from ingest.sections import Block, paginate
+from ingest.wording import count
 
-# The line before each mail: the sender and a date, or nothing more. What follows it is a header of the mail.
-_BORDER = re.compile(rb"From (?:\s*|(?=[^\n]*\d:\d\d)(?=[^\n]*\b(?:19|20)\d\d\b)[^\n]*)\n")
-_LONGEST_BORDER = 300  # bytes
-_HEADER = re.compile(rb"[!-9;-~]{1,100}:")
 _FIRST_HEADER = re.compile(
     rb"(?:Return-Path|Received|Message-I[dD]|Delivered-To|X-[\w-]+|From|Date|MIME-Version|Status):"
 )
@@ -31,18 +29,13 @@ _LINE_BYTES = 1 << 20
 _EXPUNGED = 0x8  # among Thunderbird's flags
 
 
-def begins(head: bytes) -> bool:
-    """Whether a file that begins so is a mailbox."""
-    first, _, after = head.removeprefix(_BOM).lstrip(b"\r\n").partition(b"\n")
-    return _parts(first + b"\n", after)
-
-
-def read(path: Path, limits: Limits) -> Reading:
+def convert(path: Path, options: ConvertOptions) -> Content:
     """Read a mailbox, a mail at a time.
 
     Raises:
         TooLarge, EmptyDocument.
     """
+    limits = options.limits
     blocks: list[Block] = []
     subjects: list[str] = []
     characters, lost, warnings, unread = 0, 0, dict[str, None](), dict[str, None]()
@@ -68,7 +61,7 @@ def read(path: Path, limits: Limits) -> Reading:
     pages, toc = paginate(blocks, given_toc=True)
     if not pages:
         raise EmptyDocument(f"{path.name} has no mail with text in it: add another mailbox.")
-    return Reading(pages, toc, [*subjects] if len(subjects) == 1 else [], [*warnings, *not_read(list(unread))])
+    return Content(pages, toc, [*subjects] if len(subjects) == 1 else [], [*warnings, *not_read(list(unread))])
 
 
 def _mails(path: Path, limits: Limits) -> Iterator[bytes]:
@@ -82,7 +75,7 @@ def _mails(path: Path, limits: Limits) -> Iterator[bytes]:
         blank = True
         for line, following in pairwise(chain(pieces, [b""])):
             # Some programs put no blank line before it: then a header follows that only mails have.
-            border = _parts(line, following) and (
+            border = is_mail_border(line, following) and (
                 blank or bool(_FIRST_HEADER.match(following) and line.strip(b"From \r\n"))
             )
             blank = not line.strip()
@@ -96,13 +89,6 @@ def _mails(path: Path, limits: Limits) -> Iterator[bytes]:
             lines.append(line[1:] if _QUOTED.match(line) else line)
     if lines:
         yield b"".join(lines)
-
-
-def _parts(line: bytes, following: bytes) -> bool:
-    """Whether a line stands before a mail, if a blank one or nothing stands before it."""
-    if not line.startswith(b"From ") or len(line) > _LONGEST_BORDER:
-        return False
-    return bool(_BORDER.fullmatch(line)) and bool(_HEADER.match(following))
 
 
 def _is_deleted(mail: Mail) -> bool:

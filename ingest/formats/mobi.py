@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ingest.charset import known_as, undeclared
-from ingest.document import Reading
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
 from ingest.formats import html
-from ingest.formats.text import GUESSED, plain_blocks
+from ingest.formats.paragraphs import plain_blocks
+from ingest.formats.text import GUESSED
 from ingest.limits import Limits
 from ingest.sections import Block, first_heading, paginate
 
@@ -37,12 +38,13 @@ class _Header:
     flows: int | None = None  # MOBI 8: the record that parts the text from its style sheets and drawings
 
 
-def read(path: Path, limits: Limits) -> Reading:
+def convert(path: Path, options: ConvertOptions) -> Content:
     """Read a MOBI book.
 
     Raises:
         BrokenFile, TooLarge, EmptyDocument; UnsupportedFormat for DRM, HUFF/CDIC and an AZW3 whose parts are unknown.
     """
+    limits = options.limits
     with path.open("rb") as file:
         try:
             spans = _spans(file, path.stat().st_size)
@@ -76,7 +78,7 @@ def read(path: Path, limits: Limits) -> Reading:
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it.")
-    return Reading(pages, toc, [header.title, first_heading(blocks)], warnings)
+    return Content(pages, toc, [header.title, first_heading(blocks)], warnings)
 
 
 def _check_readable(header: _Header, name: str) -> None:

@@ -6,21 +6,22 @@ from pathlib import Path
 from striprtf.striprtf import rtf_to_text
 
 from ingest.clean import one_line
-from ingest.document import Reading, count
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import EmptyDocument
-from ingest.limits import Limits
 from ingest.sections import Block, paginate
+from ingest.wording import count
 
 _TITLE = re.compile(r"\{\\title\s([^{}]{1,1000})\}")
 _OBJECT = re.compile(r"\\(?:pict|objdata)(?![a-z])")
 
 
-def read(path: Path, limits: Limits) -> Reading:
+def convert(path: Path, options: ConvertOptions) -> Content:
     """Read an RTF document.
 
     Raises:
         TooLarge, EmptyDocument.
     """
+    limits = options.limits
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
     source = path.read_bytes().decode("cp1252", errors="replace")
     text = rtf_to_text(source, errors="replace").replace("\x00", "")
@@ -32,7 +33,7 @@ def read(path: Path, limits: Limits) -> Reading:
         raise EmptyDocument(f"{path.name} has no text in it. {within if objects else 'Fetch it again.'}")
     said = _TITLE.search(source)
     title = one_line(rtf_to_text(f"{{\\rtf1\\ansi {said[1]}}}", errors="replace")) if said else None
-    return Reading(pages, toc, [title], [within] if objects else [])
+    return Content(pages, toc, [title], [within] if objects else [])
 
 
 def _block(line: str) -> Block:

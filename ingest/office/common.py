@@ -7,10 +7,11 @@ from typing import Any
 from lxml import etree
 
 from ingest.clean import one_line
-from ingest.document import Reading, count, listed
+from ingest.conversion import Content
 from ingest.errors import BrokenFile, EmptyDocument, out_of_memory
 from ingest.limits import Limits
 from ingest.sections import Block, first_heading, paginate
+from ingest.wording import count, listed
 
 MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 RELATED = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
@@ -105,7 +106,7 @@ def without_text(name: str, warnings: list[str]) -> EmptyDocument:
     return EmptyDocument(" ".join([f"{name} has no text in it: {scanned}", *warnings]))
 
 
-def reading(name: str, blocks: list[Block], title: str | None, warnings: list[str]) -> Reading:
+def reading(name: str, blocks: list[Block], title: str | None, warnings: list[str]) -> Content:
     """What is handed back of a document. title: what the file says that it is called.
 
     Raises:
@@ -114,4 +115,4 @@ def reading(name: str, blocks: list[Block], title: str | None, warnings: list[st
     pages, toc = paginate(blocks)
     if not pages:
         raise without_text(name, warnings)
-    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
+    return Content(pages, toc, [title, first_heading(blocks)], warnings)

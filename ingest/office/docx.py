@@ -15,10 +15,10 @@ from typing import Any
 import docx as python_docx
 from lxml import etree
 
+from ingest.archive import check_archive
 from ingest.clean import joined, one_line, pictured, raised, tidy
-from ingest.document import Reading, count, listed
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import IngestError
-from ingest.limits import Limits, check_archive
 from ingest.markup.formulas import M, of_word
 from ingest.markup.xml import parse_xml
 from ingest.office.common import MC, beside, bounded, damaged, missing, misunderstood, reading, related
@@ -29,6 +29,7 @@ from ingest.office.symbol_fonts import in_unicode, sign
 from ingest.office.word_fields import Fields
 from ingest.sections import SPLIT_DEPTH, Block, one_line_of, rows_of
 from ingest.table import Cell, lays_out, span, table_lines
+from ingest.wording import count, listed
 
 _WP = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
 _CITED = {f"{W}{kind}Reference": kind for kind in ("footnote", "endnote", "comment")}
@@ -44,12 +45,13 @@ _SILENT = frozenset(
 _HEADING = re.compile(r"^heading (\d)$", re.IGNORECASE)
 
 
-def read(path: Path, limits: Limits) -> Reading:
+def convert(path: Path, options: ConvertOptions) -> Content:
     """Read a Word document.
 
     Raises:
         BrokenFile, TooLarge, EmptyDocument.
     """
+    limits = options.limits
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)

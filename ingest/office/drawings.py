@@ -9,12 +9,12 @@ from itertools import groupby
 from lxml import etree
 
 from ingest.clean import joined, one_line, raised, tidy
-from ingest.document import listed
 from ingest.errors import BrokenFile
 from ingest.markup.formulas import M, of_word
 from ingest.markup.xml import parse_xml
 from ingest.office.common import RELATED
 from ingest.office.number_formats import plain, shown
+from ingest.wording import listed
 
 A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"

@@ -13,17 +13,18 @@ from pathlib import Path
 
 from lxml import etree
 
-from ingest.archive import Members
+from ingest.archive import Members, check_archive, read_member
 from ingest.clean import joined, one_line, pictured, raised, tidy
-from ingest.document import Reading, count
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, IngestError
-from ingest.limits import Limits, check_archive, read_member
+from ingest.limits import Limits
 from ingest.markup.formulas import of_mathml
 from ingest.markup.xml import parse_xml
 from ingest.office.common import beside, bounded, damaged, reading
 from ingest.office.numbering import written
 from ingest.sections import SPLIT_DEPTH, Block, one_line_of, rows_of
 from ingest.table import TALLEST, Cell, lays_out, span, table_lines
+from ingest.wording import count
 
 _ODF = "urn:oasis:names:tc:opendocument:xmlns:"
 DRAW, OFFICE, STYLE = f"{{{_ODF}drawing:1.0}}", f"{{{_ODF}office:1.0}}", f"{{{_ODF}style:1.0}}"
@@ -46,12 +47,13 @@ _ROWS = frozenset(f"{TABLE}{name}" for name in ("table-header-rows", "table-rows
 Parts = Callable[[str], etree._Element | None]
 
 
-def read(path: Path, limits: Limits) -> Reading:
+def convert(path: Path, options: ConvertOptions) -> Content:
     """Read an OpenDocument text.
 
     Raises:
         BrokenFile, TooLarge, EmptyDocument.
     """
+    limits = options.limits
     doubts: list[str] = []
     try:
         if zipfile.is_zipfile(path):
@@ -74,7 +76,7 @@ def _member(archive: zipfile.ZipFile, name: str, limits: Limits, doubts: list[st
     return None if found is None else parse_xml(read_member(archive, members.names[found], limits), name, doubts)
 
 
-def _read(path: Path, limits: Limits, parts: Parts, doubts: list[str]) -> Reading:
+def _read(path: Path, limits: Limits, parts: Parts, doubts: list[str]) -> Content:
     walk = _Walk(parts)
     blocks, warnings = bounded(walk.blocks(), path.name, limits), []
     if walk.embedded:

@@ -15,8 +15,8 @@ from xml.sax.saxutils import quoteattr
 
 from lxml import etree
 
-from ingest.archive import Members
-from ingest.limits import Limits, read_member
+from ingest.archive import Members, read_member
+from ingest.limits import Limits
 from ingest.markup.xml import parse_xml
 from ingest.office.common import OPEN, with_usual_names
 

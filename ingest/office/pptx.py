@@ -14,10 +14,11 @@ from typing import Any
 import pptx as python_pptx
 from lxml import etree
 
+from ingest.archive import check_archive
 from ingest.clean import commented, doubts, one_line, pictured
-from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, Reading, TocEntry, count, ranges
+from ingest.conversion import Content, ConvertOptions
+from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, TocEntry
 from ingest.errors import TooLarge
-from ingest.limits import Limits, check_archive
 from ingest.markup.xml import parse_xml
 from ingest.office.bullets import TITLES, Bullets, P, placeholder_kind, styles_of
 from ingest.office.common import MC, RELATED, damaged, missing, misunderstood, related, says_yes, without_text
@@ -26,6 +27,7 @@ from ingest.office.package import Package
 from ingest.print.reading_order import Box, in_reading_order
 from ingest.sections import LONGEST_LABEL, Block, paragraphs, rows_of
 from ingest.table import TALLEST, Cell, lays_out, span, table_lines
+from ingest.wording import count, ranges
 
 FEW = 50  # characters of text, with which a slide that is mostly a picture may say more than they do
 PICTURE_SHARE = 0.5  # of the slide
@@ -34,12 +36,13 @@ _FURNITURE = ("sldNum", "dt", "ftr", "hdr", "sldImg")  # the last: the slide abo
 _EMBEDDED = (f"{P}oleObj", *(f"{A}{kind}" for kind in ("videoFile", "audioFile", "wavAudioFile", "quickTimeFile")))
 
 
-def read(path: Path, limits: Limits) -> Reading:
+def convert(path: Path, options: ConvertOptions) -> Content:
     """Read a presentation.
 
     Raises:
         BrokenFile, TooLarge, EmptyDocument.
     """
+    limits = options.limits
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
@@ -61,7 +64,7 @@ def read(path: Path, limits: Limits) -> Reading:
     if not any(page.text for page in walk.pages):
         lost = [f"{page.label} {doubt}." for page in walk.pages for doubt in page.quality.warnings]
         raise without_text(path.name, [*warnings, *lost[:1]])
-    return Reading(walk.pages, walk.toc, [title, *(entry.title for entry in walk.toc[:1] if entry.page == 1)], warnings)
+    return Content(walk.pages, walk.toc, [title, *(entry.title for entry in walk.toc[:1] if entry.page == 1)], warnings)
 
 
 class _Walk:

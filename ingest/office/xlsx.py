@@ -9,10 +9,12 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from ingest.archive import check_archive
 from ingest.clean import doubts, tidy
-from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, Reading, TocEntry, count, listed
+from ingest.conversion import Content, ConvertOptions
+from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, TocEntry
 from ingest.errors import TooLarge
-from ingest.limits import Limits, check_archive
+from ingest.limits import Limits
 from ingest.office.common import damaged, missing, misunderstood, without_text
 from ingest.office.drawings import Drawings
 from ingest.office.grid import paragraphs
@@ -20,16 +22,18 @@ from ingest.office.package import Package
 from ingest.office.workbook import Sheet, Workbook
 from ingest.office.worksheet import Worksheet
 from ingest.sections import UNTITLED, distinct
+from ingest.wording import count, listed
 
 MOST_NAMED = 12  # sheets, in a warning
 
 
-def read(path: Path, limits: Limits) -> Reading:
+def convert(path: Path, options: ConvertOptions) -> Content:
     """Read a workbook.
 
     Raises:
         BrokenFile, TooLarge, EmptyDocument.
     """
+    limits = options.limits
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
@@ -45,7 +49,7 @@ def read(path: Path, limits: Limits) -> Reading:
     if not walk.pages:
         raise without_text(path.name, walk.warnings())
     title = None if core is None else core.findtext("{*}title")
-    return Reading(distinct(walk.pages, [""] * len(walk.pages)), walk.toc, [title], walk.warnings())
+    return Content(distinct(walk.pages, [""] * len(walk.pages)), walk.toc, [title], walk.warnings())
 
 
 @dataclass

@@ -16,7 +16,7 @@ import pymupdf
 
 from ingest.clean import one_line
 from ingest.errors import BrokenFile
-from ingest.print.pdf import alone_with_mupdf, open_pdf
+from ingest.print.mupdf import alone_with_mupdf, open_pdf
 
 LARGEST, SHARPEST = 1800, 2.0  # pixels of the longer side, and pixels a point (1/72 inch), at most
 MARK = (0.97, 0.80, 0.35)

@@ -59,7 +59,7 @@ def tessdata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("tessdata")
 def test_the_environment_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("ingest.print.pdf._recognised", lambda page, language: asked.append(language) or [])
+    monkeypatch.setattr("ingest.print.pdf_page.recognise", lambda page, language: asked.append(language) or [])
     scan = makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")], []], scans=[2])
     ingest(scan)
     monkeypatch.setenv("STOCKPOT_OCR_LANGUAGES", "fra+deu")

@@ -12,7 +12,6 @@ import pymupdf
 import pytest
 
 from ingest import (
-    _READERS,
     BrokenFile,
     EmptyDocument,
     IngestError,
@@ -27,7 +26,7 @@ from ingest import (
 from ingest import (
     ingest as read,
 )
-from ingest.document import Reading
+from ingest.conversion import Content, ConvertOptions
 from tests.ingest import makers
 
 
@@ -294,10 +293,10 @@ def test_failing_ocr_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_file_that_takes_all_memory_is_no_bug_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(path: Path, limits: Limits) -> Reading:
+    def fail(path: Path, options: ConvertOptions) -> Content:
         raise MemoryError
 
-    monkeypatch.setitem(_READERS, "txt", fail)
+    monkeypatch.setattr("ingest.formats.text.convert", fail)
     (tmp_path / "a.txt").write_text("Words.")
     with pytest.raises(BrokenFile, match=r"a\.txt could not be read: it takes more memory than there is\. Convert"):
         read(tmp_path / "a.txt")

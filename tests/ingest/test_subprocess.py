@@ -160,8 +160,8 @@ def test_a_file_that_takes_all_memory_ends_itself_alone(tmp_path: Path, monkeypa
     ("does", "words"),
     [
         (
-            "raise ImportError('libxml2 is missing')",
-            "status 1 (ImportError: libxml2 is missing). Run `stockpot doctor`",
+            "raise ImportError('a codec is missing')",
+            "status 1 (ImportError: a codec is missing). Run `stockpot doctor`",
         ),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "signal 11 (Segmentation fault). Convert it to plain text"),
         ("raise MemoryError", "more memory than there is"),
@@ -179,7 +179,7 @@ def test_why_the_process_ended_is_said(
 ) -> None:
     """A broken installation was said to be a file that takes more memory than there is."""
     limited = "import os, resource, signal; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))"
-    (tmp_path / "lxml.py").write_text(f"{limited}\n{does}\n")  # found before the real one
+    (tmp_path / "charset_normalizer.py").write_text(f"{limited}\n{does}\n")  # found before the real one
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "a.txt").write_text("Words.")
     with pytest.raises(BrokenFile, match=r"a\.txt could not be read") as caught:
@@ -192,7 +192,7 @@ def test_why_the_process_ended_is_said(
 def test_a_process_that_says_nothing_and_does_not_end_is_not_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "lxml.py").write_text("import os, time; os.dup2(2, 1); time.sleep(600)\n")
+    (tmp_path / "charset_normalizer.py").write_text("import os, time; os.dup2(2, 1); time.sleep(600)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr("ingest.subprocess.ENDING_SEC", 0.2)
     (tmp_path / "a.txt").write_text("Words.")
