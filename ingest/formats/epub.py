@@ -20,8 +20,8 @@ from ingest.charset import decode
 from ingest.clean import one_line
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
-from ingest.formats import html
 from ingest.limits import Limits
+from ingest.markup import html
 from ingest.markup.xml import parse_xml
 from ingest.sample import EPUB_CONTAINER
 from ingest.sections import LONGEST_LABEL, Block, first_heading, paginate

@@ -18,9 +18,9 @@ from ingest.charset import decode, known_as
 from ingest.clean import one_line, without_terminal_codes
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument
-from ingest.formats import html
 from ingest.formats.mail_encoding import payload, without_uuencoded
 from ingest.formats.paragraphs import plain_blocks
+from ingest.markup import html
 from ingest.sections import Block, first_heading, paginate
 from ingest.wording import listed
 

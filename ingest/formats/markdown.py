@@ -11,7 +11,8 @@ from markdown_it.rules_inline import StateInline, html_inline
 
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import EmptyDocument
-from ingest.formats import html, text
+from ingest.formats import text
+from ingest.markup import html
 from ingest.sections import first_heading, paginate
 
 DEEPEST = 100  # nested lists and quotations, counted in tokens: a list is two

@@ -17,10 +17,10 @@ from typing import BinaryIO
 from ingest.charset import known_as, undeclared
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
-from ingest.formats import html
 from ingest.formats.paragraphs import plain_blocks
 from ingest.formats.text import GUESSED
 from ingest.limits import Limits
+from ingest.markup import html
 from ingest.sections import Block, first_heading, paginate
 
 _STORED, _PALMDOC = 1, 2

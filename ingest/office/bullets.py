@@ -10,8 +10,8 @@ from typing import Any
 
 from lxml import etree
 
+from ingest.list_numbers import list_number
 from ingest.office.drawings import A
-from ingest.office.numbering import written
 from ingest.table import span
 
 P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
@@ -60,7 +60,7 @@ class Bullets:
 
 def _numbered(number: int, kind: str) -> str:
     match = _NUMBERED.match(kind)
-    text = written(number, _KINDS.get((match and match[1]) or "", "decimal"))
+    text = list_number(number, _KINDS.get((match and match[1]) or "", "decimal"))
     return {"ParenR": f"{text})", "ParenBoth": f"({text})"}.get((match and match[2]) or "", f"{text}.")
 
 

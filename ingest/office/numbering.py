@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 
 from lxml import etree
 
+from ingest.list_numbers import list_number
+
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 DEEPEST = 8  # the last level of a list; the first is 0
-_ROMAN = (
-    *((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc")),
-    *((50, "l"), (40, "xl"), (10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i")),
-)
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class Numbering:
             return ""
         this = known.levels[level]
         number = self._counts[known.counted_as].get(level, this.start)
-        return written(number, "decimal" if digits else this.kind)
+        return list_number(number, "decimal" if digits else this.kind)
 
 
 def with_bases(styles: Mapping[str, etree._Element], style: str | None) -> Iterator[etree._Element]:
@@ -165,22 +163,3 @@ def _level(element: etree._Element) -> tuple[int, _Level]:
         digits=is_on(element.find(f"{W}isLgl")),
         style=value(element.find(f"{W}pStyle")),
     )
-
-
-def written(number: int, kind: str) -> str:
-    """A number of a list as Word calls the kinds: "lowerLetter" is "c", "upperRoman" is "III"; in digits if unknown."""
-    match kind:
-        case "none":
-            return ""
-        case "decimalZero":
-            return f"{number:02}"
-        case "lowerLetter" | "upperLetter" if 0 < number <= 26 * 9:  # z is followed by aa, bb
-            text = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
-        case "lowerRoman" | "upperRoman" if 0 < number < 4000:
-            text = ""
-            for size, letters in _ROMAN:
-                text += letters * (number // size)
-                number %= size
-        case _:
-            return str(number)
-    return text.upper() if kind.startswith("upper") else text

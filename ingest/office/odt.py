@@ -18,10 +18,10 @@ from ingest.clean import joined, one_line, pictured, raised, tidy
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, IngestError
 from ingest.limits import Limits
+from ingest.list_numbers import list_number
 from ingest.markup.formulas import of_mathml
 from ingest.markup.xml import parse_xml
 from ingest.office.common import beside, bounded, damaged, reading
-from ingest.office.numbering import written
 from ingest.sections import SPLIT_DEPTH, Block, one_line_of, rows_of
 from ingest.table import TALLEST, Cell, lays_out, span, table_lines
 from ingest.wording import count
@@ -328,7 +328,7 @@ class _Numbers:
     def _number(self, level: int) -> str:
         style = self._levels.get(level)
         form = "" if style is None else style.get(f"{STYLE}num-format") or ""
-        return written(self._counts.get(level, 1), _KINDS.get(form, "decimal")) if form else ""
+        return list_number(self._counts.get(level, 1), _KINDS.get(form, "decimal")) if form else ""
 
 
 class _Lists:
