@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ingest import titles
-from ingest.clean import one_line, unknown_signs
+from ingest.clean import count_unknown_characters, one_line
 from ingest.conversion import ConvertOptions
 from ingest.detect import detect
 from ingest.document import PAGE_SEPARATOR, Document, Page, PageQuality, Place, TocEntry
@@ -109,7 +109,7 @@ def ingest(
             "Convert it to PDF or plain text, and please report it."
         ) from error
     document = Document(
-        title=one_line(title or "") or titles.choose(path, *content.titles),
+        title=one_line(title or "") or titles.choose_title(path, *content.titles),
         format=kind,
         sha256=sha256,
         pages=tuple(content.pages),
@@ -148,7 +148,7 @@ def fingerprint(path: Path) -> str:
 def _unknown_signs(document: Document) -> list[str]:
     """Warn of meaningless characters on pages that have too few of them to be doubtful as a whole."""
     sure = [page for page in document.pages if not page.quality.warnings]
-    found = [(page, number) for page in sure if (number := unknown_signs(page.text))]
+    found = [(page, number) for page in sure if (number := count_unknown_characters(page.text))]
     if not found:
         return []
     them = count(sum(number for _, number in found), "character")

@@ -13,7 +13,7 @@ _UTF_8 = 0x800  # the flag of a member whose name is declared to be UTF-8
 
 
 class Members:
-    """Finds members in any case, with backslashes for slashes, and with undeclared UTF-8 names."""
+    """Finds members in any case, with backslashes for slashes, and with decode_undeclared UTF-8 names."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self.names = {_plain(info): info.filename for info in archive.infolist() if not info.is_dir()}

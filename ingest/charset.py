@@ -58,16 +58,16 @@ def decode(data: bytes, declared: str | None = None) -> tuple[str, list[str]]:
     return _XML_DECLARATION.sub("", text), warnings
 
 
-def larger(declared: str) -> str:
+def superset_encoding(declared: str) -> str:
     """The encoding in which a text is really written that declares another, by Python's name."""
     name = declared.casefold().removeprefix("x-")
     return _LARGER.get(name, name)
 
 
-def known_as(name: str) -> str:
+def known_encoding(name: str) -> str:
     """The larger of an encoding, where Python knows it; else nothing."""
     try:
-        return codecs.lookup(larger(name)).name
+        return codecs.lookup(superset_encoding(name)).name
     except LookupError:
         return ""
 
@@ -77,15 +77,15 @@ def _decode(data: bytes, declared: str | None) -> tuple[str, list[str]]:
     if not declared and (within := _DECLARED.search(data, 0, _DECLARED_WITHIN)):
         declared = (within[1] or within[2]).decode("ascii")
     if declared and not data.startswith((*_UTF_32, *_UTF_16, b"\xef\xbb\xbf")):
-        name = larger(declared)
-        if outside and name in _NOT_AS_ASCII and known_as(name):
+        name = superset_encoding(declared)
+        if outside and name in _NOT_AS_ASCII and known_encoding(name):
             text = data.decode(name, errors="replace")
             if text.count("\ufffd") * 50 <= len(text):
                 return text, []
         # The declaration itself was read as ASCII, so an encoding in which ASCII is something else is not true.
         if name not in ("utf-8", "utf8") and _is_ascii_in(name) and not (_is_single(name) and _is_utf_8(data)):
             return data.decode(name, errors="replace"), []
-    text, guessed = undeclared(data)
+    text, guessed = decode_undeclared(data)
     if guessed is None:
         return text, []
     return text, [
@@ -94,7 +94,7 @@ def _decode(data: bytes, declared: str | None) -> tuple[str, list[str]]:
     ]
 
 
-def undeclared(data: bytes) -> tuple[str, str | None]:
+def decode_undeclared(data: bytes) -> tuple[str, str | None]:
     """Text of bytes that say nothing of their encoding but by a byte order mark; what they were read as, if guessed."""
     if wide := wide_encoding(data):
         return data.decode(wide, errors="replace"), None

@@ -102,7 +102,7 @@ def _tidy_cell(text: str) -> str:
     return text if text.isspace() else tidy(text)
 
 
-def without_terminal_codes(text: str) -> str:
+def strip_terminal_codes(text: str) -> str:
     """Text without what tells a terminal colours, links and titles; of letters struck over each other the last."""
     if "\b" in text:  # bold is a letter over itself, underlined one over a line
         kept: list[str] = []
@@ -120,7 +120,7 @@ def one_line(text: str) -> str:
     return " ".join(tidy(text).split())
 
 
-def raised(text: str, linked: bool) -> str:
+def superscript(text: str, linked: bool) -> str:
     """A superscript on the line, where "19901" and "105" would be read: "[1]" for a note's mark, "^5", "^(n+1)".
 
     Args:
@@ -134,16 +134,16 @@ def raised(text: str, linked: bool) -> str:
         return f"[{mark}]"
     if _ORDINAL.fullmatch(text) or re.fullmatch(r"[^\w\s]*|\[.*\]", text):
         return text
-    return f"^{text if _NUMBERS.fullmatch(text) else grouped(text)}"
+    return f"^{text if _NUMBERS.fullmatch(text) else in_parentheses(text)}"
 
 
-def grouped(text: str) -> str:
+def in_parentheses(text: str) -> str:
     """What is raised, or a part of a formula, as the neighbour of a sign: "2", "(x+1)"."""
     return text if re.fullmatch(r"\w*|\([^()]*\)", text) else f"({text})"
 
 
-def joined(parts: Iterable[str]) -> str:
-    """Parts of a paragraph, some of them `raised`: a blank ends a power, and a note's mark at the beginning."""
+def join_inline(parts: Iterable[str]) -> str:
+    """Parts of a paragraph, some of them `superscript`: a blank ends a power, and a note's mark at the beginning."""
     whole: list[str] = []
     marked = begun = False
     for part in filter(None, parts):
@@ -155,19 +155,19 @@ def joined(parts: Iterable[str]) -> str:
     return "".join(whole)
 
 
-def pictured(description: str | None) -> str:
+def picture_text(description: str | None) -> str:
     """What stands for a picture in a line: its description, unless that is a file name or too short to tell."""
     description = one_line(description or "")
     said = len(description) > 15 and not _PICTURE_FILE.search(description)
     return f" [picture: {description}] " if said else ""
 
 
-def commented(author: str | None, text: str) -> str:
+def comment_text(author: str | None, text: str) -> str:
     """What stands for a comment beside what it is on; both are on one line."""
     return f"[comment by {author}: {text}]" if author else f"[comment: {text}]"
 
 
-def mend_accents(text: str) -> str:
+def attach_accents(text: str) -> str:
     """Put accents that stand alone before their letter back on it, where one character exists for the pair."""
 
     def compose(match: re.Match[str]) -> str:
@@ -254,7 +254,7 @@ def _is_compound(head: str, tail: str, words: set[str]) -> bool:
     return min(len(head), len(tail)) >= 4 and head in words and tail in words
 
 
-def doubts(text: str, in_print: bool = True) -> tuple[str, ...]:
+def text_warnings(text: str, in_print: bool = True) -> tuple[str, ...]:
     """What is suspicious about a page's characters, in words for a person; nothing below one in fifty characters, or
     one in twenty words.
 
@@ -275,12 +275,12 @@ def doubts(text: str, in_print: bool = True) -> tuple[str, ...]:
     return tuple(found)
 
 
-def unknown_signs(text: str) -> int:
+def count_unknown_characters(text: str) -> int:
     """How many characters are replaced (U+FFFD), or private to a font."""
     return text.count("\ufffd") + len(_PRIVATE.findall(text))
 
 
-def unreadable(text: str) -> bool:
+def is_unreadable(text: str) -> bool:
     """Whether at least half of the visible characters are unknown or private to a font."""
     visible, lost, private = _unknown(text)
     return visible > 0 and (lost + private) * 2 >= visible

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ingest.clean import doubts, one_line, tidy, tidy_code
+from ingest.clean import one_line, text_warnings, tidy, tidy_code
 from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, TocEntry
 
 SPLIT_DEPTH = 3  # headings down to this level open a section
@@ -29,9 +29,9 @@ class Block:
     tight: bool = False  # joins a tight neighbour with a line end instead of a blank line: list items
     first: bool = False  # begins a list or table, which joins none before it
     toc: tuple[tuple[int, str], ...] = ()  # level and title of entries of a given table of contents that point here
-    listed: tuple[tuple[int, str], ...] = ()  # the same of entries that lead somewhere near; no section begins here
+    toc_nearby: tuple[tuple[int, str], ...] = ()  # the same of entries that lead somewhere near; no section begins here
     code: bool = False  # its lines keep their indentation
-    starts: bool = False  # opens a section although it is no heading
+    opens_section: bool = False  # opens a section although it is no heading
 
 
 @dataclass
@@ -74,9 +74,9 @@ def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[
             within = label if len(pieces) == 1 else f"{label} (part {part})"
             name = within if headed else f"part {number}"
             parents.append(above[-2][1] if len(above) > 1 else "")
-            doubt = doubts(text, in_print=False)
+            doubt = text_warnings(text, in_print=False)
             pages.append(Page(number, name, text, PageQuality(len(text), "text" if text else "none", doubt)))
-    return distinct(pages, parents), toc
+    return with_distinct_labels(pages, parents), toc
 
 
 def first_heading(blocks: list[Block]) -> str | None:
@@ -84,17 +84,17 @@ def first_heading(blocks: list[Block]) -> str | None:
     return next((one_line(block.text) for block in blocks[:12] if block.level), None)
 
 
-def one_line_of(blocks: Iterable[Block]) -> str:
+def join_blocks(blocks: Iterable[Block]) -> str:
     """The text of blocks on one line."""
     return " ".join(one_line(block.text) for block in blocks if block.text)
 
 
-def rows_of(lines: Iterable[str]) -> list[Block]:
+def row_blocks(lines: Iterable[str]) -> list[Block]:
     """The lines of one table, those without words left out."""
     return [Block(line, tight=True, first=not index) for index, line in enumerate(filter(None, lines))]
 
 
-def paragraphs(blocks: Iterable[Block]) -> list[str]:
+def paragraph_texts(blocks: Iterable[Block]) -> list[str]:
     """The text of blocks; tight neighbours are lines of one paragraph."""
     found: list[list[str]] = []  # each in lines
     tight = False
@@ -110,7 +110,7 @@ def paragraphs(blocks: Iterable[Block]) -> list[str]:
     return ["\n".join(lines) for lines in found]
 
 
-def distinct(pages: list[Page], parents: list[str]) -> list[Page]:
+def with_distinct_labels(pages: list[Page], parents: list[str]) -> list[Page]:
     """Labels that occur more than once say what they stand under, or get a number: a citation leads to one place."""
     families: dict[str, set[str]] = {}
     for page, parent in zip(pages, parents, strict=True):
@@ -133,7 +133,7 @@ def _split(blocks: Iterable[Block], given_toc: bool) -> list[_Section]:
     sections = [_Section()]
     for block in blocks:
         heading = 0 < block.level <= SPLIT_DEPTH and bool(block.text)
-        if block.toc or block.starts or (heading and not given_toc):
+        if block.toc or block.opens_section or (heading and not given_toc):
             sections.append(_Section())
         section = sections[-1]
         if block.toc:
@@ -141,7 +141,7 @@ def _split(blocks: Iterable[Block], given_toc: bool) -> list[_Section]:
         elif heading and not section.headings and not section.titled and section.bare:
             section.headings.append((block.level, one_line(block.text)[:LONGEST_LABEL]))
             section.titled = given_toc
-        section.listed.extend(block.listed)
+        section.listed.extend(block.toc_nearby)
         section.blocks.append(block)
     return [section for section in sections if any(block.text for block in section.blocks) or section.headings]
 
@@ -170,7 +170,7 @@ def _pieces(blocks: list[Block], most: int) -> list[str]:
     """The section's text, in pieces of about `most` characters, parted at paragraph ends."""
     pieces: list[list[str]] = [[]]
     size = 0
-    for paragraph in (part for whole in paragraphs(blocks) for part in _shorter(whole, most)):
+    for paragraph in (part for whole in paragraph_texts(blocks) for part in _shorter(whole, most)):
         if size and size + len(paragraph) > most:
             pieces.append([])
             size = 0

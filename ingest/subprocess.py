@@ -6,8 +6,8 @@ out, and can be stopped at any moment. What it is to do comes to its standard in
 list of processes; what comes of it goes to its standard output, a JSON value on each line. Of its standard error the
 end is kept, in case it ends without an answer.
 
-    document = ingest_apart(Path("book.pdf"))
-    png = picture_apart(Path("book.pdf"), 7, document.pages[6].text, 120, 180)
+    document = ingest_in_subprocess(Path("book.pdf"))
+    png = page_image_in_subprocess(Path("book.pdf"), 7, document.pages[6].text, 120, 180)
 """
 
 import base64
@@ -52,7 +52,7 @@ _OUT_OF_MEMORY = re.compile(r"out of memory|MemoryError|bad_alloc|allocat", re.I
 log = logging.getLogger(__name__)
 
 
-def ingest_apart(
+def ingest_in_subprocess(
     path: Path,
     *,
     title: str | None = None,
@@ -66,7 +66,7 @@ def ingest_apart(
         IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
     """
     asked = {"title": title, "password": password, "ocr": ocr}
-    return Document.from_json(_apart("document", path, asked, seconds_for(path), on_page))
+    return Document.from_json(_run("document", path, asked, seconds_for(path), on_page))
 
 
 def seconds_for(path: Path) -> int:
@@ -82,33 +82,35 @@ def seconds_for(path: Path) -> int:
     return min(PAGE_SEC, LEAST_SEC + min(size >> 10, 240) + 30 * (size >> 20))
 
 
-def picture_apart(path: Path, number: int, text: str, start: int, end: int, password: str | None = None) -> bytes:
-    """As `ingest.print.page_image.picture_of`, apart.
+def page_image_in_subprocess(
+    path: Path, number: int, text: str, start: int, end: int, password: str | None = None
+) -> bytes:
+    """As `ingest.print.page_image.page_image`, apart.
 
     Raises:
         IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
     """
     asked = {"number": number, "text": text, "start": start, "end": end, "password": password}
-    return base64.b64decode(_apart("picture", path, asked, PICTURE_SEC))
+    return base64.b64decode(_run("picture", path, asked, PICTURE_SEC))
 
 
-def check_password_apart(path: Path, password: str | None) -> None:
+def check_password_in_subprocess(path: Path, password: str | None) -> None:
     """As `ingest.print.mupdf.check_password`, apart.
 
     Raises:
         IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
     """
-    _apart("password", path, {"password": password}, PICTURE_SEC)
+    _run("password", path, {"password": password}, PICTURE_SEC)
 
 
-def _apart(
+def _run(
     work: str,
     path: Path,
     asked: dict[str, Any],
     page_sec: int,
     on_page: Callable[[int, int], None] = lambda done, total: None,
 ) -> Any:
-    """What comes of one of `_works`, as JSON. asked: its arguments.
+    """What comes of one of `_tasks`, as JSON. asked: its arguments.
 
     Raises:
         IngestError: its own, or BrokenFile or TooLarge where it came to no end.
@@ -147,10 +149,10 @@ def _apart(
         return last["done"]
     if "error" in last:
         raise getattr(errors, last["error"])(last["message"])
-    raise _ended(path.name, code, complaint.decode(errors="replace"), page_sec)
+    raise _error_of_end(path.name, code, complaint.decode(errors="replace"), page_sec)
 
 
-def _ended(name: str, code: int | None, complaint: str, page_sec: int) -> IngestError:
+def _error_of_end(name: str, code: int | None, complaint: str, page_sec: int) -> IngestError:
     """What to say of a process that ended without an answer. complaint: the end of its standard error."""
     if code is None:
         return BrokenFile(
@@ -213,7 +215,7 @@ def _memory() -> int:
     return most
 
 
-def _limit(page_sec: int, memory: int) -> Callable[[], None]:
+def _limit_resources(page_sec: int, memory: int) -> Callable[[], None]:
     """Take no more than so many bytes; returns what gives the time for another page. Not on Windows."""
     try:
         import resource
@@ -239,7 +241,7 @@ def _end_with_caller() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _end_first() -> None:
+def _end_first_without_memory() -> None:
     """Where memory runs out, have Linux end this process: a reading that goes on beside it may have planned with it."""
     with suppress(OSError):  # other systems
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -248,11 +250,11 @@ def _end_first() -> None:
 def main() -> None:
     """Do what standard input asks for."""
     _end_with_caller()
-    _end_first()
+    _end_first_without_memory()
     # Of PyMuPDF it is what loads a neural network, which takes as long as all the rest, and is not asked for here.
     sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]
     given = json.loads(sys.stdin.buffer.read())
-    work = _works()[given["work"]]
+    work = _tasks()[given["work"]]
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a parser prints is no answer
 
@@ -260,7 +262,7 @@ def main() -> None:
         out.write(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
         out.flush()
 
-    renew = _limit(given["page_sec"], given["memory"])
+    renew = _limit_resources(given["page_sec"], given["memory"])
 
     def on_page(done: int, total: int) -> None:
         renew()
@@ -272,7 +274,7 @@ def main() -> None:
         say(error=type(error).__name__, message=str(error))
 
 
-def _works() -> dict[str, Callable[[Path, dict[str, Any], Callable[[int, int], None]], Any]]:
+def _tasks() -> dict[str, Callable[[Path, dict[str, Any], Callable[[int, int], None]], Any]]:
     """What can be asked for: functions of a file, arguments, and whom to tell of pages, that return JSON."""
     from ingest import ingest
 
@@ -280,9 +282,9 @@ def _works() -> dict[str, Callable[[Path, dict[str, Any], Callable[[int, int], N
         return ingest(path, **asked, on_page=on_page).to_json()
 
     def picture(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> Any:
-        from ingest.print.page_image import picture_of  # PyMuPDF takes a second to load
+        from ingest.print.page_image import page_image  # PyMuPDF takes a second to load
 
-        return base64.b64encode(picture_of(path, **asked)).decode()
+        return base64.b64encode(page_image(path, **asked)).decode()
 
     def password(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> None:
         from ingest.print.mupdf import check_password

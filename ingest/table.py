@@ -49,7 +49,7 @@ def table_lines(rows: Iterable[Iterable[Cell]]) -> list[str]:
     return [" |".join(f" {text}" if text else "" for text in row).strip() for row in shown]
 
 
-def lays_out(rows: Sequence[Sequence[str]], headed: bool, nested: bool = False) -> bool:
+def is_layout(rows: Sequence[Sequence[str]], headed: bool, nested: bool = False) -> bool:
     """Whether a table arranges a page: a lone cell, or cells with an essay or a table in them and hardly a row of short
     ones.
 

@@ -22,7 +22,7 @@ _PROGRAM = re.compile(
 )
 
 
-def sane(title: str | None) -> str:
+def usable_title(title: str | None) -> str:
     """`title` on one line, or "" where it is a program's stand-in, a file name, or no words at all."""
     title = one_line(title or "")
     if not re.search(r"[^\W\d_]", title) or len(title) > LONGEST or "\ufffd" in title or " | " in title:
@@ -30,10 +30,10 @@ def sane(title: str | None) -> str:
     return "" if _FILE_NAME.match(title) or _PROGRAM.match(title) else title
 
 
-def choose(path: Path, *candidates: str | None) -> str:
+def choose_title(path: Path, *candidates: str | None) -> str:
     """The first candidate that makes sense, else the file's stem with its separators as spaces."""
     for candidate in candidates:
-        if title := sane(candidate):
+        if title := usable_title(candidate):
             return title
     name = path.stem if _SUFFIX.fullmatch(path.suffix) else path.name  # "Mr. Smith goes home" has none
     return one_line(re.sub(r"_+", " ", name))[:LONGEST] or path.name or "document"

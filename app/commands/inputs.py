@@ -9,7 +9,7 @@ import ingest
 from app.errors import UsageError
 from ingest.detect import detect
 from ingest.formats import SUFFIXES, suffix_of
-from ingest.subprocess import check_password_apart
+from ingest.subprocess import check_password_in_subprocess
 
 METHOD_NAMES = (
     "exact",
@@ -72,7 +72,7 @@ def check_file(word: str, password: str | None) -> None:
     ingest.check_file(path)
     kind, _ = detect(path, ingest.Limits())
     if kind == "pdf" and b"/Encrypt" in path.read_bytes():
-        check_password_apart(path, password)
+        check_password_in_subprocess(path, password)
 
 
 def _readable_files(folder: str) -> list[str]:

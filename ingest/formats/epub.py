@@ -96,7 +96,7 @@ class _Book:
         placed = sum(len(block.toc) for block in blocks)
         given = placed >= 2 and placed * 4 >= headings
         if not given:
-            blocks = [replace(block, toc=(), listed=()) for block in blocks]
+            blocks = [replace(block, toc=(), toc_nearby=()) for block in blocks]
         pages, toc = paginate(blocks, given_toc=given)
         if not pages:
             raise EmptyDocument(
@@ -257,9 +257,9 @@ def _mark(blocks: list[Block], anchors: dict[str, int], contents: Entries) -> li
             index = anchors.get(fragment, 0)
             marked[index] = replace(marked[index], toc=marked[index].toc + tuple(entries))
         else:
-            marked[index] = replace(marked[index], listed=marked[index].listed + tuple(entries))
+            marked[index] = replace(marked[index], toc_nearby=marked[index].toc_nearby + tuple(entries))
     if not contents and blocks[0].level:
-        marked[0] = replace(marked[0], starts=True)
+        marked[0] = replace(marked[0], opens_section=True)
     return marked
 
 

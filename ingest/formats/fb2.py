@@ -8,12 +8,12 @@ from lxml import etree
 
 from ingest.archive import check_archive, read_member
 from ingest.charset import decode
-from ingest.clean import joined, one_line, pictured, raised
+from ingest.clean import join_inline, one_line, picture_text, superscript
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge
 from ingest.limits import Limits
 from ingest.markup.xml import parse_xml
-from ingest.sections import Block, first_heading, paginate, rows_of
+from ingest.sections import Block, first_heading, paginate, row_blocks
 from ingest.table import TALLEST, Cell, span, table_lines
 
 DEEPEST = 100  # nested elements; text below is kept but flattened
@@ -70,13 +70,13 @@ def _bytes(path: Path, limits: Limits) -> bytes:
 def _set_down(root: etree._Element) -> None:
     """Put the marks of notes, whatever is raised, and what pictures show on the line."""
     for image in root.iter("{*}image"):
-        image.text = pictured(image.get("alt") or image.get("title"))
+        image.text = picture_text(image.get("alt") or image.get("title"))
     for element in list(root.iter("{*}a", "{*}sup")):
         text = "".join(map(str, element.itertext()))
         noted = any(link.get("type") == "note" for link in element.iter("{*}a"))
         if noted or etree.QName(element).localname == "sup":
             del element[:]
-            element.text = raised(text, noted)
+            element.text = superscript(text, noted)
 
 
 def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
@@ -105,7 +105,7 @@ def _visit_child(child: etree._Element, tag: str, depth: int, blocks: list[Block
         blocks.append(Block(text, level))
     elif tag == "table":
         rows = [[_cell(cell) for cell in row.iterfind("{*}*")] for row in child.iter("{*}tr")]
-        blocks.extend(rows_of(table_lines(rows)))
+        blocks.extend(row_blocks(table_lines(rows)))
     elif tag == "stanza":
         verses = [_words(verse) for verse in child.iterfind("{*}*")]  # or a title
         blocks.append(Block("\n".join(verses)))
@@ -121,4 +121,4 @@ def _cell(element: etree._Element) -> Cell:
 
 def _words(element: etree._Element) -> str:
     """What an element and those within say, on one line."""
-    return one_line(joined(map(str, element.itertext())))
+    return one_line(join_inline(map(str, element.itertext())))

@@ -14,11 +14,11 @@ from email.policy import EmailPolicy
 from pathlib import Path
 from typing import Any, cast
 
-from ingest.charset import decode, known_as
-from ingest.clean import one_line, without_terminal_codes
+from ingest.charset import decode, known_encoding
+from ingest.clean import one_line, strip_terminal_codes
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument
-from ingest.formats.mail_encoding import payload, without_uuencoded
+from ingest.formats.mail_encoding import decoded_payload, strip_uuencoded
 from ingest.formats.paragraphs import plain_blocks
 from ingest.markup import html
 from ingest.sections import Block, first_heading, paginate
@@ -45,7 +45,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     """
     limits = options.limits
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
-    mail = parse(path.read_bytes(), path.name)
+    mail = parse_mail(path.read_bytes(), path.name)
     limits.check(path.name, "characters", sum(len(block.text) for block in mail.blocks), limits.characters)
     head = mail.head
     if re.search(r"^From: \W*saved by\b", head, re.IGNORECASE):  # as browsers say there
@@ -54,7 +54,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it. Open it in a browser or mail program and save it as PDF.")
-    return Content(pages, toc, [mail.subject, first_heading(blocks)], [*mail.warnings, *not_read(mail.unread)])
+    return Content(pages, toc, [mail.subject, first_heading(blocks)], [*mail.warnings, *unread_warning(mail.unread)])
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class Mail:
     @property
     def subject(self) -> str:
         """What it says that it is about."""
-        return header(self.message, "Subject")
+        return header_text(self.message, "Subject")
 
 
-def parse(data: bytes, name: str) -> Mail:
+def parse_mail(data: bytes, name: str) -> Mail:
     """A mail from its bytes; name: of its file.
 
     Raises:
@@ -90,10 +90,10 @@ def parse(data: bytes, name: str) -> Mail:
     texts = _texts(message, name)
     blocks = [block for text in texts for block in text.blocks]
     warnings = list(dict.fromkeys(warning for text in texts for warning in text.warnings))
-    head = [f"{each}: {said}" for each in _HEADERS if (said := header(message, each))]
+    head = [f"{each}: {said}" for each in _HEADERS if (said := header_text(message, each))]
     files = [file for text in texts for file in text.files]
     unread = list(dict.fromkeys([*files, *_unread(message, {id(text.part) for text in texts})]))
-    return Mail(message, "\n".join(head) if header(message, "From") else "", blocks, warnings, unread)
+    return Mail(message, "\n".join(head) if header_text(message, "From") else "", blocks, warnings, unread)
 
 
 class _Policy(EmailPolicy):
@@ -107,7 +107,7 @@ class _Policy(EmailPolicy):
 
     def header_fetch_parse(self, name: str, value: Any) -> Any:
         if isinstance(value, str) and not hasattr(value, "name"):
-            value = _ENCODED_WORD.sub(lambda word: f"=?{known_as(word[1]) or word[1]}{word[2]}", value)
+            value = _ENCODED_WORD.sub(lambda word: f"=?{known_encoding(word[1]) or word[1]}{word[2]}", value)
             if not value.isascii():
                 value = decode(value.encode("utf-8", "surrogateescape"), self.charset or None)[0]
         return super().header_fetch_parse(name, value)
@@ -116,10 +116,10 @@ class _Policy(EmailPolicy):
 def _charset(data: bytes) -> str:
     """The encoding that a mail's text declares first; "" where none does."""
     found = _CHARSET.search(data)
-    return found[1].decode() if found and known_as(found[1].decode()) else ""
+    return found[1].decode() if found and known_encoding(found[1].decode()) else ""
 
 
-def header(message: MIMEPart, name: str) -> str:
+def header_text(message: MIMEPart, name: str) -> str:
     """What a header says, on one line; "" where it is not there."""
     try:
         return one_line(str(message[name] or ""))
@@ -127,7 +127,7 @@ def header(message: MIMEPart, name: str) -> str:
         return next((one_line(str(said)) for key, said in message.raw_items() if key.lower() == name.lower()), "")
 
 
-def not_read(names: Sequence[str]) -> list[str]:
+def unread_warning(names: Sequence[str]) -> list[str]:
     """The warning that so many things in mails are not read; none where there are none."""
     return [f"Attached and not read: {listed(names, 12)}. Save what you need and add it."] if names else []
 
@@ -212,23 +212,23 @@ def _says_something(part: MIMEPart) -> bool:
     if _is_text(part):
         with suppress(BrokenFile):
             return bool(_blocks(part, "").blocks)
-    return bool(payload(part).strip())
+    return bool(decoded_payload(part).strip())
 
 
 def _file_name(part: MIMEPart) -> str:
     """What a part is called that is a file, or a mail within this one; nothing for other parts."""
     name = part.get_filename()
     if not name and part.get_content_type() in _MAILS:
-        name = next((header(mail, "Subject") for mail in part.iter_parts()), "") or "a mail"
+        name = next((header_text(mail, "Subject") for mail in part.iter_parts()), "") or "a mail"
     return one_line(name or (part.get_content_type() if part.is_attachment() else ""))
 
 
 def _blocks(part: MIMEPart, name: str) -> _Text:
-    text, warnings = decode(payload(part), part.get_content_charset())
+    text, warnings = decode(decoded_payload(part), part.get_content_charset())
     kind = part.get_content_type()
     if kind in _HTML:
         return _Text(part, html.extract(text, name)[0], warnings, [])
-    text, files = without_uuencoded(without_terminal_codes(re.sub(r"\r\n?", "\n", text)))
+    text, files = strip_uuencoded(strip_terminal_codes(re.sub(r"\r\n?", "\n", text)))
     if part.get_param("format") == "flowed":
         text = _unflowed(text, glue="" if str(part.get_param("delsp")).casefold() == "yes" else " ")
     return _Text(part, plain_blocks(text, by_lines=not _FILLED.fullmatch(kind)), warnings, files)

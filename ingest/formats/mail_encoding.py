@@ -9,7 +9,7 @@ _FULL = 60  # characters of a line of base64 that another follows
 _UUENCODED = re.compile(r"^begin [0-7]{3,4} (\S[^\n]*)\n(?:[ -`]{1,62}\r?\n)*?[ `]?\r?\n?end[ \t]*$\n?", re.MULTILINE)
 
 
-def payload(part: MIMEPart) -> bytes:
+def decoded_payload(part: MIMEPart) -> bytes:
     """What a part says, decoded. Python ends at the first padding of base64, and so loses what follows it."""
     raw = part.get_payload(decode=False)
     if str(part.get("Content-Transfer-Encoding", "")).strip().casefold() != "base64" or not isinstance(raw, str):
@@ -51,7 +51,7 @@ def _decoded(lines: list[bytes]) -> bytes:
         return b""
 
 
-def without_uuencoded(text: str) -> tuple[str, list[str]]:
+def strip_uuencoded(text: str) -> tuple[str, list[str]]:
     """Text without the files that older mail programs put in it in letters, and the names of these."""
     names = [found[1].strip() for found in _UUENCODED.finditer(text)]
     return (_UUENCODED.sub("", text), names) if names else (text, [])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import EmptyDocument
-from ingest.formats.mail import Mail, header, not_read, parse
+from ingest.formats.mail import Mail, header_text, parse_mail, unread_warning
 from ingest.limits import Limits
 from ingest.sample import is_mail_border
 from ingest.sections import Block, paginate
@@ -41,7 +41,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     characters, lost, warnings, unread = 0, 0, dict[str, None](), dict[str, None]()
     for data in _mails(path, limits):
         try:
-            mail = parse(data, path.name)
+            mail = parse_mail(data, path.name)
         except MemoryError:
             raise
         except Exception:  # BrokenFile, and whatever Python's parser stumbles over: the others are not lost by it
@@ -61,7 +61,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     pages, toc = paginate(blocks, given_toc=True)
     if not pages:
         raise EmptyDocument(f"{path.name} has no mail with text in it: add another mailbox.")
-    return Content(pages, toc, [*subjects] if len(subjects) == 1 else [], [*warnings, *not_read(list(unread))])
+    return Content(pages, toc, [*subjects] if len(subjects) == 1 else [], [*warnings, *unread_warning(list(unread))])
 
 
 def _mails(path: Path, limits: Limits) -> Iterator[bytes]:
@@ -92,7 +92,7 @@ def _mails(path: Path, limits: Limits) -> Iterator[bytes]:
 
 
 def _is_deleted(mail: Mail) -> bool:
-    flags = header(mail.message, "X-Mozilla-Status")
+    flags = header_text(mail.message, "X-Mozilla-Status")
     return bool(re.fullmatch(r"[0-9A-Fa-f]{4}", flags)) and bool(int(flags, 16) & _EXPUNGED)
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
-from ingest.charset import known_as, undeclared
+from ingest.charset import decode_undeclared, known_encoding
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
 from ingest.formats.paragraphs import plain_blocks
@@ -71,7 +71,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     if header.codec:
         blocks = _blocks(markup, header.codec, path.name)
     else:
-        text, guessed = undeclared(markup)
+        text, guessed = decode_undeclared(markup)
         warnings += [GUESSED.format(guessed)] if guessed else []
         blocks = plain_blocks(re.sub(r"\r\n?", "\n", text), by_lines=False)
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
@@ -124,7 +124,7 @@ def _header(record: bytes) -> _Header:
     if record[16:20] != b"MOBI":
         return _Header(compression, text_records, encryption, "", None, 0)
     length, _, encoding, _, version = struct.unpack_from(">LLLLL", record, 20)
-    codec = "utf-8" if encoding == 65001 else known_as(f"cp{encoding}") or "cp1252"
+    codec = "utf-8" if encoding == 65001 else known_encoding(f"cp{encoding}") or "cp1252"
     offset, size = struct.unpack_from(">LL", record, 84)
     title = record[offset : offset + size].decode(codec, errors="replace") if size < 500 else None
     trailing = struct.unpack_from(">H", record, 242)[0] if length >= 228 and version >= 5 else 0

@@ -13,7 +13,7 @@ _HEADING = re.compile(r"(#{1,6})\s+(\S.*?)\s*#*$")
 _FENCE = re.compile(r"\s*(?:```|~~~)")
 
 
-def unescaped(text: str) -> str:
+def decode_escapes(text: str) -> str:
     """JSON with its letters as such, where it has them by their numbers."""
 
     def letters(found: re.Match[str]) -> str:

@@ -4,12 +4,12 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from ingest.charset import undeclared
-from ingest.clean import without_terminal_codes
+from ingest.charset import decode_undeclared
+from ingest.clean import strip_terminal_codes
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import EmptyDocument
 from ingest.formats import FORMATS, suffix_of
-from ingest.formats.notebook import notebook_blocks, unescaped
+from ingest.formats.notebook import decode_escapes, notebook_blocks
 from ingest.formats.paragraphs import plain_blocks
 from ingest.limits import Limits
 from ingest.sections import first_heading, paginate
@@ -36,7 +36,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         if pages:
             return Content(pages, toc, [first_heading(blocks)], [*warnings, *left_out])
     if suffix in _JSON:
-        text = unescaped(text)
+        text = decode_escapes(text)
     if suffix in _TABBED or (suffix in _MAYBE_TABBED and _has_columns(text)):
         text, by_lines = re.sub(r"\t+", lambda tabs: " |" * len(tabs[0]) + " ", text), True
     pages, toc = paginate(plain_blocks(text, by_lines))
@@ -53,11 +53,11 @@ def read_text(path: Path, limits: Limits) -> tuple[str, list[str]]:
         TooLarge: too many bytes or characters.
     """
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
-    text, guessed = undeclared(path.read_bytes())
+    text, guessed = decode_undeclared(path.read_bytes())
     warnings = []
     if guessed is not None:
         warnings.append(GUESSED.format(guessed))
-    text = without_terminal_codes(text)
+    text = strip_terminal_codes(text)
     text = re.sub(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]", "\n", text)
     limits.check(path.name, "characters", len(text), limits.characters)
     return text, warnings

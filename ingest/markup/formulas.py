@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from lxml import etree
 
-from ingest.clean import grouped, one_line
+from ingest.clean import in_parentheses, one_line
 
 M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 DEEPEST = 100  # nested elements of MathML; what lies below is its letters in a row
@@ -16,7 +16,7 @@ _SPACE = re.compile(r"[ \t\r\n]+")
 _INVISIBLE = str.maketrans({"\u2061": " ", "\u2062": "", "\u2063": "", "\u2064": ""})  # "sin" applied to "x" is "sin x"
 
 
-def of_word(element: etree._Element) -> str:
+def omml_text(element: etree._Element) -> str:
     """A formula of a Word document: an `m:oMath` element."""
     if _name(element) == "t":
         return element.text or ""
@@ -24,20 +24,20 @@ def of_word(element: etree._Element) -> str:
     before = None
     for child in element:
         if before is not None and before.tag == child.tag == f"{M}r":  # Word parts a number as it was typed
-            parts[-1] += of_word(child)
+            parts[-1] += omml_text(child)
         elif child.tag != f"{M}ctrlPr":
-            parts.append(of_word(child))
+            parts.append(omml_text(child))
         before = child
     text = _joined(parts)
     match element.tag.removeprefix(M) if isinstance(element.tag, str) else "":
         case "num":
-            return grouped(text)
+            return in_parentheses(text)
         case "den":
-            return f"/{grouped(text)}"
+            return f"/{in_parentheses(text)}"
         case "sup":
-            return f"^{grouped(text)}" if text else ""
+            return f"^{in_parentheses(text)}" if text else ""
         case "sub":
-            return f"_{grouped(text)}" if text else ""
+            return f"_{in_parentheses(text)}" if text else ""
         case "deg":
             return f"[{text}]" if text else ""
         case "rad":
@@ -59,7 +59,7 @@ def _sign(element: etree._Element, path: str, usual: str) -> str:
     return usual if found is None else found.get(f"{M}val") or ""
 
 
-def of_mathml(element: etree._Element) -> str:
+def mathml_text(element: etree._Element) -> str:
     """A formula of a web page: a `math` element, as the TeX that came with it if any did."""
     notes = [node for node in element.iter() if _name(node) in ("annotation", "annotation-xml")]
     tex = next((node.text for node in notes if "tex" in (node.get("encoding") or "").casefold()), None)
@@ -84,7 +84,7 @@ def _in_signs(element: etree._Element, depth: int = 0) -> str:
         case "msubsup" | "munderover", [base, below, above]:
             return base + _beside("_", below) + _beside("^", above)
         case "mfrac", [above, below]:
-            return f"{grouped(above)}/{grouped(below)}"
+            return f"{in_parentheses(above)}/{in_parentheses(below)}"
         case "mroot", [base, degree]:
             return f"√[{degree}]({base})"
         case "msqrt", _:
@@ -112,7 +112,7 @@ def _joined(parts: list[str]) -> str:
 
 def _beside(sign: str, part: str) -> str:
     """A part above or below: "^2"; a prime or an accent stands for itself."""
-    return part if re.fullmatch(r"[^\w\s]?", part) else f"{sign}{grouped(part)}"
+    return part if re.fullmatch(r"[^\w\s]?", part) else f"{sign}{in_parentheses(part)}"
 
 
 def _separators(element: etree._Element) -> Iterator[str]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from lxml import etree
 
-from ingest.clean import joined, one_line, pictured, raised, tidy, tidy_code
+from ingest.clean import join_inline, one_line, picture_text, superscript, tidy, tidy_code
 from ingest.list_numbers import list_number
-from ingest.markup.formulas import of_mathml
+from ingest.markup.formulas import mathml_text
 from ingest.markup.html_elements import (
     BLOCKS,
     FORM_FIELDS,
@@ -57,7 +57,7 @@ class _Walk:
 
     def flush(self, level: int = 0, code: bool = False) -> None:
         """End the block that the inline text forms."""
-        raw = joined(self.inline)
+        raw = join_inline(self.inline)
         self.inline.clear()
         text = (
             textwrap.dedent(tidy_code(raw))
@@ -231,7 +231,7 @@ def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
         return
     noted = is_note_mark(element, tag)
     if noted or tag == "sup":
-        walk.inline.append(raised("".join(text for _, text in _flat(element)), noted))
+        walk.inline.append(superscript("".join(text for _, text in _flat(element)), noted))
         return
     if tag == "q":  # browsers set the quotation marks
         walk.inline.append("“")
@@ -240,17 +240,17 @@ def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
         return
     if tag == "math":
         border = "\v" if element.get("display") == "block" else ""
-        walk.inline.append(f"{border}{of_mathml(element)}{border}")
+        walk.inline.append(f"{border}{mathml_text(element)}{border}")
         return
     if tag == "img":
         alt = element.get("alt")
         formula = re.search("math|latex", element.get("class") or "")  # pictures of TeX, as in Wikipedia and WordPress
-        walk.inline.append(one_line(alt or "") if formula else pictured(alt))
+        walk.inline.append(one_line(alt or "") if formula else picture_text(alt))
         return
     if tag == "svg":
         drawn = (each for each in element.iter() if tag_of(each) in ("text", "foreignobject"))
         lettering = (one_line("".join(text.itertext())) for text in drawn)
-        walk.inline.append(pictured("; ".join(filter(None, lettering))))
+        walk.inline.append(picture_text("; ".join(filter(None, lettering))))
         return
     if tag == "ins" and (before := element.getprevious()) is not None and not before.tail:
         walk.inline.append(" " if tag_of(before) in ("s", "strike") else "")  # apart from the words it replaces

@@ -7,7 +7,7 @@ from lxml import etree
 
 from ingest.clean import one_line
 from ingest.markup.html_elements import is_hidden, is_skipped, tag_of
-from ingest.table import TALLEST, Cell, lays_out, span, table_lines
+from ingest.table import TALLEST, Cell, is_layout, span, table_lines
 
 _PARTS = frozenset({"thead", "tbody", "tfoot", "tr"})
 _CELLS = frozenset({"td", "th", "caption", "col", "colgroup"})
@@ -41,7 +41,7 @@ def is_layout_table(table: etree._Element) -> bool:
     if table.find(".//table") is not None or table.find(".//h1") is not None:
         return True
     rows = [[" ".join("".join(cell.itertext()).split()) for cell in row.iter("td", "th")] for row in table.iter("tr")]
-    return lays_out(rows, headed=table.find(".//th") is not None)
+    return is_layout(rows, headed=table.find(".//th") is not None)
 
 
 def _outside_cells(element: etree._Element, text_of: TextOf) -> Iterator[str]:

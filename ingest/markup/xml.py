@@ -22,12 +22,12 @@ _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _STRAY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d{1,8}|#[xX][0-9A-Fa-f]{1,6});)|<(?![A-Za-z_/!?])")
 
 
-def parse_xml(data: bytes | str, name: str, doubts: list[str] | None = None) -> etree._Element:
+def parse_xml(data: bytes | str, name: str, warnings: list[str] | None = None) -> etree._Element:
     """Parse XML without entities, network or document type; mends what it can.
 
     Args:
         data: bytes, or what `decode` made of them.
-        doubts: takes a warning where the XML is cut off or ill-formed, so that some of it may be lost.
+        warnings: takes a warning where the XML is cut off or ill-formed, so that some of it may be lost.
 
     Raises:
         BrokenFile: nothing in it can be read.
@@ -51,8 +51,8 @@ def parse_xml(data: bytes | str, name: str, doubts: list[str] | None = None) -> 
         ) from error
     if root is None:
         raise BrokenFile(f"{name} is not XML that can be read. Fetch it again.")
-    if doubts is not None:
-        doubts += _doubts(parser, text, etree.QName(root).localname, name)
+    if warnings is not None:
+        warnings += _parse_warnings(parser, text, etree.QName(root).localname, name)
     return root
 
 
@@ -87,7 +87,7 @@ def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _doubts(parser: etree.XMLParser, text: str, root: str, name: str) -> list[str]:
+def _parse_warnings(parser: etree.XMLParser, text: str, root: str, name: str) -> list[str]:
     """What is wrong with the XML that was parsed last, if anything, with its place. root: what it should end with."""
     faults = [each for each in parser.error_log if each.level_name == "FATAL"]
     if not faults:

@@ -64,7 +64,7 @@ def _numbered(number: int, kind: str) -> str:
     return {"ParenR": f"{text})", "ParenBoth": f"({text})"}.get((match and match[2]) or "", f"{text}.")
 
 
-def styles_of(shape: Any) -> Iterator[etree._Element]:
+def list_styles(shape: Any) -> Iterator[etree._Element]:
     """What says how the paragraphs of a shape look, the nearest first. shape: as python-pptx has it."""
     kind = placeholder_kind(shape._element) if hasattr(shape.part, "slide_layout") else ""  # notes have no layout
     above = shape

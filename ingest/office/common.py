@@ -34,19 +34,19 @@ _OTHER_NAMES = (
 _USUAL = tuple((re.compile(other.encode()), usual.encode()) for other, usual in _OTHER_NAMES)
 
 
-def with_usual_names(data: bytes) -> bytes:
+def with_transitional_names(data: bytes) -> bytes:
     """XML of a package under the names that are usual."""
     for other, usual in _USUAL:
         data = other.sub(usual, data)
     return data
 
 
-def says_yes(element: etree._Element, attribute: str) -> bool:
+def is_true(element: etree._Element, attribute: str) -> bool:
     """Whether an attribute that is true or false is true."""
     return element.get(attribute) in ("1", "true")
 
 
-def related(relations: Mapping[str, Any]) -> Callable[[str], bytes | None]:
+def part_loader(relations: Mapping[str, Any]) -> Callable[[str], bytes | None]:
     """What gives the part that a relation leads to, by its id; None where it leads nowhere, or out of the file.
 
     relations: as python-docx and python-pptx have them.
@@ -59,7 +59,7 @@ def related(relations: Mapping[str, Any]) -> Callable[[str], bytes | None]:
     return part
 
 
-def damaged(name: str, kind: str, error: Exception, programs: str) -> BrokenFile:
+def damaged_file(name: str, kind: str, error: Exception, programs: str) -> BrokenFile:
     """What to raise for a file that its parser gave up. kind: what it should be; programs: what may mend it."""
     if isinstance(error, MemoryError):
         return out_of_memory(name)
@@ -69,7 +69,7 @@ def damaged(name: str, kind: str, error: Exception, programs: str) -> BrokenFile
     )
 
 
-def bounded(blocks: Iterable[Block], name: str, limits: Limits) -> list[Block]:
+def within_limit(blocks: Iterable[Block], name: str, limits: Limits) -> list[Block]:
     """Blocks as they come, as long as their characters are within the limit.
 
     Raises:
@@ -83,30 +83,30 @@ def bounded(blocks: Iterable[Block], name: str, limits: Limits) -> list[Block]:
     return kept
 
 
-def beside(parts: int) -> list[str]:
+def linked_parts_warning(parts: int) -> list[str]:
     """The warning that so many parts of a document are in other files; none where all is in one."""
     return [f"Not read: {count(parts, 'part')} of the document kept in files beside it. Add them too."] if parts else []
 
 
-def missing(parts: list[str]) -> list[str]:
+def missing_parts_warning(parts: list[str]) -> list[str]:
     """The warning that parts are not in the file that it says are; none where all are there."""
     if not parts:
         return []
     return [f"Not read: {listed(parts, 5)}, which the file names but lacks. Fetch it again."]
 
 
-def misunderstood(drawings: int) -> list[str]:
+def damaged_drawings_warning(drawings: int) -> list[str]:
     """The warning that so many drawings are damaged; none where all were read."""
     return [f"Not read: {count(drawings, 'drawing')} that cannot be understood."] if drawings else []
 
 
-def without_text(name: str, warnings: list[str]) -> EmptyDocument:
+def empty_document(name: str, warnings: list[str]) -> EmptyDocument:
     """What to raise for a file that has no text, and what may be the reason."""
     scanned = "if it holds scanned pictures, save it as PDF and use OCR."
     return EmptyDocument(" ".join([f"{name} has no text in it: {scanned}", *warnings]))
 
 
-def reading(name: str, blocks: list[Block], title: str | None, warnings: list[str]) -> Content:
+def paginated_content(name: str, blocks: list[Block], title: str | None, warnings: list[str]) -> Content:
     """What is handed back of a document. title: what the file says that it is called.
 
     Raises:
@@ -114,5 +114,5 @@ def reading(name: str, blocks: list[Block], title: str | None, warnings: list[st
     """
     pages, toc = paginate(blocks)
     if not pages:
-        raise without_text(name, warnings)
+        raise empty_document(name, warnings)
     return Content(pages, toc, [title, first_heading(blocks)], warnings)

@@ -16,19 +16,28 @@ import docx as python_docx
 from lxml import etree
 
 from ingest.archive import check_archive
-from ingest.clean import joined, one_line, pictured, raised, tidy
+from ingest.clean import join_inline, one_line, picture_text, superscript, tidy
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import IngestError
-from ingest.markup.formulas import M, of_word
+from ingest.markup.formulas import M, omml_text
 from ingest.markup.xml import parse_xml
-from ingest.office.common import MC, beside, bounded, damaged, missing, misunderstood, reading, related
-from ingest.office.drawings import PLACES, Drawings
-from ingest.office.numbering import Numbering, W, is_on, value, with_bases
+from ingest.office.common import (
+    MC,
+    damaged_drawings_warning,
+    damaged_file,
+    linked_parts_warning,
+    missing_parts_warning,
+    paginated_content,
+    part_loader,
+    within_limit,
+)
+from ingest.office.drawings import DRAWING_ELEMENTS, Drawings
+from ingest.office.numbering import Numbering, W, is_on, val, with_base_styles
 from ingest.office.package import Package
-from ingest.office.symbol_fonts import in_unicode, sign
+from ingest.office.symbol_fonts import symbol, symbols_to_unicode
 from ingest.office.word_fields import Fields
-from ingest.sections import SPLIT_DEPTH, Block, one_line_of, rows_of
-from ingest.table import Cell, lays_out, span, table_lines
+from ingest.sections import SPLIT_DEPTH, Block, join_blocks, row_blocks
+from ingest.table import Cell, is_layout, span, table_lines
 from ingest.wording import count, listed
 
 _WP = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
@@ -55,16 +64,16 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
-            package, lost = Package(archive, limits).lean_copy()
+            package, lost = Package(archive, limits).readable_copy()
             document = python_docx.Document(package)
         walk = _Walk(document)
-        blocks = bounded(walk.blocks(), path.name, limits)
+        blocks = within_limit(walk.blocks(), path.name, limits)
         title = document.core_properties.title
     except IngestError:
         raise
     except Exception as error:  # KeyError, BadZipFile, XMLSyntaxError, ValueError: by where the package is damaged
-        raise damaged(path.name, "a Word document", error, "Word or LibreOffice") from error
-    warnings = missing(lost) + walk.doubts
+        raise damaged_file(path.name, "a Word document", error, "Word or LibreOffice") from error
+    warnings = missing_parts_warning(lost) + walk.xml_warnings
     if walk.embedded:
         within = f"{count(walk.embedded, 'document')} within the file, put in place only when Word opens it"
         warnings.append(f"Not read: {within}. Open the file in Word, save it again and add that.")
@@ -72,19 +81,19 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         named = listed(list(dict.fromkeys(filter(None, walk.objects))), 5)
         within = count(len(walk.objects), "object") + (f" of other programs ({named})" if named else "")
         warnings.append(f"Not read: {within}. Save them from Word as files and add them, or add the document as PDF.")
-    warnings += beside(walk.linked) + misunderstood(walk.drawings.broken)
-    return reading(path.name, blocks, title, warnings)
+    warnings += linked_parts_warning(walk.linked) + damaged_drawings_warning(walk.drawings.broken)
+    return paginated_content(path.name, blocks, title, warnings)
 
 
 class _Walk:
     def __init__(self, document: Any) -> None:
-        self.doubts: list[str] = []  # about the XML of parts
+        self.xml_warnings: list[str] = []  # about the XML of parts
         self.body = document.element.body
         styles = {style.style_id: style.element for style in document.styles}
         self.levels = {style: _heading_level(styles, style) for style in styles}
-        self.numbering = Numbering(_part(document, "numbering", self.doubts), styles)
-        self.notes = {kind: _notes(document, kind, self.doubts) for kind in _CITED.values()}
-        self.parts = related(document.part.rels)
+        self.numbering = Numbering(_part(document, "numbering", self.xml_warnings), styles)
+        self.notes = {kind: _notes(document, kind, self.xml_warnings) for kind in _CITED.values()}
+        self.parts = part_loader(document.part.rels)
         self.cited: list[tuple[str, str]] = []
         self.listing = False  # the last paragraph was in a list
         self.embedded = self.linked = 0  # documents that are not read, within the file and beside it
@@ -110,7 +119,7 @@ class _Walk:
         note = self.notes[kind].get(identity)
         if note is None:
             return ""
-        author, text = one_line(note.get(f"{W}author") or ""), one_line_of(self._container(note))
+        author, text = one_line(note.get(f"{W}author") or ""), join_blocks(self._container(note))
         return f"{author}: {text}" if author and text else text
 
     def _container(self, element: Iterable[etree._Element]) -> Iterator[Block]:
@@ -128,21 +137,21 @@ class _Walk:
         self.listing = False
         rows = [list(_own(row, f"{W}tc")) for row in _own(table, f"{W}tr")]
         within = [[list(self._container(cell)) for cell in row] for row in rows]
-        words = [[one_line_of(blocks) for blocks in row] for row in within]
+        words = [[join_blocks(blocks) for blocks in row] for row in within]
         nested = any(cell.find(f".//{W}tbl") is not None for row in rows for cell in row)
         headings = any(len(blocks) > 1 and any(block.level for block in blocks) for row in within for blocks in row)
         headed = table.find(f"{W}tr/{W}trPr/{W}tblHeader") is not None
-        if headings or lays_out(words, headed, nested):
+        if headings or is_layout(words, headed, nested):
             for row in within:
                 for blocks in row:
                     yield from blocks
             return
         cells = [list(map(_cell, row, texts)) for row, texts in zip(rows, words, strict=True)]
         for row, line in zip(_own(table, f"{W}tr"), cells, strict=True):
-            if before := value(row.find(f"{W}trPr/{W}gridBefore")):
+            if before := val(row.find(f"{W}trPr/{W}gridBefore")):
                 line.insert(0, Cell("", span(before)))
         self.listing = False
-        yield from rows_of(table_lines(cells))
+        yield from row_blocks(table_lines(cells))
 
     def _paragraph(self, paragraph: etree._Element) -> Iterator[Block]:
         runs = [*self.begun, *self._runs(paragraph)]
@@ -153,11 +162,11 @@ class _Walk:
             for box in _boxes(paragraph):
                 yield from self._container(box)
             return
-        text = tidy(joined(runs))
+        text = tidy(join_inline(runs))
         style = outline = None
         if properties is not None:
-            style = value(properties.find(f"{W}pStyle"))
-            outline = value(properties.find(f"{W}outlineLvl"))
+            style = val(properties.find(f"{W}pStyle"))
+            outline = val(properties.find(f"{W}outlineLvl"))
         listed = self.numbering.mark(properties, style)  # one without words counts too
         if text:
             nested, mark = listed or (0, "")
@@ -185,7 +194,7 @@ class _Walk:
         for above, children in groupby(heard, key=_is_raised):  # Word parts a number as it was typed
             if above:
                 text = "".join(text for child in children for text in self._runs(child))
-                yield raised(text, linked=element.tag == f"{W}hyperlink")
+                yield superscript(text, linked=element.tag == f"{W}hyperlink")
             else:
                 yield from self._unraised(children)
 
@@ -197,7 +206,7 @@ class _Walk:
             elif self.fields.in_code and not len(child):
                 continue
             elif tag == f"{W}t":
-                yield in_unicode(_font(child.getparent()), child.text or "")
+                yield symbols_to_unicode(_font(child.getparent()), child.text or "")
             elif tag in (f"{W}tab", f"{W}ptab"):
                 yield " "
             elif tag in (f"{W}br", f"{W}cr"):
@@ -205,16 +214,16 @@ class _Walk:
             elif tag == f"{W}sym":
                 yield _symbol(child)
             elif tag == f"{_WP}docPr":
-                yield pictured(child.get("descr"))
+                yield picture_text(child.get("descr"))
             elif tag == f"{W}noBreakHyphen":
                 yield "-"
             elif tag in _CITED:
                 self.cited.append((_CITED[tag], child.get(f"{W}id") or ""))
                 yield f"[{len(self.cited)}]"
             elif tag == f"{M}oMath":
-                yield of_word(child)
-            elif tag in PLACES:
-                yield self.drawings.words(child, self.parts)
+                yield omml_text(child)
+            elif tag in DRAWING_ELEMENTS:
+                yield self.drawings.text(child, self.parts)
             elif tag == f"{W}subDoc":
                 self.linked += 1
             else:
@@ -224,16 +233,16 @@ class _Walk:
 
 
 def _cell(element: etree._Element, text: str) -> Cell:
-    return Cell(text, span(value(element.find(f"{W}tcPr/{W}gridSpan"))))
+    return Cell(text, span(val(element.find(f"{W}tcPr/{W}gridSpan"))))
 
 
 def _heading_level(styles: Mapping[str, etree._Element], style: str) -> int:
     """The level of the headings of a style by its name or outline, or that of a style that it is based on; else 0."""
-    for each in with_bases(styles, style):
-        name = value(each.find(f"{W}name")) or ""
+    for each in with_base_styles(styles, style):
+        name = val(each.find(f"{W}name")) or ""
         if match := _HEADING.match(name):
             return int(match[1])
-        outline = value(each.find(f"{W}pPr/{W}outlineLvl")) or ""
+        outline = val(each.find(f"{W}pPr/{W}outlineLvl")) or ""
         if outline.isdecimal():  # 9 is that of plain text
             return int(outline) + 1 if int(outline) < 6 else 0
         if name.casefold() == "title":
@@ -258,7 +267,7 @@ def _is_vanished(element: etree._Element) -> bool:
 
 def _is_raised(element: etree._Element) -> bool:
     """Whether a run is superscript, and not the mark of a note, which says so itself."""
-    if element.tag != f"{W}r" or value(element.find(f"{W}rPr/{W}vertAlign")) != "superscript":
+    if element.tag != f"{W}r" or val(element.find(f"{W}rPr/{W}vertAlign")) != "superscript":
         return False
     return all(element.find(mark) is None for mark in _CITED)
 
@@ -266,7 +275,7 @@ def _is_raised(element: etree._Element) -> bool:
 def _symbol(element: etree._Element) -> str:
     """A character of a font of signs; one that is not known here stays private to its font."""
     code = element.get(f"{W}char") or ""
-    return sign(element.get(f"{W}font"), int(code, 16)) if re.fullmatch(r"[0-9A-Fa-f]{4}", code) else ""
+    return symbol(element.get(f"{W}font"), int(code, 16)) if re.fullmatch(r"[0-9A-Fa-f]{4}", code) else ""
 
 
 def _font(run: etree._Element) -> str | None:
@@ -293,14 +302,14 @@ def _boxes(element: etree._Element) -> Iterator[etree._Element]:
             yield from _boxes(child)
 
 
-def _part(document: Any, name: str, doubts: list[str]) -> etree._Element | None:
+def _part(document: Any, name: str, xml_warnings: list[str]) -> etree._Element | None:
     """The root of another part of the package, such as "numbering"; None where there is none."""
     for relation in document.part.rels.values():
         if relation.reltype.endswith(f"/{name}") and not relation.is_external:
-            return parse_xml(relation.target_part.blob, name, doubts)
+            return parse_xml(relation.target_part.blob, name, xml_warnings)
     return None
 
 
-def _notes(document: Any, kind: str, doubts: list[str]) -> dict[str, etree._Element]:
-    root = _part(document, f"{kind}s", doubts)
+def _notes(document: Any, kind: str, xml_warnings: list[str]) -> dict[str, etree._Element]:
+    root = _part(document, f"{kind}s", xml_warnings)
     return {} if root is None else {note.get(f"{W}id") or "": note for note in root.iter(f"{W}{kind}")}

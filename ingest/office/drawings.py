@@ -8,12 +8,12 @@ from itertools import groupby
 
 from lxml import etree
 
-from ingest.clean import joined, one_line, raised, tidy
+from ingest.clean import join_inline, one_line, superscript, tidy
 from ingest.errors import BrokenFile
-from ingest.markup.formulas import M, of_word
+from ingest.markup.formulas import M, omml_text
 from ingest.markup.xml import parse_xml
 from ingest.office.common import RELATED
-from ingest.office.number_formats import plain, shown
+from ingest.office.number_formats import format_number, plain_number
 from ingest.wording import listed
 
 A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
@@ -33,12 +33,12 @@ class Drawings:
     def __init__(self) -> None:
         self.broken = 0
 
-    def words(self, place: etree._Element, part: Callable[[str], bytes | None]) -> str:
-        """What the diagram or chart says that stands in a place (one of PLACES); "" where it is not there.
+    def text(self, place: etree._Element, part: Callable[[str], bytes | None]) -> str:
+        """What the diagram or chart says that stands in a place (one of DRAWING_ELEMENTS); "" where it is not there.
 
         part: gives the part that a relation leads to, by its id.
         """
-        attribute, of = PLACES[place.tag]
+        attribute, of = DRAWING_ELEMENTS[place.tag]
         data = part(place.get(attribute) or "")
         if data is None:
             return ""
@@ -51,13 +51,13 @@ class Drawings:
 
 def paragraph_text(paragraph: etree._Element) -> str:
     """The words of an `a:p`."""
-    return tidy(joined(_runs(paragraph)))
+    return tidy(join_inline(_runs(paragraph)))
 
 
 def _runs(paragraph: etree._Element) -> Iterator[str]:
     for (above, linked), runs in groupby(paragraph, key=_raised):
         if above:
-            yield raised("".join(run.findtext(f"{A}t") or "" for run in runs), linked)
+            yield superscript("".join(run.findtext(f"{A}t") or "" for run in runs), linked)
         else:
             yield from map(_run, runs)
 
@@ -78,22 +78,22 @@ def _run(run: etree._Element) -> str:
         return "\n"
     if run.tag in (f"{A}r", f"{A}fld"):
         return run.findtext(f"{A}t") or ""
-    return " ".join(map(of_word, run.iter(f"{M}oMath")))
+    return " ".join(map(omml_text, run.iter(f"{M}oMath")))
 
 
-def of_diagram(data: etree._Element) -> str:
+def diagram_text(data: etree._Element) -> str:
     """The words of a diagram, from its data; "" where it has none."""
     points = (point for point in data.iter(f"{DIAGRAM}pt") if point.get("type") not in _SAY_NOTHING)
     return _in_line("diagram", map(_words, points))
 
 
-def of_chart(chart: etree._Element) -> str:
+def chart_text(chart: etree._Element) -> str:
     """The title of a chart and its series with their values; "" where it has none."""
     titles = [_words(title) or one_line(title.findtext(f".//{CHART}v") or "") for title in chart.iter(f"{CHART}title")]
     return _in_line("chart", [*titles, *map(_series, chart.iter(f"{CHART}ser"))])
 
 
-def of_new_chart(chart: etree._Element) -> str:
+def chartex_text(chart: etree._Element) -> str:
     """The same of a kind of chart that Office 2016 brought, in which the data stand apart from the series."""
     data = {each.get("id"): each for each in chart.iter(f"{NEW_CHART}data")}
     said = [_words(title) for title in chart.iter(f"{NEW_CHART}title")]
@@ -105,10 +105,10 @@ def of_new_chart(chart: etree._Element) -> str:
     return _in_line("chart", said)
 
 
-PLACES: dict[str, tuple[str, Callable[[etree._Element], str]]] = {
-    f"{DIAGRAM}relIds": (f"{RELATED}dm", of_diagram),
-    f"{CHART}chart": (f"{RELATED}id", of_chart),
-    f"{NEW_CHART}chart": (f"{RELATED}id", of_new_chart),
+DRAWING_ELEMENTS: dict[str, tuple[str, Callable[[etree._Element], str]]] = {
+    f"{DIAGRAM}relIds": (f"{RELATED}dm", diagram_text),
+    f"{CHART}chart": (f"{RELATED}id", chart_text),
+    f"{NEW_CHART}chart": (f"{RELATED}id", chartex_text),
 }
 """Elements in whose place a drawing stands: which attribute names its part, and what reads that."""
 
@@ -144,5 +144,5 @@ def _points(series: etree._Element, names: list[str]) -> Iterator[tuple[str, str
         for point in (part if level is None else level).iter(f"{CHART}pt", f"{NEW_CHART}pt"):
             value = one_line(point.findtext(f"{CHART}v") or point.text or "")
             if is_number or part.tag == f"{NEW_CHART}numDim":
-                value = shown(value, code) if code else plain(value)
+                value = format_number(value, code) if code else plain_number(value)
             yield point.get("idx") or "", value

@@ -42,7 +42,7 @@ class Paragraph:
     text: str
 
 
-def paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
+def sheet_paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
     """The rows of a sheet, in order, as paragraphs, which end at empty rows at the latest."""
     headings: list[Row] = []
     last = -1

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 
-BUILT_IN = {  # by their numbers, which stand for them; some are written otherwise in other languages
+BUILT_IN_CODES = {  # by their numbers, which stand for them; some are written otherwise in other languages
     **{1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%", 11: "0.00E+00", 48: "##0.0E+0"},
     **dict.fromkeys((5, 6, 37, 38), "#,##0"),
     **dict.fromkeys((7, 8, 39, 40), "#,##0.00"),
@@ -34,26 +34,26 @@ _PIECE = re.compile(
 )
 
 
-def shown(value: str, code: str, of_macs: bool = False) -> str:
+def format_number(value: str, code: str, date_1904: bool = False) -> str:
     """A number, as the file writes it, in the format of that code; what is no number as it is.
 
-    of_macs: days are counted from 1904.
+    date_1904: days are counted from 1904.
     """
     if len(code) > _LONGEST:
-        return plain(value)
+        return plain_number(value)
     try:
         number = float(value)
         sections = _sections(code)
         if _is_time(code):
-            return _time(number, code, of_macs)
+            return _time(number, code, date_1904)
         index = 1 if number < 0 and len(sections) > 1 else 2 if number == 0 and len(sections) > 2 else 0
         exact = Decimal(value if number.is_integer() else f"{number:.15g}")
-        return _in_form(abs(exact) if index == 1 else exact, sections[index]) or plain(value)
+        return _in_form(abs(exact) if index == 1 else exact, sections[index]) or plain_number(value)
     except (ValueError, ArithmeticError):
-        return plain(value)
+        return plain_number(value)
 
 
-def plain(value: str) -> str:
+def plain_number(value: str) -> str:
     """A number without the last digits of its binary form: 4.3 and not 4.2999999999999998; as it is if it is none.
 
     All digits of whole numbers stay, however they are spelled: 1.2345678901234E13 may be what something is called.
@@ -96,7 +96,7 @@ def _is_time(code: str) -> bool:
     return any(kind in ("part", "elapsed") for kind, _ in _sections(code)[0])
 
 
-def _time(number: float, code: str, of_macs: bool) -> str:
+def _time(number: float, code: str, date_1904: bool) -> str:
     pieces = _sections(code)[0]
     letters = "".join(text.casefold() for kind, text in pieces if kind in ("part", "elapsed"))
     seconds = round(number * 86_400)
@@ -105,7 +105,7 @@ def _time(number: float, code: str, of_macs: bool) -> str:
         clock = f"{'-' * (seconds < 0)}{hours}:{rest // 60:02}"
         return f"{clock}:{rest % 60:02}" if "s" in letters else clock
     # LibreOffice counts below zero, and from a day earlier until Excel's day that there was not.
-    epoch = _EPOCH_OF_MACS if of_macs else _EPOCH + timedelta(days=0 <= number < _LEAP)
+    epoch = _EPOCH_OF_MACS if date_1904 else _EPOCH + timedelta(days=0 <= number < _LEAP)
     moment = epoch + timedelta(seconds=seconds)
     clock = f"{moment:%H:%M:%S}" if "s" in letters else f"{moment:%H:%M}"
     timed, dated = bool(re.search("[hs]", letters)), bool(re.search("[yd]|mmm", letters))
@@ -128,7 +128,7 @@ def _in_form(number: Decimal, pieces: list[tuple[str, str]]) -> str:
         if kind == "digits":
             written += _digits(abs(number), text, "".join(_of("power", pieces)))
         elif kind == "general":
-            written += plain(str(abs(number)))
+            written += plain_number(str(abs(number)))
         elif kind not in ("note", "power", "filler"):
             written += text
     # A section for numbers below zero says itself how they look; its number comes without a sign.

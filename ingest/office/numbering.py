@@ -48,11 +48,11 @@ class Numbering:
         if root is None:
             return
         patterns = {each.get(f"{W}abstractNumId"): each for each in root.iterfind(f"{W}abstractNum")}
-        linked = {link: each for each in patterns.values() if (link := value(each.find(f"{W}styleLink")))}
+        linked = {link: each for each in patterns.values() if (link := val(each.find(f"{W}styleLink")))}
         for number in root.iterfind(f"{W}num"):
-            pattern = patterns.get(value(number.find(f"{W}abstractNumId")))
+            pattern = patterns.get(val(number.find(f"{W}abstractNumId")))
             if pattern is not None:
-                pattern = linked.get(value(pattern.find(f"{W}numStyleLink")) or "", pattern)
+                pattern = linked.get(val(pattern.find(f"{W}numStyleLink")) or "", pattern)
                 self._lists[number.get(f"{W}numId") or ""] = _list(number, pattern)
 
     def mark(self, properties: etree._Element | None, style: str | None) -> tuple[int, str] | None:
@@ -80,7 +80,7 @@ class Numbering:
         own = None if properties is None else properties.find(f"{W}numPr")
         identity, level = _named(own)
         seen: set[str | None] = set()
-        for each in with_bases(self._styles, style):
+        for each in with_base_styles(self._styles, style):
             if identity is not None:
                 break
             seen.add(each.get(f"{W}styleId"))
@@ -109,34 +109,34 @@ class Numbering:
         return list_number(number, "decimal" if digits else this.kind)
 
 
-def with_bases(styles: Mapping[str, etree._Element], style: str | None) -> Iterator[etree._Element]:
+def with_base_styles(styles: Mapping[str, etree._Element], style: str | None) -> Iterator[etree._Element]:
     """A style, the one that it is based on, and so on."""
     seen: set[str] = set()
     while style and style not in seen and style in styles:
         seen.add(style)
         yield styles[style]
-        style = value(styles[style].find(f"{W}basedOn"))
+        style = val(styles[style].find(f"{W}basedOn"))
 
 
-def value(element: etree._Element | None) -> str | None:
+def val(element: etree._Element | None) -> str | None:
     """What an element of Word's markup says."""
     return None if element is None else element.get(f"{W}val")
 
 
 def is_on(element: etree._Element | None) -> bool:
     """Whether a property of Word's that is on or off is on: it is there, and does not say otherwise."""
-    return element is not None and value(element) not in ("0", "false", "off")
+    return element is not None and val(element) not in ("0", "false", "off")
 
 
 def _whole(element: etree._Element | None) -> int | None:
-    text = value(element) or ""
+    text = val(element) or ""
     return int(text) if re.fullmatch(r"\d{1,9}", text) else None
 
 
 def _named(properties: etree._Element | None) -> tuple[str | None, int | None]:
     if properties is None:
         return None, None
-    return value(properties.find(f"{W}numId")), _whole(properties.find(f"{W}ilvl"))
+    return val(properties.find(f"{W}numId")), _whole(properties.find(f"{W}ilvl"))
 
 
 def _list(number: etree._Element, pattern: etree._Element) -> _List:
@@ -157,9 +157,9 @@ def _level(element: etree._Element) -> tuple[int, _Level]:
     start = _whole(element.find(f"{W}start"))
     return int(index) if index.isdecimal() else 0, _Level(
         start=0 if start is None else start,
-        kind=value(element.find(f"{W}numFmt")) or "decimal",
-        text=value(element.find(f"{W}lvlText")) or "",
+        kind=val(element.find(f"{W}numFmt")) or "decimal",
+        text=val(element.find(f"{W}lvlText")) or "",
         restart=_whole(element.find(f"{W}lvlRestart")),
         digits=is_on(element.find(f"{W}isLgl")),
-        style=value(element.find(f"{W}pStyle")),
+        style=val(element.find(f"{W}pStyle")),
     )

@@ -14,16 +14,16 @@ from pathlib import Path
 from lxml import etree
 
 from ingest.archive import Members, check_archive, read_member
-from ingest.clean import joined, one_line, pictured, raised, tidy
+from ingest.clean import join_inline, one_line, picture_text, superscript, tidy
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, IngestError
 from ingest.limits import Limits
 from ingest.list_numbers import list_number
-from ingest.markup.formulas import of_mathml
+from ingest.markup.formulas import mathml_text
 from ingest.markup.xml import parse_xml
-from ingest.office.common import beside, bounded, damaged, reading
-from ingest.sections import SPLIT_DEPTH, Block, one_line_of, rows_of
-from ingest.table import TALLEST, Cell, lays_out, span, table_lines
+from ingest.office.common import damaged_file, linked_parts_warning, paginated_content, within_limit
+from ingest.sections import SPLIT_DEPTH, Block, join_blocks, row_blocks
+from ingest.table import TALLEST, Cell, is_layout, span, table_lines
 from ingest.wording import count
 
 _ODF = "urn:oasis:names:tc:opendocument:xmlns:"
@@ -54,37 +54,39 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         BrokenFile, TooLarge, EmptyDocument.
     """
     limits = options.limits
-    doubts: list[str] = []
+    xml_warnings: list[str] = []
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 check_archive(archive, path.name, limits)
-                return _read(path, limits, lambda name: _member(archive, name, limits, doubts), doubts)
+                return _read(path, limits, lambda name: _member(archive, name, limits, xml_warnings), xml_warnings)
         limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
-        flat = parse_xml(path.read_bytes(), path.name, doubts)
+        flat = parse_xml(path.read_bytes(), path.name, xml_warnings)
         parts = ("content.xml", "styles.xml", "meta.xml")
-        return _read(path, limits, lambda name: flat if name in parts else None, doubts)
+        return _read(path, limits, lambda name: flat if name in parts else None, xml_warnings)
     except IngestError:
         raise
     except Exception as error:  # KeyError, BadZipFile, zlib.error, ...: by where the archive is damaged
-        raise damaged(path.name, "an OpenDocument text", error, "LibreOffice") from error
+        raise damaged_file(path.name, "an OpenDocument text", error, "LibreOffice") from error
 
 
-def _member(archive: zipfile.ZipFile, name: str, limits: Limits, doubts: list[str]) -> etree._Element | None:
+def _member(archive: zipfile.ZipFile, name: str, limits: Limits, xml_warnings: list[str]) -> etree._Element | None:
     members = Members(archive)
     found = members.find(name)
-    return None if found is None else parse_xml(read_member(archive, members.names[found], limits), name, doubts)
+    return None if found is None else parse_xml(read_member(archive, members.names[found], limits), name, xml_warnings)
 
 
-def _read(path: Path, limits: Limits, parts: Parts, doubts: list[str]) -> Content:
+def _read(path: Path, limits: Limits, parts: Parts, xml_warnings: list[str]) -> Content:
     walk = _Walk(parts)
-    blocks, warnings = bounded(walk.blocks(), path.name, limits), []
+    blocks, warnings = within_limit(walk.blocks(), path.name, limits), []
     if walk.embedded:
         within = f"{count(walk.embedded, 'object')} within the file, such as charts"
         warnings.append(f"Not read: {within}. Save it as PDF and add that.")
     meta = parts("meta.xml")
     title = None if meta is None else meta.findtext(f".//{OFFICE}meta/{DC}title")
-    return reading(path.name, blocks, title, [*dict.fromkeys(doubts), *warnings, *beside(walk.linked)])
+    return paginated_content(
+        path.name, blocks, title, [*dict.fromkeys(xml_warnings), *warnings, *linked_parts_warning(walk.linked)]
+    )
 
 
 class _Walk:
@@ -113,7 +115,7 @@ class _Walk:
         noted = [f"[{number}] {note}" for number, note in enumerate(self.notes, 1) if note]
         if headed and noted:
             yield Block("Notes", 1)
-        yield from rows_of(noted)
+        yield from row_blocks(noted)
 
     def _container(self, element: Iterable[etree._Element]) -> Iterator[Block]:
         for child in element:
@@ -125,7 +127,7 @@ class _Walk:
             elif tag == f"{TABLE}table":
                 yield from self._table(child)
             elif tag == f"{DRAW}frame":
-                yield Block(tidy(joined(self._run(child))))
+                yield Block(tidy(join_inline(self._run(child))))
                 yield from self._boxed(child)
             elif tag == f"{TEXT}section-source":
                 self.linked += 1
@@ -137,7 +139,7 @@ class _Walk:
         style = paragraph.get(f"{TEXT}style-name")
         if self.styles.hidden("paragraph", style):
             return
-        text = tidy(joined(self._runs(paragraph)))
+        text = tidy(join_inline(self._runs(paragraph)))
         level = 1 if self.styles.is_title(style) else 0
         if paragraph.tag == f"{TEXT}h":
             level = span(paragraph.get(f"{TEXT}outline-level"), 6)
@@ -181,11 +183,11 @@ class _Walk:
     def _table(self, table: etree._Element) -> Iterator[Block]:
         rows = [[cell for cell in row if cell.tag == f"{TABLE}table-cell"] for row in _rows(table)]
         within = [[list(self._container(cell)) for cell in row] for row in rows]
-        words = [[one_line_of(blocks) for blocks in row] for row in within]
+        words = [[join_blocks(blocks) for blocks in row] for row in within]
         nested = any(cell.find(f".//{TABLE}table") is not None for row in rows for cell in row)
         headings = any(len(blocks) > 1 and any(block.level for block in blocks) for row in within for blocks in row)
         headed = table.find(f"{TABLE}table-header-rows") is not None
-        if headings or lays_out(words, headed, nested):
+        if headings or is_layout(words, headed, nested):
             for blocks in (blocks for row in within for blocks in row):
                 yield from blocks
             return
@@ -193,7 +195,7 @@ class _Walk:
             [placed for cell, text in zip(row, texts, strict=True) for placed in _cells(cell, text)]
             for row, texts in zip(rows, words, strict=True)
         ]
-        yield from rows_of(table_lines(cells))
+        yield from row_blocks(table_lines(cells))
 
     def _runs(self, element: etree._Element) -> Iterator[str]:
         yield _spaced(element.text)
@@ -217,7 +219,7 @@ class _Walk:
         elif tag == f"{TEXT}span":
             yield from self._span(child)
         elif tag == f"{DRAW}frame":
-            yield pictured(child.findtext(f"{SVG}desc") or child.findtext(f"{SVG}title"))
+            yield picture_text(child.findtext(f"{SVG}desc") or child.findtext(f"{SVG}title"))
             for thing in child.iterfind(f"{DRAW}object"):
                 yield self._formula(thing)
             self.embedded += len(child.findall(f"{DRAW}object-ole"))
@@ -233,14 +235,14 @@ class _Walk:
         if self.styles.raised(style):
             above = element.getparent()
             text = "".join(self._runs(element))
-            yield raised(text, linked=above is not None and above.tag == f"{TEXT}a") if text.strip() else text
+            yield superscript(text, linked=above is not None and above.tag == f"{TEXT}a") if text.strip() else text
         else:
             yield from self._runs(element)
 
     def _cite(self, body: etree._Element | None, author: str) -> str:
         number = len(self.notes)
         self.notes.append("")  # its place, which notes within it do not take
-        text = "" if body is None else one_line_of(self._container(body))
+        text = "" if body is None else join_blocks(self._container(body))
         self.notes[number] = f"{author}: {text}" if author and text else text
         return f"[{number + 1}]"
 
@@ -396,7 +398,7 @@ def _cells(element: etree._Element, text: str) -> list[Cell]:
 def _mathematics(document: etree._Element | None) -> str:
     """The formula in a document within the document; "" where it is something else."""
     math = None if document is None else next(document.iter(MATH, "math"), None)
-    return "" if math is None else of_mathml(math)
+    return "" if math is None else mathml_text(math)
 
 
 def _is_hidden(section: etree._Element) -> bool:

@@ -18,7 +18,7 @@ from lxml import etree
 from ingest.archive import Members, read_member
 from ingest.limits import Limits
 from ingest.markup.xml import parse_xml
-from ingest.office.common import OPEN, with_usual_names
+from ingest.office.common import OPEN, with_transitional_names
 
 TYPES = "[Content_Types].xml"
 _NAMESPACE = "http://schemas.openxmlformats.org/package/2006"
@@ -60,7 +60,7 @@ class Package:
     def __init__(self, archive: zipfile.ZipFile, limits: Limits) -> None:
         self._archive, self._limits = archive, limits
         self._members = Members(archive)
-        self.doubts: list[str] = []  # about the XML of its parts
+        self.xml_warnings: list[str] = []  # about the XML of its parts
 
     def xml(self, name: str) -> etree._Element | None:
         """The root of a part, under the usual names; None where there is no such part.
@@ -69,7 +69,7 @@ class Package:
             BrokenFile: it is no XML.
         """
         data = self.data(name)
-        return None if data is None else parse_xml(with_usual_names(data), name, self.doubts)
+        return None if data is None else parse_xml(with_transitional_names(data), name, self.xml_warnings)
 
     def data(self, name: str) -> bytes | None:
         """A part as it is; None where there is none."""
@@ -88,7 +88,7 @@ class Package:
         if found is None:
             return
         with self._archive.open(self._members.names[found]) as stream:
-            yield from _one_by_one(stream, tag, until)
+            yield from _stream(stream, tag, until)
 
     def has(self, name: str) -> bool:
         """Whether there is a part of that name."""
@@ -125,7 +125,7 @@ class Package:
     def main(self) -> str:
         """The part that the file begins with: a document, a presentation, a workbook; "" where there is none."""
         led_to = [each.target for each in self.relations("").values() if each.kind == "officeDocument"]
-        typed = [name for name in self._members.names if ".main+xml" in self.type_of(name)]
+        typed = [name for name in self._members.names if ".main+xml" in self.content_type(name)]
         return next((found for name in (*led_to, *typed, *_USUAL) if (found := self._members.find(name))), "")
 
     @property
@@ -133,7 +133,7 @@ class Package:
         """What it is: "docx", "pptx", "xlsx", or "xlsb" or "visio", which are not read; "" for anything else."""
         if not self.main:
             return ""
-        said = self.type_of(self.main)
+        said = self.content_type(self.main)
         for words, kind in (*_KINDS_OTHERWISE[:1], *_KINDS, *_KINDS_OTHERWISE[1:]):
             if re.search(words, said):
                 return kind
@@ -141,7 +141,7 @@ class Package:
             return _ROOTS[root[1]]
         return next((kind for start, kind in _FOLDERS if self.main.casefold().startswith(start)), "")
 
-    def type_of(self, name: str) -> str:
+    def content_type(self, name: str) -> str:
         """What a part says that it is; "" where it does not say."""
         overrides, defaults = self._types
         return overrides.get(name.casefold()) or defaults.get(posixpath.splitext(name)[1].lstrip(".").casefold(), "")
@@ -158,7 +158,7 @@ class Package:
             defaults[(each.get("Extension") or "").casefold()] = each.get("ContentType") or ""
         return overrides, defaults
 
-    def lean_copy(self) -> tuple[io.BytesIO, list[str]]:
+    def readable_copy(self) -> tuple[io.BytesIO, list[str]]:
         """A package that the libraries can open, and the parts with words that it names but lacks.
 
         Its XML stands under the usual names, its relations lead to parts that are there, and every part says its type;
@@ -178,16 +178,16 @@ class Package:
                     relations["rMain"] = Relation("officeDocument", self.main, False)
                 if relations:
                     folder, base = posixpath.split(owner)
-                    there = dict(self._alive(owner, relations, kinds, lost))
-                    lean.writestr(posixpath.join(folder, "_rels", f"{base}.rels"), _written(there))
-            types = {name: self._known_type(name, kinds.get(name, "")) for name in names}
+                    there = dict(self._resolved(owner, relations, kinds, lost))
+                    lean.writestr(posixpath.join(folder, "_rels", f"{base}.rels"), _relations_xml(there))
+            types = {name: self._known_content_type(name, kinds.get(name, "")) for name in names}
             for name, said in types.items():
                 is_xml = name.endswith(".xml") or said.endswith("xml")
-                lean.writestr(name, with_usual_names(self.data(name) or b"") if is_xml else b"")
-            lean.writestr(TYPES, _declared(types))
+                lean.writestr(name, with_transitional_names(self.data(name) or b"") if is_xml else b"")
+            lean.writestr(TYPES, _content_types_xml(types))
         return copy, list(lost)
 
-    def _alive(
+    def _resolved(
         self, owner: str, relations: dict[str, Relation], kinds: dict[str, str], lost: dict[str, None]
     ) -> Iterator[tuple[str, tuple[str, Relation]]]:
         """Relations with their full types, by id; one that leads to nothing leads out of the file."""
@@ -204,8 +204,8 @@ class Package:
                 lost[each.target] = None
             yield identity, (kind, Relation(each.kind, f"/{each.target}", True))
 
-    def _known_type(self, name: str, kind: str) -> str:
-        said = with_usual_names(self.type_of(name).encode()).decode()
+    def _known_content_type(self, name: str, kind: str) -> str:
+        said = with_transitional_names(self.content_type(name).encode()).decode()
         if name == self.main and not said.endswith(".main+xml"):
             return _MAIN_TYPES.get(self.kind, said)
         if said in ("", "application/xml"):
@@ -213,7 +213,7 @@ class Package:
         return said or ("application/xml" if name.endswith(".xml") else "application/octet-stream")
 
 
-def _written(relations: dict[str, tuple[str, Relation]]) -> str:
+def _relations_xml(relations: dict[str, tuple[str, Relation]]) -> str:
     lines = []
     for identity, (kind, each) in relations.items():
         target = quoteattr(each.target if each.is_external else f"/{each.target}")
@@ -222,7 +222,7 @@ def _written(relations: dict[str, tuple[str, Relation]]) -> str:
     return f'<Relationships xmlns="{_NAMESPACE}/relationships">{"".join(lines)}</Relationships>'
 
 
-def _declared(types: dict[str, str]) -> str:
+def _content_types_xml(types: dict[str, str]) -> str:
     relations = "application/vnd.openxmlformats-package.relationships+xml"
     lines = [f'<Default Extension="rels" ContentType="{relations}"/>']
     lines += [
@@ -231,7 +231,7 @@ def _declared(types: dict[str, str]) -> str:
     return f'<Types xmlns="{_NAMESPACE}/content-types">{"".join(lines)}</Types>'
 
 
-def _one_by_one(stream: IO[bytes], tag: str, until: str) -> Iterator[etree._Element]:
+def _stream(stream: IO[bytes], tag: str, until: str) -> Iterator[etree._Element]:
     tags = [f"{{*}}{name}" for name in (tag, until) if name]
     parser = etree.iterparse(
         stream, tag=tags, resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True

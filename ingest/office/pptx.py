@@ -15,18 +15,27 @@ import pptx as python_pptx
 from lxml import etree
 
 from ingest.archive import check_archive
-from ingest.clean import commented, doubts, one_line, pictured
+from ingest.clean import comment_text, one_line, picture_text, text_warnings
 from ingest.conversion import Content, ConvertOptions
 from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, TocEntry
 from ingest.errors import TooLarge
 from ingest.markup.xml import parse_xml
-from ingest.office.bullets import TITLES, Bullets, P, placeholder_kind, styles_of
-from ingest.office.common import MC, RELATED, damaged, missing, misunderstood, related, says_yes, without_text
-from ingest.office.drawings import PLACES, A, Drawings, paragraph_text
+from ingest.office.bullets import TITLES, Bullets, P, list_styles, placeholder_kind
+from ingest.office.common import (
+    MC,
+    RELATED,
+    damaged_drawings_warning,
+    damaged_file,
+    empty_document,
+    is_true,
+    missing_parts_warning,
+    part_loader,
+)
+from ingest.office.drawings import DRAWING_ELEMENTS, A, Drawings, paragraph_text
 from ingest.office.package import Package
 from ingest.print.reading_order import Box, in_reading_order
-from ingest.sections import LONGEST_LABEL, Block, paragraphs, rows_of
-from ingest.table import TALLEST, Cell, lays_out, span, table_lines
+from ingest.sections import LONGEST_LABEL, Block, paragraph_texts, row_blocks
+from ingest.table import TALLEST, Cell, is_layout, span, table_lines
 from ingest.wording import count, ranges
 
 FEW = 50  # characters of text, with which a slide that is mostly a picture may say more than they do
@@ -46,7 +55,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
-            package, lost = Package(archive, limits).lean_copy()
+            package, lost = Package(archive, limits).readable_copy()
             presentation = python_pptx.Presentation(package)
         _without_lost_slides(presentation)
         limits.check(path.name, "slides", len(presentation.slides), limits.pages)
@@ -59,11 +68,11 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     except TooLarge:
         raise
     except Exception as error:  # BrokenFile, KeyError, BadZipFile, XMLSyntaxError, ...: by where the package is damaged
-        raise damaged(path.name, "a PowerPoint presentation", error, "PowerPoint or LibreOffice") from error
-    warnings = missing(lost) + walk.warnings()
+        raise damaged_file(path.name, "a PowerPoint presentation", error, "PowerPoint or LibreOffice") from error
+    warnings = missing_parts_warning(lost) + walk.warnings()
     if not any(page.text for page in walk.pages):
         lost = [f"{page.label} {doubt}." for page in walk.pages for doubt in page.quality.warnings]
-        raise without_text(path.name, [*warnings, *lost[:1]])
+        raise empty_document(path.name, [*warnings, *lost[:1]])
     return Content(walk.pages, walk.toc, [title, *(entry.title for entry in walk.toc[:1] if entry.page == 1)], warnings)
 
 
@@ -79,7 +88,7 @@ class _Walk:
 
     def warnings(self) -> list[str]:
         """What a person should know of the slides that were read."""
-        said = misunderstood(self.drawings.broken)
+        said = damaged_drawings_warning(self.drawings.broken)
         if self.hidden:
             said.append(f"Hidden in the presentation, but read: {_slides(self.hidden)}.")
         if self.embedding:
@@ -111,7 +120,7 @@ class _Walk:
         if slide.has_notes_slide and (notes := list(self._shapes(slide.notes_slide.shapes))):
             blocks += [Block("Speaker notes:"), *notes]
         blocks += map(Block, self._comments(slide.part.rels.values()))
-        text = PARAGRAPH_SEPARATOR.join(paragraphs(blocks))
+        text = PARAGRAPH_SEPARATOR.join(paragraph_texts(blocks))
         label = f"slide {number}"
         if slide._element.get("show") in ("0", "false"):
             self.hidden.append(number)
@@ -127,7 +136,7 @@ class _Walk:
         boxes = map(_box, drawn)
         covered = sum((box.right - box.left) * (box.bottom - box.top) for box in boxes)
         fills = len(text) < FEW and covered > PICTURE_SHARE * self.area
-        doubt = doubts(text, in_print=False)
+        doubt = text_warnings(text, in_print=False)
         if text and fills:
             doubt += (f"a picture fills the slide, with only {count(len(text), 'character')} of text beside it",)
         return PageQuality(len(text), "text" if text else "none", doubt, fills if text else bool(drawn))
@@ -143,17 +152,17 @@ class _Walk:
         if placeholder_kind(element) in _FURNITURE:
             return
         named = element.find(f"./*/{P}cNvPr")
-        if named is not None and (description := pictured(named.get("descr"))):
+        if named is not None and (description := picture_text(named.get("descr"))):
             yield Block(description)
         if element.tag == f"{P}grpSp":
             yield from self._shapes(shape.shapes)
         for table in element.iterfind(f"{A}graphic/{A}graphicData/{A}tbl"):
             yield from _table(table)
         for place in element.iterfind(f"{A}graphic/{A}graphicData/*"):
-            if place.tag in PLACES:
-                yield Block(self.drawings.words(place, related(shape.part.rels)))
+            if place.tag in DRAWING_ELEMENTS:
+                yield Block(self.drawings.text(place, part_loader(shape.part.rels)))
         for body in element.iterfind(f"{P}txBody"):
-            yield from _text(body, Bullets(list(styles_of(shape))))
+            yield from _text(body, Bullets(list(list_styles(shape))))
 
     def _comments(self, relations: Iterable[Any]) -> Iterator[str]:
         for root in _parts(relations, "comments"):
@@ -162,7 +171,7 @@ class _Walk:
                 for body in comment.iterfind("{*}txBody"):  # of those that can be replied to
                     written = " ".join(map(paragraph_text, body.iterfind(f"{A}p")))
                 if text := one_line(written):
-                    yield commented(self.authors.get(comment.get("authorId")), text)
+                    yield comment_text(self.authors.get(comment.get("authorId")), text)
 
 
 def _without_lost_slides(presentation: Any) -> None:
@@ -209,12 +218,12 @@ def _text(body: etree._Element, bullets: Bullets) -> Iterator[Block]:
 
 def _table(table: etree._Element) -> Iterator[Block]:
     rows = [
-        [cell for cell in row.iterfind(f"{A}tc") if not (says_yes(cell, "hMerge") or says_yes(cell, "vMerge"))]
+        [cell for cell in row.iterfind(f"{A}tc") if not (is_true(cell, "hMerge") or is_true(cell, "vMerge"))]
         for row in table.iterfind(f"{A}tr")
     ]
     words = [[_cell_text(cell) for cell in row] for row in rows]
     properties = table.find(f"{A}tblPr")
-    if lays_out(words, headed=properties is not None and says_yes(properties, "firstRow")):
+    if is_layout(words, headed=properties is not None and is_true(properties, "firstRow")):
         yield from (Block(text) for row in words for text in row)
         return
     cells = [
@@ -224,7 +233,7 @@ def _table(table: etree._Element) -> Iterator[Block]:
         ]
         for row, texts in zip(rows, words, strict=True)
     ]
-    yield from rows_of(table_lines(cells))
+    yield from row_blocks(table_lines(cells))
 
 
 def _cell_text(cell: etree._Element) -> str:

@@ -23,11 +23,11 @@ _SIGNS = {
 _OWN = re.compile("[\uf020-\uf0ff]")
 
 
-def sign(font: str | None, code: int) -> str:
+def symbol(font: str | None, code: int) -> str:
     """A character of a font of signs; one that is not known here stays private to its font."""
     return _SIGNS.get((font or "").casefold(), {}).get(code & 0xFF, chr(code))
 
 
-def in_unicode(font: str | None, text: str) -> str:
+def symbols_to_unicode(font: str | None, text: str) -> str:
     """Text with the characters that such a font has in the private range as what they show."""
-    return _OWN.sub(lambda found: sign(font, ord(found[0])), text)
+    return _OWN.sub(lambda found: symbol(font, ord(found[0])), text)

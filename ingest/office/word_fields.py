@@ -5,7 +5,7 @@ A field is a code and its result between marks that stand in runs of their own, 
 
 from lxml import etree
 
-from ingest.office.numbering import W, is_on, value
+from ingest.office.numbering import W, is_on, val
 
 CHECKED, UNCHECKED = "☒", "☐"
 _MARK = f"{W}fldChar"
@@ -57,7 +57,7 @@ def _form_value(mark: etree._Element) -> str:
         said = box.find(f"{W}checked")
         return CHECKED if is_on(box.find(f"{W}default") if said is None else said) else UNCHECKED
     if choice is not None:
-        entries = [value(each) or "" for each in choice.iterfind(f"{W}listEntry")]
-        chosen = value(choice.find(f"{W}result")) or value(choice.find(f"{W}default")) or "0"
+        entries = [val(each) or "" for each in choice.iterfind(f"{W}listEntry")]
+        chosen = val(choice.find(f"{W}result")) or val(choice.find(f"{W}default")) or "0"
         return entries[int(chosen)] if chosen.isdecimal() and int(chosen) < len(entries) else ""
     return ""

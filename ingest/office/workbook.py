@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from lxml import etree
 
-from ingest.clean import joined, one_line, raised
+from ingest.clean import join_inline, one_line, superscript
 from ingest.limits import Limits
-from ingest.office.common import RELATED, says_yes
-from ingest.office.number_formats import BUILT_IN
+from ingest.office.common import RELATED, is_true
+from ingest.office.number_formats import BUILT_IN_CODES
 from ingest.office.package import Package
 from ingest.sections import LONGEST_LABEL
 
@@ -55,11 +55,11 @@ class Workbook:
             for relation in [relations.get(each.get(f"{RELATED}id") or "")]
         ]
         self.lost = [sheet.name for sheet in self.sheets if not package.has(sheet.part)]
-        self.of_macs = any(says_yes(each, "date1904") for each in root.iterfind("{*}workbookPr"))
+        self.date_1904 = any(is_true(each, "date1904") for each in root.iterfind("{*}workbookPr"))
         # Written by a program that does not calculate: results of 0 are none.
-        self.to_calculate = any(says_yes(each, "fullCalcOnLoad") for each in root.iterfind("{*}calcPr"))
-        self.codes = _codes(package.xml(parts.get("styles", "")))
-        self.people = {
+        self.is_uncalculated = any(is_true(each, "fullCalcOnLoad") for each in root.iterfind("{*}calcPr"))
+        self.number_codes = _codes(package.xml(parts.get("styles", "")))
+        self.persons = {
             person.get("id"): one_line(person.get("displayName") or "")
             for person in _all(package.xml(parts.get("person", "")), "person")
         }
@@ -73,20 +73,20 @@ class Workbook:
 
 def rich_text(item: etree._Element) -> str:
     """The text of an `si`, `is` or `text`, on one line; how it is pronounced is left out."""
-    return one_line(joined(_runs(item)))
+    return one_line(join_inline(_runs(item)))
 
 
 def _runs(item: etree._Element) -> Iterator[str]:
     for run in item:
         if run.tag.endswith("}t"):
-            yield unescaped(run.text)
+            yield decode_escapes(run.text)
         elif run.tag.endswith("}r"):
             above = run.find("{*}rPr/{*}vertAlign")
-            text = unescaped(run.findtext("{*}t"))
-            yield raised(text, linked=False) if above is not None and above.get("val") == "superscript" else text
+            text = decode_escapes(run.findtext("{*}t"))
+            yield superscript(text, linked=False) if above is not None and above.get("val") == "superscript" else text
 
 
-def unescaped(text: str | None) -> str:
+def decode_escapes(text: str | None) -> str:
     """Text in which signs that XML cannot hold were written as "_x000D_"."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text or "")
 
@@ -96,7 +96,7 @@ def _codes(styles: etree._Element | None) -> dict[str, str]:
     own = {each.get("numFmtId"): each.get("formatCode") or "" for each in _all(styles, "numFmt")}
     used = [] if styles is None else [each.get("numFmtId") or "0" for each in styles.iterfind("{*}cellXfs/{*}xf")]
     return {
-        str(style): own.get(each) or BUILT_IN.get(int(each) if re.fullmatch(r"\d{1,9}", each) else 0, "")
+        str(style): own.get(each) or BUILT_IN_CODES.get(int(each) if re.fullmatch(r"\d{1,9}", each) else 0, "")
         for style, each in enumerate(used)
     }
 

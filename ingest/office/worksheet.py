@@ -10,18 +10,18 @@ from functools import lru_cache
 
 from lxml import etree
 
-from ingest.clean import commented, one_line, pictured
+from ingest.clean import comment_text, one_line, picture_text
 from ingest.office.common import MC
-from ingest.office.drawings import PLACES, A, Drawings, paragraph_text
+from ingest.office.drawings import DRAWING_ELEMENTS, A, Drawings, paragraph_text
 from ingest.office.grid import Row, Value
-from ingest.office.number_formats import plain, shown
-from ingest.office.workbook import Sheet, Workbook, rich_text, unescaped
+from ingest.office.number_formats import format_number, plain_number
+from ingest.office.workbook import Sheet, Workbook, decode_escapes, rich_text
 
 _REFERENCE = re.compile(r"([A-Z]{1,3})(\d{1,7})")
 
 
 class Worksheet:
-    """Reads one sheet: `rows` first, to their end, then `beside`."""
+    """Reads one sheet: `rows` first, to their end, then `loose_texts`."""
 
     def __init__(self, book: Workbook, sheet: Sheet) -> None:
         self.uncalculated = 0  # formulas without a result
@@ -29,14 +29,14 @@ class Worksheet:
         self._book, self._part = book, sheet.part
         self._relations = book.package.relations(sheet.part)
         self._comments: dict[int, dict[int, str]] = {}  # by row and column, until they were read
-        for reference, text in self._commented():
+        for reference, text in self._comments_by_cell():
             match = _REFERENCE.fullmatch(reference)
             row, column = (int(match[2]), _column(match[1])) if match else (0, 0)
             before = self._comments.setdefault(row, {}).get(column)
             self._comments[row][column] = f"{before} {text}" if before else text
 
     @property
-    def embeds(self) -> bool:
+    def has_embedded_files(self) -> bool:
         """Whether there are files within the sheet."""
         return any(relation.kind in ("oleObject", "package") for relation in self._relations.values())
 
@@ -49,7 +49,7 @@ class Worksheet:
             if values := dict(self._values(row, self._comments.pop(number, {}))):
                 yield Row(number, values)
 
-    def beside(self, drawings: Drawings) -> Iterator[str]:
+    def loose_texts(self, drawings: Drawings) -> Iterator[str]:
         """Paragraphs that stand in no row: text boxes, pictures, diagrams and charts, comments on what is empty."""
         for name, root in self._roots("drawing"):
             yield from _drawn(root, drawings, self._book.package.related(self._book.package.relations(name)))
@@ -84,7 +84,7 @@ class Worksheet:
                 formula = part
             elif part.tag.endswith("}is"):
                 return rich_text(part), False
-        without = not raw or (raw == "0" and self._book.to_calculate)
+        without = not raw or (raw == "0" and self._book.is_uncalculated)
         if formula is not None and kind != "str" and without:  # as a string, an empty one is a result
             self.uncalculated += 1
             return (one_line(f"={formula.text}") if formula.text else ""), False
@@ -92,15 +92,15 @@ class Worksheet:
             return "", False
         match kind:
             case "n":
-                code = self._book.codes.get(cell.get("s") or "0")
-                return (shown(raw, code, self._book.of_macs) if code else plain(raw)), True
+                code = self._book.number_codes.get(cell.get("s") or "0")
+                return (format_number(raw, code, self._book.date_1904) if code else plain_number(raw)), True
             case "s":
                 return self._string(raw, cell.get("r") or "a cell"), False
             case "b":
                 return ("TRUE" if raw == "1" else "FALSE"), True
             case "d":
                 return raw.replace("T", " ").removesuffix(" 00:00:00"), True
-        return one_line(unescaped(raw)), False
+        return one_line(decode_escapes(raw)), False
 
     def _string(self, number: str, cell: str) -> str:
         strings = self._book.strings
@@ -109,21 +109,21 @@ class Worksheet:
         self.lost.append(cell)
         return ""
 
-    def _commented(self) -> Iterator[tuple[str, str]]:
+    def _comments_by_cell(self) -> Iterator[tuple[str, str]]:
         """The cells that comments are on, and the comments."""
         threaded = set()
         for _, root in self._roots("threadedComment"):
             for comment in root.iter("{*}threadedComment"):
                 threaded.add(comment.get("ref"))
-                author = self._book.people.get(comment.get("personId"), "")
-                yield comment.get("ref") or "", commented(author, one_line(comment.findtext("{*}text") or ""))
+                author = self._book.persons.get(comment.get("personId"), "")
+                yield comment.get("ref") or "", comment_text(author, one_line(comment.findtext("{*}text") or ""))
         for _, root in self._roots("comments"):
             authors = {str(index): one_line(each.text or "") for index, each in enumerate(root.iter("{*}author"))}
             for comment in root.iter("{*}comment"):
                 author = authors.get(comment.get("authorId"), "")
                 text = " ".join(map(rich_text, comment.iterfind("{*}text"))).removeprefix(f"{author}:").strip()
                 if text and comment.get("ref") not in threaded:  # else it says to older programs what the thread does
-                    yield comment.get("ref") or "", commented(author, text)
+                    yield comment.get("ref") or "", comment_text(author, text)
 
 
 def _drawn(root: etree._Element, drawings: Drawings, part: Callable[[str], bytes | None]) -> Iterator[str]:
@@ -133,10 +133,10 @@ def _drawn(root: etree._Element, drawings: Drawings, part: Callable[[str], bytes
             steps.skip_subtree()
         elif element.tag == f"{A}p":
             yield paragraph_text(element)
-        elif element.tag in PLACES:
-            yield drawings.words(element, part)
+        elif element.tag in DRAWING_ELEMENTS:
+            yield drawings.text(element, part)
         elif str(element.tag).endswith("}cNvPr"):
-            yield pictured(element.get("descr"))
+            yield picture_text(element.get("descr"))
 
 
 @lru_cache(maxsize=20_000)

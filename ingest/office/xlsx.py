@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ingest.archive import check_archive
-from ingest.clean import doubts, tidy
+from ingest.clean import text_warnings, tidy
 from ingest.conversion import Content, ConvertOptions
 from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, TocEntry
 from ingest.errors import TooLarge
 from ingest.limits import Limits
-from ingest.office.common import damaged, missing, misunderstood, without_text
+from ingest.office.common import damaged_drawings_warning, damaged_file, empty_document, missing_parts_warning
 from ingest.office.drawings import Drawings
-from ingest.office.grid import paragraphs
+from ingest.office.grid import sheet_paragraphs
 from ingest.office.package import Package
 from ingest.office.workbook import Sheet, Workbook
 from ingest.office.worksheet import Worksheet
-from ingest.sections import UNTITLED, distinct
+from ingest.sections import UNTITLED, with_distinct_labels
 from ingest.wording import count, listed
 
 MOST_NAMED = 12  # sheets, in a warning
@@ -45,11 +45,11 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     except TooLarge:
         raise
     except Exception as error:  # BrokenFile, KeyError, BadZipFile, XMLSyntaxError, ...: by where the package is damaged
-        raise damaged(path.name, "an Excel workbook", error, "Excel or LibreOffice") from error
+        raise damaged_file(path.name, "an Excel workbook", error, "Excel or LibreOffice") from error
     if not walk.pages:
-        raise without_text(path.name, walk.warnings())
+        raise empty_document(path.name, walk.warnings())
     title = None if core is None else core.findtext("{*}title")
-    return Content(distinct(walk.pages, [""] * len(walk.pages)), walk.toc, [title], walk.warnings())
+    return Content(with_distinct_labels(walk.pages, [""] * len(walk.pages)), walk.toc, [title], walk.warnings())
 
 
 @dataclass
@@ -79,8 +79,8 @@ class _Walk:
 
     def warnings(self) -> list[str]:
         """What a person should know of the sheets that were read."""
-        said = list(dict.fromkeys(self.book.package.doubts))
-        said += misunderstood(self._drawings.broken) + missing(self.book.lost)
+        said = list(dict.fromkeys(self.book.package.xml_warnings))
+        said += damaged_drawings_warning(self._drawings.broken) + missing_parts_warning(self.book.lost)
         if self._hidden:
             said.append(f"Hidden in the workbook, but read: {listed(self._hidden, MOST_NAMED)}.")
         if self._embedding:
@@ -102,7 +102,7 @@ class _Walk:
         pieces = self._pieces(worksheet)
         self._uncalculated += worksheet.uncalculated
         self._lost += [f"{cell} of {sheet.name}" for cell in worksheet.lost]
-        if worksheet.embeds:
+        if worksheet.has_embedded_files:
             self._embedding.append(sheet.name)
         if not pieces:
             return
@@ -112,14 +112,14 @@ class _Walk:
         label = f"{sheet.name} (hidden)" if sheet.hidden else sheet.name
         for piece in pieces:
             text = tidy(PARAGRAPH_SEPARATOR.join([sheet.name, *piece.texts]))
-            quality = PageQuality(len(text), "text", doubts(text, in_print=False))
+            quality = PageQuality(len(text), "text", text_warnings(text, in_print=False))
             within = f"{label}, {piece.rows}" if len(pieces) > 1 else label
             self.pages.append(Page(len(self.pages) + 1, within, text, quality))
 
     def _pieces(self, worksheet: Worksheet) -> list[_Piece]:
         pieces: list[_Piece] = []
         size = 0
-        for paragraph in paragraphs(worksheet.rows()):
+        for paragraph in sheet_paragraphs(worksheet.rows()):
             self._count(paragraph.text)
             size += len(paragraph.text)
             if not pieces or size > UNTITLED:
@@ -127,7 +127,7 @@ class _Walk:
                 size = len(paragraph.text)
             pieces[-1].texts.append(paragraph.text)
             pieces[-1].last = paragraph.last
-        for text in filter(None, map(tidy, worksheet.beside(self._drawings))):
+        for text in filter(None, map(tidy, worksheet.loose_texts(self._drawings))):
             self._count(text)
             pieces = pieces or [_Piece([])]
             pieces[-1].texts.append(text)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pymupdf
 
-from ingest.clean import commented, one_line, tidy
-from ingest.print.lines import Block, Line
+from ingest.clean import comment_text, one_line, tidy
+from ingest.print.lines import Line, LineBlock
 from ingest.wording import count, listed
 
 _NO_COMMENTS = (  # annotations whose words MuPDF gives as print, and those whose words come from a program
@@ -20,7 +20,7 @@ _MARKING = (
 )
 
 
-def fill_in(page: Any, blocks: list[Block]) -> list[Block]:
+def fill_in(page: Any, blocks: list[LineBlock]) -> list[LineBlock]:
     """Return the lines of a form, with a line below them for each filled field: its printed label and its value.
 
     MuPDF gives the appearance of fields as print, in which a tick is a letter of a symbol font. Such lines are dropped.
@@ -54,7 +54,7 @@ def comments(page: Any) -> Iterator[str]:
         # A state only accepts another comment. Some programs repeat the marked words as the comment of a mark.
         left_out = not text or hidden or state or kind in _NO_COMMENTS
         if not left_out and not (kind in _MARKING and text in one_line(page.get_textbox(annotation.rect))):
-            yield commented(author, text)
+            yield comment_text(author, text)
         annotation = annotation.next
 
 
@@ -97,14 +97,14 @@ def xfa_warning(document: Any) -> list[str]:
     ]
 
 
-def below_print(page: Any, texts: Iterable[str]) -> list[Block]:
+def below_print(page: Any, texts: Iterable[str]) -> list[LineBlock]:
     """Return texts as lines in the middle of a page, where no running head is looked for."""
     y = page.rect.y1 / 2
-    lines = [Line(text, 0, y, 1, y, 0, mono=True) for text in texts]
+    lines = [Line(text, 0, y, 1, y, 0, monospaced=True) for text in texts]
     return [lines] if lines else []
 
 
-def _beside(box: pymupdf.Rect, blocks: list[Block], either: bool) -> str:
+def _beside(box: pymupdf.Rect, blocks: list[LineBlock], either: bool) -> str:
     """Return the words nearest to a field in its row. either: words after the field count too, as beside tick boxes."""
     near = []
     for line in (line for block in blocks for line in block):

@@ -34,18 +34,18 @@ class Glyph(NamedTuple):
     end: float
 
 
-class Facing(NamedTuple):
+class PageDirection(NamedTuple):
     """How a page runs.
 
     leftward: from right to left, and so all its lines, whatever names are in them; as_drawn: its brackets are as they
     look, and not as they are meant.
     """
 
-    leftward: bool
-    as_drawn: bool
+    right_to_left: bool
+    brackets_as_drawn: bool
 
 
-def facing(lines: Iterable[Sequence[Glyph]]) -> Facing:
+def page_direction(lines: Iterable[Sequence[Glyph]]) -> PageDirection:
     """How a page with these lines runs: by two thirds of its letters, and by most of the lines with a pair of brackets.
 
     Where there are none with a pair, the first bracket is meant to open one.
@@ -59,15 +59,15 @@ def facing(lines: Iterable[Sequence[Glyph]]) -> Facing:
             first = first or signs[0]
             if len({sign in _OPENING for sign in signs}) == 2:
                 votes += 1 if signs[0] in _OPENING else -1
-    return Facing(kinds["R"] > 2 * kinds["L"], votes > 0 or (votes == 0 and first not in _OPENING))
+    return PageDirection(kinds["R"] > 2 * kinds["L"], votes > 0 or (votes == 0 and first not in _OPENING))
 
 
-def in_order(glyphs: Sequence[Glyph], size: float, page: Facing) -> str:
+def logical_order(glyphs: Sequence[Glyph], size: float, page: PageDirection) -> str:
     """The text of a line of such a page as it is read; size: of its print, in the unit of the places."""
-    line = _spaced(sorted(_whole(glyphs), key=lambda each: each.start + each.end), size)
+    line = _with_blanks(sorted(_join_marks(glyphs), key=lambda each: each.start + each.end), size)
     kinds = "".join(_KINDS.get(bidirectional(each[0]), "-") for each in line)
     islands = _ISLANDS[any(bidirectional(each[0]) == "AL" for each in line)]
-    turn = _MIRRORED if page.as_drawn else {}
+    turn = _MIRRORED if page.brackets_as_drawn else {}
 
     def from_right(start: int, end: int) -> str:
         pieces, at = [], start
@@ -78,7 +78,7 @@ def in_order(glyphs: Sequence[Glyph], size: float, page: Facing) -> str:
         pieces += [each.translate(turn) for each in line[at:end]]
         return "".join(reversed(pieces))
 
-    if kinds.count("R") > (0 if page.leftward else kinds.count("L")):
+    if kinds.count("R") > (0 if page.right_to_left else kinds.count("L")):
         return from_right(0, len(line))
     text, at = "", 0
     for part in _FROM_RIGHT.finditer(kinds):
@@ -87,7 +87,7 @@ def in_order(glyphs: Sequence[Glyph], size: float, page: Facing) -> str:
     return text + "".join(line[at:])
 
 
-def _whole(glyphs: Sequence[Glyph]) -> list[Glyph]:
+def _join_marks(glyphs: Sequence[Glyph]) -> list[Glyph]:
     """Marks join their letter; and the letters of a ligature, of which all but the first have no width, join that."""
     joined: list[Glyph] = []
     waiting = ""
@@ -106,7 +106,7 @@ def _whole(glyphs: Sequence[Glyph]) -> list[Glyph]:
     return joined
 
 
-def _spaced(line: Sequence[Glyph], size: float) -> list[str]:
+def _with_blanks(line: Sequence[Glyph], size: float) -> list[str]:
     """Texts of glyphs from the left, with a blank where the next one stands far off."""
     texts: list[str] = []
     for each, after in zip_longest(line, line[1:]):

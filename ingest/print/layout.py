@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from ingest.clean import ends_sentence, join_lines, seam, vocabulary
 from ingest.document import PARAGRAPH_SEPARATOR
-from ingest.print.lines import EDGE, Block, Line, same_row
-from ingest.print.margins import numbers_in_place
+from ingest.print.lines import EDGE, Line, LineBlock, same_row
+from ingest.print.margins import place_margin_numbers
 
 COLUMN_GAP = 3.0  # in font sizes: a wider gap within a row parts two cells
 NUMBER_GAP = 2.0  # the same behind a number of a column of numbers
@@ -28,28 +28,28 @@ _BULLET = re.compile(r"^(?:[•‣◦▪▫■□●○∙·–—◆➢✓*]\s|
 
 
 @dataclass(frozen=True)
-class Sheet:
+class PrintedPage:
     """The blocks of one page and its height in points."""
 
-    blocks: list[Block]
+    blocks: list[LineBlock]
     height: float
 
 
-def laid_out(blocks: Iterable[Block]) -> list[Block]:
+def join_rows(blocks: Iterable[LineBlock]) -> list[LineBlock]:
     """The blocks of a page as they are meant: no counts of lines, first letters in their words, rows of tables."""
-    return _with_empty_cells(map(_rows, _with_drop_caps(numbers_in_place(blocks))))
+    return _with_empty_cells(map(_rows, _with_drop_caps(place_margin_numbers(blocks))))
 
 
-def _rows(block: Block) -> Block:
+def _rows(block: LineBlock) -> LineBlock:
     """Put pieces that stand on one baseline together; a wide gap between them becomes a cell border."""
-    joined: Block = []
+    joined: LineBlock = []
     piece: Line | None = None  # the last one put in, before it was joined
     for line in block:
-        if piece and piece.level and line.level and same_row(joined[-1], line):
+        if piece and piece.horizontal and line.horizontal and same_row(joined[-1], line):
             last = joined[-1]
             size = max(piece.size, line.size)
             gap = max(line.x0 - piece.x1, piece.x0 - line.x1)
-            close = abs(gap) < 0.1 * size and not (piece.spaced or line.led)
+            close = abs(gap) < 0.1 * size and not (piece.ends_with_space or line.begins_with_space)
             border = NUMBER_GAP if piece.numbered or line.numbered else COLUMN_GAP
             glue = CELL if gap > border * size else "" if close else " "
             cells = last.cells or ((last.x0, last.x1),)
@@ -64,7 +64,7 @@ def _rows(block: Block) -> Block:
                 y0=min(last.y0, line.y0),
                 x1=max(last.x1, line.x1),
                 y1=max(last.y1, line.y1),
-                spaced=line.spaced,
+                ends_with_space=line.ends_with_space,
                 cells=cells,
             )
         else:
@@ -73,13 +73,13 @@ def _rows(block: Block) -> Block:
     return [replace(line, text=_LEADERS.sub(" … ", line.text).strip()) for line in joined]
 
 
-def _with_empty_cells(blocks: Iterable[Block]) -> list[Block]:
+def _with_empty_cells(blocks: Iterable[LineBlock]) -> list[LineBlock]:
     """Blocks in which rows of a table that lack a cell have an empty one there, as the fullest row above has its cells.
 
     Else "Died" would be read over what stands in the next column.
     """
     fullest: Line | None = None
-    mended: list[Block] = []
+    mended: list[LineBlock] = []
     for block in blocks:
         mended.append([])
         for line in block:
@@ -107,7 +107,7 @@ def _spread(row: Line, fullest: Line) -> str:
     return CELL.join(spread)
 
 
-def _columns(blocks: Iterable[Block]) -> dict[int, float]:
+def _columns(blocks: Iterable[LineBlock]) -> dict[int, float]:
     """Where the columns of a page end: for each left edge the right end of nearly all lines of blocks that begin there.
 
     A line longer than the others, such as a heading over two columns, does not count.
@@ -118,7 +118,7 @@ def _columns(blocks: Iterable[Block]) -> dict[int, float]:
     return {edge: sorted(found)[int(0.9 * (len(found) - 1))] for edge, found in ends.items()}
 
 
-def _with_drop_caps(blocks: Iterable[Block]) -> list[Block]:
+def _with_drop_caps(blocks: Iterable[LineBlock]) -> list[LineBlock]:
     """Blocks in which a first letter set large stands in the line that it begins, which runs beside it."""
     blocks = list(blocks)
     begun = {
@@ -144,16 +144,16 @@ def _with_drop_caps(blocks: Iterable[Block]) -> list[Block]:
 class Paragrapher:
     """Joins the lines of pages to paragraphs, with what the whole document's words and spaces tell about it."""
 
-    def __init__(self, sheets: Iterable[Sheet]) -> None:
+    def __init__(self, sheets: Iterable[PrintedPage]) -> None:
         lines = [line for sheet in sheets for block in sheet.blocks for line in block]
         self.words = vocabulary(line.text for line in lines)
         hangul = [line for line in lines if re.search("[가-힣]$", line.text)]
-        self.trust_spaces = sum(line.spaced for line in hangul) * 10 > len(hangul)
+        self.trust_spaces = sum(line.ends_with_space for line in hangul) * 10 > len(hangul)
 
-    def page(self, sheet: Sheet) -> str:
+    def page(self, sheet: PrintedPage) -> str:
         """The text of one page: paragraphs separated by blank lines, lines that must stay apart by line ends."""
         paragraphs: list[list[str]] = []  # each in pieces: joining strings one by one takes for ever on a huge page
-        previous: Block = []
+        previous: LineBlock = []
         columns = _columns(sheet.blocks)
         for block in sheet.blocks:
             if previous and self._continues(previous, block):
@@ -177,7 +177,7 @@ class Paragrapher:
             previous = block
         return PARAGRAPH_SEPARATOR.join("".join(pieces) for pieces in paragraphs)
 
-    def bridge(self, first: str, second: str) -> tuple[str, str]:
+    def join_across_pages(self, first: str, second: str) -> tuple[str, str]:
         """Two pages' texts with a word that was broken between them made whole, on the first, above its footnotes."""
         end = len(first)
         gap = len(PARAGRAPH_SEPARATOR)
@@ -189,7 +189,7 @@ class Paragrapher:
         return join_lines(first[:end], rest[0].rstrip(), self.words) + first[end:], second[rest.end() :]
 
     def _append(self, pieces: list[str], before: Line, line: Line) -> None:
-        lost, glue = seam(pieces[-1], line.text, self.words, before.spaced, self.trust_spaces)
+        lost, glue = seam(pieces[-1], line.text, self.words, before.ends_with_space, self.trust_spaces)
         pieces[-1] = pieces[-1][: len(pieces[-1]) - lost]
         pieces.append(glue + line.text)
 
@@ -198,11 +198,11 @@ class Paragrapher:
 
         left, right: where its column begins and ends; listed: whether an item of a list began above.
         """
-        if before.level != line.level or abs(before.size - line.size) > 0.2 * max(before.size, line.size, 1):
+        if before.horizontal != line.horizontal or abs(before.size - line.size) > 0.2 * max(before.size, line.size, 1):
             return "paragraph" if min(len(before.text), len(line.text)) > 3 else "line"
-        if not line.level:
+        if not line.horizontal:
             return ""
-        if (before.mono and line.mono) or " … " in before.text or CELL in before.text or CELL in line.text:
+        if (before.monospaced and line.monospaced) or " … " in before.text or CELL in before.text or CELL in line.text:
             return "line"
         if _BULLET.match(line.text) and (listed or not line.text[0].isalnum() or ends_sentence(before.text)):
             return "paragraph" if ends_sentence(before.text) else "line"
@@ -223,10 +223,15 @@ class Paragrapher:
             return "paragraph" if ended else "line"
         return ""
 
-    def _continues(self, previous: Block, block: Block) -> bool:
+    def _continues(self, previous: LineBlock, block: LineBlock) -> bool:
         """Whether a block goes on with the sentence of the one before: over a column's end, a formula, a picture."""
         last, line = previous[-1], block[0]
-        if last.level != line.level or last.mono != line.mono or last.mono or ends_sentence(last.text):
+        if (
+            last.horizontal != line.horizontal
+            or last.monospaced != line.monospaced
+            or last.monospaced
+            or ends_sentence(last.text)
+        ):
             return False
         if (
             abs(last.size - line.size) > 0.1 * max(last.size, 1)

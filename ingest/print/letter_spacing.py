@@ -17,7 +17,7 @@ _LIGATURE = re.compile(r"f[fil] [a-zß-ÿ]")
 _LONE = re.compile(r"(?:^|(?<=\s))[^\W\d_](?=\s|$)")
 
 
-def has_false_blanks(text: str) -> bool:
+def may_have_false_blanks(text: str) -> bool:
     """Whether a line of print may have blanks that are none."""
     return bool(_LIGATURE.search(text)) or _is_spaced(text)
 
@@ -27,7 +27,7 @@ def _is_spaced(text: str) -> bool:
     return len(words) >= LEAST_LETTERS and len(_LONE.findall(text)) >= 0.7 * len(words)
 
 
-def settle(line: Mapping[str, Any]) -> None:
+def remove_false_blanks(line: Mapping[str, Any]) -> None:
     """Take the blanks out of a line of MuPDF's, with its glyphs, that part no words; text from left to right alone."""
     if tuple(line["dir"]) != (1.0, 0.0):
         return

@@ -15,15 +15,15 @@ class Line:
     x1: float
     y1: float
     size: float
-    mono: bool = False  # a typewriter font: line breaks mean something
-    level: bool = True  # runs along the page, not up or down it
-    spaced: bool = False  # had a space at its end
-    led: bool = False  # and at its beginning
+    monospaced: bool = False  # a typewriter font: line breaks mean something
+    horizontal: bool = True  # runs along the page, not up or down it
+    ends_with_space: bool = False  # had a space at its end
+    begins_with_space: bool = False  # and at its beginning
     numbered: bool = False  # a number in a column of numbers
     cells: tuple[tuple[float, float], ...] = ()  # where those of a row begin and end
 
 
-Block = list[Line]
+LineBlock = list[Line]
 
 
 def same_row(first: Line, second: Line) -> bool:

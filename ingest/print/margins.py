@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ingest.clean import ends_sentence
-from ingest.print.lines import EDGE, Block, Line, same_row
+from ingest.print.lines import EDGE, Line, LineBlock, same_row
 
 LEAST_COUNTED = 8  # lines of a page, whose numbers stand in its margin
 LEAST_ROWS = 3  # numbers below one another that are a column
@@ -20,10 +20,10 @@ RUNS_ON = 0.25  # of the line ends of prose at least
 WIDE = 20  # characters of a line of prose at least
 
 
-def numbers_in_place(blocks: Iterable[Block]) -> list[Block]:
+def place_margin_numbers(blocks: Iterable[LineBlock]) -> list[LineBlock]:
     """Blocks without the numbers that count lines, and with every other number of a margin in the row beside it."""
     blocks = list(blocks)
-    lines = [line for block in blocks for line in block if line.level]
+    lines = [line for block in blocks for line in block if line.horizontal]
     gone: set[int] = set()
     moved: dict[int, list[Line]] = defaultdict(list)  # by the line beside which they belong
     for column in _columns(lines):
@@ -52,7 +52,7 @@ def _apart(column: list[Line], others: list[Line]) -> bool:
     return all(line.x0 > right for line in others) or all(line.x1 < left for line in others)
 
 
-def _in_rows(block: Block, gone: set[int], moved: dict[int, list[Line]]) -> Iterator[Line]:
+def _in_rows(block: LineBlock, gone: set[int], moved: dict[int, list[Line]]) -> Iterator[Line]:
     for line in block:
         numbers = moved.get(id(line), [])
         yield from (number for number in numbers if number.x0 < line.x0)
@@ -73,7 +73,7 @@ def _columns(lines: Iterable[Line]) -> Iterator[list[Line]]:
             yield sorted(column, key=lambda line: line.y0)
 
 
-def _counts_lines(column: list[Line], blocks: list[Block]) -> bool:
+def _counts_lines(column: list[Line], blocks: list[LineBlock]) -> bool:
     """Whether numbers count the lines of print beside them: evenly, as many as there are, and lines of prose if each
     has its number, as a list of short entries may be counted, too.
     """
@@ -81,7 +81,7 @@ def _counts_lines(column: list[Line], blocks: list[Block]) -> bool:
     if len(column) < LEAST_COUNTED or len(steps) != 1 or not 1 <= (step := steps.pop()) <= MOST_STEP:
         return False
     top, bottom = column[0].y0, column[-1].y1
-    beside = [[line for line in block if line.level and top <= line.y1 and line.y0 <= bottom] for block in blocks]
+    beside = [[line for line in block if line.horizontal and top <= line.y1 and line.y0 <= bottom] for block in blocks]
     rows = _rows([line for block in beside for line in block])
     counted = step * (len(column) - 1) + 1
     if rows > (1 + UNEVEN) * counted + 1:

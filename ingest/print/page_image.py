@@ -23,7 +23,7 @@ MARK = (0.97, 0.80, 0.35)
 _NO_LETTER = re.compile(r"[\W_]+")
 
 
-def picture_of(path: Path, number: int, text: str, start: int, end: int, password: str | None = None) -> bytes:
+def page_image(path: Path, number: int, text: str, start: int, end: int, password: str | None = None) -> bytes:
     """A page as a PNG.
 
     Args:
@@ -45,7 +45,7 @@ def picture_of(path: Path, number: int, text: str, start: int, end: int, passwor
 
 def _drawn(page: Any, text: str, start: int, end: int) -> bytes:
     words = [(_letters(word), box) for *box, word, _, _, _ in page.get_text("words")]
-    for box in marked(words, text, start, end):
+    for box in marked_boxes(words, text, start, end):
         mark = page.add_highlight_annot(pymupdf.Rect(box))
         mark.set_colors(stroke=MARK)
         mark.update()
@@ -54,7 +54,7 @@ def _drawn(page: Any, text: str, start: int, end: int) -> bytes:
     return png
 
 
-def marked(words: Sequence[tuple[str, Any]], text: str, start: int, end: int) -> list[Any]:
+def marked_boxes(words: Sequence[tuple[str, Any]], text: str, start: int, end: int) -> list[Any]:
     """The boxes of the words that characters `start` to `end` of a page's text are on paper.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest import titles
-from ingest.clean import doubts, one_line, tidy, unreadable
+from ingest.clean import is_unreadable, one_line, text_warnings, tidy
 from ingest.conversion import Content, ConvertOptions
 from ingest.document import Page, PageQuality, TocEntry, page_label
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable
@@ -86,11 +86,11 @@ def _pages(found: list[PdfPage], labels: list[str]) -> list[Page]:
     paragrapher = Paragrapher(sheets)
     texts = [tidy(paragrapher.page(sheet)) for sheet in sheets]
     for index in range(len(texts) - 1):
-        texts[index], texts[index + 1] = paragrapher.bridge(texts[index], texts[index + 1])
+        texts[index], texts[index + 1] = paragrapher.join_across_pages(texts[index], texts[index + 1])
     pages = []
     for number, (text, page, label) in enumerate(zip(texts, found, labels, strict=True), 1):
-        doubt = page.warnings + doubts(text)
-        if unreadable(text):  # worse than no text: a model would take it for words
+        doubt = page.warnings + text_warnings(text)
+        if is_unreadable(text):  # worse than no text: a model would take it for words
             text = ""
         quality = PageQuality(len(text), page.source if text else "none", doubt, page.pictured)
         pages.append(Page(number, label, text, quality))
@@ -128,7 +128,9 @@ def _title_in_print(found: list[PdfPage]) -> str | None:
     first = next((page.sheet for page in found if page.sheet.blocks), None)
     if not first:
         return None
-    lines = [line for block in first.blocks for line in block if line.level and re.search(r"[^\W\d_]{2}", line.text)]
+    lines = [
+        line for block in first.blocks for line in block if line.horizontal and re.search(r"[^\W\d_]{2}", line.text)
+    ]
     if len(lines) < 2:
         return None
     largest = max(line.size for line in lines)
@@ -141,7 +143,7 @@ def _title_in_print(found: list[PdfPage]) -> str | None:
         if abs(line.size - largest) > 0.5:
             break
         title.append(line.text)
-    return titles.sane(" ".join(title)) or None
+    return titles.usable_title(" ".join(title)) or None
 
 
 def _why_empty(name: str, pages: list[Page], language: str) -> str:

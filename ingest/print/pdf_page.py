@@ -8,13 +8,13 @@ from typing import Any
 
 import pymupdf
 
-from ingest.clean import mend_accents, one_line, raised, tidy, unreadable
+from ingest.clean import attach_accents, is_unreadable, one_line, superscript, tidy
 from ingest.document import OCR_FOUND_NOTHING
 from ingest.print.annotations import attached_files, below_print, comments, fill_in
-from ingest.print.bidi import RIGHT_TO_LEFT, Facing, Glyph, facing, in_order
-from ingest.print.layout import Sheet, laid_out
-from ingest.print.letter_spacing import has_false_blanks, settle
-from ingest.print.lines import Block, Line
+from ingest.print.bidi import RIGHT_TO_LEFT, Glyph, PageDirection, logical_order, page_direction
+from ingest.print.layout import PrintedPage, join_rows
+from ingest.print.letter_spacing import may_have_false_blanks, remove_false_blanks
+from ingest.print.lines import Line, LineBlock
 from ingest.wording import count
 
 OCR_DPI = 300
@@ -35,7 +35,7 @@ _NOTE = re.compile(r"\[?\d{1,3}[)\]]|\(\d{1,3}\)")  # a footnote's mark, in brac
 class PdfPage:
     """A page as MuPDF or Tesseract gave it; the last fields but one are those of `PageQuality`."""
 
-    sheet: Sheet
+    sheet: PrintedPage
     source: str  # "text" | "ocr" | "none"
     warnings: tuple[str, ...] = ()
     pictured: bool | None = None  # there may be text in a picture on it
@@ -55,17 +55,17 @@ def read_page(document: Any, index: int, language: str) -> PdfPage:
         height = float(page.rect.height)
         blocks = text_blocks(page.get_text("dict", flags=_FLAGS), page.rotation_matrix)
         raw = "\n".join(line.text for block in blocks for line in block)
-        if RIGHT_TO_LEFT.search(raw) or any(map(has_false_blanks, raw.split("\n"))):
+        if RIGHT_TO_LEFT.search(raw) or any(map(may_have_false_blanks, raw.split("\n"))):
             blocks = text_blocks(page.get_text("rawdict", flags=_FLAGS), page.rotation_matrix)
         if document.is_form_pdf:
             blocks = fill_in(page, blocks)
         notes = below_print(page, comments(page))
         pictured, warnings = _is_pictured(page, len(raw)), []
-        if language and (pictured or unreadable(raw)):
+        if language and (pictured or is_unreadable(raw)):
             try:
                 recognised = recognise(page, language)
-                if text_length(recognised) > (0 if unreadable(raw) else 2 * len(raw)):  # more than was there already
-                    return PdfPage(Sheet([*recognised, *notes], height), "ocr", attached=attached_files(page))
+                if text_length(recognised) > (0 if is_unreadable(raw) else 2 * len(raw)):  # more than was there already
+                    return PdfPage(PrintedPage([*recognised, *notes], height), "ocr", attached=attached_files(page))
                 warnings.append(OCR_FOUND_NOTHING)
             except Exception as error:  # Tesseract's trouble with one page must not lose the book
                 warnings.append(f"OCR failed: {one_line(str(error))[:120]}")
@@ -76,39 +76,39 @@ def read_page(document: Any, index: int, language: str) -> PdfPage:
             warnings.append(f"a picture fills the page, with only {count(beside, 'character')} of text beside it")
         blocks += notes
         return PdfPage(
-            Sheet(blocks, height), "text" if blocks else "none", tuple(warnings), pictured, attached_files(page)
+            PrintedPage(blocks, height), "text" if blocks else "none", tuple(warnings), pictured, attached_files(page)
         )
     except Exception as error:  # one bad page never stops the book
-        return PdfPage(Sheet([], 1.0), "none", (f"could not be read: {one_line(str(error))[:120]}",))
+        return PdfPage(PrintedPage([], 1.0), "none", (f"could not be read: {one_line(str(error))[:120]}",))
 
 
-def recognise(page: Any, language: str) -> list[Block]:
+def recognise(page: Any, language: str) -> list[LineBlock]:
     """Return the lines that Tesseract finds in the picture of a page."""
     found = page.get_textpage_ocr(dpi=OCR_DPI, full=True, language=language)
     return text_blocks(page.get_text("dict", flags=_FLAGS, textpage=found))
 
 
-def text_length(blocks: list[Block]) -> int:
+def text_length(blocks: list[LineBlock]) -> int:
     """Count the characters of the lines of a page."""
     return sum(len(line.text) for block in blocks for line in block)
 
 
-def text_blocks(page: dict[str, Any], turn: pymupdf.Matrix = pymupdf.Identity) -> list[Block]:
+def text_blocks(page: dict[str, Any], turn: pymupdf.Matrix = pymupdf.Identity) -> list[LineBlock]:
     """Return the lines of print of a page in MuPDF's "dict" or "rawdict" form.
 
     turn: from the coordinates of the text to those of the page as it is shown.
     """
     blocks = []
-    page_facing = facing(_glyphs(line) for block in page["blocks"] for line in block.get("lines", ()))
+    page_facing = page_direction(_glyphs(line) for block in page["blocks"] for line in block.get("lines", ()))
     for block in page["blocks"]:
         lines = []
         for line in block.get("lines", ()):
             if "chars" in line["spans"][0]:
-                settle(line)
+                remove_false_blanks(line)
             main = max(line["spans"], key=lambda span: len(span.get("text") or span["chars"]))
             raw = _line_text(line, main, page_facing)
             raw = _HYPHEN.sub("-", raw).replace("\ufffe", "-")
-            text = mend_accents(tidy(raw))
+            text = attach_accents(tidy(raw))
             if not text:
                 continue
             x0, y0, x1, y1 = pymupdf.Rect(line["bbox"]) * turn
@@ -118,7 +118,7 @@ def text_blocks(page: dict[str, Any], turn: pymupdf.Matrix = pymupdf.Identity) -
             lines.append(Line(text, x0, y0, x1, y1, main["size"], mono, level, raw[-1].isspace(), raw[0].isspace()))
         if lines:
             blocks.append(lines)
-    return laid_out(blocks)
+    return join_rows(blocks)
 
 
 def _is_pictured(page: Any, characters: int) -> bool:
@@ -154,7 +154,7 @@ def _glyphs(line: dict[str, Any]) -> list[Glyph]:
     return found
 
 
-def _line_text(line: dict[str, Any], main: dict[str, Any], page: Facing) -> str:
+def _line_text(line: dict[str, Any], main: dict[str, Any], page: PageDirection) -> str:
     """Return the text of a line, with right-to-left parts in reading order if the line has places.
 
     main: the span with the most characters; superscripts are raised above it.
@@ -163,7 +163,7 @@ def _line_text(line: dict[str, Any], main: dict[str, Any], page: Facing) -> str:
     texts = [span["text"] if "text" in span else "".join(each["c"] for each in span["chars"]) for span in spans]
     if "text" in spans[0] or not RIGHT_TO_LEFT.search("".join(texts)):
         return "".join(_with_superscripts(spans, texts, main, line["dir"]))
-    return in_order(_glyphs(line), max(span["size"] for span in spans), page)
+    return logical_order(_glyphs(line), max(span["size"] for span in spans), page)
 
 
 def _with_superscripts(
@@ -182,7 +182,7 @@ def _with_superscripts(
     for lifted, numbers in groupby(range(len(spans)), is_raised):
         text = "".join(texts[number] for number in numbers)
         if lifted and (mark := text.strip()):
-            marked = raised(mark, linked=bool(_NOTE.fullmatch(mark))) if begun else mark
+            marked = superscript(mark, linked=bool(_NOTE.fullmatch(mark))) if begun else mark
             text = marked + (" " if not begun or text[-1].isspace() else "")
         yield text
         begun = begun or bool(text.strip())

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ingest.clean import ends_sentence
-from ingest.print.layout import CELL, Sheet
+from ingest.print.layout import CELL, PrintedPage
 from ingest.print.lines import Line
 
 MARGIN = 0.2  # share of the page's height, at the top and at the bottom, where running heads are looked for
@@ -39,7 +39,7 @@ _COUNTED = re.compile(
 )
 
 
-def drop_running_heads(sheets: list[Sheet]) -> list[Sheet]:
+def drop_running_heads(sheets: list[PrintedPage]) -> list[PrintedPage]:
     """Take out page numbers, and lines that repeat at the same place of several pages but for the page's number.
 
     Only lines at the very edge of the text go: a line stays once there is other text between it and the edge.
@@ -99,19 +99,19 @@ def drop_running_heads(sheets: list[Sheet]) -> list[Sheet]:
     return [_without(sheet, gone) for sheet in sheets]
 
 
-def _ends_sentence(sheets: list[Sheet], index: int) -> bool:
+def _ends_sentence(sheets: list[PrintedPage], index: int) -> bool:
     """Whether what stands behind that page does not part a sentence."""
     return index < 0 or not sheets[index].blocks or ends_sentence(sheets[index].blocks[-1][-1].text)
 
 
-def _without(sheet: Sheet, gone: Mapping[int, Line | None]) -> Sheet:
+def _without(sheet: PrintedPage, gone: Mapping[int, Line | None]) -> PrintedPage:
     """A page without some lines, or with others in their place; where there is nothing else, they stay."""
     changed = ([gone.get(id(line), line) for line in block] for block in sheet.blocks)
     blocks = [kept for block in changed if (kept := [line for line in block if line is not None])]
-    return Sheet(blocks, sheet.height) if blocks else sheet
+    return PrintedPage(blocks, sheet.height) if blocks else sheet
 
 
-def _text_size(sheets: list[Sheet]) -> float:
+def _text_size(sheets: list[PrintedPage]) -> float:
     """The font size in the middle of all characters."""
     characters: Counter[float] = Counter()
     for sheet in sheets:
@@ -126,12 +126,12 @@ def _text_size(sheets: list[Sheet]) -> float:
     return 0.0
 
 
-def _edges(sheet: Sheet) -> dict[str, list[Line]]:
+def _edges(sheet: PrintedPage) -> dict[str, list[Line]]:
     """The lines at the top, downwards, and at the bottom, upwards, that may be running heads.
 
     They stand apart from the text by some space; where nothing does, the outermost line alone is taken.
     """
-    lines = sorted((line for block in sheet.blocks for line in block if line.level), key=lambda line: line.y0)
+    lines = sorted((line for block in sheet.blocks for line in block if line.horizontal), key=lambda line: line.y0)
     found = {}
     for side, inwards in (("top", lines), ("bottom", lines[::-1])):
         margin = [

@@ -10,7 +10,7 @@ import pymupdf
 import pytest
 
 from ingest import UnsupportedFormat, ingest
-from ingest.clean import raised
+from ingest.clean import superscript
 from tests.ingest import makers
 from tests.ingest.makers import read
 
@@ -217,7 +217,7 @@ def test_fb2_and_docx_tables_keep_their_columns(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_raised_stands_on_the_line(text: str, linked: str, plain: str) -> None:
-    assert (raised(text, linked=True), raised(text, linked=False)) == (linked, plain)
+    assert (superscript(text, linked=True), superscript(text, linked=False)) == (linked, plain)
 
 
 def test_fb2_annotations_are_read(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pymupdf
 import pytest
 
 from ingest import ingest
-from ingest.clean import PLAIN, doubts, join_lines, mend_accents, tidy, unreadable, vocabulary
+from ingest.clean import PLAIN, attach_accents, is_unreadable, join_lines, text_warnings, tidy, vocabulary
 from tests.ingest import makers
 
 
@@ -68,23 +68,23 @@ def test_lines_join(first: str, second: str, joined: str) -> None:
 
 
 def test_accents_go_back_on_their_letters() -> None:
-    assert mend_accents("O˘guz, M¨uller, na¨ıve, Dvoˇr´ak") == "Oğuz, Müller, naïve, Dvoř´ak"
-    assert mend_accents("5˚ C, a ¨ 7") == "5˚ C, a ¨ 7"
+    assert attach_accents("O˘guz, M¨uller, na¨ıve, Dvoˇr´ak") == "Oğuz, Müller, naïve, Dvoř´ak"
+    assert attach_accents("5˚ C, a ¨ 7") == "5˚ C, a ¨ 7"
 
 
 def test_doubtful_characters_are_counted() -> None:
-    assert doubts("plain text") == ()
-    assert doubts("ab\ufffd\ue001") == (
+    assert text_warnings("plain text") == ()
+    assert text_warnings("ab\ufffd\ue001") == (
         "1 of 4 characters could not be mapped to text (no font mapping)",
         "1 of 4 characters are private to a font and have no known meaning",
     )
     drawn = "تضعها صووو مسووولدامة وووخماة " * 10
-    assert doubts(drawn) == ("30 of 40 words have a letter three times in a row, as if wrongly mapped",)
+    assert text_warnings(drawn) == ("30 of 40 words have a letter three times in a row, as if wrongly mapped",)
     for sound in ("Aaargh! " + "some words more " * 20, "哈哈哈哈 " * 30, "Aaargh! " * 19):
-        assert doubts(sound) == ()
-    assert doubts(drawn, in_print=False) == ()
-    assert unreadable("ab\ufffd\ue001")
-    assert not unreadable("abc\ufffd")
+        assert text_warnings(sound) == ()
+    assert text_warnings(drawn, in_print=False) == ()
+    assert is_unreadable("ab\ufffd\ue001")
+    assert not is_unreadable("abc\ufffd")
 
 
 HEADS = ["The Keeper's Log", "The Keeper's Log", "Of Storms", "Of Storms", "Of Calm", "Of Calm", "Of Calm", "Of Fog"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.office.number_formats import BUILT_IN, plain, shown
+from ingest.office.number_formats import BUILT_IN_CODES, format_number, plain_number
 
 ACCOUNTING = '_(* #,##0.00_);_(* \\(#,##0.00\\);_(* "-"??_);_(@_)'
 
@@ -28,7 +28,7 @@ ACCOUNTING = '_(* #,##0.00_);_(* \\(#,##0.00\\);_(* "-"??_);_(@_)'
     ],
 )
 def test_numbers(value: str, code: str, expected: str) -> None:
-    assert shown(value, code) == expected
+    assert format_number(value, code) == expected
 
 
 @pytest.mark.parametrize(
@@ -50,18 +50,18 @@ def test_numbers(value: str, code: str, expected: str) -> None:
     ],
 )
 def test_days_and_times(value: str, code: str, expected: str) -> None:
-    assert shown(value, code) == expected
+    assert format_number(value, code) == expected
 
 
 def test_days_of_macs_are_counted_from_1904() -> None:
-    assert shown("43538", "d/m/yy", of_macs=True) == shown("45000", "d/m/yy") == "2023-03-15"
+    assert format_number("43538", "d/m/yy", date_1904=True) == format_number("45000", "d/m/yy") == "2023-03-15"
 
 
 def test_formats_that_have_only_a_number() -> None:
-    assert [shown("45000.5", BUILT_IN[each]) for each in (1, 4, 9, 14, 20, 22, 44, 46)] == [
+    assert [format_number("45000.5", BUILT_IN_CODES[each]) for each in (1, 4, 9, 14, 20, 22, 44, 46)] == [
         *("45001", "45,000.50", "4500050%", "2023-03-15", "12:00", "2023-03-15 12:00", "45,000.50", "1080012:00:00"),
     ]
 
 
 def test_plain_numbers() -> None:
-    assert list(map(plain, ("0.1", "1e5", "-7", "007", "x"))) == ["0.1", "100000", "-7", "007", "x"]
+    assert list(map(plain_number, ("0.1", "1e5", "-7", "007", "x"))) == ["0.1", "100000", "-7", "007", "x"]

@@ -10,7 +10,7 @@ import pymupdf
 import pytest
 
 from ingest import BrokenFile, PasswordNeeded, TooLarge, ingest
-from ingest.subprocess import ingest_apart, seconds_for
+from ingest.subprocess import ingest_in_subprocess, seconds_for
 from tests.ingest import makers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ def children() -> str:
 def test_it_is_the_document_that_it_is_otherwise(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     path = makers.pdf(tmp_path / "a b\u0301.pdf", [[(50, 300, "The keeper of the lamp was Orla Quent.")], []])
-    document = ingest_apart(path, title="Näme", on_page=lambda done, total: told.append((done, total)))
+    document = ingest_in_subprocess(path, title="Näme", on_page=lambda done, total: told.append((done, total)))
     assert document == ingest(path, title="Näme")
     assert told[-1] == (2, 2)
     assert set(told) <= {(0, 0), (1, 2), (2, 2)}
@@ -40,7 +40,7 @@ def test_what_is_wrong_with_a_file_is_said_as_otherwise(tmp_path: Path) -> None:
         with pytest.raises(BrokenFile) as here:
             ingest(path)
         with pytest.raises(BrokenFile) as there:
-            ingest_apart(path)
+            ingest_in_subprocess(path)
         assert str(there.value) == str(here.value)
 
 
@@ -48,14 +48,14 @@ def test_a_password_is_in_no_list_of_processes(tmp_path: Path) -> None:
     locked = {"encryption": pymupdf.PDF_ENCRYPT_AES_256, "user_pw": "swordfish"}
     path = makers.pdf(tmp_path / "locked.pdf", [[(50, 300, "The keeper of the lamp was Orla Quent.")]], **locked)
     with pytest.raises(PasswordNeeded):
-        ingest_apart(path)
+        ingest_in_subprocess(path)
     seen: list[bytes] = []
 
     def look(done: int, total: int) -> None:
         for child in children().split():
             seen.append(Path(f"/proc/{child}/cmdline").read_bytes() + Path(f"/proc/{child}/environ").read_bytes())
 
-    assert ingest_apart(path, password="swordfish", on_page=look).text
+    assert ingest_in_subprocess(path, password="swordfish", on_page=look).text
     assert any(b"ingest.subprocess" in each for each in seen)
     assert not any(b"swordfish" in each for each in seen)
 
@@ -69,7 +69,9 @@ def test_where_memory_runs_out_it_ends_before_anything_else(tmp_path: Path) -> N
         if done:
             scores.update(Path(f"/proc/{child}/oom_score_adj").read_text().strip() for child in children().split())
 
-    ingest_apart(makers.pdf(tmp_path / "lamp.pdf", [[(50, 300, "The keeper was Orla Quent.")]] * 40), on_page=look)
+    ingest_in_subprocess(
+        makers.pdf(tmp_path / "lamp.pdf", [[(50, 300, "The keeper was Orla Quent.")]] * 40), on_page=look
+    )
     assert "1000" in scores
 
 
@@ -85,7 +87,7 @@ def test_a_page_without_end_can_be_stopped(tmp_path: Path) -> None:
 
     before = children()
     with pytest.raises(Stopped):
-        ingest_apart(makers.unfolding_pdf(tmp_path / "bomb.pdf"), on_page=stop)
+        ingest_in_subprocess(makers.unfolding_pdf(tmp_path / "bomb.pdf"), on_page=stop)
     assert children() == before
 
 
@@ -93,7 +95,7 @@ def test_a_page_without_end_can_be_stopped(tmp_path: Path) -> None:
 def test_it_ends_with_whoever_asked(tmp_path: Path) -> None:
     """A killed program left it behind, taking ever more memory."""
     path = makers.unfolding_pdf(tmp_path / "bomb.pdf")
-    made = f"ingest_apart(Path({str(path)!r}), on_page=lambda *_: print('on', flush=True))"
+    made = f"ingest_in_subprocess(Path({str(path)!r}), on_page=lambda *_: print('on', flush=True))"
     code = f"from ingest.subprocess import *; {made}"
     caller = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)
     assert caller.stdout
@@ -115,7 +117,7 @@ def test_it_ends_with_whoever_asked(tmp_path: Path) -> None:
 def test_a_page_without_end_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ingest.subprocess.PAGE_SEC", 2)
     with pytest.raises(TooLarge, match=r"bomb\.pdf takes more than 2 s for a single page"):
-        ingest_apart(makers.unfolding_pdf(tmp_path / "bomb.pdf"))
+        ingest_in_subprocess(makers.unfolding_pdf(tmp_path / "bomb.pdf"))
 
 
 def test_small_files_have_little_time_and_large_ones_much(tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ def test_forms_within_forms_end_when_the_time_of_a_small_file_is_over(
     monkeypatch.setattr("ingest.subprocess.LEAST_SEC", 1)
     bomb = makers.unfolding_pdf(tmp_path / "bomb.pdf")
     with pytest.raises(TooLarge, match=rf"bomb\.pdf takes more than {1 + (bomb.stat().st_size >> 10)} s"):
-        ingest_apart(bomb)
+        ingest_in_subprocess(bomb)
 
 
 def test_any_number_of_attributes_is_read_at_once(tmp_path: Path) -> None:
@@ -153,7 +155,7 @@ def test_a_file_that_takes_all_memory_ends_itself_alone(tmp_path: Path, monkeypa
     path = tmp_path / "large.html"
     path.write_text("<p>" + "<i>x</i> " * 6_000_000)
     with pytest.raises(BrokenFile, match=r"large\.html"):
-        ingest_apart(path)
+        ingest_in_subprocess(path)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ def test_why_the_process_ended_is_said(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "a.txt").write_text("Words.")
     with pytest.raises(BrokenFile, match=r"a\.txt could not be read") as caught:
-        ingest_apart(tmp_path / "a.txt")
+        ingest_in_subprocess(tmp_path / "a.txt")
     assert words in str(caught.value)
     assert ("memory" in str(caught.value)) == ("memory" in words)
     assert "a.txt: the process that read it ended with " in caplog.text
@@ -197,7 +199,7 @@ def test_a_process_that_says_nothing_and_does_not_end_is_not_out_of_memory(
     monkeypatch.setattr("ingest.subprocess.ENDING_SEC", 0.2)
     (tmp_path / "a.txt").write_text("Words.")
     with pytest.raises(BrokenFile, match="does not end"):
-        ingest_apart(tmp_path / "a.txt")
+        ingest_in_subprocess(tmp_path / "a.txt")
 
 
 def test_only_what_needs_it_loads_what_is_slow_to_load(tmp_path: Path) -> None:

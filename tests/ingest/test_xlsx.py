@@ -14,7 +14,7 @@ from openpyxl.chart import BarChart, Reference
 from openpyxl.comments import Comment
 
 from ingest import BrokenFile, Document, EmptyDocument, Limits, TooLarge, UnsupportedFormat, ingest
-from ingest.office.grid import Row, Value, paragraphs
+from ingest.office.grid import Row, Value, sheet_paragraphs
 from tests.ingest import makers
 from tests.ingest.test_golden import check_invariants
 
@@ -147,7 +147,7 @@ WORDS = [f"n{index} w{index} x{index}" for index in range(40)]
     ],
 )
 def test_which_rows_are_headings(table: list[Row], headings: list[str]) -> None:
-    first, second, *_ = paragraphs(table)
+    first, second, *_ = sheet_paragraphs(table)
     assert (first.first, first.last, second.first) == (1, 20, 21)
     begins = second.text.split("\n")
     assert len(begins) == 20 + len(headings)
@@ -165,7 +165,7 @@ def test_a_table_further_down_has_headings_of_its_own(tmp_path: Path) -> None:
         *rows("- - - - far 1 2", first=17),  # in other columns
         *rows("alone 7 2", first=21),  # further away
     ]
-    assert [paragraph.text.split("\n") for paragraph in paragraphs(table)] == [
+    assert [paragraph.text.split("\n") for paragraph in sheet_paragraphs(table)] == [
         ["name | age | size", "Anne | 7 | 9", "Ben | 8 | 9"],
         ["name | age | size", "Cleo | 9 | 9"],
         ["South"],
@@ -179,7 +179,7 @@ def test_a_table_further_down_has_headings_of_its_own(tmp_path: Path) -> None:
 
 def test_long_cells_fill_a_paragraph_sooner() -> None:
     table = rows(*["word" * 200] * 10)
-    assert [(each.first, each.last) for each in paragraphs(table)] == [(1, 4), (5, 8), (9, 10)]
+    assert [(each.first, each.last) for each in sheet_paragraphs(table)] == [(1, 4), (5, 8), (9, 10)]
 
 
 FORMATS = "".join(f'<xf numFmtId="{each}"/>' for each in (0, 164, 10, 14, 165, "x"))
