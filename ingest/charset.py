@@ -1,4 +1,4 @@
-"""From bytes to text where it is not clean UTF-8: no byte outside the encoding ends the reading."""
+"""Decoding of text in any encoding. Bytes outside the encoding are replaced, so decoding always succeeds."""
 
 import codecs
 import re
@@ -44,28 +44,29 @@ _ASCII = rb"plain +AEE- \u0041"  # UTF-16, UTF-7, EBCDIC and the escapes of Pyth
 
 
 def decode(data: bytes, declared: str | None = None) -> tuple[str, list[str]]:
-    """Markup as text: by its byte order mark, by what it declares, as UTF-8, or by a guess, in this order.
+    """Decode markup by its byte order mark, its declared encoding, as UTF-8, or by a guess, in this order.
 
-    Where a single byte is declared for each character, whatever is clean UTF-8 is that: nothing else looks so.
+    A declared single-byte encoding yields to clean UTF-8, as no other text looks like that.
 
     Args:
-        declared: the encoding that stands outside of the markup; this one counts.
+        data: the markup.
+        declared: the encoding named outside of the markup; it takes precedence over one named inside.
 
     Returns:
-        The text without an XML declaration, with U+FFFD for what the encoding lacks; a warning if that was guessed.
+        The text without an XML declaration, with U+FFFD for bytes outside the encoding; a warning if it was guessed.
     """
     text, warnings = _decode(data, declared)
     return _XML_DECLARATION.sub("", text), warnings
 
 
 def superset_encoding(declared: str) -> str:
-    """The encoding in which a text is really written that declares another, by Python's name."""
+    """Return Python's name of the encoding that files with a declared encoding are really written in."""
     name = declared.casefold().removeprefix("x-")
     return _LARGER.get(name, name)
 
 
 def known_encoding(name: str) -> str:
-    """The larger of an encoding, where Python knows it; else nothing."""
+    """Return the superset of an encoding by Python's name, or "" if Python does not know it."""
     try:
         return codecs.lookup(superset_encoding(name)).name
     except LookupError:
@@ -95,7 +96,11 @@ def _decode(data: bytes, declared: str | None) -> tuple[str, list[str]]:
 
 
 def decode_undeclared(data: bytes) -> tuple[str, str | None]:
-    """Text of bytes that say nothing of their encoding but by a byte order mark; what they were read as, if guessed."""
+    """Decode bytes that declare no encoding except by a byte order mark.
+
+    Returns:
+        The text, and the guessed encoding for a warning; None if nothing was guessed.
+    """
     if wide := wide_encoding(data):
         return data.decode(wide, errors="replace"), None
     if b"\x1b$)C" in data and data.isascii():
@@ -109,7 +114,7 @@ def decode_undeclared(data: bytes) -> tuple[str, str | None]:
 
 
 def wide_encoding(data: bytes) -> str | None:
-    """UTF-32 by its byte order mark, UTF-16 also without one; None if it is neither."""
+    """Return the encoding if it is UTF-32 with a byte order mark, or UTF-16 with or without one; else None."""
     if data.startswith(_UTF_32):
         return "utf-32"
     if data.startswith(_UTF_16):
@@ -125,7 +130,7 @@ def wide_encoding(data: bytes) -> str | None:
 
 
 def _guess(data: bytes) -> tuple[str, str]:
-    """Text of bytes that are not clean UTF-8, and what it was read as, to go on a sentence with."""
+    """Decode bytes that are not clean UTF-8; also return the guessed encoding, as the end of a sentence."""
     text = data.decode("utf-8-sig", errors="replace")
     lost = text.count("\ufffd") - data.count("\ufffd".encode())
     kept = len(text) - len(text.encode("ascii", errors="ignore")) - text.count("\ufffd")

@@ -1,7 +1,7 @@
-"""Characters, words and lines made plain: ligatures, invisible junk, hyphens at line ends.
+"""Cleaning of characters, words and lines: ligatures, invisible characters, hyphens at line ends.
 
-Nothing here knows of files or pages. Deliberately not done: NFKC over everything, which would turn superscripts,
-fractions, full-width and half-width forms and many CJK characters into something else.
+Nothing here knows files or pages. NFKC is not applied to everything, as it would change superscripts, fractions,
+full-width and half-width forms and many CJK characters.
 """
 
 import re
@@ -67,7 +67,7 @@ _ENOUGH_WORDS = 20
 
 
 def tidy(text: str) -> str:
-    """Plain characters, single spaces, lines without blank ends, at most one blank line in a row. NFC."""
+    """Return text in NFC with plain characters, single spaces, no blank line ends, at most one empty line in a row."""
     if PLAIN.fullmatch(text):
         return text
     text = _BREAKS.sub("\n", text).translate(_WINDOWS)
@@ -81,7 +81,7 @@ def tidy(text: str) -> str:
 
 
 def _fewer_marks(signs: str) -> str:
-    """Signs without the combining marks that follow on thirty of them."""
+    """Drop the combining marks after the thirtieth on a letter."""
     kept, marks = [], 0
     for sign in signs:
         marks = marks + 1 if unicodedata.combining(sign) else 0
@@ -91,19 +91,19 @@ def _fewer_marks(signs: str) -> str:
 
 
 def tidy_code(text: str) -> str:
-    """`tidy` lines that keep their indentation and columns: programs, tables and drawings in characters."""
+    """Apply `tidy` to lines that keep their indentation and columns: programs, tables, drawings in characters."""
     lines = _BLANK.sub(" ", _BREAKS.sub("\n", text).expandtabs(4)).split("\n")
     kept = "\n".join("".join(map(_tidy_cell, re.split("( {2,}|^ )", line))).rstrip() for line in lines)
     return re.sub(r"\n{3,}", "\n\n", kept).strip("\n")
 
 
 def _tidy_cell(text: str) -> str:
-    """`tidy`, but blanks alone stay."""
+    """Apply `tidy` to a cell; keep one of blanks alone."""
     return text if text.isspace() else tidy(text)
 
 
 def strip_terminal_codes(text: str) -> str:
-    """Text without what tells a terminal colours, links and titles; of letters struck over each other the last."""
+    """Remove a terminal's codes for colours, links and titles. A letter struck over another replaces it."""
     if "\b" in text:  # bold is a letter over itself, underlined one over a line
         kept: list[str] = []
         for sign in text:
@@ -116,15 +116,16 @@ def strip_terminal_codes(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """`tidy` text on a single line: for titles and labels."""
+    """Return `tidy` text on a single line, for titles and labels."""
     return " ".join(tidy(text).split())
 
 
 def superscript(text: str, linked: bool) -> str:
-    """A superscript on the line, where "19901" and "105" would be read: "[1]" for a note's mark, "^5", "^(n+1)".
+    """Write a superscript on the line: "[1]" for a footnote's mark, "^5", "^(n+1)". As it is, "19901" would be read.
 
     Args:
-        linked: it is a link, or in one, so that its number is that of a note.
+        text: the raised characters.
+        linked: they are a link, or in one, so that a number is that of a footnote.
     """
     text = re.sub(r"\s*([,;–—])\s*", r"\1", one_line(text))
     if len(text) > _LONGEST_MARK:
@@ -138,12 +139,12 @@ def superscript(text: str, linked: bool) -> str:
 
 
 def in_parentheses(text: str) -> str:
-    """What is raised, or a part of a formula, as the neighbour of a sign: "2", "(x+1)"."""
+    """Put an operand in parentheses unless it is a single word or number: "2", "(x+1)"."""
     return text if re.fullmatch(r"\w*|\([^()]*\)", text) else f"({text})"
 
 
 def join_inline(parts: Iterable[str]) -> str:
-    """Parts of a paragraph, some of them `superscript`: a blank ends a power, and a note's mark at the beginning."""
+    """Join the parts of a paragraph, some made by `superscript`. A blank ends a power or a leading footnote mark."""
     whole: list[str] = []
     marked = begun = False
     for part in filter(None, parts):
@@ -156,19 +157,19 @@ def join_inline(parts: Iterable[str]) -> str:
 
 
 def picture_text(description: str | None) -> str:
-    """What stands for a picture in a line: its description, unless that is a file name or too short to tell."""
+    """Return a picture's description in brackets, or "" if it is a file name or too short to tell anything."""
     description = one_line(description or "")
     said = len(description) > 15 and not _PICTURE_FILE.search(description)
     return f" [picture: {description}] " if said else ""
 
 
 def comment_text(author: str | None, text: str) -> str:
-    """What stands for a comment beside what it is on; both are on one line."""
+    """Return a comment in brackets, as it stands behind the words it is about. Both arguments are single lines."""
     return f"[comment by {author}: {text}]" if author else f"[comment: {text}]"
 
 
 def attach_accents(text: str) -> str:
-    """Put accents that stand alone before their letter back on it, where one character exists for the pair."""
+    """Put a spacing accent on the letter after it, if one character exists for the pair."""
 
     def compose(match: re.Match[str]) -> str:
         letter = "i" if match[2] == "ı" else match[2]
@@ -179,14 +180,14 @@ def attach_accents(text: str) -> str:
 
 
 def ends_sentence(text: str) -> bool:
-    """Whether a line may be the last of its paragraph, as far as its last characters tell."""
+    """Return whether a line may end a paragraph, judging by its last characters."""
     return bool(_TERMINAL.search(text[-40:]))
 
 
 def vocabulary(texts: Iterable[str]) -> set[str]:
-    """All words of some lines, case-folded, words broken at a line end left out; compounds whole and in parts.
+    """Return all words of some lines, case-folded, without words broken at a line end.
 
-    The parts come twice, bare and with the hyphen on the side where they had it: "low", "low-", "-dimensional".
+    Compounds are there whole and in parts. A part comes twice, bare and with its hyphen: "low", "low-", "-dimensional".
     """
     words: set[str] = set()
     broken = False  # the line before ended in a broken word, whose rest begins this one
@@ -208,7 +209,7 @@ def vocabulary(texts: Iterable[str]) -> set[str]:
 
 
 def seam(first: str, second: str, words: set[str], spaced: bool = False, trust_spaces: bool = False) -> tuple[int, str]:
-    """How two lines of one paragraph become one: what the first loses at its end, and what comes between.
+    """Decide how two lines of a paragraph become one.
 
     Args:
         first: a line, or a paragraph up to here.
@@ -218,7 +219,7 @@ def seam(first: str, second: str, words: set[str], spaced: bool = False, trust_s
         trust_spaces: in this document such spaces tell whether a word ended (Korean breaks lines inside words).
 
     Returns:
-        How many characters `first` loses, and the glue.
+        How many characters to cut from the end of `first`, and the text to put between.
     """
     end = first[-_LONGEST_WORD:]  # a paragraph may be endless; what is further off does not matter
     if not end or not second or end[-1].isspace():
@@ -238,7 +239,7 @@ def seam(first: str, second: str, words: set[str], spaced: bool = False, trust_s
 
 
 def join_lines(first: str, second: str, words: set[str]) -> str:
-    """Two lines of one paragraph as one; see `seam`."""
+    """Join two lines of a paragraph; see `seam`."""
     lost, glue = seam(first, second, words)
     return first[: len(first) - lost] + glue + second
 
@@ -255,11 +256,13 @@ def _is_compound(head: str, tail: str, words: set[str]) -> bool:
 
 
 def text_warnings(text: str, in_print: bool = True) -> tuple[str, ...]:
-    """What is suspicious about a page's characters, in words for a person; nothing below one in fifty characters, or
-    one in twenty words.
+    """Return warnings about a page's characters, for a person.
+
+    Fewer than one bad character in fifty, or one bad word in twenty, give no warning.
 
     Args:
-        in_print: they came from a font's signs, not from a file of characters.
+        text: the page's.
+        in_print: the characters come from the glyphs of a font, not from a file of characters.
     """
     visible, lost, private = _unknown(text)
     found = []
@@ -276,17 +279,17 @@ def text_warnings(text: str, in_print: bool = True) -> tuple[str, ...]:
 
 
 def count_unknown_characters(text: str) -> int:
-    """How many characters are replaced (U+FFFD), or private to a font."""
+    """Count the characters that are replaced (U+FFFD) or private to a font."""
     return text.count("\ufffd") + len(_PRIVATE.findall(text))
 
 
 def is_unreadable(text: str) -> bool:
-    """Whether at least half of the visible characters are unknown or private to a font."""
+    """Return whether at least half of the visible characters are unknown or private to a font."""
     visible, lost, private = _unknown(text)
     return visible > 0 and (lost + private) * 2 >= visible
 
 
 def _unknown(text: str) -> tuple[int, int, int]:
-    """How many characters are visible, how many of them replaced (U+FFFD), how many of private use."""
+    """Count the visible characters, the replaced ones (U+FFFD) and those of private use."""
     lost, private = text.count("\ufffd"), len(_PRIVATE.findall(text))
     return len("".join(text.split())), lost, private

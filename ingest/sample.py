@@ -42,17 +42,17 @@ class Sample:
 
     @cached_property
     def is_archive(self) -> bool:
-        """Whether the file is a ZIP archive, which may itself begin with a stored PDF."""
+        """True if the file is a ZIP archive, which may itself begin with a stored PDF."""
         return self.head.startswith(_ZIP)
 
     @cached_property
     def begins_as_text(self) -> bool:
-        """Whether the file begins like a mail, mailbox or web page, all of which may hold raw pictures or a NUL."""
+        """True if the file begins like a mail, mailbox or web page, all of which may hold raw pictures or a NUL."""
         return self.has_mime_header or self.is_mailbox or bool(_TEXT_BEGINS.match(self.head))
 
     @cached_property
     def is_wide(self) -> bool:
-        """Whether the file is UTF-16 or UTF-32."""
+        """True if the file is UTF-16 or UTF-32."""
         return bool(wide_encoding(self.head))
 
     @cached_property
@@ -62,7 +62,7 @@ class Sample:
 
     @cached_property
     def looks_binary(self) -> bool:
-        """Whether there are more control characters than any text has.
+        """True if there are more control characters than any text has.
 
         A text may hold a few NULs, or end in them. Shifts of letters and backspaces, as in manual pages, do not count.
         """
@@ -72,37 +72,37 @@ class Sample:
 
     @cached_property
     def holds_binary(self) -> bool:
-        """Whether there is a NUL, or the head looks binary."""
+        """True if there is a NUL, or the head looks binary."""
         return b"\x00" in self.head or self.looks_binary
 
     @cached_property
     def has_mime_header(self) -> bool:
-        """Whether the file begins with the header lines of an e-mail, MIME-Version among them."""
+        """True if the file begins with the header lines of an e-mail, MIME-Version among them."""
         return bool(_MAIL.match(self.head))
 
     @property
     def is_mail(self) -> bool:
-        """Whether the file is an e-mail. A name that says so needs less evidence."""
+        """True if the file is an e-mail. A name that says so needs less evidence."""
         if self.named in ("eml", "mhtml") and _NAMED_MAIL.match(self.head):
             return True
         return not self.quotes_markup and self.has_mime_header
 
     @cached_property
     def is_mailbox(self) -> bool:
-        """Whether the file begins with the border line of a mailbox."""
+        """True if the file begins with the border line of a mailbox."""
         first, _, after = self.plain.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").partition(b"\n")
         return is_mail_border(first + b"\n", after)
 
     @property
     def is_html(self) -> bool:
-        """Whether the file is a web page, or a piece of one."""
+        """True if the file is a web page, or a piece of one."""
         if not self.quotes_markup and _HTML.search(self.plain[:MARKUP_BYTES]):
             return True
         return bool(_HTML_FIRST.match(self.plain))
 
     @property
     def is_pdf(self) -> bool:
-        """Whether the file is a PDF. Up to 1024 bytes may come before its signature, but a text may also mention it."""
+        """True if the file is a PDF. Up to 1024 bytes may come before its signature, but a text may also mention it."""
         if self.head.lstrip().startswith(b"%PDF-"):
             return True
         return b"%PDF-" in self.head[:1024] and (self.named == "pdf" or self.holds_binary)

@@ -1,7 +1,7 @@
-"""From a stream of paragraphs and headings to the pages of a reflowable document: its chapters and sections.
+"""Pages of a reflowable document: its chapters and sections, from a stream of paragraphs and headings.
 
-Every format without printed pages ends here. A heading opens a section; a section that holds nothing but headings
-joins the one after it; what is too long is parted at paragraph ends.
+Every format without printed pages ends here. A heading opens a section. A section with nothing but headings joins the
+next one. A long section is split at paragraph ends.
 """
 
 import re
@@ -22,7 +22,7 @@ _NUMERAL = re.compile(r"^(?:[IVXLC]+|\d{1,3})\.?$")
 
 @dataclass(frozen=True)
 class Block:
-    """One paragraph, list item, table or heading of a document without pages."""
+    """One paragraph, list item, table row or heading of a document without pages."""
 
     text: str
     level: int = 0  # 1 to 6 for a heading, 0 for everything else
@@ -47,11 +47,11 @@ class _Section:
 
 
 def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[Page], list[TocEntry]]:
-    """Pages and table of contents of a document.
+    """Return the pages and the table of contents of a document.
 
     Args:
         blocks: in reading order.
-        given_toc: the table of contents is the one that blocks carry; otherwise headings make it.
+        given_toc: take the table of contents from the blocks' `toc`; otherwise it is made of headings.
     """
     sections = _merge_bare(_split(blocks, given_toc))
     pages: list[Page] = []
@@ -80,22 +80,22 @@ def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[
 
 
 def first_heading(blocks: list[Block]) -> str | None:
-    """The first heading within the first few blocks."""
+    """Return the first heading among the first twelve blocks, or None."""
     return next((one_line(block.text) for block in blocks[:12] if block.level), None)
 
 
 def join_blocks(blocks: Iterable[Block]) -> str:
-    """The text of blocks on one line."""
+    """Return the text of blocks on one line."""
     return " ".join(one_line(block.text) for block in blocks if block.text)
 
 
 def row_blocks(lines: Iterable[str]) -> list[Block]:
-    """The lines of one table, those without words left out."""
+    """Return the lines of one table as blocks, without empty lines."""
     return [Block(line, tight=True, first=not index) for index, line in enumerate(filter(None, lines))]
 
 
 def paragraph_texts(blocks: Iterable[Block]) -> list[str]:
-    """The text of blocks; tight neighbours are lines of one paragraph."""
+    """Return the text of blocks as paragraphs; tight neighbours are lines of one paragraph."""
     found: list[list[str]] = []  # each in lines
     tight = False
     for block in blocks:
@@ -111,7 +111,7 @@ def paragraph_texts(blocks: Iterable[Block]) -> list[str]:
 
 
 def with_distinct_labels(pages: list[Page], parents: list[str]) -> list[Page]:
-    """Labels that occur more than once say what they stand under, or get a number: a citation leads to one place."""
+    """Make labels unique, so that a citation leads to one place: add the parent heading, else a number."""
     families: dict[str, set[str]] = {}
     for page, parent in zip(pages, parents, strict=True):
         families.setdefault(page.label, set()).add(parent)
@@ -147,7 +147,7 @@ def _split(blocks: Iterable[Block], given_toc: bool) -> list[_Section]:
 
 
 def _merge_bare(sections: list[_Section]) -> list[_Section]:
-    """Sections of nothing but headings join the next one; at the end of the document, the one before."""
+    """Join sections of nothing but headings to the next section; at the end of the document, to the one before."""
     merged: list[_Section] = []
     waiting = _Section()
     for section in sections:
@@ -167,7 +167,7 @@ def _merge_bare(sections: list[_Section]) -> list[_Section]:
 
 
 def _pieces(blocks: list[Block], most: int) -> list[str]:
-    """The section's text, in pieces of about `most` characters, parted at paragraph ends."""
+    """Return a section's text in pieces of about `most` characters, split at paragraph ends."""
     pieces: list[list[str]] = [[]]
     size = 0
     for paragraph in (part for whole in paragraph_texts(blocks) for part in _shorter(whole, most)):
@@ -180,7 +180,7 @@ def _pieces(blocks: list[Block], most: int) -> list[str]:
 
 
 def _shorter(paragraph: str, most: int) -> list[str]:
-    """A paragraph longer than `most`, cut at line ends, else after sentences, else between words, else anywhere."""
+    """Cut a paragraph longer than `most` at line ends, else after sentences, else between words, else anywhere."""
     parts, start = [], 0
     while len(paragraph) - start > most:
         window = paragraph[start : start + most]
@@ -196,16 +196,13 @@ def _shorter(paragraph: str, most: int) -> list[str]:
 
 
 def _bare(paragraph: str, start: int, stop: int) -> str:
-    """A part of it without blanks around; where it begins with a line, that keeps its indentation."""
+    """Return a slice of a paragraph without blanks around it; a slice that begins a line keeps its indentation."""
     part = paragraph[start:stop].rstrip()
     return part.lstrip("\n") if start == 0 or paragraph[start - 1] == "\n" else part.lstrip()
 
 
 def _label(titles: list[str]) -> str:
-    """One label, as "Part One: Chapter 3", from the titles that meet at a section.
-
-    A bare numeral becomes "Chapter III".
-    """
+    """Return a section's label from the titles above it: "Part One: Chapter 3". A bare numeral is "Chapter III"."""
     names: list[str] = []
     for title in titles[-2:]:
         name = f"Chapter {title.rstrip('.')}" if _NUMERAL.match(title) else title.strip(" :")

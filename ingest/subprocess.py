@@ -1,10 +1,11 @@
-"""Files are opened in a process of their own: one made to confuse a parser ends that process, and not who asked.
+"""Ingesting in a process of its own, so that a file made to crash a parser ends that process and not the caller.
 
-Parsers in C let no other thread run while they work, and two kilobytes of PDF can unfold to any amount of text, on a
-single page. So the process has a share of the memory and a time for each page, is the first to end where memory runs
-out, and can be stopped at any moment. What it is to do comes to its standard input, as no password may be seen in a
-list of processes; what comes of it goes to its standard output, a JSON value on each line. Of its standard error the
-end is kept, in case it ends without an answer.
+Parsers in C block all other threads while they work, and two kilobytes of PDF can unfold to any amount of text on a
+single page. So the process has a limit of memory and of time for each page. It is the first to end when memory runs
+out, and the caller can stop it at any moment.
+
+The task goes to the process's standard input, since a list of processes must not show a password. The answer comes
+from its standard output, one JSON value a line. The end of its standard error is kept, to explain a crash.
 
     document = ingest_in_subprocess(Path("book.pdf"))
     png = page_image_in_subprocess(Path("book.pdf"), 7, document.pages[6].text, 120, 180)
@@ -60,19 +61,22 @@ def ingest_in_subprocess(
     ocr: bool | None = None,
     on_page: Callable[[int, int], None] = lambda done, total: None,
 ) -> Document:
-    """As `ingest.ingest`, apart; `on_page` is also called between pages, with the same numbers again, 0 at first.
+    """Call `ingest.ingest` in a process of its own.
+
+    `on_page` is also called between pages, with the last numbers again, (0, 0) at first.
 
     Raises:
-        IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
+        IngestError: also BrokenFile or TooLarge if the process crashed.
     """
     asked = {"title": title, "password": password, "ocr": ocr}
     return Document.from_json(_run("document", path, asked, seconds_for(path), on_page))
 
 
 def seconds_for(path: Path) -> int:
-    """Processor time for one page of a file, or for all of one that has none, by its size when it is unpacked.
+    """Return the processor time for one page of a file, in seconds, by the file's unpacked size.
 
-    A scanned page, which takes a minute or two where its text is recognised, has some tens of KiB at least.
+    A format without pages gets it for the whole file. OCR of a scanned page takes a minute or two; a scan has some tens
+    of KiB at least.
     """
     size = 0
     with suppress(OSError):
@@ -85,35 +89,42 @@ def seconds_for(path: Path) -> int:
 def page_image_in_subprocess(
     path: Path, number: int, text: str, start: int, end: int, password: str | None = None
 ) -> bytes:
-    """As `ingest.print.page_image.page_image`, apart.
+    """Call `ingest.print.page_image.page_image` in a process of its own.
 
     Raises:
-        IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
+        IngestError: also BrokenFile or TooLarge if the process crashed.
     """
     asked = {"number": number, "text": text, "start": start, "end": end, "password": password}
     return base64.b64decode(_run("picture", path, asked, PICTURE_SEC))
 
 
 def check_password_in_subprocess(path: Path, password: str | None) -> None:
-    """As `ingest.print.mupdf.check_password`, apart.
+    """Call `ingest.print.mupdf.check_password` in a process of its own.
 
     Raises:
-        IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
+        IngestError: also BrokenFile or TooLarge if the process crashed.
     """
     _run("password", path, {"password": password}, PICTURE_SEC)
 
 
 def _run(
-    work: str,
+    task: str,
     path: Path,
     asked: dict[str, Any],
     page_sec: int,
     on_page: Callable[[int, int], None] = lambda done, total: None,
 ) -> Any:
-    """What comes of one of `_tasks`, as JSON. asked: its arguments.
+    """Run one of `_tasks` in a process of its own and return its result, as JSON has it.
+
+    Args:
+        task: its name.
+        path: the file.
+        asked: its other arguments.
+        page_sec: processor time for a page, in seconds.
+        on_page: called with (pages done, pages in all).
 
     Raises:
-        IngestError: its own, or BrokenFile or TooLarge where it came to no end.
+        IngestError: the task's own, or BrokenFile or TooLarge if the process crashed.
     """
     limits = {"page_sec": page_sec, "memory": int(MEMORY_SHARE * _memory())}
     root = Path(__file__).resolve().parent.parent
@@ -133,7 +144,7 @@ def _run(
     listener.start()
     try:
         with suppress(BrokenPipeError), process.stdin as pipe:
-            pipe.write(json.dumps({"work": work, "path": str(path.absolute()), **limits, "asked": asked}).encode())
+            pipe.write(json.dumps({"task": task, "path": str(path.absolute()), **limits, "asked": asked}).encode())
         last = _follow(process.stdout, on_page)
         if not last:
             with suppress(subprocess.TimeoutExpired):
@@ -153,7 +164,7 @@ def _run(
 
 
 def _error_of_end(name: str, code: int | None, complaint: str, page_sec: int) -> IngestError:
-    """What to say of a process that ended without an answer. complaint: the end of its standard error."""
+    """Return the error for a process that ended without an answer. complaint: the end of its standard error."""
     if code is None:
         return BrokenFile(
             f"{name} could not be read: the program that reads it does not end. Convert it to plain text."
@@ -171,14 +182,14 @@ def _error_of_end(name: str, code: int | None, complaint: str, page_sec: int) ->
 
 
 def _keep_end(pipe: int, kept: bytearray) -> None:
-    """Take in what is written to a pipe until nobody has it open any more, and keep the end of it."""
+    """Read a pipe until nobody holds it open any more, and keep the end of the output."""
     while piece := os.read(pipe, 1 << 16):
         kept += piece
         del kept[:-_COMPLAINT_BYTES]
 
 
 def _follow(lines: IO[bytes], on_page: Callable[[int, int], None]) -> dict[str, Any]:
-    """Tell how far it is until it has ended; what it said last, nothing if it did not come to its end."""
+    """Report progress until the process ends; return its last message, or {} if it did not finish."""
     said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def listen() -> None:
@@ -205,7 +216,7 @@ def _follow(lines: IO[bytes], on_page: Callable[[int, int], None]) -> dict[str, 
 
 
 def _memory() -> int:
-    """Bytes that the machine has, or that its container may take if they are fewer."""
+    """Return the bytes of memory of the machine, or of its container if it may take fewer."""
     import psutil  # by the caller, and not for every file
 
     most = psutil.virtual_memory().total
@@ -216,7 +227,10 @@ def _memory() -> int:
 
 
 def _limit_resources(page_sec: int, memory: int) -> Callable[[], None]:
-    """Take no more than so many bytes; returns what gives the time for another page. Not on Windows."""
+    """Limit this process's memory in bytes; return a function that grants the time for another page.
+
+    Does nothing on Windows.
+    """
     try:
         import resource
     except ImportError:
@@ -236,25 +250,25 @@ def _limit_resources(page_sec: int, memory: int) -> Callable[[], None]:
 
 
 def _end_with_caller() -> None:
-    """Have Linux end this process when the caller's thread ends, however that does."""
+    """Have Linux end this process when the caller's thread ends, for whatever reason."""
     with suppress(AttributeError, OSError):  # other systems
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _end_first_without_memory() -> None:
-    """Where memory runs out, have Linux end this process: a reading that goes on beside it may have planned with it."""
+    """Have Linux end this process first when memory runs out: a reading beside it may have planned with it."""
     with suppress(OSError):  # other systems
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def main() -> None:
-    """Do what standard input asks for."""
+    """Do the task given on standard input."""
     _end_with_caller()
     _end_first_without_memory()
     # Of PyMuPDF it is what loads a neural network, which takes as long as all the rest, and is not asked for here.
     sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]
     given = json.loads(sys.stdin.buffer.read())
-    work = _tasks()[given["work"]]
+    task = _tasks()[given["task"]]
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a parser prints is no answer
 
@@ -269,13 +283,13 @@ def main() -> None:
         say(page=(done, total))
 
     try:
-        say(done=work(Path(given["path"]), given["asked"], on_page))
+        say(done=task(Path(given["path"]), given["asked"], on_page))
     except IngestError as error:
         say(error=type(error).__name__, message=str(error))
 
 
 def _tasks() -> dict[str, Callable[[Path, dict[str, Any], Callable[[int, int], None]], Any]]:
-    """What can be asked for: functions of a file, arguments, and whom to tell of pages, that return JSON."""
+    """Return the tasks by name: functions of a file, arguments and a progress callback that return JSON values."""
     from ingest import ingest
 
     def document(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> Any:

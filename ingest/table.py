@@ -1,4 +1,4 @@
-"""A table's rows as lines of text in which every value stays under its heading, for all formats."""
+"""Tables as lines of text in which every value stays under its heading, for all formats."""
 
 import re
 from bisect import bisect_right
@@ -15,7 +15,7 @@ _NUMBER_START = re.compile(r"[\d.,(−–—-]")
 
 @dataclass(frozen=True)
 class Cell:
-    """Text on one line, and how many columns and rows it takes."""
+    """Text on one line, with the number of columns and rows it takes."""
 
     text: str
     columns: int = 1
@@ -30,11 +30,11 @@ class _Placed:
 
 
 def table_lines(rows: Iterable[Iterable[Cell]]) -> list[str]:
-    """One line for every row, "1990 | | 50"; empty for a row without words.
+    """Return one line for every row, "1990 | | 50"; "" for a row without words.
 
-    An empty cell is kept unless its column is empty in every row, or after the last word of its row. Signs that
-    accounts put into cells of their own ("$", ")") join the number beside them. A cell over several columns stands over
-    the first of them that has words of its own.
+    An empty cell is kept unless its column is empty in every row, or no word follows in its row. Signs that accounts
+    put into cells of their own ("$", ")") join the number beside them. A cell over several columns stands over the
+    first one that has words of its own.
     """
     placed = [_with_signs(row) for row in _grid(rows)]
     columns: set[int] = set()
@@ -50,12 +50,11 @@ def table_lines(rows: Iterable[Iterable[Cell]]) -> list[str]:
 
 
 def is_layout(rows: Sequence[Sequence[str]], headed: bool, nested: bool = False) -> bool:
-    """Whether a table arranges a page: a lone cell, or cells with an essay or a table in them and hardly a row of short
-    ones.
+    """Return whether a table arranges a page: a lone cell, or essays or tables in cells and few rows of short cells.
 
     Args:
         rows: the words of its cells.
-        headed: some of its cells are marked as headings of columns or rows.
+        headed: some cells are marked as headings of columns or rows.
         nested: there are tables in its cells.
     """
     if len(rows) == 1 and len(rows[0]) == 1:
@@ -66,7 +65,7 @@ def is_layout(rows: Sequence[Sequence[str]], headed: bool, nested: bool = False)
 
 
 def span(value: str | None, most: int = WIDEST) -> int:
-    """How many columns or rows a cell takes by its attribute: 1 where that says nothing sensible."""
+    """Return the number of columns or rows that an attribute gives a cell, between 1 and `most`; 1 if it is invalid."""
     return min(max(int(value), 1), most) if value and re.fullmatch(r"\d{1,5}", value.strip()) else 1
 
 

@@ -1,4 +1,4 @@
-"""A document's title: its metadata where they make sense, else its first heading, else the file's name."""
+"""A document's title: its metadata if they make sense, else its first heading, else the file's name."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ _PROGRAM = re.compile(
 
 
 def usable_title(title: str | None) -> str:
-    """`title` on one line, or "" where it is a program's stand-in, a file name, or no words at all."""
+    """Return a title on one line, or "" if it is a program's default, a file name, or has no words."""
     title = one_line(title or "")
     if not re.search(r"[^\W\d_]", title) or len(title) > LONGEST or "\ufffd" in title or " | " in title:
         return ""
@@ -31,7 +31,7 @@ def usable_title(title: str | None) -> str:
 
 
 def choose_title(path: Path, *candidates: str | None) -> str:
-    """The first candidate that makes sense, else the file's stem with its separators as spaces."""
+    """Return the first usable candidate, else the file's stem with spaces for underscores."""
     for candidate in candidates:
         if title := usable_title(candidate):
             return title

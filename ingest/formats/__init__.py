@@ -39,7 +39,7 @@ class Format:
 
     @property
     def has_fixed_pages(self) -> bool:
-        """Whether its pages are printed ones or slides. Other formats are cited by section and paragraph."""
+        """True if its pages are printed ones or slides. Other formats are cited by section and paragraph."""
         return self.page_noun != "section"
 
     def recognises_archive(self, archive: ArchiveSample) -> bool:

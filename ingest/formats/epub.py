@@ -1,7 +1,7 @@
 """EPUB, from the archive's own spine and table of contents: chapters as the publisher divided them.
 
-Page numbers of such a book move with the screen, so a page here is a chapter or section. Read with lxml rather than
-through MuPDF, which lays the book out and thereby loses paragraphs.
+Page numbers of an e-book change with the screen, so a page here is a chapter or section. MuPDF is not used: it lays the
+book out and loses paragraphs.
 """
 
 import posixpath
@@ -38,13 +38,13 @@ Entries = dict[str, list[tuple[int, str]]]  # levels and titles that point into 
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
-    """Read an EPUB.
-
-    Args:
-        on_page: called with (spine files done, spine files in all) after each file.
+    """Convert an EPUB. `options.on_page` counts the files of the spine.
 
     Raises:
-        BrokenFile, TooLarge, EmptyDocument; UnsupportedFormat where the text is locked by DRM.
+        BrokenFile: the archive is damaged or incomplete.
+        TooLarge: too many chapters, characters or bytes.
+        EmptyDocument: no text in any chapter.
+        UnsupportedFormat: DRM locks the text.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -172,7 +172,7 @@ class _Book:
         return blocks
 
     def _name_unread(self, items: dict[str | None, etree._Element], chapters: Container[str]) -> None:
-        """Warn of pages of text that the spine leaves out: of notes, it may be, that are only shown by their links."""
+        """Warn of pages of text outside the spine. They may be notes that only links lead to."""
         pages = (item for item in items.values() if item.get("media-type") in _MARKUP)
         others = (page for page in pages if "nav" not in (page.get("properties") or "").split())
         files = {self._file(self.folder, page.get("href", ""))[0]: None for page in others}
@@ -184,7 +184,7 @@ class _Book:
             self.warnings.append(f"Not among the chapters of the book, and not read: {listed(unread, 5)}.")
 
     def _file(self, folder: str, href: str) -> tuple[str, str]:
-        """The member, as it is called, and the fragment that a link in a file of a folder leads to."""
+        """Return the member and the fragment that a link in a file of a folder leads to."""
         target, fragment = _resolve(folder, href)
         return self.members.find(target) or target, fragment
 
@@ -194,7 +194,7 @@ class _Book:
         return True
 
     def _contents(self, items: dict[str | None, etree._Element], spine: etree._Element | None) -> dict[str, Entries]:
-        """The table of contents, by file: EPUB 3's navigation document, else EPUB 2's NCX. Absent is no error."""
+        """Return the table of contents by file: EPUB 3's navigation document, else EPUB 2's NCX, else {}."""
         nav = next((item for item in items.values() if "nav" in (item.get("properties") or "").split()), None)
         ncx = items.get(spine.get("toc")) if spine is not None else None
         if ncx is None:
@@ -229,7 +229,7 @@ def _is_text(item: etree._Element) -> bool:
 
 
 def _as_text(item: etree._Element, items: Mapping[str | None, etree._Element]) -> etree._Element:
-    """An item of the manifest, or that of its fallbacks which is a page of text."""
+    """Return an item of the manifest, or the first of its fallbacks that is a page of text."""
     seen, each = [item], item
     while not _is_text(each):
         following = items.get(each.get("fallback"))
@@ -246,9 +246,10 @@ def _last_words(blocks: list[Block]) -> str:
 
 
 def _mark(blocks: list[Block], anchors: dict[str, int], contents: Entries) -> list[Block]:
-    """Put entries of the table of contents at the blocks they point to; unlisted files open a section by a heading.
+    """Attach entries of the table of contents to the blocks they point to. Unlisted files open a section by a heading.
 
-    One that points to nothing is that of the file if it is its first; another is somewhere after the one before it.
+    An entry whose fragment is missing belongs to the whole file if it is the file's first; otherwise it lies somewhere
+    after the entry before it.
     """
     marked = list(blocks)
     index = None
@@ -288,7 +289,7 @@ def _ncx(root: etree._Element) -> list[tuple[int, str, str]]:
 
 
 def _local(element: etree._Element) -> str:
-    """The name of an element without its namespace; of what is no element, none."""
+    """Return an element's name without its namespace; "" for a comment."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
@@ -297,7 +298,7 @@ def _title(element: etree._Element) -> str:
 
 
 def _resolve(folder: str, href: str) -> tuple[str, str]:
-    """The archive member and fragment that a link in a file of `folder` leads to."""
+    """Return the archive member and the fragment that a link in a file of `folder` leads to."""
     try:
         parts = urlsplit(href)
     except ValueError:  # no address, and so nowhere

@@ -21,10 +21,12 @@ _PARAGRAPHS = frozenset({"p", "v", "text-author", "date"})
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
-    """Read an FB2 book, plain or alone in a ZIP archive.
+    """Convert an FB2 book, plain or alone in a ZIP archive.
 
     Raises:
-        BrokenFile, TooLarge, EmptyDocument.
+        BrokenFile: it is no XML, or its archive is damaged.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text.
     """
     limits = options.limits
     markup, warnings = decode(_bytes(path, limits))
@@ -68,7 +70,7 @@ def _bytes(path: Path, limits: Limits) -> bytes:
 
 
 def _set_down(root: etree._Element) -> None:
-    """Put the marks of notes, whatever is raised, and what pictures show on the line."""
+    """Replace footnote marks, superscripts and pictures by text on the line."""
     for image in root.iter("{*}image"):
         image.text = picture_text(image.get("alt") or image.get("title"))
     for element in list(root.iter("{*}a", "{*}sup")):
@@ -88,7 +90,7 @@ def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
 
 
 def _loose(text: str | None, blocks: list[Block]) -> None:
-    """What stands between the elements, where no text should be."""
+    """Add text between elements, where the format allows none."""
     if words := one_line(text or ""):
         blocks.append(Block(words))
 
@@ -120,5 +122,5 @@ def _cell(element: etree._Element) -> Cell:
 
 
 def _words(element: etree._Element) -> str:
-    """What an element and those within say, on one line."""
+    """Return the text of an element and its children on one line."""
     return one_line(join_inline(map(str, element.itertext())))

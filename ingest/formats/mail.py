@@ -1,7 +1,7 @@
-"""E-mail (.eml) and web pages saved in one file (.mhtml), which are kept as e-mail is.
+"""E-mail (.eml) and web pages saved in one file (.mhtml), which have the structure of an e-mail.
 
-Read are all parts of its text, of alternatives the one of HTML. Attachments, mails that are forwarded whole, and
-whatever else is not read are named in a warning; not so the pictures and style sheets of a page.
+All text parts are read; of alternatives, the HTML one. A warning names attachments, forwarded mails and other parts
+that are not read, but not a page's pictures and style sheets.
 """
 
 import email
@@ -38,10 +38,12 @@ _MAILS = ("message/rfc822", "message/global")
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
-    """Read an e-mail or a web archive.
+    """Convert an e-mail or a web archive.
 
     Raises:
-        TooLarge, EmptyDocument; BrokenFile where the HTML parser found nothing.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text.
+        BrokenFile: the HTML parser found nothing.
     """
     limits = options.limits
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
@@ -59,10 +61,10 @@ def convert(path: Path, options: ConvertOptions) -> Content:
 
 @dataclass(frozen=True)
 class Mail:
-    """What is read of a mail.
+    """The text of a mail.
 
-    head: who wrote it to whom, when, and about what, a line each; "" where nobody did.
-    unread: what it brings with it that is not read, by name, each once.
+    head: sender, receivers, date and subject, a line each; "" without a sender.
+    unread: the names of its parts that are not read, each once.
     """
 
     message: EmailMessage
@@ -73,12 +75,12 @@ class Mail:
 
     @property
     def subject(self) -> str:
-        """What it says that it is about."""
+        """The subject, on one line."""
         return header_text(self.message, "Subject")
 
 
 def parse_mail(data: bytes, name: str) -> Mail:
-    """A mail from its bytes; name: of its file.
+    """Parse a mail. name: its file, for messages.
 
     Raises:
         BrokenFile: the HTML parser found nothing.
@@ -97,7 +99,7 @@ def parse_mail(data: bytes, name: str) -> Mail:
 
 
 class _Policy(EmailPolicy):
-    """Reads headers in the larger sisters of the encodings that they name; without one, in that of the text."""
+    """Decodes headers in supersets of the encodings that they name; headers without one, in the text's encoding."""
 
     charset: str
 
@@ -114,13 +116,13 @@ class _Policy(EmailPolicy):
 
 
 def _charset(data: bytes) -> str:
-    """The encoding that a mail's text declares first; "" where none does."""
+    """Return the first encoding that a mail's parts declare, or ""."""
     found = _CHARSET.search(data)
     return found[1].decode() if found and known_encoding(found[1].decode()) else ""
 
 
 def header_text(message: MIMEPart, name: str) -> str:
-    """What a header says, on one line; "" where it is not there."""
+    """Return a header on one line; "" if it is missing."""
     try:
         return one_line(str(message[name] or ""))
     except Exception:  # whatever Python's parser stumbles over: then as it was written
@@ -128,7 +130,7 @@ def header_text(message: MIMEPart, name: str) -> str:
 
 
 def unread_warning(names: Sequence[str]) -> list[str]:
-    """The warning that so many things in mails are not read; none where there are none."""
+    """Return the warning about parts of mails that are not read; none if there are none."""
     return [f"Attached and not read: {listed(names, 12)}. Save what you need and add it."] if names else []
 
 
@@ -141,8 +143,10 @@ class _Text:
 
 
 def _texts(part: MIMEPart, name: str) -> list[_Text]:
-    """What is read of a part, in reading order: of parts that belong together the first, and where it has no text, as a
-    page of frames has none, the others; of alternatives the richest that has any; of other parts all.
+    """Return the text parts to read, in reading order.
+
+    The first of related parts is read; the others only if it has no text, as a page of frames has none. The richest
+    alternative with any text is read, and every other kind of part.
     """
     kind = part.get_content_type()
     if part.is_attachment():
@@ -165,7 +169,7 @@ def _texts(part: MIMEPart, name: str) -> list[_Text]:
 
 
 def _is_text(part: MIMEPart) -> bool:
-    """Whether it is read as text; so is what should have parts, and has none as their border is not to be found."""
+    """Return whether a part is read as text. A multipart whose border is missing is text, too."""
     if part.get_content_maintype() == "multipart":
         return not part.is_multipart()
     kind = part.get_content_type()
@@ -173,24 +177,25 @@ def _is_text(part: MIMEPart) -> bool:
 
 
 def _rank(leaf: MIMEPart) -> int:
-    """Of alternatives, the lowest is read: an invitation says in its text what its calendar says in code."""
+    """Rank an alternative; the lowest is read. An invitation's text repeats its calendar, which is code."""
     kind = leaf.get_content_type()
     return 0 if kind in _HTML else 1 if kind == "text/plain" else 2
 
 
 def _parts(part: MIMEPart) -> Iterator[MIMEPart]:
-    """What a part consists of, which for an attachment, and for a mail within a mail, is nothing."""
+    """Yield the parts of a part. An attachment, or a mail within a mail, has none."""
     if part.get_content_maintype() == "multipart" and not part.is_attachment():
         yield from part.iter_parts()
 
 
 def _unread(part: MIMEPart, read: Container[int], page: bool = False, passed_over: bool = False) -> Iterator[str]:
-    """What there is in a part that is not read: files by their name, the rest by its type.
+    """Yield what a part holds that is not read: files by their names, other parts by their types.
 
     Args:
-        read: the ids of the parts that are.
-        page: it belongs to a page, whose looks are not missed.
-        passed_over: it is an alternative to what is read, and so is missed only if it is a file.
+        part: the part, with all below it.
+        read: the ids of the parts that are read.
+        page: it belongs to a web page, whose style is not missed.
+        passed_over: it is an alternative to a part that is read, and so is missed only if it is a file.
     """
     parts, kind = list(_parts(part)), part.get_content_type()
     chosen = []
@@ -208,7 +213,7 @@ def _unread(part: MIMEPart, read: Container[int], page: bool = False, passed_ove
 
 
 def _says_something(part: MIMEPart) -> bool:
-    """Whether a part has a body, which a mail server's report has not; one of text, words in it."""
+    """Return whether a part has a body; for text, words in it. A mail server's report has an empty part."""
     if _is_text(part):
         with suppress(BrokenFile):
             return bool(_blocks(part, "").blocks)
@@ -216,7 +221,7 @@ def _says_something(part: MIMEPart) -> bool:
 
 
 def _file_name(part: MIMEPart) -> str:
-    """What a part is called that is a file, or a mail within this one; nothing for other parts."""
+    """Return the name of a part that is a file, or a mail within this one; "" for other parts."""
     name = part.get_filename()
     if not name and part.get_content_type() in _MAILS:
         name = next((header_text(mail, "Subject") for mail in part.iter_parts()), "") or "a mail"
@@ -235,7 +240,7 @@ def _blocks(part: MIMEPart, name: str) -> _Text:
 
 
 def _unflowed(text: str, glue: str) -> str:
-    """Lines that end in a blank with those they go on in, where these are quoted as often (RFC 3676)."""
+    """Join the lines that end in a blank with the next one, if both are quoted as often (RFC 3676)."""
     lines: list[str] = []
     before = None  # how often the last line is quoted, if it goes on
     for line in text.split("\n"):

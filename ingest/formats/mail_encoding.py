@@ -1,4 +1,4 @@
-"""The bytes of a part of a mail, however it was coded to be sent: base64 in pieces, or with a footer; uuencode."""
+"""Transfer encodings of mails: base64 in pieces or with a footer, and uuencoded files in the text."""
 
 import binascii
 import re
@@ -10,7 +10,7 @@ _UUENCODED = re.compile(r"^begin [0-7]{3,4} (\S[^\n]*)\n(?:[ -`]{1,62}\r?\n)*?[ 
 
 
 def decoded_payload(part: MIMEPart) -> bytes:
-    """What a part says, decoded. Python ends at the first padding of base64, and so loses what follows it."""
+    """Return the decoded bytes of a part, with all pieces of base64. Python stops at the first padding."""
     raw = part.get_payload(decode=False)
     if str(part.get("Content-Transfer-Encoding", "")).strip().casefold() != "base64" or not isinstance(raw, str):
         decoded = part.get_payload(decode=True)
@@ -37,7 +37,7 @@ def decoded_payload(part: MIMEPart) -> bytes:
 
 
 def _ends_piece(lines: list[bytes]) -> bool:
-    """Whether lines begin with a whole piece of base64: up to its padding, or an end of whole groups of four."""
+    """Return whether the first line ends a piece of base64, by its padding and whole groups of four."""
     first = lines[0]
     return first.endswith(b"=") and len(first) % 4 == 0
 
@@ -52,6 +52,6 @@ def _decoded(lines: list[bytes]) -> bytes:
 
 
 def strip_uuencoded(text: str) -> tuple[str, list[str]]:
-    """Text without the files that older mail programs put in it in letters, and the names of these."""
+    """Remove uuencoded files from a text; also return their names."""
     names = [found[1].strip() for found in _UUENCODED.finditer(text)]
     return (_UUENCODED.sub("", text), names) if names else (text, [])

@@ -36,7 +36,7 @@ _KNOWN_TAGS = frozenset(
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
-    """Convert Markdown.
+    """Convert Markdown to sections of text.
 
     Raises:
         TooLarge: too many bytes or characters.

@@ -1,7 +1,7 @@
-"""Mailboxes in one file (mbox), as Thunderbird keeps and Gmail exports them, and archives of mailing lists.
+"""Mailboxes in one file (mbox), from Thunderbird, Gmail's export or the archive of a mailing list.
 
-Each mail is a section of its own, cited by its subject and date. Mails that were deleted in Thunderbird, which leaves
-them in the file, are not read; damaged ones that cannot be are counted in a warning.
+Each mail is a section, cited by its subject and date. Mails deleted in Thunderbird stay in the file and are not read.
+A warning counts damaged mails.
 """
 
 import re
@@ -30,10 +30,11 @@ _EXPUNGED = 0x8  # among Thunderbird's flags
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
-    """Read a mailbox, a mail at a time.
+    """Convert a mailbox, a mail at a time.
 
     Raises:
-        TooLarge, EmptyDocument.
+        TooLarge: too many characters, or bytes in one mail.
+        EmptyDocument: no mail with text.
     """
     limits = options.limits
     blocks: list[Block] = []
@@ -65,7 +66,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
 
 
 def _mails(path: Path, limits: Limits) -> Iterator[bytes]:
-    """The mails of a file, without the lines between them."""
+    """Yield the mails of a file, without the border lines between them."""
     lines: list[bytes] = []
     size = 0
     with path.open("rb") as file:
@@ -97,7 +98,7 @@ def _is_deleted(mail: Mail) -> bool:
 
 
 def _title(mail: Mail) -> str:
-    """What it is about, and when it was sent: a subject alone comes again in every answer."""
+    """Return a mail's subject with its date, since many mails share a subject."""
     sent = None
     with suppress(Exception):  # as above
         sent = mail.message["Date"].datetime

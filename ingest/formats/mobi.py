@@ -1,9 +1,8 @@
 """MOBI (MOBI 6, and the MOBI 6 half of files that hold both kinds) and AZW3 (MOBI 8), from its own records.
 
-A MOBI book is one long HTML page, cut into records and packed. MuPDF opens it too, but lays it out and thereby runs
-paragraphs together; unpacked here, its markup goes the way of any HTML. Only the records of the text are taken into
-memory: pictures, which come after them, may be many times as large. Not read: DRM, HUFF/CDIC compression. A PalmDOC
-(PDB) is plain text in such records.
+A MOBI book is one long HTML page, cut into records and compressed. MuPDF opens it too, but lays it out and runs
+paragraphs together; here its markup is read like any HTML. Only text records are loaded: the pictures after them may be
+many times as large. Not read: DRM, HUFF/CDIC compression. A PalmDOC (PDB) is plain text in such records.
 Format: https://wiki.mobileread.com/wiki/MOBI
 """
 
@@ -39,10 +38,13 @@ class _Header:
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
-    """Read a MOBI book.
+    """Convert a MOBI book.
 
     Raises:
-        BrokenFile, TooLarge, EmptyDocument; UnsupportedFormat for DRM, HUFF/CDIC and an AZW3 whose parts are unknown.
+        BrokenFile: it is cut off before its text.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text.
+        UnsupportedFormat: DRM, HUFF/CDIC compression, or an AZW3 whose text has no known end.
     """
     limits = options.limits
     with path.open("rb") as file:
@@ -82,7 +84,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
 
 
 def _check_readable(header: _Header, name: str) -> None:
-    """Raise UnsupportedFormat for DRM and HUFF/CDIC."""
+    """Raise UnsupportedFormat for DRM and HUFF/CDIC compression."""
     if header.encryption:
         raise UnsupportedFormat(f"{name} is locked by DRM: only the shop's own reader can open it. Use a free copy.")
     if header.compression not in (_STORED, _PALMDOC):
@@ -93,7 +95,7 @@ def _check_readable(header: _Header, name: str) -> None:
 
 
 def _spans(file: BinaryIO, size: int) -> list[tuple[int, int]]:
-    """Where the records begin and end, of a file of so many bytes."""
+    """Return the start and end of each record. size: of the file, in bytes."""
     (count,) = struct.unpack_from(">H", file.read(78), 76)
     if not count:
         raise IndexError("no records")
@@ -106,7 +108,7 @@ def _spans(file: BinaryIO, size: int) -> list[tuple[int, int]]:
 
 
 def _taken(file: BinaryIO, spans: list[tuple[int, int]], name: str, limits: Limits) -> list[bytes]:
-    """The records there.
+    """Return the records at some spans.
 
     Raises:
         TooLarge: together they are larger than a text may be.
@@ -136,7 +138,7 @@ def _header(record: bytes) -> _Header:
 
 
 def _first_flow(record: bytes, name: str) -> int:
-    """Where the text of a MOBI 8 book ends, by its FDST record: "FDST", 12, how many, then (start, end) of each."""
+    """Return the length of a MOBI 8 book's text, from its FDST record: "FDST", 12, count, (start, end) of each."""
     if record[:4] != b"FDST" or len(record) < 20:
         raise UnsupportedFormat(
             f"{name} is an AZW3 book that does not say where its text ends: "
@@ -146,7 +148,7 @@ def _first_flow(record: bytes, name: str) -> int:
 
 
 def _without_trailing(record: bytes, flags: int) -> bytes:
-    """Drop the entries after a record's text: each ends in its own size, as seven-bit digits read backwards."""
+    """Drop the entries after a record's text. Each ends in its size, as seven-bit digits read backwards."""
     for bit in range(15, 0, -1):
         if flags >> bit & 1 and record:
             size, shift = 0, 0
@@ -162,7 +164,7 @@ def _without_trailing(record: bytes, flags: int) -> bytes:
 
 
 def _unpack(data: bytes) -> bytes:
-    """PalmDOC compression: literals, runs of literals, a space with a letter, and copies of up to ten bytes."""
+    """Decompress PalmDOC: literals, runs of literals, a space with a letter, and copies of up to ten bytes."""
     out = bytearray()
     index = 0
     while index < len(data):
@@ -185,7 +187,7 @@ def _unpack(data: bytes) -> bytes:
 
 
 def _blocks(markup: bytes, codec: str, name: str) -> list[Block]:
-    """Blocks of the whole book; where it has no headings, the short first lines after its page breaks are them."""
+    """Return the blocks of the book. Without headings, short first lines after page breaks become headings."""
     chunks = []
     for piece in _PAGE_BREAK.split(markup):
         text = piece.decode(codec, errors="replace").replace("\0", "")

@@ -1,4 +1,4 @@
-"""JSON as people read it, and Jupyter notebooks: their cells and what these printed, without pictures."""
+"""Jupyter notebooks: their cells and outputs, without pictures. Also the escapes of JSON."""
 
 import json
 import re
@@ -14,7 +14,7 @@ _FENCE = re.compile(r"\s*(?:```|~~~)")
 
 
 def decode_escapes(text: str) -> str:
-    """JSON with its letters as such, where it has them by their numbers."""
+    """Replace the escapes of JSON, such as that of "é", by their letters."""
 
     def letters(found: re.Match[str]) -> str:
         said = re.findall("....", found[2].replace("\\u", ""))
@@ -29,7 +29,7 @@ def _written(sign: str) -> str:
 
 
 def notebook_blocks(text: str) -> tuple[list[Block], list[str]] | None:
-    """The paragraphs of a notebook and warnings of what is left out; None where it is no notebook."""
+    """Return the paragraphs of a notebook, and warnings about omitted pictures; None if the text is no notebook."""
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError):
@@ -60,7 +60,7 @@ def notebook_blocks(text: str) -> tuple[list[Block], list[str]] | None:
 
 
 def _prose(source: str) -> Iterator[Block]:
-    """The paragraphs of Markdown as they are written, with its headings."""
+    """Yield the paragraphs of Markdown as they are written, with its headings."""
     lines: list[str] = []
     fenced = False
     for line in [*source.split("\n"), ""]:
@@ -77,7 +77,7 @@ def _prose(source: str) -> Iterator[Block]:
 
 
 def _printed(output: dict[str, Any]) -> str:
-    """What an output says in words: the plain form of its kinds."""
+    """Return the text of an output, in its plainest form."""
     if output.get("output_type") in ("error", "pyerr"):
         return f"{output.get('ename', 'error')}: {output.get('evalue', '')}"
     data = output.get("data")

@@ -1,4 +1,4 @@
-"""RTF, through striprtf: paragraphs and rows of tables. Pictures and objects within it are named in a warning."""
+"""RTF, through striprtf: paragraphs and table rows. A warning counts pictures and objects."""
 
 import re
 from pathlib import Path
@@ -16,10 +16,11 @@ _OBJECT = re.compile(r"\\(?:pict|objdata)(?![a-z])")
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
-    """Read an RTF document.
+    """Convert an RTF document.
 
     Raises:
-        TooLarge, EmptyDocument.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text.
     """
     limits = options.limits
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
@@ -37,7 +38,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
 
 
 def _block(line: str) -> Block:
-    """A paragraph, or a row of a table, whose cells each end in a bar."""
+    """Return a paragraph, or a table row, whose cells each end in a bar."""
     if line.endswith("|"):
         return Block(" | ".join(cell.strip() for cell in line.split("|")[:-1]), tight=True)
     return Block(line)

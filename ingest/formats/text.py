@@ -21,7 +21,7 @@ _TABBED, _MAYBE_TABBED = ("tsv", "tab"), ("txt", "csv", "")
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
-    """Convert plain text.
+    """Convert plain text to sections.
 
     Raises:
         TooLarge: too many bytes or characters.

@@ -1,4 +1,4 @@
-"""Formulas on one line: what Word and MathML set above, below or around by markup alone gets a sign."""
+"""Formulas on one line: a sign stands for each position that Word's markup or MathML expresses by structure alone."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _INVISIBLE = str.maketrans({"\u2061": " ", "\u2062": "", "\u2063": "", "\u2064":
 
 
 def omml_text(element: etree._Element) -> str:
-    """A formula of a Word document: an `m:oMath` element."""
+    """Return a formula of a Word document, an `m:oMath` element, on one line."""
     if _name(element) == "t":
         return element.text or ""
     parts: list[str] = []
@@ -60,14 +60,14 @@ def _sign(element: etree._Element, path: str, usual: str) -> str:
 
 
 def mathml_text(element: etree._Element) -> str:
-    """A formula of a web page: a `math` element, as the TeX that came with it if any did."""
+    """Return a formula of a web page, a `math` element, on one line; its own TeX if it brings any."""
     notes = [node for node in element.iter() if _name(node) in ("annotation", "annotation-xml")]
     tex = next((node.text for node in notes if "tex" in (node.get("encoding") or "").casefold()), None)
     return one_line(element.get("alttext") or tex or _in_signs(element))
 
 
 def _in_signs(element: etree._Element, depth: int = 0) -> str:
-    """Presentation MathML. Of an element that must have parts and has not, those that are there."""
+    """Return presentation MathML on one line. An element that lacks parts gives those that it has."""
     name = _name(element)
     if name in ("annotation", "annotation-xml", "mphantom", ""):
         return ""
@@ -100,7 +100,7 @@ def _in_signs(element: etree._Element, depth: int = 0) -> str:
 
 
 def _joined(parts: list[str]) -> str:
-    """Parts beside each other: "2 1/4" is no 21/4, in "x^2 y" the y is no power, and "sin x" is no name."""
+    """Join neighbours without changing their meaning: "2 1/4" is no 21/4, in "x^2 y" the y is no power."""
     text = "".join(parts[:1])
     for before, part in pairwise(parts):
         digits = before[-1:].isdigit() and part[:1].isdigit()
@@ -111,12 +111,12 @@ def _joined(parts: list[str]) -> str:
 
 
 def _beside(sign: str, part: str) -> str:
-    """A part above or below: "^2"; a prime or an accent stands for itself."""
+    """Return a part above or below with its sign: "^2". A prime or an accent needs none."""
     return part if re.fullmatch(r"[^\w\s]?", part) else f"{sign}{in_parentheses(part)}"
 
 
 def _separators(element: etree._Element) -> Iterator[str]:
-    """What stands before each part of an `mfenced`: nothing, then its separators, the last of them for ever."""
+    """Yield the separator before each part of an `mfenced`: none, then its own, the last of them for ever."""
     signs = "".join(element.get("separators", ",").split())
     yield ""
     yield from signs
@@ -125,6 +125,6 @@ def _separators(element: etree._Element) -> Iterator[str]:
 
 
 def _name(element: etree._Element) -> str:
-    """The name without its namespace, or the prefix that stands for one in HTML; of a comment there is none."""
+    """Return an element's name without a namespace or prefix; "" for a comment."""
     tag = element.tag
     return tag.rpartition("}")[2].rpartition(":")[2].casefold() if isinstance(tag, str) else ""

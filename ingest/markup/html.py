@@ -187,7 +187,7 @@ def _field_value(element: etree._Element, tag: str) -> str:
 
 
 def _visit_list(element: etree._Element, tag: str, walk: _Walk) -> None:
-    """Read a list."""
+    """Read a list and number its items."""
     numbered = tag == "ol" and "none" not in (element.get("style") or "")
     down = "reversed" in element.attrib
     first = _number(element.get("start"))

@@ -1,4 +1,4 @@
-"""XML from files of anybody's making: no entities that grow, no network, no document types."""
+"""Safe parsing of untrusted XML: no growing entities, no network, no document types."""
 
 import re
 from html.entities import html5
@@ -23,11 +23,12 @@ _STRAY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d{1,8}|#[xX][0-9A-Fa-f]{1,6})
 
 
 def parse_xml(data: bytes | str, name: str, warnings: list[str] | None = None) -> etree._Element:
-    """Parse XML without entities, network or document type; mends what it can.
+    """Parse XML without entities, network or document type, repairing it where possible.
 
     Args:
-        data: bytes, or what `decode` made of them.
-        warnings: takes a warning where the XML is cut off or ill-formed, so that some of it may be lost.
+        data: bytes, or text from `decode`.
+        name: the file, for messages.
+        warnings: takes a warning if the XML is cut off or ill-formed, so that some of it may be lost.
 
     Raises:
         BrokenFile: nothing in it can be read.
@@ -57,9 +58,9 @@ def parse_xml(data: bytes | str, name: str, warnings: list[str] | None = None) -
 
 
 def plain_markup(text: str) -> str:
-    """XML without a document type, sections of CDATA, and named entities: what HTML's parser does not know either.
+    """Replace a document type, CDATA sections and named entities, which HTML parsers do not know, by plain markup.
 
-    Entities of its own that name others, which might grow, stay as they are written.
+    A document's own entities that name others, and so might grow, stay as they are written.
     """
     own: dict[str, str] = {}
     if typed := _DOCTYPE.match(text):
@@ -88,7 +89,7 @@ def _escaped(text: str) -> str:
 
 
 def _parse_warnings(parser: etree.XMLParser, text: str, root: str, name: str) -> list[str]:
-    """What is wrong with the XML that was parsed last, if anything, with its place. root: what it should end with."""
+    """Return a warning about the XML parsed last, with its place, or none. root: the element it should end with."""
     faults = [each for each in parser.error_log if each.level_name == "FATAL"]
     if not faults:
         return []

@@ -1,7 +1,7 @@
-"""What stands before the paragraphs of a slide: bullets by their level, and numbers, which are counted, not stored.
+"""Bullets and numbers of a slide's paragraphs. Numbers are counted, as the file does not store them.
 
-Whether a paragraph has any is said by itself, by its shape, or by what the shape takes the place of in the layout and
-the master. Left out: numbers in other alphabets, which are written in digits, and what signs bullets are.
+A paragraph's own properties name its bullet, or those of its shape, or those of the placeholder in the layout and the
+master. Left out: numbers in other alphabets, which are written in digits, and the shapes of bullets.
 """
 
 import re
@@ -23,9 +23,9 @@ TITLES = ("title", "ctrTitle")
 
 
 class Bullets:
-    """Marks the paragraphs of one text, which must be asked about in their order.
+    """Marks the paragraphs of one text, which must come in their order.
 
-    styles: what says how its levels look, the nearest first.
+    styles: the list styles of its levels, the nearest first.
     """
 
     def __init__(self, styles: list[etree._Element]) -> None:
@@ -33,7 +33,7 @@ class Bullets:
         self._counts: dict[int, tuple[str, int]] = {}  # of the levels that are being counted: in which way, how far
 
     def mark(self, paragraph: etree._Element) -> str:
-        """What stands before a paragraph: "-", "--" on the second level, "3."; "" where nothing does."""
+        """Return the bullet of a paragraph: "-", "--" on the second level, "3.", or ""."""
         properties = paragraph.find(f"{A}pPr")
         depth = "0" if properties is None else properties.get("lvl") or "0"
         level = int(depth) + 1 if re.fullmatch("[0-8]", depth) else 1
@@ -65,7 +65,7 @@ def _numbered(number: int, kind: str) -> str:
 
 
 def list_styles(shape: Any) -> Iterator[etree._Element]:
-    """What says how the paragraphs of a shape look, the nearest first. shape: as python-pptx has it."""
+    """Yield the list styles of a shape of python-pptx, the nearest first."""
     kind = placeholder_kind(shape._element) if hasattr(shape.part, "slide_layout") else ""  # notes have no layout
     above = shape
     while above is not None:
@@ -77,6 +77,6 @@ def list_styles(shape: Any) -> Iterator[etree._Element]:
 
 
 def placeholder_kind(element: etree._Element) -> str:
-    """What a shape is the place of in its layout, as "title"; "" where it has been put there freely."""
+    """Return the kind of placeholder that a shape fills, such as "title"; "" for a free shape."""
     place = element.find(f"./*/{P}nvPr/{P}ph")
     return "" if place is None else place.get("type") or "obj"

@@ -1,4 +1,4 @@
-"""What the readers of Office and OpenDocument files share."""
+"""Errors, warnings and names that the converters of office files share."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -35,21 +35,21 @@ _USUAL = tuple((re.compile(other.encode()), usual.encode()) for other, usual in 
 
 
 def with_transitional_names(data: bytes) -> bytes:
-    """XML of a package under the names that are usual."""
+    """Replace the names of Strict Open XML, and of templates and macro files, by those of plain files."""
     for other, usual in _USUAL:
         data = other.sub(usual, data)
     return data
 
 
 def is_true(element: etree._Element, attribute: str) -> bool:
-    """Whether an attribute that is true or false is true."""
+    """Return whether a boolean attribute is true."""
     return element.get(attribute) in ("1", "true")
 
 
 def part_loader(relations: Mapping[str, Any]) -> Callable[[str], bytes | None]:
-    """What gives the part that a relation leads to, by its id; None where it leads nowhere, or out of the file.
+    """Return a function from a relation's id to the bytes of its part; None if it leads nowhere or out of the file.
 
-    relations: as python-docx and python-pptx have them.
+    relations: those of python-docx or python-pptx.
     """
 
     def part(identity: str) -> bytes | None:
@@ -60,7 +60,14 @@ def part_loader(relations: Mapping[str, Any]) -> Callable[[str], bytes | None]:
 
 
 def damaged_file(name: str, kind: str, error: Exception, programs: str) -> BrokenFile:
-    """What to raise for a file that its parser gave up. kind: what it should be; programs: what may mend it."""
+    """Return the error for a file that its parser gave up.
+
+    Args:
+        name: the file.
+        kind: the kind of file it should be.
+        error: the parser's.
+        programs: the programs that may repair it.
+    """
     if isinstance(error, MemoryError):
         return out_of_memory(name)
     return BrokenFile(
@@ -70,10 +77,10 @@ def damaged_file(name: str, kind: str, error: Exception, programs: str) -> Broke
 
 
 def within_limit(blocks: Iterable[Block], name: str, limits: Limits) -> list[Block]:
-    """Blocks as they come, as long as their characters are within the limit.
+    """Collect blocks while their characters are within the limit.
 
     Raises:
-        TooLarge: they are not.
+        TooLarge: they have too many characters.
     """
     kept, characters = [], 0
     for block in blocks:
@@ -84,30 +91,30 @@ def within_limit(blocks: Iterable[Block], name: str, limits: Limits) -> list[Blo
 
 
 def linked_parts_warning(parts: int) -> list[str]:
-    """The warning that so many parts of a document are in other files; none where all is in one."""
+    """Return the warning about parts of a document in other files; none if there are none."""
     return [f"Not read: {count(parts, 'part')} of the document kept in files beside it. Add them too."] if parts else []
 
 
 def missing_parts_warning(parts: list[str]) -> list[str]:
-    """The warning that parts are not in the file that it says are; none where all are there."""
+    """Return the warning about parts that a file names but lacks; none if there are none."""
     if not parts:
         return []
     return [f"Not read: {listed(parts, 5)}, which the file names but lacks. Fetch it again."]
 
 
 def damaged_drawings_warning(drawings: int) -> list[str]:
-    """The warning that so many drawings are damaged; none where all were read."""
+    """Return the warning about damaged drawings; none if there are none."""
     return [f"Not read: {count(drawings, 'drawing')} that cannot be understood."] if drawings else []
 
 
 def empty_document(name: str, warnings: list[str]) -> EmptyDocument:
-    """What to raise for a file that has no text, and what may be the reason."""
+    """Return the error for a file without text. warnings: possible reasons."""
     scanned = "if it holds scanned pictures, save it as PDF and use OCR."
     return EmptyDocument(" ".join([f"{name} has no text in it: {scanned}", *warnings]))
 
 
 def paginated_content(name: str, blocks: list[Block], title: str | None, warnings: list[str]) -> Content:
-    """What is handed back of a document. title: what the file says that it is called.
+    """Return the content of a document without pages. title: the file's own.
 
     Raises:
         EmptyDocument: it has no text.

@@ -1,8 +1,8 @@
-"""DOCX, through python-docx for the package and the styles, with an own walk over the body.
+"""DOCX: python-docx opens the package and its styles; a walk of our own reads the body.
 
-The walk also reads what python-docx's paragraphs pass over: content controls, text boxes, tracked insertions (tracked
-deletions are left out), diagrams and charts, footnotes, endnotes and comments. Headers and footers are left out.
-Documents that Word only puts in when it opens the file are named in a warning.
+The walk reads more than python-docx's paragraphs: content controls, text boxes, tracked insertions, diagrams, charts,
+footnotes, endnotes and comments. Left out: tracked deletions, headers and footers. A warning names documents that Word
+only inserts when it opens the file.
 """
 
 import re
@@ -55,10 +55,12 @@ _HEADING = re.compile(r"^heading (\d)$", re.IGNORECASE)
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
-    """Read a Word document.
+    """Convert a Word document.
 
     Raises:
-        BrokenFile, TooLarge, EmptyDocument.
+        BrokenFile: it is damaged.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text.
     """
     limits = options.limits
     try:
@@ -237,7 +239,7 @@ def _cell(element: etree._Element, text: str) -> Cell:
 
 
 def _heading_level(styles: Mapping[str, etree._Element], style: str) -> int:
-    """The level of the headings of a style by its name or outline, or that of a style that it is based on; else 0."""
+    """Return the heading level of a style by its name or outline, or by a style it is based on; else 0."""
     for each in with_base_styles(styles, style):
         name = val(each.find(f"{W}name")) or ""
         if match := _HEADING.match(name):
@@ -251,7 +253,7 @@ def _heading_level(styles: Mapping[str, etree._Element], style: str) -> int:
 
 
 def _runs_on(paragraph: etree._Element, properties: etree._Element | None) -> bool:
-    """Whether the end of a paragraph is deleted, so that it and the next one are one."""
+    """Return whether the mark at the end of a paragraph is deleted, so that it joins the next one."""
     if properties is None or all(properties.find(f"{W}rPr/{W}{gone}") is None for gone in ("del", "moveFrom")):
         return False
     following = paragraph.getnext()
@@ -261,31 +263,31 @@ def _runs_on(paragraph: etree._Element, properties: etree._Element | None) -> bo
 
 
 def _is_vanished(element: etree._Element) -> bool:
-    """Whether a run is hidden text."""
+    """Return whether a run is hidden text."""
     return element.tag == f"{W}r" and is_on(element.find(f"{W}rPr/{W}vanish"))
 
 
 def _is_raised(element: etree._Element) -> bool:
-    """Whether a run is superscript, and not the mark of a note, which says so itself."""
+    """Return whether a run is superscript and no footnote mark, which has an element of its own."""
     if element.tag != f"{W}r" or val(element.find(f"{W}rPr/{W}vertAlign")) != "superscript":
         return False
     return all(element.find(mark) is None for mark in _CITED)
 
 
 def _symbol(element: etree._Element) -> str:
-    """A character of a font of signs; one that is not known here stays private to its font."""
+    """Return a character of a symbol font. An unknown one stays private to its font."""
     code = element.get(f"{W}char") or ""
     return symbol(element.get(f"{W}font"), int(code, 16)) if re.fullmatch(r"[0-9A-Fa-f]{4}", code) else ""
 
 
 def _font(run: etree._Element) -> str | None:
-    """The font that a run says it is set in."""
+    """Return the font of a run, or None if it names none."""
     fonts = run.find(f"{W}rPr/{W}rFonts")
     return None if fonts is None else fonts.get(f"{W}ascii") or fonts.get(f"{W}hAnsi")
 
 
 def _own(element: etree._Element, tag: str) -> Iterator[etree._Element]:
-    """A table's own rows or a row's own cells, also those in content controls; not those of a table within."""
+    """Yield a table's own rows or a row's own cells, also those in content controls; not those of nested tables."""
     for child in element:
         if child.tag == tag:
             yield child
@@ -294,7 +296,7 @@ def _own(element: etree._Element, tag: str) -> Iterator[etree._Element]:
 
 
 def _boxes(element: etree._Element) -> Iterator[etree._Element]:
-    """The text boxes of a paragraph; not those within them, which their own paragraphs find."""
+    """Yield the text boxes of a paragraph; their own paragraphs find the boxes within them."""
     for child in element:
         if child.tag == f"{W}txbxContent":
             yield child
@@ -303,7 +305,7 @@ def _boxes(element: etree._Element) -> Iterator[etree._Element]:
 
 
 def _part(document: Any, name: str, xml_warnings: list[str]) -> etree._Element | None:
-    """The root of another part of the package, such as "numbering"; None where there is none."""
+    """Return the root of a related part, such as "numbering", or None."""
     for relation in document.part.rels.values():
         if relation.reltype.endswith(f"/{name}") and not relation.is_external:
             return parse_xml(relation.target_part.blob, name, xml_warnings)

@@ -1,6 +1,6 @@
 """DrawingML, which Word, PowerPoint and Excel share: paragraphs of text, diagrams (SmartArt) and charts.
 
-A diagram or a chart is one line. Charts are read as they were when the file was saved, their numbers in their formats.
+A diagram or a chart is one line. Charts have the values that were saved with the file, in their number formats.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,15 +28,17 @@ _SAY_NOTHING = ("pres", "parTrans", "sibTrans")  # points of a diagram that arra
 
 
 class Drawings:
-    """Reads the drawings of a file, each of which is a part of its own, and counts those that are damaged."""
+    """Reads the drawings of a file, each a part of its own, and counts the damaged ones."""
 
     def __init__(self) -> None:
         self.broken = 0
 
     def text(self, place: etree._Element, part: Callable[[str], bytes | None]) -> str:
-        """What the diagram or chart says that stands in a place (one of DRAWING_ELEMENTS); "" where it is not there.
+        """Return the diagram or chart behind an element of DRAWING_ELEMENTS on one line; "" if it is missing.
 
-        part: gives the part that a relation leads to, by its id.
+        Args:
+            place: the element.
+            part: returns the bytes of a part by the id of its relation.
         """
         attribute, of = DRAWING_ELEMENTS[place.tag]
         data = part(place.get(attribute) or "")
@@ -50,7 +52,7 @@ class Drawings:
 
 
 def paragraph_text(paragraph: etree._Element) -> str:
-    """The words of an `a:p`."""
+    """Return the text of an `a:p`."""
     return tidy(join_inline(_runs(paragraph)))
 
 
@@ -63,7 +65,7 @@ def _runs(paragraph: etree._Element) -> Iterator[str]:
 
 
 def _raised(run: etree._Element) -> tuple[bool, bool]:
-    """Whether it is superscript, and whether it is a link."""
+    """Return whether a run is superscript, and whether it is a link."""
     properties = run.find(f"{A}rPr")
     if properties is None:
         return False, False
@@ -82,19 +84,19 @@ def _run(run: etree._Element) -> str:
 
 
 def diagram_text(data: etree._Element) -> str:
-    """The words of a diagram, from its data; "" where it has none."""
+    """Return the text of a diagram from its data; "" if it has none."""
     points = (point for point in data.iter(f"{DIAGRAM}pt") if point.get("type") not in _SAY_NOTHING)
     return _in_line("diagram", map(_words, points))
 
 
 def chart_text(chart: etree._Element) -> str:
-    """The title of a chart and its series with their values; "" where it has none."""
+    """Return the title of a chart and its series with their values; "" if it has none."""
     titles = [_words(title) or one_line(title.findtext(f".//{CHART}v") or "") for title in chart.iter(f"{CHART}title")]
     return _in_line("chart", [*titles, *map(_series, chart.iter(f"{CHART}ser"))])
 
 
 def chartex_text(chart: etree._Element) -> str:
-    """The same of a kind of chart that Office 2016 brought, in which the data stand apart from the series."""
+    """Return the same for the chart types of Office 2016, whose data are separate from their series."""
     data = {each.get("id"): each for each in chart.iter(f"{NEW_CHART}data")}
     said = [_words(title) for title in chart.iter(f"{NEW_CHART}title")]
     for series in chart.iter(f"{NEW_CHART}series"):
@@ -123,20 +125,20 @@ def _words(element: etree._Element) -> str:
 
 
 def _series(series: etree._Element) -> str:
-    """A series: "Income: 2024 3.5, 2025 4"."""
+    """Return a series with its values: "Income: 2024 3.5, 2025 4"."""
     name = one_line(series.findtext(f"{CHART}tx//{CHART}v") or "")
     return _values(name, series, [f"{CHART}cat", f"{CHART}xVal"], [f"{CHART}val", f"{CHART}yVal"])
 
 
 def _values(name: str, series: etree._Element, names: list[str], numbers: list[str]) -> str:
-    """names, numbers: in which children the points have what they are called, and what they are."""
+    """Return a series with its values. names, numbers: the child elements with the labels and values of points."""
     of = dict(_points(series, names))
     values = [f"{of.get(point, '')} {value}".strip() for point, value in _points(series, numbers)]
     return ": ".join(filter(None, [name, listed(values, MOST_VALUES)]))
 
 
 def _points(series: etree._Element, names: list[str]) -> Iterator[tuple[str, str]]:
-    """Number and value of each point in the parts of a series that have these names."""
+    """Yield the index and the value of each point in the children of a series that have some names."""
     for part in (part for name in names for part in series.iterfind(name)):
         level = part.find(".//{*}lvl")  # of several, the innermost
         code = part.findtext(f".//{CHART}formatCode") or ("" if level is None else level.get("formatCode")) or ""

@@ -1,7 +1,7 @@
-"""Numbers as sheets and charts show them, by the codes of their formats: 0.25 is "25%", 45000 is "2023-03-15".
+"""Number formats of sheets and charts: 0.25 is "25%", 45000 is "2023-03-15".
 
-A day is written as 2023-03-15 whatever its code; currencies and units stay. A code that is not understood (fractions,
-conditions, digits in several groups), and one that hides its number, shows the number as it is.
+A date is written as 2023-03-15 whatever its format; currencies and units stay. The number stays as it is if its format
+hides it or is not supported (fractions, conditions, digits in several groups).
 """
 
 import re
@@ -35,9 +35,12 @@ _PIECE = re.compile(
 
 
 def format_number(value: str, code: str, date_1904: bool = False) -> str:
-    """A number, as the file writes it, in the format of that code; what is no number as it is.
+    """Write a number in a number format; text that is no number stays as it is.
 
-    date_1904: days are counted from 1904.
+    Args:
+        value: the number as the file writes it.
+        code: the format's code.
+        date_1904: days are counted from 1904.
     """
     if len(code) > _LONGEST:
         return plain_number(value)
@@ -54,9 +57,9 @@ def format_number(value: str, code: str, date_1904: bool = False) -> str:
 
 
 def plain_number(value: str) -> str:
-    """A number without the last digits of its binary form: 4.3 and not 4.2999999999999998; as it is if it is none.
+    """Write a number without the noise of its binary form: 4.3 for 4.2999999999999998. Other text stays as it is.
 
-    All digits of whole numbers stay, however they are spelled: 1.2345678901234E13 may be what something is called.
+    Whole numbers keep all their digits, however they are written: 1.2345678901234E13 may be an identifier.
     """
     if re.fullmatch(r"-?\d+", value):
         return value
@@ -79,7 +82,7 @@ def plain_number(value: str) -> str:
 
 @lru_cache(maxsize=1000)
 def _sections(code: str) -> list[list[tuple[str, str]]]:
-    """The pieces of a code, as kind and text, in its sections: for all numbers, or those above, below and at zero."""
+    """Split a code into its sections (all numbers, or positive, negative and zero), each a list of kind and text."""
     sections: list[list[tuple[str, str]]] = [[]]
     for match in _PIECE.finditer(code):
         kind = match.lastgroup or "blank"
@@ -117,7 +120,7 @@ def _time(number: float, code: str, date_1904: bool) -> str:
 
 
 def _in_form(number: Decimal, pieces: list[tuple[str, str]]) -> str:
-    """A number in a section of a code; "" where that is not understood."""
+    """Write a number in a section of a code; "" if the section is not supported."""
     kinds = [kind for kind, _ in pieces]
     conditional = re.search(r"[<>=]", "".join(_of("note", pieces)))
     if kinds.count("digits") + kinds.count("general") > 1 or conditional or {"/", "@"} & set(_of("other", pieces)):

@@ -1,6 +1,6 @@
-"""The numbers of lists; those that Word writes before paragraphs and headings are counted, not stored.
+"""List numbers of Word, which are counted, as the file does not store them.
 
-Left out: numbers in other alphabets and in words, which are written in digits, and pictures.
+Numbers in other alphabets and in words are written in digits. Pictures are left out.
 """
 
 import re
@@ -33,10 +33,10 @@ class _List:
 
 
 class Numbering:
-    """Counts the paragraphs of one document, which must be asked about in their order.
+    """Counts the paragraphs of one document, which must come in their order.
 
     Args:
-        root: the package's numbering, None where it has none.
+        root: the package's numbering, None if it has none.
         styles: style id -> its element.
     """
 
@@ -56,7 +56,7 @@ class Numbering:
                 self._lists[number.get(f"{W}numId") or ""] = _list(number, pattern)
 
     def mark(self, properties: etree._Element | None, style: str | None) -> tuple[int, str] | None:
-        """Level and number of the next paragraph: (1, "2.1"); with "" for a bullet. None if it is in no list.
+        """Return level and number of the next paragraph, as (1, "2.1"), or (1, "") for a bullet; None outside lists.
 
         Args:
             properties: the paragraph's `w:pPr`.
@@ -76,7 +76,7 @@ class Numbering:
         return (level, text.strip()) if text.strip() else None
 
     def _place(self, properties: etree._Element | None, style: str | None) -> tuple[str | None, int]:
-        """The list and level of a paragraph, by itself or by the style that it has, or that this one is based on."""
+        """Return the list and level of a paragraph, from itself, its style, or a style that this is based on."""
         own = None if properties is None else properties.find(f"{W}numPr")
         identity, level = _named(own)
         seen: set[str | None] = set()
@@ -110,7 +110,7 @@ class Numbering:
 
 
 def with_base_styles(styles: Mapping[str, etree._Element], style: str | None) -> Iterator[etree._Element]:
-    """A style, the one that it is based on, and so on."""
+    """Yield a style, the style it is based on, and so on."""
     seen: set[str] = set()
     while style and style not in seen and style in styles:
         seen.add(style)
@@ -119,12 +119,12 @@ def with_base_styles(styles: Mapping[str, etree._Element], style: str | None) ->
 
 
 def val(element: etree._Element | None) -> str | None:
-    """What an element of Word's markup says."""
+    """Return the `w:val` of an element; None without the element."""
     return None if element is None else element.get(f"{W}val")
 
 
 def is_on(element: etree._Element | None) -> bool:
-    """Whether a property of Word's that is on or off is on: it is there, and does not say otherwise."""
+    """Return whether a toggle property is on: it is there and not switched off."""
     return element is not None and val(element) not in ("0", "false", "off")
 
 

@@ -1,6 +1,7 @@
-"""The parts of an Open XML file and how they lead to one another, for what no library reads as it is needed.
+"""Open XML packages: parts, and the relations between them.
 
-Parts are known by the relations that lead to them and by their types. Programs name them as they like, in any case.
+Programs name parts as they like, in any case, so parts are found by the relations that lead to them and by their
+content types.
 """
 
 import io
@@ -47,7 +48,7 @@ _OF_WORDS = re.compile(
 
 @dataclass(frozen=True)
 class Relation:
-    """How one part leads to another."""
+    """The way from one part to another."""
 
     kind: str  # the last word of its type, as "worksheet"
     target: str  # the name of a part; an address where it leads out of the file
@@ -55,7 +56,7 @@ class Relation:
 
 
 class Package:
-    """An archive whose parts are asked for by name. What cannot be unpacked raises as `read_member` does."""
+    """An archive whose parts are found by name. Methods raise as `read_member` does if a part cannot be unpacked."""
 
     def __init__(self, archive: zipfile.ZipFile, limits: Limits) -> None:
         self._archive, self._limits = archive, limits
@@ -63,7 +64,7 @@ class Package:
         self.xml_warnings: list[str] = []  # about the XML of its parts
 
     def xml(self, name: str) -> etree._Element | None:
-        """The root of a part, under the usual names; None where there is no such part.
+        """Return the root of a part with transitional names, or None if there is no such part.
 
         Raises:
             BrokenFile: it is no XML.
@@ -72,17 +73,20 @@ class Package:
         return None if data is None else parse_xml(with_transitional_names(data), name, self.xml_warnings)
 
     def data(self, name: str) -> bytes | None:
-        """A part as it is; None where there is none."""
+        """Return the bytes of a part, or None if there is no such part."""
         found = self._members.find(name) if name else None
         return None if found is None else read_member(self._archive, self._members.names[found], self._limits)
 
     def elements(self, name: str, tag: str, until: str = "") -> Iterator[etree._Element]:
-        """The elements of one name in a part, one at a time, each gone when the next is asked for; none without a part.
+        """Yield the elements of one name in a part, one at a time; each is cleared when the next one comes.
 
-        until: at the end of an element of this name the rest is left unread.
+        Args:
+            name: the part; a missing one has no elements.
+            tag: the elements' name.
+            until: stop at the end of an element of this name.
 
         Raises:
-            etree.XMLSyntaxError: it is no XML. Nothing is mended, as that would be a silent loss.
+            etree.XMLSyntaxError: it is no XML. It is not repaired, as that would lose rows silently.
         """
         found = self._members.find(name) if name else None
         if found is None:
@@ -91,11 +95,11 @@ class Package:
             yield from _stream(stream, tag, until)
 
     def has(self, name: str) -> bool:
-        """Whether there is a part of that name."""
+        """Return whether there is a part of that name."""
         return bool(name) and self._members.find(name) is not None
 
     def relations(self, name: str) -> dict[str, Relation]:
-        """Where a part leads, by id; "" is the whole file. A place in the part itself is no part of the file."""
+        """Return the relations of a part by id; "" is the whole package. Links into the part itself are external."""
         folder, base = posixpath.split(name)
         root = self.xml(posixpath.join(folder, "_rels", f"{base}.rels"))
         found = {}
@@ -113,7 +117,7 @@ class Package:
         return found
 
     def related(self, relations: dict[str, Relation]) -> Callable[[str], bytes | None]:
-        """What gives the part that one of these relations leads to, by its id."""
+        """Return a function from the id of one of these relations to the bytes of its part."""
 
         def part(identity: str) -> bytes | None:
             relation = relations.get(identity)
@@ -123,14 +127,14 @@ class Package:
 
     @cached_property
     def main(self) -> str:
-        """The part that the file begins with: a document, a presentation, a workbook; "" where there is none."""
+        """The name of the main part: a document, a presentation or a workbook; "" without one."""
         led_to = [each.target for each in self.relations("").values() if each.kind == "officeDocument"]
         typed = [name for name in self._members.names if ".main+xml" in self.content_type(name)]
         return next((found for name in (*led_to, *typed, *_USUAL) if (found := self._members.find(name))), "")
 
     @property
     def kind(self) -> str:
-        """What it is: "docx", "pptx", "xlsx", or "xlsb" or "visio", which are not read; "" for anything else."""
+        """The kind of file: "docx", "pptx", "xlsx", or "xlsb" or "visio", which are not read; "" for others."""
         if not self.main:
             return ""
         said = self.content_type(self.main)
@@ -142,7 +146,7 @@ class Package:
         return next((kind for start, kind in _FOLDERS if self.main.casefold().startswith(start)), "")
 
     def content_type(self, name: str) -> str:
-        """What a part says that it is; "" where it does not say."""
+        """Return the content type of a part; "" if the package declares none."""
         overrides, defaults = self._types
         return overrides.get(name.casefold()) or defaults.get(posixpath.splitext(name)[1].lstrip(".").casefold(), "")
 
@@ -159,13 +163,13 @@ class Package:
         return overrides, defaults
 
     def readable_copy(self) -> tuple[io.BytesIO, list[str]]:
-        """A package that the libraries can open, and the parts with words that it names but lacks.
+        """Return a package that python-docx and python-pptx can open, and the missing parts that would hold text.
 
-        Its XML stands under the usual names, its relations lead to parts that are there, and every part says its type;
-        pictures, recordings and files are empty.
+        The copy's XML has transitional names, its relations lead to existing parts, and every part has a content type.
+        Pictures, recordings and files in it are empty.
 
         Raises:
-            TooLarge, or what `read_member` raises.
+            TooLarge: a part is too large; or any error of `read_member`.
         """
         copy = io.BytesIO()
         names = [name for name in self._members.names if not (name.endswith(".rels") or name == TYPES)]
@@ -190,7 +194,7 @@ class Package:
     def _resolved(
         self, owner: str, relations: dict[str, Relation], kinds: dict[str, str], lost: dict[str, None]
     ) -> Iterator[tuple[str, tuple[str, Relation]]]:
-        """Relations with their full types, by id; one that leads to nothing leads out of the file."""
+        """Yield relations with their full types, by id. A relation to a missing part becomes external."""
         root = self.xml(posixpath.join(posixpath.dirname(owner), "_rels", f"{posixpath.basename(owner)}.rels"))
         types = {each.get("Id") or "": each.get("Type") or "" for each in (() if root is None else root.iter("{*}*"))}
         for identity, each in relations.items():

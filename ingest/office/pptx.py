@@ -1,9 +1,8 @@
-"""PPTX, through python-pptx for the package and the places of shapes, with an own walk over them. A slide is a page.
+"""PPTX: python-pptx opens the package and places shapes; a walk of our own reads them. A slide is a page.
 
-Of each slide its title is read first, then text, lists, tables, diagrams, charts, formulas and the descriptions of
-pictures, in the order in which people look at them; below stand the speaker's notes and comments. Hidden slides are
-read as well: their labels and a warning say so. Left out: footers, dates and numbers of slides, what a layout puts on
-all of its slides, and names of sections. Files and recordings within the slides are named in a warning.
+The title comes first, then text, lists, tables, diagrams, charts, formulas and picture descriptions in reading order,
+then the speaker's notes and comments. Hidden slides are read; their labels and a warning mark them. Left out: footers,
+dates and numbers of slides, the layout's own text, and names of sections. A warning names files and recordings.
 """
 
 import zipfile
@@ -46,10 +45,12 @@ _EMBEDDED = (f"{P}oleObj", *(f"{A}{kind}" for kind in ("videoFile", "audioFile",
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
-    """Read a presentation.
+    """Convert a presentation to slides of text.
 
     Raises:
-        BrokenFile, TooLarge, EmptyDocument.
+        BrokenFile: it is damaged.
+        TooLarge: too many slides, bytes or characters.
+        EmptyDocument: no text on any slide.
     """
     limits = options.limits
     try:
@@ -87,7 +88,7 @@ class _Walk:
         self.drawings = Drawings()
 
     def warnings(self) -> list[str]:
-        """What a person should know of the slides that were read."""
+        """Return the warnings about the slides read so far."""
         said = damaged_drawings_warning(self.drawings.broken)
         if self.hidden:
             said.append(f"Hidden in the presentation, but read: {_slides(self.hidden)}.")
@@ -98,7 +99,7 @@ class _Walk:
         return said
 
     def page(self, slide: Any) -> Page:
-        """What the next slide says. One that cannot be read is an empty page."""
+        """Return the next slide as a page. A slide that cannot be read is an empty page."""
         number = len(self.pages) + 1
         try:
             return self._page(number, slide)
@@ -142,7 +143,7 @@ class _Walk:
         return PageQuality(len(text), "text" if text else "none", doubt, fills if text else bool(drawn))
 
     def _shapes(self, shapes: Iterable[Any]) -> Iterator[Block]:
-        """What shapes say that have the same coordinates: those of a slide, or of a group on it."""
+        """Yield the blocks of shapes with the same coordinates: those of a slide, or of a group on it."""
         said = [(shape, blocks) for shape in shapes if (blocks := list(self._shape(shape)))]
         for blocks in in_reading_order((_box(shape), blocks) for shape, blocks in said):
             yield from blocks
@@ -175,7 +176,7 @@ class _Walk:
 
 
 def _without_lost_slides(presentation: Any) -> None:
-    """Leave out the slides that the presentation lists but lacks."""
+    """Remove slides that the presentation lists but lacks."""
     relations = presentation.part.rels
     for slide in list(presentation.part._element.iter(f"{P}sldId")):
         identity = slide.get(f"{RELATED}id") or ""
@@ -188,7 +189,7 @@ def _slides(numbers: list[int]) -> str:
 
 
 def _settle(root: etree._Element) -> None:
-    """Put what PowerPoint shows in the place of alternatives: formulas and new kinds of charts have pictures beside."""
+    """Replace alternatives by the one that PowerPoint shows. The other is a picture of a formula or a new chart."""
     for alternatives in list(root.iter(f"{MC}AlternateContent")):
         chosen = alternatives.find(f"{MC}Choice")
         if chosen is None:
@@ -199,7 +200,7 @@ def _settle(root: etree._Element) -> None:
 
 
 def _box(shape: Any) -> Box:
-    """Where a shape is; in the corner where the file does not say so, or not in whole numbers."""
+    """Return the box of a shape; an empty one in the corner if the file gives none, or no whole numbers."""
     try:
         left, top = shape.left or 0, shape.top or 0
         return Box(left, top, left + (shape.width or 0), top + (shape.height or 0))
@@ -244,7 +245,7 @@ def _cell_text(cell: etree._Element) -> str:
 
 
 def _authors(relations: Iterable[Any]) -> dict[str | None, str]:
-    """Who writes comments, by their ids."""
+    """Return the authors of comments by their ids."""
     relations = list(relations)
     roots = [*_parts(relations, "commentAuthors"), *_parts(relations, "authors")]
     people = (person for root in roots for person in root.iter("{*}cmAuthor", "{*}author"))
@@ -252,7 +253,7 @@ def _authors(relations: Iterable[Any]) -> dict[str | None, str]:
 
 
 def _parts(relations: Iterable[Any], kind: str) -> Iterator[etree._Element]:
-    """The roots of related parts of a kind, such as "comments"."""
+    """Yield the roots of related parts of a kind, such as "comments"."""
     for relation in relations:
         if relation.reltype.endswith(f"/{kind}") and not relation.is_external:
             yield parse_xml(relation.target_part.blob, relation.target_part.partname)

@@ -1,6 +1,6 @@
-"""Fields of Word: their codes are no text, what they show is, and so are the values of forms.
+"""Fields of Word: their codes are left out, their results and the values of form fields are text.
 
-A field is a code and its result between marks that stand in runs of their own, within one another and over paragraphs.
+A field is a code and its result between marks. The marks stand in runs of their own, nest, and may span paragraphs.
 """
 
 from lxml import etree
@@ -16,7 +16,7 @@ class Fields:
     """Follows the marks of fields in reading order."""
 
     def __init__(self, root: etree._Element, deleted: frozenset[str]) -> None:
-        """deleted: elements that are not read."""
+        """Pair the marks of a body. deleted: elements that are not read."""
         self._open: list[bool] = []  # for each field around: whether this is its code
         begun: list[list[etree._Element]] = []
         for mark in root.iter(_MARK):
@@ -33,11 +33,11 @@ class Fields:
 
     @property
     def in_code(self) -> bool:
-        """Whether what comes is the code of a field, and not read."""
+        """True if the next run is the code of a field."""
         return any(self._open)
 
     def mark(self, element: etree._Element) -> str:
-        """Take the next mark; what a form's field shows that has no text."""
+        """Pass the next mark; return the value of a form field that has no text."""
         if _WHOLE not in element.attrib:  # the rest of the document would be taken for its code
             return ""
         hidden, kind = self.in_code, element.get(f"{W}fldCharType")

@@ -1,7 +1,7 @@
-"""What the sheets of an Excel workbook share: their names, the texts of their cells, the formats of their numbers.
+"""An Excel workbook: the names of its sheets, shared strings and number formats.
 
-Read by itself, as openpyxl opens no workbook whose styles it does not understand, and tells neither comments nor charts
-nor which formulas have no result unless it holds every cell in memory.
+openpyxl is not used: it refuses workbooks with unknown styles, and gives comments, charts and formulas without results
+only if it holds every cell in memory.
 """
 
 import re
@@ -33,7 +33,8 @@ class Workbook:
     """A workbook whose sheets are read one by one.
 
     Raises:
-        ValueError: there is no workbook in it. TooLarge, or what `Package` raises.
+        ValueError: there is no workbook in the package.
+        TooLarge: too many characters; or any error of `Package`.
     """
 
     def __init__(self, package: Package, name: str, limits: Limits) -> None:
@@ -72,7 +73,7 @@ class Workbook:
 
 
 def rich_text(item: etree._Element) -> str:
-    """The text of an `si`, `is` or `text`, on one line; how it is pronounced is left out."""
+    """Return the text of an `si`, `is` or `text` on one line, without its pronunciation."""
     return one_line(join_inline(_runs(item)))
 
 
@@ -87,12 +88,12 @@ def _runs(item: etree._Element) -> Iterator[str]:
 
 
 def decode_escapes(text: str | None) -> str:
-    """Text in which signs that XML cannot hold were written as "_x000D_"."""
+    """Replace "_x000D_" by the character that XML cannot hold."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text or "")
 
 
 def _codes(styles: etree._Element | None) -> dict[str, str]:
-    """The codes of number formats, by the styles that cells name; "" shows a number plain."""
+    """Return the number format of each cell style; "" for a plain number."""
     own = {each.get("numFmtId"): each.get("formatCode") or "" for each in _all(styles, "numFmt")}
     used = [] if styles is None else [each.get("numFmtId") or "0" for each in styles.iterfind("{*}cellXfs/{*}xf")]
     return {

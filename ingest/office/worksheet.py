@@ -1,7 +1,7 @@
-"""One sheet of an Excel workbook: its rows, streamed, as there may be a million, and what lies over them.
+"""One sheet of an Excel workbook: its rows, streamed, as there may be a million, and the drawings over them.
 
-Numbers come in the formats in which they are shown, formulas as the results that were saved with them; one without a
-result is written out. Comments stand with what they are on. What is hidden or filtered out is read as well.
+Numbers come in their number formats, formulas as the results saved with them; a formula without a result is written
+out. Comments stand in their cells. Hidden and filtered rows are read.
 """
 
 import re
@@ -21,7 +21,7 @@ _REFERENCE = re.compile(r"([A-Z]{1,3})(\d{1,7})")
 
 
 class Worksheet:
-    """Reads one sheet: `rows` first, to their end, then `loose_texts`."""
+    """Reads one sheet: first `rows`, to their end, then `loose_texts`."""
 
     def __init__(self, book: Workbook, sheet: Sheet) -> None:
         self.uncalculated = 0  # formulas without a result
@@ -37,11 +37,11 @@ class Worksheet:
 
     @property
     def has_embedded_files(self) -> bool:
-        """Whether there are files within the sheet."""
+        """True if there are files within the sheet."""
         return any(relation.kind in ("oleObject", "package") for relation in self._relations.values())
 
     def rows(self) -> Iterator[Row]:
-        """The rows that have words."""
+        """Yield the rows that have words."""
         number = 0
         for row in self._book.package.elements(self._part, "row", until="sheetData"):
             said = row.get("r") or ""
@@ -50,14 +50,14 @@ class Worksheet:
                 yield Row(number, values)
 
     def loose_texts(self, drawings: Drawings) -> Iterator[str]:
-        """Paragraphs that stand in no row: text boxes, pictures, diagrams and charts, comments on what is empty."""
+        """Yield the text outside of rows: text boxes, pictures, diagrams, charts, comments on empty cells."""
         for name, root in self._roots("drawing"):
             yield from _drawn(root, drawings, self._book.package.related(self._book.package.relations(name)))
         for comments in self._comments.values():
             yield from comments.values()
 
     def _roots(self, kind: str) -> Iterator[tuple[str, etree._Element]]:
-        """The parts of a kind to which the sheet leads, by their names."""
+        """Yield the names and roots of the sheet's related parts of a kind."""
         for each in self._relations.values():
             if each.kind == kind and not each.is_external and (root := self._book.package.xml(each.target)) is not None:
                 yield each.target, root
@@ -75,7 +75,7 @@ class Worksheet:
             yield column, Value(text)
 
     def _value(self, cell: etree._Element) -> tuple[str, bool]:
-        """What a cell shows, and whether that is a number, a day or a truth value."""
+        """Return the text of a cell, and whether it is a number, a date or a truth value."""
         kind, raw, formula = cell.get("t") or "n", "", None
         for part in cell:
             if part.tag.endswith("}v"):
@@ -110,7 +110,7 @@ class Worksheet:
         return ""
 
     def _comments_by_cell(self) -> Iterator[tuple[str, str]]:
-        """The cells that comments are on, and the comments."""
+        """Yield the reference of each cell with a comment, and the comment."""
         threaded = set()
         for _, root in self._roots("threadedComment"):
             for comment in root.iter("{*}threadedComment"):
@@ -141,7 +141,7 @@ def _drawn(root: etree._Element, drawings: Drawings, part: Callable[[str], bytes
 
 @lru_cache(maxsize=20_000)
 def _column(letters: str) -> int:
-    """The number of a column, 2 of "B"; 0 where there is no such."""
+    """Return the number of a column, 2 for "B"; 0 if there is no such column."""
     number = 0
     for letter in letters if re.fullmatch("[A-Z]{1,3}", letters) else "":
         number = 26 * number + ord(letter) - ord("A") + 1

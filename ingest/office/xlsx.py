@@ -1,8 +1,8 @@
-"""XLSX: a sheet is a section, a long one several, each of which says which rows are in it.
+"""XLSX: a sheet is a section, a long sheet several, with their rows in the labels.
 
-Rows are lines of cells under the headings of their columns. Below them stand text boxes, charts and diagrams. Hidden
-sheets are read as well: their labels and a warning say so. Left out: what is printed above and below each page. Files
-within the sheets, and formulas without results, are named in a warning.
+Rows are lines of cells under their column headings. Text boxes, charts and diagrams follow. Hidden sheets are read;
+their labels and a warning mark them. Left out: headers and footers of printed pages. Warnings name embedded files and
+count formulas without results.
 """
 
 import zipfile
@@ -28,10 +28,12 @@ MOST_NAMED = 12  # sheets, in a warning
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
-    """Read a workbook.
+    """Convert a workbook to sections of rows.
 
     Raises:
-        BrokenFile, TooLarge, EmptyDocument.
+        BrokenFile: it is damaged.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text in any sheet.
     """
     limits = options.limits
     try:
@@ -54,7 +56,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
 
 @dataclass
 class _Piece:
-    """A part of a sheet, as long as a section should be."""
+    """A part of a sheet that fits one section."""
 
     texts: list[str]
     first: int = 0  # row
@@ -78,7 +80,7 @@ class _Walk:
         self._drawings = Drawings()
 
     def warnings(self) -> list[str]:
-        """What a person should know of the sheets that were read."""
+        """Return the warnings about the sheets read so far."""
         said = list(dict.fromkeys(self.book.package.xml_warnings))
         said += damaged_drawings_warning(self._drawings.broken) + missing_parts_warning(self.book.lost)
         if self._hidden:
@@ -97,7 +99,7 @@ class _Walk:
         return said
 
     def read(self, sheet: Sheet) -> None:
-        """Read the next sheet; one without words is no section."""
+        """Read the next sheet. A sheet without words gets no section."""
         worksheet = Worksheet(self.book, sheet)
         pieces = self._pieces(worksheet)
         self._uncalculated += worksheet.uncalculated

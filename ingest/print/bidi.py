@@ -1,8 +1,8 @@
-"""Lines that run from right to left, from where their characters stand on the page: words, numbers and signs in order.
+"""Logical order of right-to-left lines, from the places of their characters on the page.
 
-A PDF says where each character is drawn, and MuPDF guesses the order: it turns the digits of Arabic numbers around, and
-the words of a whole line if a program drew them from the left. So the order is found anew from the places, by the
-Unicode bidirectional algorithm (UAX #9) backwards, without embeddings, which a page does not show.
+A PDF gives the place of each character, and MuPDF guesses the order. It reverses the digits of Arabic numbers, and all
+words of a line that a program drew from the left. So the order is computed from the places, by the Unicode
+bidirectional algorithm (UAX #9) backwards, without embeddings, which a page does not show.
 """
 
 import re
@@ -27,7 +27,7 @@ _ISLANDS = {
 
 
 class Glyph(NamedTuple):
-    """A character, and where it begins and ends along its line."""
+    """A character with its start and end along its line."""
 
     text: str
     start: float
@@ -35,10 +35,10 @@ class Glyph(NamedTuple):
 
 
 class PageDirection(NamedTuple):
-    """How a page runs.
+    """The direction of a page.
 
-    leftward: from right to left, and so all its lines, whatever names are in them; as_drawn: its brackets are as they
-    look, and not as they are meant.
+    right_to_left: all its lines run from right to left, whatever names are in them.
+    brackets_as_drawn: its characters for brackets are those that are seen, not those that are meant.
     """
 
     right_to_left: bool
@@ -46,9 +46,10 @@ class PageDirection(NamedTuple):
 
 
 def page_direction(lines: Iterable[Sequence[Glyph]]) -> PageDirection:
-    """How a page with these lines runs: by two thirds of its letters, and by most of the lines with a pair of brackets.
+    """Return the direction of a page with some lines.
 
-    Where there are none with a pair, the first bracket is meant to open one.
+    Two thirds of its letters decide, and for brackets most of the lines that have a pair. Without a pair, the first
+    bracket is taken for an opening one.
     """
     kinds: Counter[str | None] = Counter()
     votes, first = 0, ""
@@ -63,7 +64,13 @@ def page_direction(lines: Iterable[Sequence[Glyph]]) -> PageDirection:
 
 
 def logical_order(glyphs: Sequence[Glyph], size: float, page: PageDirection) -> str:
-    """The text of a line of such a page as it is read; size: of its print, in the unit of the places."""
+    """Return the text of a line in logical order.
+
+    Args:
+        glyphs: the line's, in any order.
+        size: the font size, in the unit of the places.
+        page: the direction of its page.
+    """
     line = _with_blanks(sorted(_join_marks(glyphs), key=lambda each: each.start + each.end), size)
     kinds = "".join(_KINDS.get(bidirectional(each[0]), "-") for each in line)
     islands = _ISLANDS[any(bidirectional(each[0]) == "AL" for each in line)]
@@ -88,7 +95,7 @@ def logical_order(glyphs: Sequence[Glyph], size: float, page: PageDirection) -> 
 
 
 def _join_marks(glyphs: Sequence[Glyph]) -> list[Glyph]:
-    """Marks join their letter; and the letters of a ligature, of which all but the first have no width, join that."""
+    """Join combining marks to their letter, and the letters of a ligature, of which only the first has a width."""
     joined: list[Glyph] = []
     waiting = ""
     for each, after in zip_longest(glyphs, glyphs[1:]):
@@ -107,7 +114,7 @@ def _join_marks(glyphs: Sequence[Glyph]) -> list[Glyph]:
 
 
 def _with_blanks(line: Sequence[Glyph], size: float) -> list[str]:
-    """Texts of glyphs from the left, with a blank where the next one stands far off."""
+    """Return the texts of glyphs from the left, with a blank at each wide gap."""
     texts: list[str] = []
     for each, after in zip_longest(line, line[1:]):
         texts.append(each.text)

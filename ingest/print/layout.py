@@ -1,7 +1,7 @@
-"""From the printed lines of pages to paragraphs: rows put together, lines joined.
+"""Paragraphs from the lines of printed pages: rows assembled, lines joined.
 
-Knows geometry and nothing of PDF. Blocks are taken in the order in which the file gives them; sorting them by place
-interleaves columns.
+This module knows geometry and nothing of PDF. Blocks keep the file's order; sorting them by place would interleave
+columns.
 """
 
 import re
@@ -36,12 +36,12 @@ class PrintedPage:
 
 
 def join_rows(blocks: Iterable[LineBlock]) -> list[LineBlock]:
-    """The blocks of a page as they are meant: no counts of lines, first letters in their words, rows of tables."""
+    """Return the blocks of a page without line numbers, with drop caps in their words and table rows in one line."""
     return _with_empty_cells(map(_rows, _with_drop_caps(place_margin_numbers(blocks))))
 
 
 def _rows(block: LineBlock) -> LineBlock:
-    """Put pieces that stand on one baseline together; a wide gap between them becomes a cell border."""
+    """Join the pieces on one baseline; a wide gap between them becomes a cell border."""
     joined: LineBlock = []
     piece: Line | None = None  # the last one put in, before it was joined
     for line in block:
@@ -74,9 +74,9 @@ def _rows(block: LineBlock) -> LineBlock:
 
 
 def _with_empty_cells(blocks: Iterable[LineBlock]) -> list[LineBlock]:
-    """Blocks in which rows of a table that lack a cell have an empty one there, as the fullest row above has its cells.
+    """Fill the missing cells of table rows, by the columns of the fullest row above.
 
-    Else "Died" would be read over what stands in the next column.
+    Otherwise a value would be read under the heading of the next column.
     """
     fullest: Line | None = None
     mended: list[LineBlock] = []
@@ -92,7 +92,7 @@ def _with_empty_cells(blocks: Iterable[LineBlock]) -> list[LineBlock]:
 
 
 def _spread(row: Line, fullest: Line) -> str:
-    """The cells of a row, each in the column that begins or ends where it does; as they are if one is in none."""
+    """Return a row with empty cells for the columns it skips; unchanged if one of its cells fits no column."""
     texts, columns = row.text.split(CELL), iter(fullest.cells)
     spread: list[str] = []
     for text, (start, end) in zip(texts, row.cells, strict=True):
@@ -108,9 +108,9 @@ def _spread(row: Line, fullest: Line) -> str:
 
 
 def _columns(blocks: Iterable[LineBlock]) -> dict[int, float]:
-    """Where the columns of a page end: for each left edge the right end of nearly all lines of blocks that begin there.
+    """Return the right end of each column by its left edge: that of nearly all lines that begin there.
 
-    A line longer than the others, such as a heading over two columns, does not count.
+    A longer line, such as a heading over two columns, does not count.
     """
     ends: dict[int, list[float]] = defaultdict(list)
     for block in blocks:
@@ -119,7 +119,7 @@ def _columns(blocks: Iterable[LineBlock]) -> dict[int, float]:
 
 
 def _with_drop_caps(blocks: Iterable[LineBlock]) -> list[LineBlock]:
-    """Blocks in which a first letter set large stands in the line that it begins, which runs beside it."""
+    """Move a drop cap into the line that it begins, which runs beside it."""
     blocks = list(blocks)
     begun = {
         id(line): letter
@@ -142,7 +142,7 @@ def _with_drop_caps(blocks: Iterable[LineBlock]) -> list[LineBlock]:
 
 
 class Paragrapher:
-    """Joins the lines of pages to paragraphs, with what the whole document's words and spaces tell about it."""
+    """Joins the lines of pages to paragraphs, guided by the words and spaces of the whole document."""
 
     def __init__(self, sheets: Iterable[PrintedPage]) -> None:
         lines = [line for sheet in sheets for block in sheet.blocks for line in block]
@@ -151,7 +151,7 @@ class Paragrapher:
         self.trust_spaces = sum(line.ends_with_space for line in hangul) * 10 > len(hangul)
 
     def page(self, sheet: PrintedPage) -> str:
-        """The text of one page: paragraphs separated by blank lines, lines that must stay apart by line ends."""
+        """Return the text of a page: blank lines between paragraphs, line ends between lines that stay apart."""
         paragraphs: list[list[str]] = []  # each in pieces: joining strings one by one takes for ever on a huge page
         previous: LineBlock = []
         columns = _columns(sheet.blocks)
@@ -178,7 +178,7 @@ class Paragrapher:
         return PARAGRAPH_SEPARATOR.join("".join(pieces) for pieces in paragraphs)
 
     def join_across_pages(self, first: str, second: str) -> tuple[str, str]:
-        """Two pages' texts with a word that was broken between them made whole, on the first, above its footnotes."""
+        """Return two pages' texts with a word broken between them made whole on the first, above its footnotes."""
         end = len(first)
         gap = len(PARAGRAPH_SEPARATOR)
         while (start := first.rfind(PARAGRAPH_SEPARATOR, 0, end)) >= 0 and _FOOTNOTE.match(first, start + gap):
@@ -194,9 +194,14 @@ class Paragrapher:
         pieces.append(glue + line.text)
 
     def _border(self, before: Line, line: Line, left: float, right: float, listed: bool) -> str:
-        """What stands between two lines of one block: "paragraph", "line" or "" (they are one).
+        """Return the border between two lines of a block: "paragraph", "line", or "" if they are one.
 
-        left, right: where its column begins and ends; listed: whether an item of a list began above.
+        Args:
+            before: the line above.
+            line: the line below.
+            left: where the column begins, in points.
+            right: where the column ends.
+            listed: a list item began above.
         """
         if before.horizontal != line.horizontal or abs(before.size - line.size) > 0.2 * max(before.size, line.size, 1):
             return "paragraph" if min(len(before.text), len(line.text)) > 3 else "line"
@@ -224,7 +229,7 @@ class Paragrapher:
         return ""
 
     def _continues(self, previous: LineBlock, block: LineBlock) -> bool:
-        """Whether a block goes on with the sentence of the one before: over a column's end, a formula, a picture."""
+        """Return whether a block continues the sentence of the block before, over a column end, formula or picture."""
         last, line = previous[-1], block[0]
         if (
             last.horizontal != line.horizontal

@@ -27,6 +27,6 @@ LineBlock = list[Line]
 
 
 def same_row(first: Line, second: Line) -> bool:
-    """Whether two lines stand beside one another."""
+    """Return whether two lines stand beside each other."""
     overlap = min(first.y1, second.y1) - max(first.y0, second.y0)
     return overlap > 0.6 * min(first.y1 - first.y0, second.y1 - second.y0)

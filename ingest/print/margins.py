@@ -1,7 +1,7 @@
-"""Numbers in a column of their own at the edge of a page: those that count its lines go, all others join their rows.
+"""Numbers in a column of their own at the edge of a page: line numbers are dropped, others join their rows.
 
-Manuscripts, transcripts and papers under review count their lines in the margin. Ranks, articles and the years of a
-register stand there as well, and say something.
+Manuscripts, transcripts and papers under review number their lines in the margin. Ranks, articles and the years of a
+register stand there as well, and carry meaning.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ WIDE = 20  # characters of a line of prose at least
 
 
 def place_margin_numbers(blocks: Iterable[LineBlock]) -> list[LineBlock]:
-    """Blocks without the numbers that count lines, and with every other number of a margin in the row beside it."""
+    """Return blocks without line numbers, and with every other number of a margin in the row beside it."""
     blocks = list(blocks)
     lines = [line for block in blocks for line in block if line.horizontal]
     gone: set[int] = set()
@@ -47,7 +47,7 @@ def place_margin_numbers(blocks: Iterable[LineBlock]) -> list[LineBlock]:
 
 
 def _apart(column: list[Line], others: list[Line]) -> bool:
-    """Whether all others stand on one side of a column."""
+    """Return whether all other lines stand on one side of a column."""
     left, right = min(line.x0 for line in column), max(line.x1 for line in column)
     return all(line.x0 > right for line in others) or all(line.x1 < left for line in others)
 
@@ -62,7 +62,7 @@ def _in_rows(block: LineBlock, gone: set[int], moved: dict[int, list[Line]]) -> 
 
 
 def _columns(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    """Numbers that begin or end below one another, from the top."""
+    """Yield columns of numbers that share a left or a right edge, each from the top."""
     columns: dict[tuple[str, int], list[Line]] = defaultdict(list)
     for line in lines:
         if line.text.isascii() and line.text.isdecimal():
@@ -74,8 +74,10 @@ def _columns(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 
 def _counts_lines(column: list[Line], blocks: list[LineBlock]) -> bool:
-    """Whether numbers count the lines of print beside them: evenly, as many as there are, and lines of prose if each
-    has its number, as a list of short entries may be counted, too.
+    """Return whether numbers count the lines of print beside them.
+
+    They rise evenly, and there are as many lines. If each line has a number, the lines must be prose, as a list of
+    short entries may be numbered, too.
     """
     steps = {int(after.text) - int(line.text) for line, after in pairwise(column)}
     if len(column) < LEAST_COUNTED or len(steps) != 1 or not 1 <= (step := steps.pop()) <= MOST_STEP:
@@ -93,7 +95,7 @@ def _counts_lines(column: list[Line], blocks: list[LineBlock]) -> bool:
 
 
 def _rows(lines: list[Line]) -> int:
-    """How many rows there are of lines, some of which may stand beside one another."""
+    """Count the rows of lines, some of which may stand beside each other."""
     rows, last = 0, None
     for line in sorted(lines, key=lambda line: line.y0):
         if last is None or not same_row(last, line):
@@ -102,7 +104,7 @@ def _rows(lines: list[Line]) -> int:
 
 
 def _run_on(line: Line, after: Line) -> bool:
-    """Whether a sentence runs on from a line of prose to the next; in scripts of one case, from a long line."""
+    """Return whether a sentence runs on from a line of prose to the next; in scripts of one case, from a long line."""
     if len(line.text) < WIDE or ends_sentence(line.text) or after.text[0].isupper():
         return False
     return after.text[0].isalpha()

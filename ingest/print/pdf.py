@@ -31,7 +31,7 @@ OCR_HINT = (
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
-    """Convert a PDF.
+    """Convert a PDF to pages of text.
 
     Raises:
         BrokenFile: it cannot be opened, or has no pages.

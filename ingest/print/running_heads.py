@@ -1,8 +1,8 @@
-"""Page numbers and running heads, told from headings and text by where they stand, what repeats, and what counts pages.
+"""Removal of page numbers and running heads, told by their place, their repetition, and their counting of pages.
 
-What is taken out here is gone without a word, so in doubt a line stays. Kept even though it repeats: print clearly
-larger than the text, and numbers that do not go up with the pages ("Invoice 1017"). Words that stand nowhere else,
-such as the name of a contract at the head of its pages, are kept once, where they first part no sentence.
+A removed line is lost without a warning, so a doubtful line stays. Kept although it repeats: print clearly larger than
+the text, and numbers that do not rise with the pages ("Invoice 1017"). Words that occur nowhere else, such as the name
+of a contract at the head of its pages, are kept once, at the first place that interrupts no sentence.
 """
 
 import re
@@ -40,9 +40,9 @@ _COUNTED = re.compile(
 
 
 def drop_running_heads(sheets: list[PrintedPage]) -> list[PrintedPage]:
-    """Take out page numbers, and lines that repeat at the same place of several pages but for the page's number.
+    """Remove page numbers, and lines that repeat at one place of several pages except for the page number.
 
-    Only lines at the very edge of the text go: a line stays once there is other text between it and the edge.
+    Only lines at the very edge of the text are removed. A line with other text between it and the edge stays.
     """
     if len(sheets) < 2:
         return sheets
@@ -100,19 +100,19 @@ def drop_running_heads(sheets: list[PrintedPage]) -> list[PrintedPage]:
 
 
 def _ends_sentence(sheets: list[PrintedPage], index: int) -> bool:
-    """Whether what stands behind that page does not part a sentence."""
+    """Return whether a line behind a page would interrupt no sentence."""
     return index < 0 or not sheets[index].blocks or ends_sentence(sheets[index].blocks[-1][-1].text)
 
 
 def _without(sheet: PrintedPage, gone: Mapping[int, Line | None]) -> PrintedPage:
-    """A page without some lines, or with others in their place; where there is nothing else, they stay."""
+    """Remove or replace lines of a page; a page that would be empty stays as it is."""
     changed = ([gone.get(id(line), line) for line in block] for block in sheet.blocks)
     blocks = [kept for block in changed if (kept := [line for line in block if line is not None])]
     return PrintedPage(blocks, sheet.height) if blocks else sheet
 
 
 def _text_size(sheets: list[PrintedPage]) -> float:
-    """The font size in the middle of all characters."""
+    """Return the median font size of all characters, in points."""
     characters: Counter[float] = Counter()
     for sheet in sheets:
         for block in sheet.blocks:
@@ -127,9 +127,9 @@ def _text_size(sheets: list[PrintedPage]) -> float:
 
 
 def _edges(sheet: PrintedPage) -> dict[str, list[Line]]:
-    """The lines at the top, downwards, and at the bottom, upwards, that may be running heads.
+    """Return the lines at the "top", downwards, and at the "bottom", upwards, that may be running heads.
 
-    They stand apart from the text by some space; where nothing does, the outermost line alone is taken.
+    Some space separates them from the text; without any, only the outermost line is taken.
     """
     lines = sorted((line for block in sheet.blocks for line in block if line.horizontal), key=lambda line: line.y0)
     found = {}
@@ -152,13 +152,13 @@ def _edges(sheet: PrintedPage) -> dict[str, list[Line]]:
 
 
 def _bands(line: Line) -> tuple[int, ...]:
-    """The band a line stands in, and the neighbour it nearly stands in."""
+    """Return the band that a line stands in, and the neighbour that it nearly stands in."""
     place = line.y0 / BAND
     return tuple({round(place), round(place - 0.3), round(place + 0.3)})
 
 
 def _keys(index: int, side: str, line: Line) -> set[tuple[object, ...]]:
-    """What another line must share to repeat this one: place, words, and how far its number is from the page's."""
+    """Return the keys that a repetition of a line shares: place, words, and its number's distance from the page's."""
     text = " ".join(line.text.casefold().split())
     found: list[tuple[object, ...]] = [(text,)] if any(map(str.isalnum, text)) else []
     for kind, value, rest in _numerals(text):
@@ -168,7 +168,7 @@ def _keys(index: int, side: str, line: Line) -> set[tuple[object, ...]]:
 
 
 def _numerals(text: str) -> list[tuple[str, int, str]]:
-    """The numbers at the two ends of a line, Arabic or Roman: kind, value, and the line with "#" in its place."""
+    """Return the numbers at both ends of a line, Arabic or Roman: kind, value, and the line with "#" for it."""
     text = text.casefold()
     words = list(re.finditer(r"[^\s/]+", text))
     found = []
@@ -190,7 +190,7 @@ def _roman(word: str) -> int:
 
 
 def _page_number_offsets(edges: list[dict[str, list[Line]]], enough: int) -> set[tuple[str, int]]:
-    """Kinds of numeral, and the difference of printed and counted page, that hold for enough pages to be no chance."""
+    """Return (kind of numeral, printed minus counted page) pairs that hold for too many pages to be chance."""
     votes: Counter[tuple[str, int]] = Counter()
     for index, page in enumerate(edges):
         votes.update(
@@ -206,7 +206,7 @@ def _page_number_offsets(edges: list[dict[str, list[Line]]], enough: int) -> set
 
 
 def _is_page_number(text: str, index: int, offsets: set[tuple[str, int]]) -> bool:
-    """Whether a line is its own page's number and nothing else."""
+    """Return whether a line is its page's number and nothing else."""
     return any(
         (kind, value - index) in offsets and _PAGE_NUMBER.fullmatch(rest) for kind, value, rest in _numerals(text)
     )
