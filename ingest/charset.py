@@ -8,7 +8,7 @@ from charset_normalizer import from_bytes
 
 from ingest.wording import count
 
-# What files declare, and the larger encoding that they are really written in; browsers do the same.
+# Declared encoding -> the superset that files are really written in, as in browsers.
 _LARGER = {
     "gb2312": "gb18030",
     "gbk": "gb18030",
@@ -34,13 +34,14 @@ _LARGER = {
     "windows-874": "cp874",
     "iso-8859-8-i": "iso8859_8",
 }
-_NOT_AS_ASCII = ("utf-7", "hz", "utf-16", "utf-16le", "utf-16be", "iso-2022-kr", "iso-2022-cn")  # true if said outside
+# No supersets of ASCII, so believed only if declared outside of the markup.
+_NOT_AS_ASCII = ("utf-7", "hz", "utf-16", "utf-16le", "utf-16be", "iso-2022-kr", "iso-2022-cn")
 _UTF_32 = (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _DECLARED = re.compile(rb"<\?xml[^<>]*?encoding=[\"']([\w.:-]+)|<meta[^<>]+charset=[\"']?([\w.:-]+)", re.IGNORECASE)
 _DECLARED_WITHIN = 1 << 16  # bytes: some pages begin with their scripts
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
-_ASCII = rb"plain +AEE- \u0041"  # UTF-16, UTF-7, EBCDIC and the escapes of Python read something else here
+_ASCII = rb"plain +AEE- \u0041"  # decodes to something else in UTF-16, UTF-7, EBCDIC and Python's escapes
 
 
 def decode(data: bytes, declared: str | None = None) -> tuple[str, list[str]]:
@@ -83,7 +84,7 @@ def _decode(data: bytes, declared: str | None) -> tuple[str, list[str]]:
             text = data.decode(name, errors="replace")
             if text.count("\ufffd") * 50 <= len(text):
                 return text, []
-        # The declaration itself was read as ASCII, so an encoding in which ASCII is something else is not true.
+        # The declaration was readable as ASCII, so the encoding must be a superset of ASCII.
         if name not in ("utf-8", "utf8") and _is_ascii_in(name) and not (_is_single(name) and _is_utf_8(data)):
             return data.decode(name, errors="replace"), []
     text, guessed = decode_undeclared(data)
@@ -121,7 +122,7 @@ def wide_encoding(data: bytes) -> str | None:
         return "utf-16"
     sample = data[:4096]
     for name, high, low in (("utf-16-le", sample[1::2], sample[::2]), ("utf-16-be", sample[::2], sample[1::2])):
-        # Blanks, line ends and Western letters have a NUL for their high byte; no character of a text is NUL.
+        # In UTF-16 the high byte of blanks, line ends and Western letters is NUL, and no character is NUL.
         if high.count(0) * 10 > len(high) and 0 not in low:
             text = sample[: len(sample) & ~1].decode(name, errors="replace")
             strange = sum(category(sign) in ("Cc", "Cn", "Co") and not sign.isspace() for sign in text)
@@ -142,12 +143,12 @@ def _guess(data: bytes) -> tuple[str, str]:
     matches = from_bytes(sample[: sample.rfind(b"\n") + 1] or sample)
     best = matches.best()
     encoding = best.encoding if best else "cp1252"
-    # Western Europe's page is the likeliest of those that explain the bytes equally well.
+    # Western Europe's code page is the likeliest of equally good guesses.
     for match in matches:
         alike = best and (match.chaos, match.coherence) == (best.chaos, best.coherence)
         if alike and "cp1252" in (match.encoding, *match.could_be_from_charset):
             encoding = "cp1252"
-    if encoding in ("ascii", "latin_1", "utf_8"):  # no more was seen in the sample; Windows' page holds the rest
+    if encoding in ("ascii", "latin_1", "utf_8"):  # the sample shows no more; cp1252 is a superset
         encoding = "cp1252"
     return data.decode(encoding, errors="replace"), encoding
 

@@ -21,27 +21,27 @@ _JUNK = re.compile(
     "|(?<=[\x00-\u024f])[\u200c\u200d](?=[\x00-\u024f])"  # joiners matter in Persian, Indic scripts and emoji only
     "|[\ufe00-\ufe0d](?=[\x00-\u024f])"
 )
-# Control characters that are really Windows' quotes, dashes and the like, in files that name no proper encoding.
+# In files with a wrongly declared encoding these control characters are quotes and dashes of Windows.
 _WINDOWS = {
     code: bytes([code]).decode("cp1252")
     for code in range(0x80, 0xA0)
     if code not in (0x81, 0x85, 0x8D, 0x8F, 0x90, 0x9D)
 }
-_SYMBOL_BULLETS = re.compile("[\uf0b7\uf0a7\uf0d8\uf0fc\uf0a8\uf076\uf06e\uf0e0]")  # Word's, from Symbol and Wingdings
+_SYMBOL_BULLETS = re.compile("[\uf0b7\uf0a7\uf0d8\uf0fc\uf0a8\uf076\uf06e\uf0e0]")  # Word's symbol fonts
 _PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
-# Nothing to tidy: most paragraphs of Western books. None of these characters has another form under NFC.
+# Text that needs no cleaning: most paragraphs of Western books. NFC changes none of these characters.
 _LETTERS = r"[!-~\xa1-\xac\xae-\u017f\u2010-\u2027\u2030-\u205e]++"
 PLAIN = re.compile(rf"{_LETTERS}(?:(?: |\n\n?){_LETTERS})*+")
-# Thirty marks on a letter are more than any language has (UAX #15, stream-safe text); to put n in order takes n².
+# No language has thirty marks on a letter (UAX #15, stream-safe text), and sorting n marks takes n² steps.
 _PILED = re.compile(r"[^\w\s!-~]{31,}")
 _MOST_MARKS = 30
-_ESCAPES = re.compile(  # with parameters; titles and links, to their end; sets of letters; others of one letter
+_ESCAPES = re.compile(  # sequences with parameters; titles and links; character sets; single letters
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]+[0-~]|[0-Z\\^_`a-z{|}~])"
 )
 _BLANK = re.compile("[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _SPACES = re.compile(f"{_BLANK.pattern}+")
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
-# TeX sets ğ as breve + g with old fonts. Acute, grave and tilde are left: they also serve as quotes and operators.
+# Old TeX fonts write ğ as breve + g. Acute, grave and tilde stay, as they also serve as quotes and operators.
 _LOOSE_ACCENT = re.compile("([˘ˇ¨˝˚]) ?([A-Za-zı])")
 _COMBINING = {"˘": "\u0306", "ˇ": "\u030c", "¨": "\u0308", "˝": "\u030b", "˚": "\u030a"}
 
@@ -50,19 +50,19 @@ _WORD = re.compile(r"[^\W\d_]+(?:[-‐][^\W\d_]+)*")
 _HYPHEN_END = re.compile(r"([^\W\d_]+)[-‐]$")
 _WORD_START = re.compile(r"[^\W\d_]+")
 _TERMINAL = re.compile(r"[.!?…:。！？؟۔।][\"'”’»)\]\d*†‡]*$")
-# Written without spaces between words: Han, Kana, and their punctuation.
+# Scripts without spaces between words: Han, Kana, and their punctuation.
 _UNSPACED = re.compile("[\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+")
 _HANGUL = re.compile("[\uac00-\ud7a3]+")
-# Raised letters that belong to the word before them: ordinals of English, French and Spanish, Mme and Mlle.
+# Superscripts that belong to the word before them: ordinals of English, French and Spanish, Mme and Mlle.
 _ORDINAL = re.compile(r"(?i:st|nd|rd|th|tm)|ers?|ère|res?|[eèé]mes?|es?|os?|[aªº]|mes?|lles?")
 _NOTE_MARK = re.compile(r"\w.*|[*†‡§¶‖#]+")
-_LONGEST_MARK = 30  # characters; more is text set small
+_LONGEST_MARK = 30  # characters; a longer one is small text
 _NUMBERS = re.compile(r"[-−+]?\d+(?:[.,;–—-]\d+)*")
 _MARK = re.compile(r"\^[^\s()]+|\[[^\[\]]+\]")
 _PICTURE_FILE = re.compile(r"\.(?:png|jpe?g|gif|bmp|tiff?|svg|webp|emf|wmf|heic)$", re.IGNORECASE)
 _OPEN_DASH = re.compile(r"(?:[\w.,;:!?”’)][-‐‑–—]|[-–—]{2}|—|/)$")
-_SPACED_WORD = re.compile(r"[A-Za-z\u00c0-\u06ff]{4,}")  # of alphabets that are written with spaces
-_DRAWN_OUT = re.compile(r"([^\W\d_])\1\1")  # as where a font has strokes that justify Arabic for a letter
+_SPACED_WORD = re.compile(r"[A-Za-z\u00c0-\u06ff]{4,}")  # words of alphabets with spaces
+_DRAWN_OUT = re.compile(r"([^\W\d_])\1\1")  # from fonts that map Arabic justification strokes to a letter
 _ENOUGH_WORDS = 20
 
 
@@ -104,7 +104,7 @@ def _tidy_cell(text: str) -> str:
 
 def strip_terminal_codes(text: str) -> str:
     """Remove a terminal's codes for colours, links and titles. A letter struck over another replaces it."""
-    if "\b" in text:  # bold is a letter over itself, underlined one over a line
+    if "\b" in text:  # bold is a letter over itself, underlined a letter over a line
         kept: list[str] = []
         for sign in text:
             if sign != "\b":
@@ -190,7 +190,7 @@ def vocabulary(texts: Iterable[str]) -> set[str]:
     Compounds are there whole and in parts. A part comes twice, bare and with its hyphen: "low", "low-", "-dimensional".
     """
     words: set[str] = set()
-    broken = False  # the line before ended in a broken word, whose rest begins this one
+    broken = False  # the last line ended in a broken word, and this one begins with its rest
     for text in texts:
         for match in _WORD.finditer(text):
             if broken and match.start() == 0:
@@ -221,7 +221,7 @@ def seam(first: str, second: str, words: set[str], spaced: bool = False, trust_s
     Returns:
         How many characters to cut from the end of `first`, and the text to put between.
     """
-    end = first[-_LONGEST_WORD:]  # a paragraph may be endless; what is further off does not matter
+    end = first[-_LONGEST_WORD:]  # only the last word matters, and a paragraph may be huge
     if not end or not second or end[-1].isspace():
         return 0, ""
     broken = _HYPHEN_END.search(end)

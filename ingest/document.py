@@ -18,7 +18,7 @@ JSON_VERSION = 1
 _PRINTED = re.compile(r"page (.*) \(page \d+ of the file\)")
 
 OCR_FOUND_NOTHING = "OCR found no text in its picture"
-"""The warning about a page on which that is so."""
+"""Warning about a page on which OCR ran and found nothing."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Place:
 
     page: int
     label: str  # "page 12" | "slide 3: Costs" | "Chapter 3: The Storm, paragraph 14"
-    paragraph: int | None = None  # of a section, 0 in the headings at its top; None where pages are printed
+    paragraph: int | None = None  # within a section, 0 in the headings at its top; None for printed pages and slides
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Document:
             reason = f" ({why[0]})" if (why := lost[0].quality.warnings) else ""
             them = "it" if len(lost) == 1 else "them"
             line += f" No text on {those(lost)}{reason}: the model will not know what is on {them}."
-        known = ("OCR", "could not be read")  # it was tried, or would not help
+        known = ("OCR", "could not be read")  # OCR was tried, or would not help
         advice = FORMATS[self.format].scan_advice
         if advice and any(
             page.quality.lacks_text and not any(each.startswith(known) for each in page.quality.warnings)
@@ -233,7 +233,7 @@ def noun_of_pages(format: str) -> str:
 
 def _paragraph_number(page: Page, offset: int) -> int:
     """Return the 1-based paragraph that holds `offset`; 0 within the headings that the label repeats."""
-    # A separator that begins before `offset` and ends at or before it has been passed.
+    # Separators that end at or before `offset` are counted.
     passed = page.text.count(PARAGRAPH_SEPARATOR, 0, offset)
     return max(0, passed + 1 - _headings(page))
 

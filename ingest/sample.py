@@ -1,4 +1,4 @@
-"""The beginning of a file and the directory of an archive: the evidence by which a format is recognised."""
+"""Evidence for recognising a format: the beginning of a file, and the directory of an archive."""
 
 import re
 import zipfile

@@ -26,19 +26,19 @@ class Block:
 
     text: str
     level: int = 0  # 1 to 6 for a heading, 0 for everything else
-    tight: bool = False  # joins a tight neighbour with a line end instead of a blank line: list items
-    first: bool = False  # begins a list or table, which joins none before it
-    toc: tuple[tuple[int, str], ...] = ()  # level and title of entries of a given table of contents that point here
-    toc_nearby: tuple[tuple[int, str], ...] = ()  # the same of entries that lead somewhere near; no section begins here
+    tight: bool = False  # a line end, not a blank line, separates it from a tight neighbour, as in lists
+    first: bool = False  # begins a list or table, so a blank line comes before it
+    toc: tuple[tuple[int, str], ...] = ()  # level and title of the table of contents' entries that point here
+    toc_nearby: tuple[tuple[int, str], ...] = ()  # entries that point somewhere near; they open no section
     code: bool = False  # its lines keep their indentation
-    opens_section: bool = False  # opens a section although it is no heading
+    opens_section: bool = False  # begins a section without being a heading
 
 
 @dataclass
 class _Section:
     headings: list[tuple[int, str]] = field(default_factory=list)  # for the table of contents
-    listed: list[tuple[int, str]] = field(default_factory=list)  # for that alone
-    titled: bool = False  # the table of contents names it, so its own headings do not
+    listed: list[tuple[int, str]] = field(default_factory=list)  # for the table of contents, without a section
+    titled: bool = False  # the table of contents gives its title, so its own headings do not
     blocks: list[Block] = field(default_factory=list)
 
     @property
@@ -57,8 +57,8 @@ def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[
     pages: list[Page] = []
     toc: list[TocEntry] = []
     label = ""
-    above: list[tuple[int, str]] = []  # the heading last met and those that it stands under
-    parents: list[str] = []  # of each page: the title that its section stands under
+    above: list[tuple[int, str]] = []  # the last heading and its parents
+    parents: list[str] = []  # the parent heading of each page
     headed = any(section.headings for section in sections)
     for section in sections:
         pieces = _pieces(section.blocks, LONGEST if headed else UNTITLED)
@@ -96,7 +96,7 @@ def row_blocks(lines: Iterable[str]) -> list[Block]:
 
 def paragraph_texts(blocks: Iterable[Block]) -> list[str]:
     """Return the text of blocks as paragraphs; tight neighbours are lines of one paragraph."""
-    found: list[list[str]] = []  # each in lines
+    found: list[list[str]] = []  # each a list of lines
     tight = False
     for block in blocks:
         text = tidy_code(block.text) if block.code else tidy(block.text)

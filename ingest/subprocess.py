@@ -34,18 +34,18 @@ from ingest.document import Document
 from ingest.errors import BrokenFile, IngestError, TooLarge
 
 PAGE_SEC = 1800
-"""Processor time for one page, or for all of a file that has none, at most: long enough for the largest books."""
+"""Longest processor time for one page, or for a whole file without pages; enough for the largest books."""
 LEAST_SEC = 60
-"""The same of the smallest files, which must not hold up the others; see `seconds_for`."""
+"""Processor time for the smallest files, which must not delay the others; see `seconds_for`."""
 PICTURE_SEC = 60
-"""Processor time for the picture of a page, or to try a password: somebody waits for it."""
+"""Processor time to draw a page or try a password, while a person waits."""
 MEMORY_SHARE = 0.5
-"""Of the memory that there is."""
-CONTAINER = Path("/sys/fs/cgroup")  # where Linux says how much memory a container may take
+"""Share of the machine's memory that the process may take."""
+CONTAINER = Path("/sys/fs/cgroup")  # memory limits of a container on Linux
 TICK_SEC = 0.2
-"""The caller is asked this often whether to go on."""
+"""Interval between calls of `on_page`, which may cancel."""
 ENDING_SEC = 10
-"""A process that says nothing more has so long to end by itself: how it ended says why."""
+"""Time that a silent process gets to end by itself, as its exit status tells the reason."""
 _COMPLAINT_BYTES = 2000
 _PR_SET_PDEATHSIG = 1
 _OUT_OF_MEMORY = re.compile(r"out of memory|MemoryError|bad_alloc|allocat", re.IGNORECASE)
@@ -81,7 +81,7 @@ def seconds_for(path: Path) -> int:
     size = 0
     with suppress(OSError):
         size = path.stat().st_size
-    with suppress(Exception), zipfile.ZipFile(path) as archive:  # whatever a damaged archive makes it raise
+    with suppress(Exception), zipfile.ZipFile(path) as archive:  # zipfile raises many kinds for a damaged archive
         size = max(size, sum(member.file_size for member in archive.infolist()))
     return min(PAGE_SEC, LEAST_SEC + min(size >> 10, 240) + 30 * (size >> 20))
 
@@ -134,7 +134,7 @@ def _run(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))},
-        start_new_session=True,  # Ctrl-C is for the caller, who then ends it
+        start_new_session=True,  # Ctrl-C goes to the caller, which then ends the process
     )
     assert process.stdin
     assert process.stdout
@@ -149,7 +149,7 @@ def _run(
         if not last:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(ENDING_SEC)
-        code = process.poll()  # None where it says nothing more and does not end
+        code = process.poll()  # None if it is silent and still runs
     finally:
         process.kill()
         process.wait()
@@ -193,7 +193,7 @@ def _follow(lines: IO[bytes], on_page: Callable[[int, int], None]) -> dict[str, 
     said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def listen() -> None:
-        with suppress(ValueError):  # closed, as nobody waits for it any more
+        with suppress(ValueError):  # the pipe was closed, as nobody waits any more
             for line in lines:
                 said.put(line)
         said.put(b"")
@@ -206,7 +206,7 @@ def _follow(lines: IO[bytes], on_page: Callable[[int, int], None]) -> dict[str, 
         except queue.Empty:
             on_page(done, total)
             continue
-        if not line.endswith(b"\n"):  # also where it was cut off
+        if not line.endswith(b"\n"):  # the end, or a line that was cut off
             return {}
         told: dict[str, Any] = json.loads(line)
         if "page" not in told:
@@ -217,11 +217,11 @@ def _follow(lines: IO[bytes], on_page: Callable[[int, int], None]) -> dict[str, 
 
 def _memory() -> int:
     """Return the bytes of memory of the machine, or of its container if it may take fewer."""
-    import psutil  # by the caller, and not for every file
+    import psutil  # only the caller needs it
 
     most = psutil.virtual_memory().total
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # no container, or the word max
+        with suppress(OSError, ValueError):  # no container, or no limit ("max")
             most = min(most, int((CONTAINER / name).read_text()))
     return most
 
@@ -235,7 +235,7 @@ def _limit_resources(page_sec: int, memory: int) -> Callable[[], None]:
         import resource
     except ImportError:
         return lambda: None
-    with suppress(ValueError, OSError):  # a system that has no such limit, or a lower one
+    with suppress(ValueError, OSError):  # the system has no such limit, or a lower one
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -265,12 +265,12 @@ def main() -> None:
     """Do the task given on standard input."""
     _end_with_caller()
     _end_first_without_memory()
-    # Of PyMuPDF it is what loads a neural network, which takes as long as all the rest, and is not asked for here.
+    # This part of PyMuPDF loads a neural network, which takes long and is not used.
     sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]
     given = json.loads(sys.stdin.buffer.read())
     task = _tasks()[given["task"]]
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a parser prints is no answer
+    os.dup2(2, 1)  # parsers may print to standard output
 
     def say(**told: Any) -> None:
         out.write(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")

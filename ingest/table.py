@@ -1,12 +1,12 @@
-"""Tables as lines of text in which every value stays under its heading, for all formats."""
+"""Tables as lines of text, every value under its heading, for all formats."""
 
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-WIDEST, TALLEST = 100, 10_000  # columns and rows that one cell may take; a title that says 1,000 means all there are
-LAYOUT_CELL, SHORT_CELL = 400, 100  # characters: more are an essay, no more are a value
+WIDEST, TALLEST = 100, 10_000  # columns and rows that one cell may take; a colspan of 1,000 means "all"
+LAYOUT_CELL, SHORT_CELL = 400, 100  # characters: an essay has more than the first, a value at most the second
 
 _BEFORE = re.compile(r"[$€£¥(]+")
 _AFTER = re.compile(r"[)%]+")
@@ -40,7 +40,7 @@ def table_lines(rows: Iterable[Iterable[Cell]]) -> list[str]:
     columns: set[int] = set()
     found: list[dict[int, str]] = [{} for _ in placed]
     cells = [(cell, index) for index, row in enumerate(placed) for cell in row if cell.text]
-    for cell, index in sorted(cells, key=lambda pair: pair[0].stop - pair[0].start):  # the narrow ones make the columns
+    for cell, index in sorted(cells, key=lambda pair: pair[0].stop - pair[0].start):  # narrow cells define the columns
         column = next((column for column in range(cell.start, cell.stop) if column in columns), cell.start)
         columns.add(column)
         found[index][column] = cell.text
@@ -70,7 +70,7 @@ def span(value: str | None, most: int = WIDEST) -> int:
 
 
 def _grid(rows: Iterable[Iterable[Cell]]) -> Iterable[list[_Placed]]:
-    reaching: dict[int, int] = {}  # column -> rows still to come that a cell above reaches into
+    reaching: dict[int, int] = {}  # column -> rows below that a cell still covers
     for row in rows:
         taken, reaching = reaching, {column: left - 1 for column, left in reaching.items() if left > 1}
         placed, column = [], 0
@@ -79,7 +79,7 @@ def _grid(rows: Iterable[Iterable[Cell]]) -> Iterable[list[_Placed]]:
                 column += 1
             stop = column + cell.columns
             placed.append(_Placed(column, stop, cell.text))
-            if cell.rows > 1 and stop <= 10 * WIDEST:  # tables made to take forever are wider
+            if cell.rows > 1 and stop <= 10 * WIDEST:  # wider tables are made to take for ever
                 reaching.update(dict.fromkeys(range(column, stop), cell.rows - 1))
             column = stop
         yield placed

@@ -30,11 +30,11 @@ from ingest.wording import count, listed
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _MARKUP = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document")
 
-# Chapters are XML, whose elements all end.
+# A chapter is XML: an element without an end shows that the file is cut off.
 _OPENED, _CLOSED = re.compile(r"<(?:html|body)\b", re.IGNORECASE), re.compile(r"</(?:html|body)\s*>", re.IGNORECASE)
 _END = 4096  # characters
 
-Entries = dict[str, list[tuple[int, str]]]  # levels and titles that point into one file, by fragment
+Entries = dict[str, list[tuple[int, str]]]  # fragment of one file -> levels and titles of the entries that point there
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
@@ -109,7 +109,7 @@ class _Book:
         container, first = parse_xml(self._bytes(EPUB_CONTAINER), f"{self.name}: {EPUB_CONTAINER}"), ""
         for rootfile in container.iterfind(".//{*}rootfile"):
             path = rootfile.get("full-path") or ""
-            if found := self.members.find(path):  # of several renditions of a book the first
+            if found := self.members.find(path):  # the first rendition of a book with several
                 return found
             first = first or path
         if first:
@@ -124,7 +124,7 @@ class _Book:
             return read_member(self.archive, self.members.names[name], self.limits)
         except TooLarge:
             raise
-        except Exception as error:  # zlib.error, RuntimeError (encrypted), BadZipFile: by damage and Python version
+        except Exception as error:  # zlib.error, RuntimeError (encrypted) or BadZipFile
             raise BrokenFile(f"{self.name}: {member} cannot be unpacked ({one_line(str(error))[:120]}).") from error
 
     def _refuse_drm(self) -> None:
@@ -154,7 +154,7 @@ class _Book:
                 if _OPENED.search(markup) and not _CLOSED.search(markup, max(0, len(markup) - _END)):
                     where = f"{chapter} ends in the middle, behind {_last_words(found)}"
                     self.warnings.append(f"{where}: what followed is missing. Fetch it again.")
-            except BrokenFile as error:  # one bad chapter never stops the book
+            except BrokenFile as error:  # one bad chapter must not lose the book
                 self.warnings.append(f"A chapter is missing: {error}")
                 continue
             self.warnings.extend(f"{chapter}: {warning}" for warning in warnings)
@@ -209,7 +209,7 @@ class _Book:
                 self.warnings.append(f"The table of contents cannot be read: {error}")
                 continue
             found: dict[str, Entries] = {}
-            above: list[tuple[int, str]] = []  # without a link of their own: they lead where the next below them does
+            above: list[tuple[int, str]] = []  # entries without a link: they point where the next entry below them does
             for level, title, link in entries:
                 above = [entry for entry in above if entry[0] < level]
                 if title and link:
@@ -301,6 +301,6 @@ def _resolve(folder: str, href: str) -> tuple[str, str]:
     """Return the archive member and the fragment that a link in a file of `folder` leads to."""
     try:
         parts = urlsplit(href)
-    except ValueError:  # no address, and so nowhere
+    except ValueError:  # no address
         return "", ""
     return posixpath.normpath(posixpath.join(folder, unquote(parts.path))), unquote(parts.fragment)

@@ -16,7 +16,7 @@ from ingest.markup.xml import parse_xml
 from ingest.sections import Block, first_heading, paginate, row_blocks
 from ingest.table import TALLEST, Cell, span, table_lines
 
-DEEPEST = 100  # nested elements; text below is kept but flattened
+DEEPEST = 100  # nested elements; deeper text is flattened
 _PARAGRAPHS = frozenset({"p", "v", "text-author", "date"})
 
 
@@ -36,7 +36,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     for about in root.iterfind("{*}description/{*}title-info/{*}annotation"):
         _visit(about, 0, blocks)
     for body in root.iterfind("{*}body"):
-        name = body.get("name")  # "notes", "comments": one section each, whatever is in it
+        name = body.get("name")  # "notes" and "comments" are one section each
         start = len(blocks)
         _visit(body, 0, blocks)
         if name:
@@ -65,7 +65,7 @@ def _bytes(path: Path, limits: Limits) -> bytes:
             return read_member(archive, member, limits)
     except TooLarge:
         raise
-    except Exception as error:  # whatever a damaged archive makes zipfile raise
+    except Exception as error:  # zipfile raises many kinds for a damaged archive
         raise BrokenFile(f"{path.name} cannot be unpacked ({one_line(str(error))[:120]}). Fetch it again.") from error
 
 
@@ -109,11 +109,11 @@ def _visit_child(child: etree._Element, tag: str, depth: int, blocks: list[Block
         rows = [[_cell(cell) for cell in row.iterfind("{*}*")] for row in child.iter("{*}tr")]
         blocks.extend(row_blocks(table_lines(rows)))
     elif tag == "stanza":
-        verses = [_words(verse) for verse in child.iterfind("{*}*")]  # or a title
+        verses = [_words(verse) for verse in child.iterfind("{*}*")]  # verses, or a title
         blocks.append(Block("\n".join(verses)))
     elif tag in _PARAGRAPHS:
         blocks.append(Block(_words(child)))
-    else:  # epigraph, cite, poem, annotation and what is unknown
+    else:  # epigraph, cite, poem, annotation and unknown elements
         _visit(child, depth + 1, blocks)
 
 

@@ -24,13 +24,11 @@ from ingest.markup import html
 from ingest.sections import Block, first_heading, paginate
 from ingest.wording import listed
 
-_HEADERS = ("From", "To", "Cc", "Date", "Subject")  # said above the text
+_HEADERS = ("From", "To", "Cc", "Date", "Subject")  # written above the text
 _HTML = ("text/html", "application/xhtml+xml")
-_LOOKS = re.compile(
-    r"(?:image|audio|video|font)/.*|text/(?:css|(?:x-)?(?:java|ecma)script)"
-)  # of a page, and not words
-_FILLED = re.compile(r"text/(?:plain|markdown|enriched)|multipart/.*")  # their lines may be those of paragraphs
-_COUNTED = re.compile(rb"(\d{1,9}) *\r?\n")  # Apple Mail's: the bytes of the mail, behind which is what it knows of it
+_LOOKS = re.compile(r"(?:image|audio|video|font)/.*|text/(?:css|(?:x-)?(?:java|ecma)script)")  # resources of a page
+_FILLED = re.compile(r"text/(?:plain|markdown|enriched)|multipart/.*")  # types whose lines may be wrapped paragraphs
+_COUNTED = re.compile(rb"(\d{1,9}) *\r?\n")  # Apple Mail: the mail's size in bytes; metadata follow it
 _CHARSET = re.compile(rb"^content-type:[^\n]*(?:\n[ \t][^\n]*)*?charset=[\"']?([\w.:-]+)", re.IGNORECASE | re.MULTILINE)
 _HEAD_BYTES = 1 << 16
 _ENCODED_WORD = re.compile(r"=\?([\w.:-]+)((?:\*[\w-]*)?\?[bBqQ]\?)")
@@ -50,7 +48,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     mail = parse_mail(path.read_bytes(), path.name)
     limits.check(path.name, "characters", sum(len(block.text) for block in mail.blocks), limits.characters)
     head = mail.head
-    if re.search(r"^From: \W*saved by\b", head, re.IGNORECASE):  # as browsers say there
+    if re.search(r"^From: \W*saved by\b", head, re.IGNORECASE):  # browsers write this
         head = ""
     blocks = [Block(head), *mail.blocks] if head else mail.blocks
     pages, toc = paginate(blocks)
@@ -85,7 +83,7 @@ def parse_mail(data: bytes, name: str) -> Mail:
     Raises:
         BrokenFile: the HTML parser found nothing.
     """
-    data = data.removeprefix(b"\xef\xbb\xbf")  # behind which no line would be taken for a header
+    data = data.removeprefix(b"\xef\xbb\xbf")  # Python takes no line after it for a header
     if counted := _COUNTED.match(data):
         data = data[counted.end() : counted.end() + int(counted[1])]
     message = cast(EmailMessage, email.message_from_bytes(data, policy=_Policy(_charset(data[:_HEAD_BYTES]))))
@@ -105,7 +103,7 @@ class _Policy(EmailPolicy):
 
     def __init__(self, charset: str = "") -> None:
         super().__init__(message_factory=EmailMessage)
-        object.__setattr__(self, "charset", charset)  # policies are else made anew for every change
+        object.__setattr__(self, "charset", charset)  # policies forbid assignment
 
     def header_fetch_parse(self, name: str, value: Any) -> Any:
         if isinstance(value, str) and not hasattr(value, "name"):
@@ -125,7 +123,7 @@ def header_text(message: MIMEPart, name: str) -> str:
     """Return a header on one line; "" if it is missing."""
     try:
         return one_line(str(message[name] or ""))
-    except Exception:  # whatever Python's parser stumbles over: then as it was written
+    except Exception:  # the parser fails on some headers: take the raw text
         return next((one_line(str(said)) for key, said in message.raw_items() if key.lower() == name.lower()), "")
 
 
@@ -139,7 +137,7 @@ class _Text:
     part: MIMEPart
     blocks: list[Block]
     warnings: list[str]
-    files: list[str]  # within its lines
+    files: list[str]  # uuencoded within the text
 
 
 def _texts(part: MIMEPart, name: str) -> list[_Text]:
@@ -160,7 +158,7 @@ def _texts(part: MIMEPart, name: str) -> list[_Text]:
         parts.sort(key=lambda each: min(_rank(leaf) for leaf in each.walk()))
         return next((texts for each in parts if (texts := _texts(each, name))), [])
     if kind == "multipart/related" and parts:
-        others = list(part.iter_attachments())  # all but the part that it begins with, or says to start with
+        others = list(part.iter_attachments())  # all but the root part
         root = next(each for each in parts if each not in others)
         if texts := _texts(root, name):
             return texts
@@ -189,7 +187,7 @@ def _parts(part: MIMEPart) -> Iterator[MIMEPart]:
 
 
 def _unread(part: MIMEPart, read: Container[int], page: bool = False, passed_over: bool = False) -> Iterator[str]:
-    """Yield what a part holds that is not read: files by their names, other parts by their types.
+    """Yield the names of the unread files of a part, and the types of its other unread parts.
 
     Args:
         part: the part, with all below it.
@@ -242,7 +240,7 @@ def _blocks(part: MIMEPart, name: str) -> _Text:
 def _unflowed(text: str, glue: str) -> str:
     """Join the lines that end in a blank with the next one, if both are quoted as often (RFC 3676)."""
     lines: list[str] = []
-    before = None  # how often the last line is quoted, if it goes on
+    before = None  # quotation marks of the last line, if the next one continues it
     for line in text.split("\n"):
         signs = re.match(r">*", line)
         quoted = signs[0] if signs else ""

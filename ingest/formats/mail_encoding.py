@@ -5,7 +5,7 @@ import re
 from email.message import MIMEPart
 
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
-_FULL = 60  # characters of a line of base64 that another follows
+_FULL = 60  # characters of a full line of base64
 _UUENCODED = re.compile(r"^begin [0-7]{3,4} (\S[^\n]*)\n(?:[ -`]{1,62}\r?\n)*?[ `]?\r?\n?end[ \t]*$\n?", re.MULTILINE)
 
 
@@ -17,7 +17,7 @@ def decoded_payload(part: MIMEPart) -> bytes:
         return decoded if isinstance(decoded, bytes) else b""
     pieces: list[bytes] = []
     coded: list[bytes] = []
-    ended = False  # by padding, or a line shorter than those before it
+    ended = False  # a piece ended, by padding or a short line
     lines = [line.strip() for line in raw.encode("utf-8", "surrogateescape").splitlines()]
     for index, line in enumerate(lines):
         if not line:

@@ -23,10 +23,10 @@ from ingest.wording import count
 _FIRST_HEADER = re.compile(
     rb"(?:Return-Path|Received|Message-I[dD]|Delivered-To|X-[\w-]+|From|Date|MIME-Version|Status):"
 )
-_QUOTED = re.compile(rb">+From ")  # a line of the text that would else look like such a border
+_QUOTED = re.compile(rb">+From ")  # a text line that was escaped because it looks like a border
 _BOM = b"\xef\xbb\xbf"
 _LINE_BYTES = 1 << 20
-_EXPUNGED = 0x8  # among Thunderbird's flags
+_EXPUNGED = 0x8  # one of Thunderbird's flags: deleted
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
@@ -45,7 +45,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
             mail = parse_mail(data, path.name)
         except MemoryError:
             raise
-        except Exception:  # BrokenFile, and whatever Python's parser stumbles over: the others are not lost by it
+        except Exception:  # one bad mail must not lose the others
             lost += 1
             continue
         said = [Block(mail.head), *mail.blocks] if mail.head else mail.blocks
@@ -75,7 +75,7 @@ def _mails(path: Path, limits: Limits) -> Iterator[bytes]:
         pieces = iter(partial(file.readline, _LINE_BYTES), b"")
         blank = True
         for line, following in pairwise(chain(pieces, [b""])):
-            # Some programs put no blank line before it: then a header follows that only mails have.
+            # Some programs put no blank line before a border. Then a header that only mails have must follow.
             border = is_mail_border(line, following) and (
                 blank or bool(_FIRST_HEADER.match(following) and line.strip(b"From \r\n"))
             )
@@ -100,7 +100,7 @@ def _is_deleted(mail: Mail) -> bool:
 def _title(mail: Mail) -> str:
     """Return a mail's subject with its date, since many mails share a subject."""
     sent = None
-    with suppress(Exception):  # as above
+    with suppress(Exception):  # the parser fails on some dates
         sent = mail.message["Date"].datetime
     subject = mail.subject or "No subject"
     return f"{subject} ({sent:%Y-%m-%d})" if sent else subject

@@ -31,10 +31,10 @@ class _Header:
     compression: int
     text_records: int
     encryption: int
-    codec: str  # "" for a PalmDOC, which is plain text and does not say
+    codec: str  # "" for a PalmDOC, which is plain text without a declared encoding
     title: str | None
-    trailing: int  # bit field of the entries that follow the text in each record
-    flows: int | None = None  # MOBI 8: the record that parts the text from its style sheets and drawings
+    trailing: int  # bit field: the entries after the text of each record
+    flows: int | None = None  # MOBI 8: index of the record that separates the text from style sheets and drawings
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:

@@ -8,7 +8,7 @@ from typing import Any
 from ingest.sections import Block
 
 _ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)((?:\\u[0-9A-Fa-f]{4})+)")
-_KEPT = frozenset('"\\')  # what must stay escaped
+_KEPT = frozenset('"\\')  # characters that must stay escaped
 _HEADING = re.compile(r"(#{1,6})\s+(\S.*?)\s*#*$")
 _FENCE = re.compile(r"\s*(?:```|~~~)")
 
@@ -37,7 +37,7 @@ def notebook_blocks(text: str) -> tuple[list[Block], list[str]] | None:
     if not isinstance(whole, dict):
         return None
     cells = whole.get("cells")
-    if cells is None and isinstance(whole.get("worksheets"), list):  # of before 2015
+    if cells is None and isinstance(whole.get("worksheets"), list):  # notebooks of before 2015
         cells = [cell for sheet in whole["worksheets"] if isinstance(sheet, dict) for cell in sheet.get("cells") or []]
     if not isinstance(cells, list):
         return None

@@ -147,7 +147,7 @@ def _joined(lines: list[str], width: float, words: set[str]) -> str:
             pieces.append(glue + bare)
         else:
             pieces.append("\n" + pushed)
-    text = re.sub(r"(?<=\S) {2,}", " ", "".join(pieces))  # after sentences, or set to fill the line
+    text = re.sub(r"(?<=\S) {2,}", " ", "".join(pieces))  # double spaces after sentences, and those that justify a line
     return text if "\n" in text else text.strip()  # the indentation of a first line is only style
 
 

@@ -9,11 +9,11 @@ from lxml import etree
 from ingest.clean import in_parentheses, one_line
 
 M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
-DEEPEST = 100  # nested elements of MathML; what lies below is its letters in a row
+DEEPEST = 100  # nested elements of MathML; deeper ones give their letters in a row
 
 _WORD = re.compile(r"[^\W\d_]{2}")
 _SPACE = re.compile(r"[ \t\r\n]+")
-_INVISIBLE = str.maketrans({"\u2061": " ", "\u2062": "", "\u2063": "", "\u2064": ""})  # "sin" applied to "x" is "sin x"
+_INVISIBLE = str.maketrans({"\u2061": " ", "\u2062": "", "\u2063": "", "\u2064": ""})  # function application: "sin x"
 
 
 def omml_text(element: etree._Element) -> str:
@@ -23,7 +23,7 @@ def omml_text(element: etree._Element) -> str:
     parts: list[str] = []
     before = None
     for child in element:
-        if before is not None and before.tag == child.tag == f"{M}r":  # Word parts a number as it was typed
+        if before is not None and before.tag == child.tag == f"{M}r":  # Word splits a number into runs as it was typed
             parts[-1] += omml_text(child)
         elif child.tag != f"{M}ctrlPr":
             parts.append(omml_text(child))

@@ -15,7 +15,7 @@ _XHTML = re.compile(r"<html\b[^<>]*\bxmlns\s*=|<!DOCTYPE[^<>\[]*\[", re.IGNORECA
 _XHTML_WITHIN = 1 << 14  # characters
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f]")
 _ENDS = re.compile(r"</(?:body|html)\b[^<>]*>", re.IGNORECASE)
-# libxml2 gives up at 2048 nested elements, most of which were never closed. Without them the text is all there.
+# libxml2 gives up at 2048 nested elements. Most were never closed, and without them the text is all there.
 _NESTING = re.compile(
     r"</?(?:(?:a|b|big|code|em|font|i|ins|label|q|s|small|span|strike|strong|tt|u)"
     r"|(?P<block>article|blockquote|center|dd|details|dir|div|dl|dt|fieldset|form|li|menu|ol|section|ul))\b[^<>]*>",

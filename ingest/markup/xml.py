@@ -11,12 +11,12 @@ from ingest.errors import BrokenFile
 
 _NAMED = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)([A-Za-z][\w.-]{0,60});")
 _DOCTYPE = re.compile(
-    r"(\s*(?:<\?[^>]*>\s*|<!--(?:[^-]|-(?!->))*-->\s*)*)"  # what may stand before it
+    r"(\s*(?:<\?[^>]*>\s*|<!--(?:[^-]|-(?!->))*-->\s*)*)"  # declaration and comments before it
     r"<!DOCTYPE[^<>\[]*(?:\[([^\]]*)\]\s*)?>"
 )
 _ENTITY = re.compile(r"<!ENTITY\s+([A-Za-z][\w.-]*)\s+(?:\"([^\"<%]{0,200})\"|'([^'<%]{0,200})')\s*>")
 _MOST_ENTITIES = 200
-_MOST_GROWN = 1 << 22  # characters that the entities of a file may add
+_MOST_GROWN = 1 << 22  # characters that a file's entities may add
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _STRAY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d{1,8}|#[xX][0-9A-Fa-f]{1,6});)|<(?![A-Za-z_/!?])")
@@ -81,7 +81,7 @@ def plain_markup(text: str) -> str:
         left -= len(value)
         return value if left > 0 else found[0]
 
-    return _NAMED.sub(named, text)  # XML by itself knows only five
+    return _NAMED.sub(named, text)  # XML defines only five
 
 
 def _escaped(text: str) -> str:

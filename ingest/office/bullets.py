@@ -19,7 +19,7 @@ P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
 _NUMBERED = re.compile(r"(arabic|alphaLc|alphaUc|romanLc|romanUc)?\w*?(Period|ParenR|ParenBoth|Plain)")
 _KINDS = {"alphaLc": "lowerLetter", "alphaUc": "upperLetter", "romanLc": "lowerRoman", "romanUc": "upperRoman"}
 TITLES = ("title", "ctrTitle")
-"""Kinds of places that hold the title of a slide."""
+"""Kinds of placeholders for the title of a slide."""
 
 
 class Bullets:
@@ -30,7 +30,7 @@ class Bullets:
 
     def __init__(self, styles: list[etree._Element]) -> None:
         self._styles = styles
-        self._counts: dict[int, tuple[str, int]] = {}  # of the levels that are being counted: in which way, how far
+        self._counts: dict[int, tuple[str, int]] = {}  # level -> kind of number, last number
 
     def mark(self, paragraph: etree._Element) -> str:
         """Return the bullet of a paragraph: "-", "--" on the second level, "3.", or ""."""

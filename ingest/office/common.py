@@ -16,7 +16,7 @@ from ingest.wording import count, listed
 MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 RELATED = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 
-# What the libraries do not know, and the plain file that it is: Strict Open XML; files with macros, templates, shows.
+# Names that the libraries do not know -> those of plain files: Strict Open XML, macro files, templates, slide shows.
 OPEN = "application/vnd.openxmlformats-officedocument"
 _OTHER_NAMES = (
     (r"http://purl\.oclc\.org/ooxml/(\w+)/", r"http://schemas.openxmlformats.org/\1/2006/"),

@@ -73,7 +73,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         title = document.core_properties.title
     except IngestError:
         raise
-    except Exception as error:  # KeyError, BadZipFile, XMLSyntaxError, ValueError: by where the package is damaged
+    except Exception as error:  # KeyError, BadZipFile, XMLSyntaxError, ValueError for a damaged package
         raise damaged_file(path.name, "a Word document", error, "Word or LibreOffice") from error
     warnings = missing_parts_warning(lost) + walk.xml_warnings
     if walk.embedded:
@@ -89,7 +89,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
 
 class _Walk:
     def __init__(self, document: Any) -> None:
-        self.xml_warnings: list[str] = []  # about the XML of parts
+        self.xml_warnings: list[str] = []  # about damaged XML
         self.body = document.element.body
         styles = {style.style_id: style.element for style in document.styles}
         self.levels = {style: _heading_level(styles, style) for style in styles}
@@ -98,10 +98,10 @@ class _Walk:
         self.parts = part_loader(document.part.rels)
         self.cited: list[tuple[str, str]] = []
         self.listing = False  # the last paragraph was in a list
-        self.embedded = self.linked = 0  # documents that are not read, within the file and beside it
-        self.objects: list[str] = []  # of other programs, by these
+        self.embedded = self.linked = 0  # counts of documents not read: embedded, and in other files
+        self.objects: list[str] = []  # embedded objects, by the programs that made them
         self.fields = Fields(self.body, _DELETED)
-        self.begun: list[str] = []  # of a paragraph whose end is deleted: it goes on in the next one
+        self.begun: list[str] = []  # runs of a paragraph whose end is deleted: the next one continues it
         self.drawings = Drawings()
 
     def blocks(self) -> Iterator[Block]:
@@ -110,7 +110,7 @@ class _Walk:
             headed = headed or 0 < block.level <= SPLIT_DEPTH
             yield block
         begun = False
-        for number, (kind, identity) in enumerate(self.cited, 1):  # a note may cite another: the list grows meanwhile
+        for number, (kind, identity) in enumerate(self.cited, 1):  # grows while notes cite notes
             if note := self._note(kind, identity):
                 if headed and not begun:
                     yield Block("Notes", 1)
@@ -169,7 +169,7 @@ class _Walk:
         if properties is not None:
             style = val(properties.find(f"{W}pStyle"))
             outline = val(properties.find(f"{W}outlineLvl"))
-        listed = self.numbering.mark(properties, style)  # one without words counts too
+        listed = self.numbering.mark(properties, style)  # an empty paragraph counts, too
         if text:
             nested, mark = listed or (0, "")
             level = self.levels.get(style or "", 0)
@@ -193,7 +193,7 @@ class _Walk:
                     self.fields.mark(mark)
             elif not (child.tag in _DELETED or child.tag in _SILENT):
                 heard.append(child)
-        for above, children in groupby(heard, key=_is_raised):  # Word parts a number as it was typed
+        for above, children in groupby(heard, key=_is_raised):  # Word splits a number into runs as it was typed
             if above:
                 text = "".join(text for child in children for text in self._runs(child))
                 yield superscript(text, linked=element.tag == f"{W}hyperlink")
@@ -245,7 +245,7 @@ def _heading_level(styles: Mapping[str, etree._Element], style: str) -> int:
         if match := _HEADING.match(name):
             return int(match[1])
         outline = val(each.find(f"{W}pPr/{W}outlineLvl")) or ""
-        if outline.isdecimal():  # 9 is that of plain text
+        if outline.isdecimal():  # 9 is body text
             return int(outline) + 1 if int(outline) < 6 else 0
         if name.casefold() == "title":
             return 1

@@ -22,9 +22,9 @@ DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 NEW_CHART = "{http://schemas.microsoft.com/office/drawing/2014/chartex}"  # waterfalls, treemaps, funnels
 
 MOST_VALUES = 100
-"""Of each series of a chart."""
+"""Values of a chart's series that are read, at most."""
 
-_SAY_NOTHING = ("pres", "parTrans", "sibTrans")  # points of a diagram that arrange the others
+_SAY_NOTHING = ("pres", "parTrans", "sibTrans")  # points of a diagram without text
 
 
 class Drawings:
@@ -112,7 +112,7 @@ DRAWING_ELEMENTS: dict[str, tuple[str, Callable[[etree._Element], str]]] = {
     f"{CHART}chart": (f"{RELATED}id", chart_text),
     f"{NEW_CHART}chart": (f"{RELATED}id", chartex_text),
 }
-"""Elements in whose place a drawing stands: which attribute names its part, and what reads that."""
+"""Elements that stand for a drawing -> the attribute that names its part, and the function that reads the part."""
 
 
 def _in_line(kind: str, parts: Iterable[str]) -> str:
@@ -140,7 +140,7 @@ def _values(name: str, series: etree._Element, names: list[str], numbers: list[s
 def _points(series: etree._Element, names: list[str]) -> Iterator[tuple[str, str]]:
     """Yield the index and the value of each point in the children of a series that have some names."""
     for part in (part for name in names for part in series.iterfind(name)):
-        level = part.find(".//{*}lvl")  # of several, the innermost
+        level = part.find(".//{*}lvl")  # the innermost of several
         code = part.findtext(f".//{CHART}formatCode") or ("" if level is None else level.get("formatCode")) or ""
         is_number = any(part.find(f".//{CHART}{kind}") is not None for kind in ("numCache", "numLit"))
         for point in (part if level is None else level).iter(f"{CHART}pt", f"{NEW_CHART}pt"):

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from ingest.table import SHORT_CELL, Cell, table_lines
 
-ROWS = 20  # of a paragraph
-LONG = 3_000  # characters, with which a paragraph is full with fewer
-DEEPEST = 5  # rows at the top of a table, among which are its headings
+ROWS = 20  # rows of a paragraph, at most
+LONG = 3_000  # characters; a longer paragraph is full with fewer rows
+DEEPEST = 5  # rows at the top of a table, searched for headings
 MOST_HEADINGS = 3  # rows
-NUMBERS = 0.7  # of the values in a column that is one of numbers; in others somebody wrote that there is none
+NUMBERS = 0.7  # share of numbers in a column of numbers; some cells say "none" or "n/a"
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Value:
     """The text that a cell shows, on one line."""
 
     text: str
-    is_number: bool = False  # or a day, or a truth value
+    is_number: bool = False  # or a date, or a truth value
     style: str = ""
 
 
@@ -29,15 +29,15 @@ class Value:
 class Row:
     """A row with words in it."""
 
-    number: int  # as the sheet counts
-    values: dict[int, Value]  # by column, counted from 1
+    number: int  # the sheet's own, 1-based
+    values: dict[int, Value]  # by 1-based column
 
 
 @dataclass(frozen=True)
 class Paragraph:
     """Neighbouring rows, perhaps under repeated headings."""
 
-    first: int  # row
+    first: int  # number of a row
     last: int
     text: str
 
@@ -52,7 +52,7 @@ def sheet_paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
         if found:
             headings, shown = found, group
         else:
-            if first > last + 2:  # more than an empty row: another table
+            if first > last + 2:  # several empty rows: another table
                 headings = []
             shown = [*headings, *group] if _under(headings, group) else group
         last = group[-1].number

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 
-BUILT_IN_CODES = {  # by their numbers, which stand for them; some are written otherwise in other languages
+BUILT_IN_CODES = {  # by number; some differ between languages
     **{1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%", 11: "0.00E+00", 48: "##0.0E+0"},
     **dict.fromkeys((5, 6, 37, 38), "#,##0"),
     **dict.fromkeys((7, 8, 39, 40), "#,##0.00"),
@@ -20,11 +20,11 @@ BUILT_IN_CODES = {  # by their numbers, which stand for them; some are written o
     **{22: "yyyy-mm-dd h:mm", 46: "[h]:mm:ss"},
 }
 _EPOCH, _EPOCH_OF_MACS = datetime(1899, 12, 30), datetime(1904, 1, 1)
-_LEAP = 60  # there is no such day, 1900-02-29, but it is counted
-_MOST_DIGITS = 30  # behind the point
-_LONGEST_PLAIN = 20  # digits before the point, or noughts behind it: more are written as a power
-_MOST_DECIMALS, _LEAST_DECIMALS = 6, 2  # of a number that was calculated
-_LONGEST = 255  # characters of a code
+_LEAP = 60  # Excel counts 1900-02-29, a day that did not exist
+_MOST_DIGITS = 30  # decimals
+_LONGEST_PLAIN = 20  # digits before the point, or zeros after it; longer numbers are written with an exponent
+_MOST_DECIMALS, _LEAST_DECIMALS = 6, 2  # decimals of a computed number
+_LONGEST = 255  # characters of a format code
 
 _PIECE = re.compile(
     r'"(?P<quoted>[^"]*)"?|\\(?P<escaped>.)|(?P<filler>\*.)|_.|\[\$(?P<currency>[^\]-]*)[^\]]*\]|\[(?P<elapsed>h+|m+|s+)\]'
@@ -107,7 +107,7 @@ def _time(number: float, code: str, date_1904: bool) -> str:
         hours, rest = divmod(abs(seconds), 3600)
         clock = f"{'-' * (seconds < 0)}{hours}:{rest // 60:02}"
         return f"{clock}:{rest % 60:02}" if "s" in letters else clock
-    # LibreOffice counts below zero, and from a day earlier until Excel's day that there was not.
+    # Like LibreOffice: negative dates count, and dates before Excel's nonexistent day lie a day earlier.
     epoch = _EPOCH_OF_MACS if date_1904 else _EPOCH + timedelta(days=0 <= number < _LEAP)
     moment = epoch + timedelta(seconds=seconds)
     clock = f"{moment:%H:%M:%S}" if "s" in letters else f"{moment:%H:%M}"
@@ -134,7 +134,7 @@ def _in_form(number: Decimal, pieces: list[tuple[str, str]]) -> str:
             written += plain_number(str(abs(number)))
         elif kind not in ("note", "power", "filler"):
             written += text
-    # A section for numbers below zero says itself how they look; its number comes without a sign.
+    # A section for negative numbers contains their sign, so it gets the absolute value.
     return f"-{written.strip()}" if number < 0 and re.search("[1-9]", written) else written.strip()
 
 

@@ -12,7 +12,7 @@ from lxml import etree
 from ingest.list_numbers import list_number
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-DEEPEST = 8  # the last level of a list; the first is 0
+DEEPEST = 8  # the deepest level of a list, 0-based
 
 
 @dataclass(frozen=True)
@@ -20,16 +20,16 @@ class _Level:
     start: int
     kind: str
     text: str  # "%1.%2)": the numbers of the first and the second level
-    restart: int | None  # after which level, counted from 1, it begins anew; 0: never; None: after any above
-    digits: bool  # all its numbers are written in digits
-    style: str | None  # paragraphs of this style stand here
+    restart: int | None  # the 1-based level after which it restarts; 0: never; None: any level above
+    digits: bool  # write all its numbers in digits
+    style: str | None  # paragraphs of this style are on this level
 
 
 @dataclass(frozen=True)
 class _List:
     levels: dict[int, _Level]
-    counted_as: str  # lists with the same count on
-    anew: frozenset[int]  # levels that begin anew with the list's first paragraph
+    counted_as: str  # lists with the same value share a count
+    anew: frozenset[int]  # levels that restart with the list's first paragraph
 
 
 class Numbering:
@@ -63,7 +63,7 @@ class Numbering:
             style: id of its style.
         """
         identity, level = self._place(properties, style)
-        if identity is None or identity == "0":  # 0 takes a paragraph out of the list of its style
+        if identity is None or identity == "0":  # 0 removes a paragraph from the list of its style
             return None
         known = self._lists.get(identity)
         if known is None or level not in known.levels:

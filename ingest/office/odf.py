@@ -35,7 +35,7 @@ class OdfStyles:
 
     def _says(self, family: str, name: str | None, attribute: str) -> str:
         """Return a text property of a style, or of the nearest parent that has it."""
-        for _ in range(20):  # styles upon styles; a circle of them ends too
+        for _ in range(20):  # a limit, as styles may form a circle
             style = self._named.get((family, name or ""))
             if style is None:
                 break
@@ -74,7 +74,7 @@ class ListCounter:
 
         Args:
             level: 1-based.
-            start: the number with which the count restarts.
+            start: a number that restarts the count.
         """
         style = self._levels.get(level)
         begins = span(start or (None if style is None else style.get(f"{TEXT}start-value")), TALLEST)

@@ -72,7 +72,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         return _read(path, limits, lambda name: flat if name in parts else None, xml_warnings)
     except IngestError:
         raise
-    except Exception as error:  # KeyError, BadZipFile, zlib.error, ...: by where the archive is damaged
+    except Exception as error:  # KeyError, BadZipFile, zlib.error, ... for a damaged archive
         raise damaged_file(path.name, "an OpenDocument text", error, "LibreOffice") from error
 
 
@@ -110,8 +110,8 @@ class _Walk:
             for each in forms.iter(f"{FORM}*")
         }
         self.notes: list[str] = []
-        self.formulas: dict[str, str] = {}  # of the objects within the file, by name; "" for others
-        self.embedded = self.linked = 0  # what is not read, within the file and beside it
+        self.formulas: dict[str, str] = {}  # embedded object -> formula; "" for other objects
+        self.embedded = self.linked = 0  # counts of objects not read: embedded, and in other files
 
     def blocks(self) -> Iterator[Block]:
         headed = False
@@ -247,7 +247,7 @@ class _Walk:
 
     def _cite(self, body: etree._Element | None, author: str) -> str:
         number = len(self.notes)
-        self.notes.append("")  # its place, which notes within it do not take
+        self.notes.append("")  # reserved before nested notes take the number
         text = "" if body is None else join_blocks(self._container(body))
         self.notes[number] = f"{author}: {text}" if author and text else text
         return f"[{number + 1}]"

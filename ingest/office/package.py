@@ -34,7 +34,7 @@ _MAIN_TYPES = {
     "docx": f"{OPEN}.wordprocessingml.document.main+xml",
     "pptx": f"{OPEN}.presentationml.presentation.main+xml",
 }
-# What the libraries must know by its type, by the relations that lead there.
+# Content types that the libraries need, by the kind of the relation to the part.
 _TYPES_BY_KIND = {
     **{kind: f"{OPEN}.wordprocessingml.{kind}+xml" for kind in ("styles", "numbering", "settings", "footnotes")},
     **{kind: f"{OPEN}.presentationml.{kind}+xml" for kind in ("slide", "slideLayout", "slideMaster")},
@@ -50,8 +50,8 @@ _OF_WORDS = re.compile(
 class Relation:
     """The way from one part to another."""
 
-    kind: str  # the last word of its type, as "worksheet"
-    target: str  # the name of a part; an address where it leads out of the file
+    kind: str  # the last word of its type, such as "worksheet"
+    target: str  # the name of a part, or an external address
     is_external: bool
 
 
@@ -61,7 +61,7 @@ class Package:
     def __init__(self, archive: zipfile.ZipFile, limits: Limits) -> None:
         self._archive, self._limits = archive, limits
         self._members = Members(archive)
-        self.xml_warnings: list[str] = []  # about the XML of its parts
+        self.xml_warnings: list[str] = []  # about damaged XML
 
     def xml(self, name: str) -> etree._Element | None:
         """Return the root of a part with transitional names, or None if there is no such part.

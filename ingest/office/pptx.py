@@ -37,10 +37,10 @@ from ingest.sections import LONGEST_LABEL, Block, paragraph_texts, row_blocks
 from ingest.table import TALLEST, Cell, is_layout, span, table_lines
 from ingest.wording import count, ranges
 
-FEW = 50  # characters of text, with which a slide that is mostly a picture may say more than they do
+FEW = 50  # characters; a slide with fewer that is mostly a picture may hold more text
 PICTURE_SHARE = 0.5  # of the slide
 
-_FURNITURE = ("sldNum", "dt", "ftr", "hdr", "sldImg")  # the last: the slide above the notes to it
+_FURNITURE = ("sldNum", "dt", "ftr", "hdr", "sldImg")  # "sldImg" is the slide above its notes
 _EMBEDDED = (f"{P}oleObj", *(f"{A}{kind}" for kind in ("videoFile", "audioFile", "wavAudioFile", "quickTimeFile")))
 
 
@@ -68,7 +68,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         title = presentation.core_properties.title
     except TooLarge:
         raise
-    except Exception as error:  # BrokenFile, KeyError, BadZipFile, XMLSyntaxError, ...: by where the package is damaged
+    except Exception as error:  # BrokenFile, KeyError, BadZipFile, XMLSyntaxError, ... for a damaged package
         raise damaged_file(path.name, "a PowerPoint presentation", error, "PowerPoint or LibreOffice") from error
     warnings = missing_parts_warning(lost) + walk.warnings()
     if not any(page.text for page in walk.pages):
@@ -83,7 +83,7 @@ class _Walk:
         self.authors = _authors(presentation.part.rels.values())
         self.pages: list[Page] = []
         self.toc: list[TocEntry] = []
-        self.hidden: list[int] = []  # slides
+        self.hidden: list[int] = []  # numbers of slides
         self.embedding: list[int] = []  # slides with files or recordings on them
         self.drawings = Drawings()
 
@@ -105,7 +105,7 @@ class _Walk:
             return self._page(number, slide)
         except MemoryError:
             raise
-        except Exception as error:  # one bad slide never stops the others
+        except Exception as error:  # one bad slide must not lose the others
             why = f"could not be read: {one_line(str(error))[:120]}"
             return Page(number, f"slide {number}", "", PageQuality(0, "none", (why,)))
 
@@ -114,7 +114,7 @@ class _Walk:
             _settle(part._element)
         shapes = list(slide.shapes)
         titles = [shape for shape in shapes if placeholder_kind(shape._element) in TITLES]
-        titles = titles if len(titles) == 1 else []  # else they are just texts that somebody wanted large
+        titles = titles if len(titles) == 1 else []  # several titles are just large texts
         headings = [block for shape in titles for block in self._shape(shape)]
         title = one_line(" ".join(block.text for block in headings))[:LONGEST_LABEL]
         blocks = [*headings, *self._shapes(shape for shape in shapes if shape not in titles)]
@@ -169,7 +169,7 @@ class _Walk:
         for root in _parts(relations, "comments"):
             for comment in root.iter("{*}cm", "{*}reply"):
                 written = comment.findtext(f"{P}text") or ""
-                for body in comment.iterfind("{*}txBody"):  # of those that can be replied to
+                for body in comment.iterfind("{*}txBody"):  # comments with replies
                     written = " ".join(map(paragraph_text, body.iterfind(f"{A}p")))
                 if text := one_line(written):
                     yield comment_text(self.authors.get(comment.get("authorId")), text)

@@ -9,7 +9,7 @@ from ingest.office.numbering import W, is_on, val
 
 CHECKED, UNCHECKED = "☒", "☐"
 _MARK = f"{W}fldChar"
-_WHOLE = "whole"  # an attribute of marks whose field has a beginning and an end
+_WHOLE = "whole"  # an attribute set on the marks of complete fields
 
 
 class Fields:
@@ -17,7 +17,7 @@ class Fields:
 
     def __init__(self, root: etree._Element, deleted: frozenset[str]) -> None:
         """Pair the marks of a body. deleted: elements that are not read."""
-        self._open: list[bool] = []  # for each field around: whether this is its code
+        self._open: list[bool] = []  # for each open field: the current run is in its code
         begun: list[list[etree._Element]] = []
         for mark in root.iter(_MARK):
             if any(above.tag in deleted for above in mark.iterancestors()):
@@ -38,7 +38,7 @@ class Fields:
 
     def mark(self, element: etree._Element) -> str:
         """Pass the next mark; return the value of a form field that has no text."""
-        if _WHOLE not in element.attrib:  # the rest of the document would be taken for its code
+        if _WHOLE not in element.attrib:  # without an end, the rest of the document would be its code
             return ""
         hidden, kind = self.in_code, element.get(f"{W}fldCharType")
         if kind == "begin":

@@ -57,7 +57,7 @@ class Workbook:
         ]
         self.lost = [sheet.name for sheet in self.sheets if not package.has(sheet.part)]
         self.date_1904 = any(is_true(each, "date1904") for each in root.iterfind("{*}workbookPr"))
-        # Written by a program that does not calculate: results of 0 are none.
+        # The program that wrote the file does not calculate: a result of 0 is none.
         self.is_uncalculated = any(is_true(each, "fullCalcOnLoad") for each in root.iterfind("{*}calcPr"))
         self.number_codes = _codes(package.xml(parts.get("styles", "")))
         self.persons = {

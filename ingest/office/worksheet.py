@@ -28,7 +28,7 @@ class Worksheet:
         self.lost: list[str] = []  # cells whose text is not in the file
         self._book, self._part = book, sheet.part
         self._relations = book.package.relations(sheet.part)
-        self._comments: dict[int, dict[int, str]] = {}  # by row and column, until they were read
+        self._comments: dict[int, dict[int, str]] = {}  # row -> column -> comment, until it is read
         for reference, text in self._comments_by_cell():
             match = _REFERENCE.fullmatch(reference)
             row, column = (int(match[2]), _column(match[1])) if match else (0, 0)
@@ -71,7 +71,7 @@ class Worksheet:
                 text = f"{text} {comments.pop(column)}".strip()
             if text:
                 yield column, Value(text, is_number, cell.get("s") or "")
-        for column, text in comments.items():  # there may be no such cell
+        for column, text in comments.items():  # comments on missing cells
             yield column, Value(text)
 
     def _value(self, cell: etree._Element) -> tuple[str, bool]:
@@ -85,7 +85,7 @@ class Worksheet:
             elif part.tag.endswith("}is"):
                 return rich_text(part), False
         without = not raw or (raw == "0" and self._book.is_uncalculated)
-        if formula is not None and kind != "str" and without:  # as a string, an empty one is a result
+        if formula is not None and kind != "str" and without:  # an empty string is a result
             self.uncalculated += 1
             return (one_line(f"={formula.text}") if formula.text else ""), False
         if not raw:
@@ -122,7 +122,7 @@ class Worksheet:
             for comment in root.iter("{*}comment"):
                 author = authors.get(comment.get("authorId"), "")
                 text = " ".join(map(rich_text, comment.iterfind("{*}text"))).removeprefix(f"{author}:").strip()
-                if text and comment.get("ref") not in threaded:  # else it says to older programs what the thread does
+                if text and comment.get("ref") not in threaded:  # threads are repeated here for older programs
                     yield comment.get("ref") or "", comment_text(author, text)
 
 

@@ -24,7 +24,7 @@ from ingest.office.worksheet import Worksheet
 from ingest.sections import UNTITLED, with_distinct_labels
 from ingest.wording import count, listed
 
-MOST_NAMED = 12  # sheets, in a warning
+MOST_NAMED = 12  # sheets named in a warning
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
@@ -46,7 +46,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
             core = package.xml("docProps/core.xml")
     except TooLarge:
         raise
-    except Exception as error:  # BrokenFile, KeyError, BadZipFile, XMLSyntaxError, ...: by where the package is damaged
+    except Exception as error:  # BrokenFile, KeyError, BadZipFile, XMLSyntaxError, ... for a damaged package
         raise damaged_file(path.name, "an Excel workbook", error, "Excel or LibreOffice") from error
     if not walk.pages:
         raise empty_document(path.name, walk.warnings())
@@ -59,7 +59,7 @@ class _Piece:
     """A part of a sheet that fits one section."""
 
     texts: list[str]
-    first: int = 0  # row
+    first: int = 0  # number of a row
     last: int = 0
 
     @property

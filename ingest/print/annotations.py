@@ -23,7 +23,7 @@ _MARKING = (
 def fill_in(page: Any, blocks: list[LineBlock]) -> list[LineBlock]:
     """Return the lines of a form, with a line below them for each filled field: its printed label and its value.
 
-    MuPDF gives the appearance of fields as print, in which a tick is a letter of a symbol font. Such lines are dropped.
+    MuPDF gives the appearance of fields as print: a tick is a letter of a symbol font. Such lines are dropped.
     """
     fields = [widget for widget in page.widgets() if tidy(str(widget.field_value or "")) not in ("", "Off")]
     boxes = [widget.rect * page.rotation_matrix for widget in fields]

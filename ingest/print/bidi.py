@@ -13,13 +13,13 @@ from typing import NamedTuple
 from unicodedata import bidirectional
 
 RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
-_GAP = 0.5  # of the size of the print: what is further apart has a blank between
+_GAP = 0.5  # of the font size; a wider gap is a blank
 _MIRRORED = str.maketrans("()[]{}<>«»‹›", ")(][}{><»«›‹")
 _OPENING, _BRACKETS = set("([{<«‹"), set("()[]{}<>«»‹›")
-# A letter for each character of a line, by the names of Unicode's kinds; what is not here is a neutral, "-".
+# Bidirectional class of a character -> a letter for the patterns below; other classes are neutral, "-".
 _KINDS = {"R": "R", "AL": "R", "L": "L", "EN": "N", "AN": "A", "CS": ",", "ES": "+", "ET": "+"}
-_FROM_RIGHT = re.compile("[RA](?:[^L]*[RA])?")  # within a line from the left
-_FROM_LEFT = "(?=[^R]*L)[LNA](?:[^R]*[LNA])?"  # within one from the right; and numbers, to which in Hebrew signs belong
+_FROM_RIGHT = re.compile("[RA](?:[^L]*[RA])?")  # right-to-left parts of a left-to-right line
+_FROM_LEFT = "(?=[^R]*L)[LNA](?:[^R]*[LNA])?"  # left-to-right parts of a right-to-left line, with numbers
 _ISLANDS = {
     True: re.compile(f"{_FROM_LEFT}|[NA]+(?:,[NA]+)*"),
     False: re.compile(f"{_FROM_LEFT}|[+]*[NA]+(?:[,+][NA]+)*[+]*"),
@@ -95,7 +95,7 @@ def logical_order(glyphs: Sequence[Glyph], size: float, page: PageDirection) -> 
 
 
 def _join_marks(glyphs: Sequence[Glyph]) -> list[Glyph]:
-    """Join combining marks to their letter, and the letters of a ligature, of which only the first has a width."""
+    """Join combining marks to their letter, and the letters of a ligature. Only its first letter has a width."""
     joined: list[Glyph] = []
     waiting = ""
     for each, after in zip_longest(glyphs, glyphs[1:]):
@@ -103,7 +103,7 @@ def _join_marks(glyphs: Sequence[Glyph]) -> list[Glyph]:
         thin = each.end - each.start < 0.01
         alone = not joined or abs(joined[-1].end - each.start) > 0.1
         if thin and alone and kind in ("R", "AL") and after is not None and abs(after.end - each.start) < 0.1:
-            # MuPDF turned the ligature around, and its first letter is still to come.
+            # MuPDF reversed the ligature: its first letter comes last.
             waiting = each.text + waiting
         elif joined and (kind == "NSM" or (thin and kind == bidirectional(joined[-1].text[0]))):
             joined[-1] = joined[-1]._replace(text=joined[-1].text + each.text)

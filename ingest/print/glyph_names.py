@@ -13,7 +13,7 @@ _PRIVATE = re.compile("[\ue000-\uf8ff\ufffd]")
 _PAIR = re.compile(rb"<([0-9A-Fa-f]{2,4})>\s*<([0-9A-Fa-f]{4})>(?=\s*(?:<[0-9A-Fa-f]+>\s*<|endbfchar))")
 _SECTION = re.compile(rb"beginbfchar.*?endbfchar", re.DOTALL)
 _UNKNOWN = 0xFFFD
-_MOST_BYTES = 1 << 18  # of what a font says about its text
+_MOST_BYTES = 1 << 18  # of a font's text mapping
 _CMAP = """/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /Names def /CMapType 2 def
 1 begincodespacerange <00> <FF> endcodespacerange
 {} beginbfchar

@@ -15,10 +15,10 @@ from ingest.document import PARAGRAPH_SEPARATOR
 from ingest.print.lines import EDGE, Line, LineBlock, same_row
 from ingest.print.margins import place_margin_numbers
 
-COLUMN_GAP = 3.0  # in font sizes: a wider gap within a row parts two cells
-NUMBER_GAP = 2.0  # the same behind a number of a column of numbers
-NARROW = 0.5  # of its column's width: a block without a longer line was not broken to fill it
-DROPPED = 2.0  # times the size of the lines beside it: a first letter set so large
+COLUMN_GAP = 3.0  # in font sizes; a wider gap within a row separates two cells
+NUMBER_GAP = 2.0  # the same after a number in a column of numbers
+NARROW = 0.5  # of the column's width; a block of shorter lines was not wrapped
+DROPPED = 2.0  # times the size of the lines beside it; the least size of a drop cap
 CELL = " | "
 
 _FOOTNOTE = re.compile(r"(?:\d{1,3}|[*†‡§])\s?\w")
@@ -43,7 +43,7 @@ def join_rows(blocks: Iterable[LineBlock]) -> list[LineBlock]:
 def _rows(block: LineBlock) -> LineBlock:
     """Join the pieces on one baseline; a wide gap between them becomes a cell border."""
     joined: LineBlock = []
-    piece: Line | None = None  # the last one put in, before it was joined
+    piece: Line | None = None  # the last piece, before it was joined
     for line in block:
         if piece and piece.horizontal and line.horizontal and same_row(joined[-1], line):
             last = joined[-1]
@@ -152,7 +152,7 @@ class Paragrapher:
 
     def page(self, sheet: PrintedPage) -> str:
         """Return the text of a page: blank lines between paragraphs, line ends between lines that stay apart."""
-        paragraphs: list[list[str]] = []  # each in pieces: joining strings one by one takes for ever on a huge page
+        paragraphs: list[list[str]] = []  # lists of pieces, as joining strings one by one is quadratic
         previous: LineBlock = []
         columns = _columns(sheet.blocks)
         for block in sheet.blocks:
@@ -162,7 +162,7 @@ class Paragrapher:
                 paragraphs.append([block[0].text])
             left, right = min(line.x0 for line in block), max(line.x1 for line in block)
             column = columns[round(left / EDGE)]
-            if right - left < NARROW * (column - left):  # lines that are all short: an address, a verse
+            if right - left < NARROW * (column - left):  # all lines are short: an address, a verse
                 right = column
             listed = False
             for before, line in pairwise(block):
@@ -221,7 +221,7 @@ class Paragrapher:
             return "paragraph"
         if _BROKEN.search(before.text) and line.text[0].islower():
             return ""
-        # Had the next word found room, the line was ended on purpose.
+        # The next word would have fitted, so the line end is meant.
         first_word = line.text.split(maxsplit=1)[0]
         average = (line.x1 - line.x0) / max(1, len(line.text))
         if room > (len(first_word) + 1) * average + 2 * size:
@@ -245,10 +245,10 @@ class Paragrapher:
         ):
             return False
         if max(one.x1 for one in previous) - last.x1 > 3 * last.size:
-            return False  # ended short of its own column
+            return False  # the last line is shorter than its column
         if line.text[0].islower():
             return len(last.text.split()) >= 3
-        # Not to be told by letters: it stands right below, in the same column, and the line above was full.
+        # The letters do not tell, so geometry decides: right below, in the same column, after a full line.
         height = max(1.0, last.y1 - last.y0)
         return (
             -0.2 * height < line.y0 - last.y1 < height

@@ -9,9 +9,9 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-NARROW = 0.21  # of the font's size: a gap behind a ligature that parts no words
-APART = 0.6  # the widest gap between the letters of a word
-WORDS = 1.7  # times as wide as the gap between letters is that between words
+NARROW = 0.21  # of the font size; a narrower gap behind a ligature is no word space
+APART = 0.6  # of the font size; the widest gap between the letters of a word
+WORDS = 1.7  # times the gap between letters; a word space is wider
 LEAST_LETTERS = 5
 _LIGATURE = re.compile(r"f[fil] [a-zß-ÿ]")
 _LONE = re.compile(r"(?:^|(?<=\s))[^\W\d_](?=\s|$)")

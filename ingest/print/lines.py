@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-EDGE = 6.0  # points within which lines begin at the same left edge
+EDGE = 6.0  # points; lines within them share a left edge
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,12 @@ class Line:
     x1: float
     y1: float
     size: float
-    monospaced: bool = False  # a typewriter font: line breaks mean something
+    monospaced: bool = False  # line breaks of a typewriter font matter
     horizontal: bool = True  # runs along the page, not up or down it
-    ends_with_space: bool = False  # had a space at its end
-    begins_with_space: bool = False  # and at its beginning
+    ends_with_space: bool = False  # MuPDF gave a space at its end
+    begins_with_space: bool = False  # and one at its beginning
     numbered: bool = False  # a number in a column of numbers
-    cells: tuple[tuple[float, float], ...] = ()  # where those of a row begin and end
+    cells: tuple[tuple[float, float], ...] = ()  # start and end of each cell of a table row, in points
 
 
 LineBlock = list[Line]

@@ -12,11 +12,11 @@ from itertools import pairwise
 from ingest.clean import ends_sentence
 from ingest.print.lines import EDGE, Line, LineBlock, same_row
 
-LEAST_COUNTED = 8  # lines of a page, whose numbers stand in its margin
-LEAST_ROWS = 3  # numbers below one another that are a column
+LEAST_COUNTED = 8  # line numbers of a page, at least
+LEAST_ROWS = 3  # numbers that make a column, at least
 MOST_STEP = 10
-UNEVEN = 0.2  # of the lines that numbers count: so many may be more or fewer
-RUNS_ON = 0.25  # of the line ends of prose at least
+UNEVEN = 0.2  # share by which the number of lines may differ from the line numbers
+RUNS_ON = 0.25  # share of line ends at which a sentence runs on, in prose
 WIDE = 20  # characters of a line of prose at least
 
 
@@ -25,14 +25,14 @@ def place_margin_numbers(blocks: Iterable[LineBlock]) -> list[LineBlock]:
     blocks = list(blocks)
     lines = [line for block in blocks for line in block if line.horizontal]
     gone: set[int] = set()
-    moved: dict[int, list[Line]] = defaultdict(list)  # by the line beside which they belong
+    moved: dict[int, list[Line]] = defaultdict(list)  # id of a line -> the numbers that belong beside it
     for column in _columns(lines):
         ids = {id(line) for line in column}
         others = [line for line in lines if id(line) not in ids]
         if not others or ids & gone:
             continue
         rest = [[line for line in block if id(line) not in ids] for block in blocks]
-        if _apart(column, others) and _counts_lines(column, rest):  # nothing stands so far out: no heading of a table
+        if _apart(column, others) and _counts_lines(column, rest):  # no table heading stands so far out
             gone |= ids
             continue
         others = [line for line in others if column[0].y0 <= line.y1 and line.y0 <= column[-1].y1]
@@ -95,7 +95,7 @@ def _counts_lines(column: list[Line], blocks: list[LineBlock]) -> bool:
 
 
 def _rows(lines: list[Line]) -> int:
-    """Count the rows of lines, some of which may stand beside each other."""
+    """Count the rows of lines; lines beside each other are one row."""
     rows, last = 0, None
     for line in sorted(lines, key=lambda line: line.y0):
         if last is None or not same_row(last, line):

@@ -46,7 +46,7 @@ def open_pdf(path: Path, password: str | None) -> Any:
     """
     try:
         document = pymupdf.open(str(path), filetype="pdf")
-    except Exception as error:  # FileDataError, RuntimeError, ValueError: MuPDF's own kinds differ by cause
+    except Exception as error:  # MuPDF raises many kinds
         raise BrokenFile(
             f"{path.name} cannot be opened as PDF ({_reason(error, path)}). "
             "The file is damaged or incomplete: fetch it again, or open and re-save it elsewhere."

@@ -11,8 +11,8 @@ from pathlib import Path
 from ingest.errors import OcrUnavailable
 
 VARIABLE = "STOCKPOT_OCR_LANGUAGES"
-MOST = 3  # languages that nobody named: each one takes time, and makes mistakes of its own
-# Languages of locales as Tesseract calls them, where it does not call them the same.
+MOST = 3  # default languages; each one takes time and adds errors
+# Locale -> Tesseract's name for its language.
 _OF_LOCALES: dict[str, str] = dict(
     re.findall(
         r"(\w+):(\w+)",
@@ -29,7 +29,7 @@ _OF_LOCALES: dict[str, str] = dict(
 
 def ocr_languages() -> tuple[str, ...]:
     """Return the languages whose Tesseract data are installed, `eng` first; none if OCR cannot run."""
-    import pymupdf  # takes a second, and few ask
+    import pymupdf  # takes a second to load, and is rarely needed
 
     try:
         folder = Path(os.environ.get("TESSDATA_PREFIX") or pymupdf.get_tessdata())
@@ -40,7 +40,7 @@ def ocr_languages() -> tuple[str, ...]:
 
 
 def ocr_languages_used() -> tuple[str, ...]:
-    """Return the languages in which pages are recognised, chosen for this environment.
+    """Return the languages for recognising pages, chosen for this environment.
 
     Raises:
         OcrUnavailable: STOCKPOT_OCR_LANGUAGES names a language that is not installed.

@@ -18,7 +18,7 @@ from ingest.clean import one_line
 from ingest.errors import BrokenFile
 from ingest.print.mupdf import alone_with_mupdf, open_pdf
 
-LARGEST, SHARPEST = 1800, 2.0  # pixels of the longer side, and pixels a point (1/72 inch), at most
+LARGEST, SHARPEST = 1800, 2.0  # at most: pixels of the longer side, and pixels a point (1/72 inch)
 MARK = (0.97, 0.80, 0.35)
 _NO_LETTER = re.compile(r"[\W_]+")
 
@@ -42,7 +42,7 @@ def page_image(path: Path, number: int, text: str, start: int, end: int, passwor
         document = open_pdf(path, password)
         try:
             return _drawn(document[number - 1], text, start, end)
-        except Exception as error:  # MuPDF's own kinds differ by cause
+        except Exception as error:  # MuPDF raises many kinds
             raise BrokenFile(f"Page {number} of {path.name} cannot be drawn ({one_line(str(error))[:120]}).") from error
         finally:
             document.close()
@@ -81,7 +81,7 @@ def marked_boxes(words: Sequence[tuple[str, Any]], text: str, start: int, end: i
 
 
 def _letters(text: str) -> str:
-    """Return letters and digits alone, without case, ligatures and accents, in which print and text may differ."""
+    """Return letters and digits alone, without case, ligatures and accents: print and text may differ in them."""
     return _NO_LETTER.sub("", unicodedata.normalize("NFKD", text)).casefold()
 
 

@@ -18,10 +18,10 @@ from ingest.print.lines import Line, LineBlock
 from ingest.wording import count
 
 OCR_DPI = 300
-FEW = 150  # characters; a page with fewer that is mostly a picture may say more than they do
+FEW = 150  # characters; a page with fewer that is mostly a picture may hold more text
 PICTURE_SHARE = 0.5  # of the page
 OUTLINES = 20  # paths drawn on a page without text: fewer are a frame, more may be letters
-SMALL, LIFTED = 0.85, 0.15  # of the line's font size: a superscript is so small, and so far above the base line
+SMALL, LIFTED = 0.85, 0.15  # of the line's font size: the largest superscript, and its least height above the base line
 # No ligatures (MuPDF spells them out), no pictures. Characters without a mapping come as U+FFFD and are counted. Print
 # that is drawn twice, a hair apart, to look bold comes once.
 _FLAGS = pymupdf.TEXT_MEDIABOX_CLIP | pymupdf.TEXT_COLLECT_STYLES
@@ -78,7 +78,7 @@ def read_page(document: Any, index: int, language: str) -> PdfPage:
         return PdfPage(
             PrintedPage(blocks, height), "text" if blocks else "none", tuple(warnings), pictured, attached_files(page)
         )
-    except Exception as error:  # one bad page never stops the book
+    except Exception as error:  # one bad page must not lose the book
         return PdfPage(PrintedPage([], 1.0), "none", (f"could not be read: {one_line(str(error))[:120]}",))
 
 

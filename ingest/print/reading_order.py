@@ -11,8 +11,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-MOST = 300  # boxes; what has more is not laid out to be read one by one
-OVERLAP = 0.02  # of a region's extent: boxes that overlap by less lie beside each other
+MOST = 300  # boxes; a region with more is not split
+OVERLAP = 0.02  # share of a region's extent; boxes that overlap by less lie side by side
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Box:
 
 
 def in_reading_order(things: Iterable[tuple[Box, T]]) -> list[T]:
-    """Return things in the order in which people read them, by their boxes."""
+    """Return things in the order that people read them in, by their boxes."""
     regions, read = [sorted(things, key=lambda thing: (thing[0].top, thing[0].left))], list[T]()
     while regions:
         region = regions.pop()

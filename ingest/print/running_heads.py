@@ -14,8 +14,8 @@ from ingest.clean import ends_sentence
 from ingest.print.layout import CELL, PrintedPage
 from ingest.print.lines import Line
 
-MARGIN = 0.2  # share of the page's height, at the top and at the bottom, where running heads are looked for
-BAND = 4.0  # points within which two running heads stand "at the same place"
+MARGIN = 0.2  # share of the page's height, at the top and at the bottom, that is searched for running heads
+BAND = 4.0  # points; two running heads within a band stand at the same place
 LONGEST_HEAD = 120  # characters
 LARGER = 1.2  # times the text's font size: a larger line is a heading
 
@@ -33,7 +33,7 @@ _PAGE_NUMBER = re.compile(
     rf"{_AROUND}(?:{_PAGE_WORD}{_AROUND})?"
 )
 _PAGE_OF_CHAPTER = re.compile(rf"{_AROUND}\d{{1,3}}[-–]#{_AROUND}")  # "3-12"
-# A word and its number, "Chapter 3", "Exercise 1-4", "第3章": it counts those, even where each has one page.
+# A noun and its number, "Chapter 3", "Exercise 1-4", "第3章", counts chapters, even if each has one page.
 _COUNTED = re.compile(
     rf"{_AROUND}(?:(?!{_PAGE_WORD}\b)[^\W\d_]{{2,}}[.:]?\s(?:(?:no|nr|n[º°])[.:]?\s?|[№#]\s?)?(?:\d{{1,3}}[-–])?#|第\s?#\s?(?!页|頁|ページ)[^\W\d_]+){_AROUND}"
 )
@@ -55,14 +55,14 @@ def drop_running_heads(sheets: list[PrintedPage]) -> list[PrintedPage]:
         repeats.update({key for side, lines in page.items() for line in lines for key in _keys(index, side, line)})
 
     def explained(index: int, side: str, line: Line) -> bool:
-        cells = line.text.split(CELL)  # the page's number in a cell of its own makes the row a head line
+        cells = line.text.split(CELL)  # a cell with the page's number makes the row a running head
         return line.size <= largest and (
             any(_is_page_number(cell, index, offsets) for cell in (cells[0], cells[-1]))
             or any(repeats[key] >= enough for key in _keys(index, side, line))
         )
 
-    # A band where nearly every page has words that repeat is the book's head line: chapter titles that come there only
-    # once go too, if the page's number stands beside them or the same words stand in the text.
+    # A band with repeated words on nearly every page is the book's head line. A chapter title that occurs there only
+    # once goes, too, if the page's number stands beside it or the same words stand in the text.
     outermost: dict[tuple[str, int], list[bool]] = defaultdict(list)
     for index, page in enumerate(edges):
         for side, lines in page.items():
@@ -77,8 +77,8 @@ def drop_running_heads(sheets: list[PrintedPage]) -> list[PrintedPage]:
         numbered = any((kind, value - index) in offsets for kind, value, _ in _numerals(line.text))
         return numbered or whole.count(_words([line.text])) >= 2
 
-    gone: dict[int, Line | None] = {}  # what is put in the place of lines, by their ids
-    found: dict[str, list[tuple[int, str, Line]]] = defaultdict(list)  # by their words, without page numbers
+    gone: dict[int, Line | None] = {}  # id of a line -> its replacement
+    found: dict[str, list[tuple[int, str, Line]]] = defaultdict(list)  # words without page numbers -> the removed lines
     for index, page in enumerate(edges):
         for side, lines in page.items():
             for depth, line in enumerate(lines):
@@ -178,7 +178,7 @@ def _numerals(text: str) -> list[tuple[str, int, str]]:
             found.append(
                 ("roman", _roman(bare), text[: word.start()] + word[0].replace(bare, "#") + text[word.end() :])
             )
-        elif len(re.findall(r"\d+", bare)) <= 2:  # three are a date
+        elif len(re.findall(r"\d+", bare)) <= 2:  # three numbers are a date
             for number in _WHOLE_NUMBER.finditer(text, word.start(), word.end()):
                 found.append(("arabic", int(number[0]), text[: number.start()] + "#" + text[number.end() :]))
     return found
