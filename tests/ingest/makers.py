@@ -9,6 +9,10 @@ import pymupdf
 
 from ingest import Document, ingest
 
+PROSE = (
+    "The keeper of the lamp went up the long stair once more, and on every step he counted the ships that he had seen. "
+)
+
 
 def pdf(path: Path, pages: list[list[tuple[float, float, str]]], scans: Container[int] = (), **save: object) -> Path:
     """A PDF whose pages hold lines of 11-point print at (x, y), in the order given; scans: pages that are a picture."""
@@ -176,3 +180,21 @@ def with_part(path: Path, owner: str, kind: str, name: str, data: str, identity:
 
 
 _NO_RELATIONS = b'<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"></Relationships>'
+
+
+def check_invariants(document: Document) -> None:
+    """What holds for every document: exact places, honest quality, clean characters."""
+    assert document.text.strip()
+    for index, (page, start) in enumerate(zip(document.pages, document.page_starts, strict=True)):
+        assert page.number == index + 1
+        assert document.text[start:].startswith(page.text)
+        assert page.text == page.text.strip()
+        assert page.quality.characters == len(page.text)
+        assert (page.quality.source == "none") == (not page.text)
+        if page.text:
+            assert document.locate(start).page == page.number
+            assert document.locate(start + len(page.text) - 1).page == page.number
+    assert len({page.label for page in document.pages}) == len(document.pages)
+    assert all(1 <= entry.page <= len(document.pages) and entry.title for entry in document.toc)
+    assert not set(document.text) & set("\x00\u00ad\u200b\ufeff\ufb01\r\t")
+    assert Document.from_json(document.to_json()) == document

@@ -11,7 +11,7 @@ import pytest
 
 from ingest import ingest
 from tests.ingest import makers
-from tests.ingest.test_xlsx import bare
+from tests.ingest.office_makers import bare_workbook
 
 WORDS = "The lease for the mill began in 1931."
 
@@ -116,7 +116,7 @@ def test_parts_with_words_that_are_lacking_are_named(tmp_path: Path) -> None:
 
 def test_a_cell_that_names_no_text_loses_only_its_own(tmp_path: Path) -> None:
     row = '<row r="1"><c r="A1" t="s"><v>0</v></c><c r="B1" t="s"><v>77</v></c></row>'
-    document = ingest(bare(tmp_path / "a.xlsx", row, "<si><t>one</t></si>"))
+    document = ingest(bare_workbook(tmp_path / "a.xlsx", row, "<si><t>one</t></si>"))
     assert document.text == "S\n\none"
     assert document.warnings == ("Not read: the text of B1 of S, which the workbook lacks.",)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ingest.test_formats import PROSE, read
+from tests.ingest.makers import PROSE, read
 
 LISTINGS = {
     "log.txt": "".join(

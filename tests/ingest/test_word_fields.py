@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ingest import ingest
-from tests.ingest.test_docx import word
+from tests.ingest.office_makers import word
 
 
 def run(text: str) -> str:
