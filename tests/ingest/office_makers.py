@@ -42,7 +42,7 @@ SLIDE_TYPES = "application/vnd.openxmlformats-officedocument.presentationml"
 
 
 def word(path: Path, body: str) -> Path:
-    """A Word document whose body is the markup given."""
+    """Write a Word document with a body of markup."""
     document = docx.Document()
     for element in parse_docx_xml(f'<w:body xmlns:w="{W}" xmlns:m="{M}">{body}</w:body>'):
         document.element.body.insert(len(document.element.body) - 1, element)
@@ -51,7 +51,7 @@ def word(path: Path, body: str) -> Path:
 
 
 def listed(text: str, number: int | None = None, level: int | None = None, style: str = "") -> str:
-    """A paragraph that is in a list by itself or by its style."""
+    """Return the markup of a paragraph that is in a list by itself or by its style."""
     named = f'<w:pStyle w:val="{style}"/>' if style else ""
     depth = "" if level is None else f'<w:ilvl w:val="{level}"/>'
     own = "" if number is None else f'<w:numPr>{depth}<w:numId w:val="{number}"/></w:numPr>'
@@ -59,7 +59,7 @@ def listed(text: str, number: int | None = None, level: int | None = None, style
 
 
 def workbook(path: Path, fill: Callable[[Any], None]) -> Path:
-    """A workbook of openpyxl's, which has one sheet."""
+    """Write a workbook of openpyxl with one sheet."""
     book = openpyxl.Workbook()
     fill(book)
     book.save(str(path))
@@ -67,7 +67,10 @@ def workbook(path: Path, fill: Callable[[Any], None]) -> Path:
 
 
 def bare_workbook(path: Path, rows: str, strings: str = "", styles: str = "", book: str = "", data: str = "") -> Path:
-    """A workbook with nothing in it that need not be there. rows, strings, styles, book: markup; data: of the sheet."""
+    """Write a workbook without any optional part.
+
+    rows, strings, styles and book are markup; data replaces the whole sheet.
+    """
     parts = {"worksheet": SHEET_PART, "sharedStrings": "xl/sharedStrings.xml", "styles": "xl/styles.xml"}
     relations = "".join(
         f'<Relationship Id="{kind}" Type="{RELATED}/{kind}" Target="/{part}"/>' for kind, part in parts.items()
@@ -86,7 +89,7 @@ def bare_workbook(path: Path, rows: str, strings: str = "", styles: str = "", bo
 
 
 def slides(path: Path, *fill: Callable[[Any], None], layout: int = BLANK, title: str = "") -> Path:
-    """A presentation of a slide for each function, which fills it."""
+    """Write a presentation with a slide for each function, which fills it."""
     presentation = pptx.Presentation()
     presentation.core_properties.title = title
     for each in fill:
@@ -96,7 +99,7 @@ def slides(path: Path, *fill: Callable[[Any], None], layout: int = BLANK, title:
 
 
 def text_box(shapes: Any, text: str, left: float, top: float, width: float = 2, height: float = 0.5) -> Any:
-    """A text box; places are in inches, on a slide of 10 to 7.5."""
+    """Add a text box; places are in inches, on a slide of 10 by 7.5."""
     added = shapes.add_textbox(Inches(left), Inches(top), Inches(width), Inches(height))
     added.text_frame.text = text
     return added
@@ -107,7 +110,7 @@ def add_picture(slide: Any, left: float, top: float, width: float = 1, height: f
 
 
 def shape_xml(body: str) -> str:
-    """A text box whose paragraphs are the markup given."""
+    """Return the markup of a text box with some paragraphs."""
     return (
         f'<p:sp {SLIDE_NAMES}><p:nvSpPr><p:cNvPr id="9" name="T"/><p:cNvSpPr/><p:nvPr/></p:nvSpPr><p:spPr><a:xfrm>'
         f'<a:off x="0" y="0"/><a:ext cx="99" cy="99"/></a:xfrm></p:spPr><p:txBody><a:bodyPr/>{body}</p:txBody></p:sp>'
@@ -123,7 +126,7 @@ def frame_xml(data: str) -> str:
 
 
 def fill_with(*shapes: str) -> Callable[[Any], None]:
-    """Fills a slide with shapes."""
+    """Return a function that fills a slide with shapes."""
 
     def fill(slide: Any) -> None:
         for each in shapes:

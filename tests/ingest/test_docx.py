@@ -1,4 +1,4 @@
-"""Word documents: what their markup hides, says and numbers."""
+"""Word documents: markup that hides or changes text, tables, notes, drawings."""
 
 import re
 import zipfile
@@ -166,7 +166,7 @@ def test_docx_tables_that_arrange_a_page_are_read_cell_by_cell(tmp_path: Path) -
 
 
 def test_docx_tables_of_data_keep_their_rows_where_a_cell_holds_another(tmp_path: Path) -> None:
-    """Every value stood in a paragraph of its own, without what it was the value of."""
+    """Every value stood in a paragraph of its own, away from its label."""
     cell, row = "<w:tc>{}</w:tc>", "<w:tr>{}</w:tr>"
     inner = f"<w:tbl>{row.format(cell.format(listed('lead')) + cell.format(listed('6 t')))}</w:tbl>"
     rows = [("Ship", listed("Lark")), ("Guns", listed("7")), ("Built", listed("1815")), ("Load", inner)]
@@ -207,7 +207,7 @@ def test_docx_footnotes_keep_their_paragraphs_apart(tmp_path: Path) -> None:
 
 
 def test_comments_are_notes_with_their_author(tmp_path: Path) -> None:
-    """They were left out without a word."""
+    """Comments were left out silently."""
     document = docx.Document()
     document.add_heading("Contract", 1)
     first = document.add_paragraph("The lamp is ").add_run("lent")
@@ -228,7 +228,7 @@ RELATED = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 
 
 def drawing(path: Path, place: str, kind: str, part: str) -> Path:
-    """A Word document with a drawing whose words are in a part of their own."""
+    """Write a Word document with a drawing whose words are in a part of their own."""
     names = f'xmlns:a="{DRAWINGS}/main" xmlns:d="{DRAWINGS}/diagram" xmlns:c="{DRAWINGS}/chart" xmlns:r="{RELATED}"'
     graphic = f"<w:drawing><a:graphic {names}><a:graphicData>{place}</a:graphicData></a:graphic></w:drawing>"
     word(path, f"<w:p><w:r><w:t>See</w:t></w:r><w:r>{graphic}</w:r><w:r><w:t>there.</w:t></w:r></w:p>")
@@ -318,7 +318,7 @@ def test_word_documents_with_macros_templates_and_strict_ones_are_read(tmp_path:
 
 
 def test_documents_within_a_word_document_are_no_silent_loss(tmp_path: Path) -> None:
-    """What programs that know HTML but not Word put in whole: it was left out without a word."""
+    """Programs that know HTML but not Word insert it whole: it was left out silently."""
     before, chunk = "<w:p><w:r><w:t>Before.</w:t></w:r></w:p>", "<w:altChunk/>"
     document = ingest(word(tmp_path / "a.docx", f"{before}{chunk}{chunk}<w:p><w:subDoc/></w:p>"))
     assert document.text == "Before."

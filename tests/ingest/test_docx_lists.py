@@ -1,4 +1,4 @@
-"""Numbers of lists in Word documents."""
+"""List numbers in Word documents."""
 
 import re
 import zipfile
@@ -15,7 +15,7 @@ START = '<w:start w:val="{}"/>'
 
 
 def test_docx_lists_have_their_numbers(tmp_path: Path) -> None:
-    """Word counts them when it shows the page: what "see 2.1(b)" means is nowhere in the text."""
+    """Word counts them when it shows the page: the file does not tell where "2.1(b)" is."""
     levels = "".join(
         (
             LEVEL.format(0, START.format(1), "decimal", "%1.").replace("<w:numFmt", '<w:pStyle w:val="Top"/><w:numFmt'),

@@ -1,4 +1,4 @@
-"""The table of formats: sound rows, and documents that name each of them."""
+"""The table of formats: sound rows, and documentation that names each format."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""Real files, each with what its text must and must not include."""
+"""Real files, each with text that must and must not be in them."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -19,7 +19,7 @@ def read(path: Path) -> Document:
 
 
 def test_a_long_sheet_says_its_headings_and_rows_again_and_again(tmp_path: Path) -> None:
-    """A thousand rows below its heading a price was anybody's."""
+    """A thousand rows below its heading, a price had lost its meaning."""
 
     def fill(book: Any) -> None:
         sheet = book.active
@@ -46,7 +46,7 @@ def test_a_long_sheet_says_its_headings_and_rows_again_and_again(tmp_path: Path)
 
 
 def rows(*texts: str, first: int = 1) -> list[Row]:
-    """Rows of cells parted by blanks: numbers are numbers; "*" before a word is a style of its own, "-" no cell."""
+    """Return rows of cells separated by blanks: digits are numbers, "*" marks a style of its own, "-" is no cell."""
     return [
         Row(
             number,
@@ -75,7 +75,7 @@ WORDS = [f"n{index} w{index} x{index}" for index in range(40)]
         (rows("name age size", "of m kg", *MANY), ["name | age | size", "of | m | kg"]),
         (rows("*name *2023 *2024", *MANY), ["name | 2023 | 2024"]),
         (rows("*name *age *size", *WORDS), ["name | age | size"]),
-        (rows("name age size", *WORDS), []),  # nothing tells that it is one
+        (rows("name age size", *WORDS), []),  # nothing marks it as one
         (rows(*(f"*{row}".replace(" ", " *") if index % 2 else row for index, row in enumerate(WORDS))), []),
         (rows("name age size", "n 7 none", "n none none", *MANY), ["name | age | size"]),
         (rows(*MANY), []),
@@ -95,7 +95,7 @@ def test_which_rows_are_headings(table: list[Row], headings: list[str]) -> None:
 def test_a_table_further_down_has_headings_of_its_own(tmp_path: Path) -> None:
     table = [
         *rows("name age size", "Anne 7 9", "Ben 8 9"),
-        *rows("Cleo 9 9", first=5),  # an empty row parts groups
+        *rows("Cleo 9 9", first=5),  # an empty row separates groups
         *rows("South", first=7),
         *rows("Dan 1 1", first=9),
         *rows("ship guns mast", "Lark 7 2", "Wren 8 3", first=11),

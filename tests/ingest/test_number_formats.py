@@ -1,4 +1,4 @@
-"""Numbers by the codes of their formats, as LibreOffice shows them."""
+"""Number formats, as LibreOffice shows them."""
 
 import pytest
 
@@ -21,7 +21,7 @@ ACCOUNTING = '_(* #,##0.00_);_(* \\(#,##0.00\\);_(* "-"??_);_(@_)'
         *(("-1234.5", "#,##0.00_);(#,##0.00)", "(1,234.50)"), ("5", "[Red]0;[Blue]-0", "5")),
         *(("0", ACCOUNTING, "-"), ("-3", ACCOUNTING, "(3.00)"), ("3", ACCOUNTING, "3.00")),
         *(("1", '"Yes";"Yes";"No"', "Yes"), ("0", '"Yes";"Yes";"No"', "No"), ("3.5", '0.0" days"', "3.5 days")),
-        # What hides its number, and what is not understood, shows it plain.
+        # A format that hides its number, or is not supported, shows it plain.
         *(("5", ";;;", "5"), ("0", "#", "0"), ("1.5", "# ?/?", "1.5"), ("123456789", "000-00-0000", "123456789")),
         *(("1", "[<=9]0.0;0.00", "1"), ("2.5", "0" * 300, "2.5"), ("1e300", "#,##0.00", "1e+300")),
         *(("nan", "0", "nan"), ("inf", "0", "inf"), ("inf", "h:mm", "inf"), ("none", "0", "none"), ("", "0", "")),

@@ -1,4 +1,4 @@
-"""Office files whose parts have other names, other cases, or lead nowhere."""
+"""Open XML packages whose parts have other names, other cases, or are missing."""
 
 import zipfile
 from collections.abc import Callable
@@ -45,7 +45,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {"docx": word, "xlsx": excel, "pptx"
 def changed(
     path: Path, name: Callable[[str], str], data: Callable[[str, bytes], bytes] = lambda name, data: data
 ) -> Path:
-    """The same archive with its members called and filled otherwise."""
+    """Rename and change the members of an archive."""
     with zipfile.ZipFile(path) as file:
         members = {name(each): data(each, file.read(each)) for each in file.namelist()}
     return makers.archive(path, members)

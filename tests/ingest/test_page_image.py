@@ -1,4 +1,4 @@
-"""A page of a PDF as it is printed, and what is marked in it."""
+"""Images of PDF pages, and the passages marked in them."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ LINES = [
 
 
 def marked(png: bytes) -> tuple[float, float, float, float] | None:
-    """The box around all that is marked, in points; None if nothing is."""
+    """Return the box around all marks, in points, or None."""
     picture = pymupdf.Pixmap(png)
     width, channels, bytes_ = picture.width, picture.n, picture.samples
     found = [
@@ -33,7 +33,7 @@ def marked(png: bytes) -> tuple[float, float, float, float] | None:
 
 
 def picture(path: Path, words: str, nth: int = 0, **given: str) -> bytes:
-    """The first page, with the nth place marked where these words stand in its text."""
+    """Render the first page with the nth occurrence of some words marked."""
     text = ingest(path, password=given.get("password")).pages[0].text
     start = text.index(words)
     for _ in range(nth):
@@ -57,7 +57,7 @@ def test_a_passage_is_marked_where_it_is_printed(page: Path) -> None:
 
 
 def test_a_passage_is_marked_over_lines_and_hyphens(page: Path) -> None:
-    """In the text the word is whole."""
+    """The word is whole in the text."""
     box = marked(picture(page, "an efficient way"))
     assert box is not None
     assert box[1] < 100 < 114 < box[3] + 4
@@ -87,8 +87,8 @@ def test_a_turned_page_is_marked_as_it_is_shown(page: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "start", "end"),
     [
-        ("The lamp was out.", 0, 17),  # not what is printed
-        ("On Monday it rained.", 0, 20),  # printed twice: which of them it is, nobody knows
+        ("The lamp was out.", 0, 17),  # differs from the print
+        ("On Monday it rained.", 0, 20),  # printed twice, so the place is ambiguous
         ("The lamp was lit.", 5, 5),
         ("...", 0, 3),
     ],

@@ -1,4 +1,4 @@
-"""Presentations: a slide is a page, and what is on it is read in the order in which people look at it."""
+"""Presentations: a slide is a page, read in the order in which people look at it."""
 
 import re
 import zipfile
@@ -66,7 +66,7 @@ def test_a_slide_is_a_page(tmp_path: Path) -> None:
 
 
 def test_lists_have_their_levels_and_numbers(tmp_path: Path) -> None:
-    """Whether there is a bullet the layout says; numbers are nowhere in the file."""
+    """The layout decides about bullets; numbers are nowhere in the file."""
 
     def fill(slide: Any) -> None:
         slide.shapes.title.text = "What burns"

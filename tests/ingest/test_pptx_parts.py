@@ -33,7 +33,7 @@ def test_charts_are_read_in_the_formats_of_their_numbers(tmp_path: Path) -> None
 
 
 def test_diagrams_and_new_kinds_of_charts_are_read(tmp_path: Path) -> None:
-    """The latter stand among alternatives, which python-pptx passes over."""
+    """New charts stand among alternatives, which python-pptx skips."""
     new = frame_xml('<cx:chart r:id="rNew"/>')
     either = f'<mc:AlternateContent {SLIDE_NAMES}><mc:Choice Requires="cx1">{new}</mc:Choice><mc:Fallback>'
     either += (

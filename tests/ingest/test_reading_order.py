@@ -24,7 +24,7 @@ def read(path: Path, *fill: Callable[[Any], None], layout: int = BLANK) -> Docum
     [
         ({"a": (0, 0, 10, 2), "b": (0, 3, 10, 5)}, "ab"),
         ({"a": (0, 0, 4, 5), "b": (5, 0, 9, 5)}, "ab"),
-        # Two columns with headings touch below each other; what is above and below reaches a little into them.
+        # Two columns with headings touch below each other; text above and below reaches a little into them.
         (
             {
                 **{"a": (0, 0, 9, 2.05), "b": (0, 2, 4, 3), "d": (5, 2, 9, 3), "c": (0, 3, 4, 6), "e": (5, 3, 9, 6)},
@@ -55,7 +55,7 @@ def test_more_boxes_than_anybody_reads_take_no_time() -> None:
 
 
 def test_what_was_put_in_last_may_come_first(tmp_path: Path) -> None:
-    """The order in the file is that in which somebody drew."""
+    """The file has the order in which somebody drew."""
 
     def fill(slide: Any) -> None:
         slide.shapes.title.text = "Compared"

@@ -40,7 +40,7 @@ def test_epub_sections_follow_the_table_of_contents_within_one_file(tmp_path: Pa
 
 
 def test_equal_titles_are_told_apart_by_what_they_stand_under(tmp_path: Path) -> None:
-    """Parts without a page of their own were in no table of contents, and their chapters were "1 (1)" and "1 (2)"."""
+    """Parts without a page were in no table of contents, and their chapters were "1 (1)" and "1 (2)"."""
     chapters = {f"{name}.xhtml": f"<h2>{name[1]}</h2><p>Words of {name}.</p>" for name in ("a1", "a2", "b1", "b2")}
     part = (
         '<li><span>Part {0}</span><ol><li><a href="{0}1.xhtml">1</a></li><li><a href="{0}2.xhtml">2</a></li></ol></li>'
@@ -91,7 +91,7 @@ def test_the_spine_loses_no_chapter_without_a_warning(tmp_path: Path) -> None:
 
 
 def test_pages_outside_the_spine_are_named(tmp_path: Path) -> None:
-    """Notes that are only shown by their links were left out without a word."""
+    """Notes that only links lead to were left out silently."""
     files = {"book/notes.xhtml": "<p>A note.</p>", "book/cover.xhtml": "<img src=a.png>"}
     path = makers.epub(tmp_path / "a.epub", {"a.xhtml": "<p>Word.</p>"}, "<li><a href='a.xhtml'>A</a></li>", **files)
     with zipfile.ZipFile(path) as archive:
@@ -256,7 +256,7 @@ def test_fb2_note_marks_and_powers(tmp_path: Path) -> None:
 
 
 def test_mobi_note_marks(tmp_path: Path) -> None:
-    """Its links lead to a place in the file, not to an anchor."""
+    """Links of MOBI lead to a place in the file, not to an anchor."""
     path = makers.mobi(tmp_path / "a.mobi", "<p>in 1990<sup><a filepos=0000000040>1</a></sup>, 10<sup>5</sup>")
     assert ingest(path).text == "in 1990[1], 10^5"
 
@@ -275,7 +275,7 @@ def test_markdown_front_matter_names_the_title(tmp_path: Path) -> None:
 
 
 def test_markdown_between_two_rules_is_text(tmp_path: Path) -> None:
-    """All before the second line was taken for front matter, and left out."""
+    """All text before the second rule was taken for front matter and left out."""
     assert read(tmp_path / "a.md", "---\n\nFirst.\n\n---\n\nSecond.\n").text == "First.\n\nSecond."
     assert read(tmp_path / "b.md", "---\nFirst: one.\nTwo.\n---\n\nThird.\n").text == "First: one. Two.\n\nThird."
     front = (

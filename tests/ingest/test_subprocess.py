@@ -1,4 +1,4 @@
-"""Ingest in a process of its own, with files made to take all time and memory."""
+"""Ingesting in a process of its own, with files made to take all time and memory."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Stopped(Exception):
-    """What a caller raises."""
+    """Raised by a caller to cancel."""
 
 
 def children() -> str:
@@ -62,7 +62,7 @@ def test_a_password_is_in_no_list_of_processes(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not choose what ends where memory runs out")
 def test_where_memory_runs_out_it_ends_before_anything_else(tmp_path: Path) -> None:
-    """What a reading had planned with went to a parser beside it, and the system might have ended the reading."""
+    """A parser took the memory that a reading had planned with, and the system might have ended the reading."""
     scores: set[str] = set()
 
     def look(done: int, total: int) -> None:
@@ -76,13 +76,13 @@ def test_where_memory_runs_out_it_ends_before_anything_else(tmp_path: Path) -> N
 
 
 def test_a_page_without_end_can_be_stopped(tmp_path: Path) -> None:
-    """Nothing else in the process got its turn, and the memory that it took grew by gigabytes."""
+    """Nothing else in the process could run, and its memory grew by gigabytes."""
     asked = 0
 
     def stop(done: int, total: int) -> None:
         nonlocal asked
         asked += 1
-        if asked == 25:  # some seconds, by which the page is being read
+        if asked == 25:  # after some seconds the page is being read
             raise Stopped
 
     before = children()
@@ -142,7 +142,7 @@ def test_forms_within_forms_end_when_the_time_of_a_small_file_is_over(
 
 
 def test_any_number_of_attributes_is_read_at_once(tmp_path: Path) -> None:
-    """To compare them took the square of their number: minutes for these."""
+    """Comparing them took the square of their number: minutes."""
     path = tmp_path / "a.html"
     many = " ".join(f'a{number}="x"' for number in range(200_000))
     path.write_text(f"<html><body><p {many}>Words of it.</p><p title='{'y ' * 3000}'>More.</p></body></html>")
@@ -179,7 +179,7 @@ def test_why_the_process_ended_is_said(
     does: str,
     words: str,
 ) -> None:
-    """A broken installation was said to be a file that takes more memory than there is."""
+    """A broken installation was reported as a file that takes too much memory."""
     limited = "import os, resource, signal; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))"
     (tmp_path / "charset_normalizer.py").write_text(f"{limited}\n{does}\n")  # found before the real one
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

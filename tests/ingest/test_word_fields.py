@@ -1,4 +1,4 @@
-"""What Word shows in place of its codes: fields, forms, signs, deleted ends of paragraphs, objects."""
+"""Text that Word shows for its codes: fields, forms, symbols, deleted paragraph ends, objects."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Workbooks: sheets are sections, and a value stays under the heading of its column however long the sheet is."""
+"""Workbooks: a sheet is a section, and every value stays under its column heading."""
 
 import datetime
 import re
@@ -100,7 +100,7 @@ def test_sheets_have_names_by_which_they_can_be_cited(tmp_path: Path) -> None:
 
 def test_rows_are_where_they_say(tmp_path: Path) -> None:
     cell = "<c><v>{}</v></c>"
-    numbered = [(None, 1), (3, 3), (2, 4), ("x", 5), (None, "")]  # one that goes back follows the one before
+    numbered = [(None, 1), (3, 3), (2, 4), ("x", 5), (None, "")]  # a row number that goes back is ignored
     said = "".join(f"<row{f' r={chr(34)}{r}{chr(34)}' if r else ''}>{cell.format(v)}</row>" for r, v in numbered)
     assert read(bare_workbook(tmp_path / "a.xlsx", said)).text == "S\n\n1\n\n3\n4\n5"
 
@@ -144,7 +144,7 @@ def test_formulas_without_results_are_no_silent_loss(tmp_path: Path) -> None:
     without += "LibreOffice, save it and add it again."
     document = read(workbook(tmp_path / "a.xlsx", fill))
     assert (document.text, document.warnings) == ("Sheet\n\nSum | =SUM(1, 2)", (f"1 formula{without}",))
-    with xlsxwriter.Workbook(str(tmp_path / "b.xlsx")) as book:  # which writes 0 for every result it is not given
+    with xlsxwriter.Workbook(str(tmp_path / "b.xlsx")) as book:  # xlsxwriter writes 0 for a result it is not given
         sheet = book.add_worksheet("S")
         sheet.write_row(0, 0, ["=1+1", "=2+2", "text"])
         sheet.write_formula(0, 3, "=3+3", None, 6)
@@ -294,14 +294,14 @@ def test_large_ones_are_streamed_and_have_limits(tmp_path: Path) -> None:
     with pytest.raises(EmptyDocument):
         ingest(
             bare_workbook(tmp_path / "a.xlsx", empty), limits=Limits(text_member_bytes=1 << 20)
-        )  # which is for what is kept
+        )  # the limit is for text that is kept
     path = bare_workbook(tmp_path / "b.xlsx", empty + '<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>')
     assert read(path).text == "S\n\n1"
     said = '<row><c t="s"><v>0</v></c></row>' * 1000
     strings = f"<si><t>{'word ' * 100}</t></si>"
     for limits, words in (
-        (Limits(characters=400), "characters"),  # of the strings
-        (Limits(characters=100_000), "characters"),  # of what is made of them
+        (Limits(characters=400), "characters"),  # characters of the strings
+        (Limits(characters=100_000), "characters"),  # characters of the pages
         (Limits(text_member_bytes=300), "bytes"),
         (Limits(unpacked_bytes=1000), "bytes when unpacked"),
     ):
