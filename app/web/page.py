@@ -1,38 +1,38 @@
-"""The page: its areas side by side. Building only; `wiring.py` connects them."""
+"""The page: its areas side by side. This file only builds them; `events.py` connects them."""
 
 from typing import Any
 
 import gradio as gr
 from gradio.processing_utils import client_utils
 
+from app.jobs.uploads import check_dropped
+from app.jobs.worker import Worker
 from app.service import Service
-from app.uploads import check_dropped
+from app.web.chat_panel import build_chat_panel
+from app.web.events import Events, Page
 from app.web.new_reading import build_new_reading
-from app.web.reading import build_reading
-from app.web.shelf import build_shelf
-from app.web.talk import build_talk
-from app.web.wiring import Page, Wiring
-from app.worker import Worker
+from app.web.reading_panel import build_reading_panel
+from app.web.sidebar import build_sidebar
 
 PULSE_SEC = 1.0
 STREAM_SEC = 0.25
 SWEEP_SEC = 3600
 CACHE_SEC = 24 * 3600
-"""Dropped files that are not read are removed after this long."""
+"""Age at which dropped files that were not read are removed."""
 TABS = 64
-"""Of so many Gradio remembers what they show, also once they are closed; one that it forgot is sent everything anew."""
+"""Tabs whose state Gradio remembers, also after they are closed; others are sent everything again."""
 
 
-class OwnFiles(gr.Blocks):  # type: ignore[misc]  # of which nothing is known
-    """Gradio's page that takes no file from a browser but one that was dropped in.
+class OwnFiles(gr.Blocks):  # type: ignore[misc]  # Gradio has no types
+    """Gradio's page, restricted to files that were dropped in.
 
-    Gradio itself would read a path as it comes, and fetch what an address names, for every field of the page.
+    Gradio itself would read any path, and fetch any address, that a browser sends in a field.
     """
 
     service: Service
 
     async def preprocess_data(self, block_fn: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Look at every file among the values of an event before Gradio does.
+        """Check every file among the values of an event before Gradio reads it.
 
         Raises:
             AppError: see `check_dropped`.
@@ -45,17 +45,17 @@ class OwnFiles(gr.Blocks):  # type: ignore[misc]  # of which nothing is known
 
 
 def build_page(service: Service, worker: Worker) -> gr.Blocks:
-    """The whole page over one home and its worker."""
+    """Build the whole page over one home and its worker."""
     with OwnFiles(
         title="Stockpot", fill_width=True, analytics_enabled=False, delete_cache=(SWEEP_SEC, CACHE_SEC)
     ) as blocks:
         with gr.Row(elem_id="frame"):
             with gr.Column(elem_id="shelf", min_width=0):
-                shelf = build_shelf()
+                sidebar = build_sidebar()
             with gr.Column(elem_id="main", min_width=0):
                 new = build_new_reading(service.models.default)
-                reading = build_reading()
-                talk = build_talk()
+                reading = build_reading_panel()
+                chat = build_chat_panel()
             with gr.Column(elem_id="side", min_width=0):
                 kept = gr.HTML(apply_default_css=False, elem_id="kept-memory")
                 memory_map = gr.HTML(apply_default_css=False, elem_id="memory-map")
@@ -63,10 +63,10 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
         where = gr.HTML(apply_default_css=False, elem_id="where")
         notice = gr.HTML(apply_default_css=False, elem_id="notice")
         page = Page(
-            shelf,
+            sidebar,
             new,
             reading,
-            talk,
+            chat,
             kept,
             memory_map,
             panel,
@@ -75,8 +75,8 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
             gr.Timer(PULSE_SEC),
             gr.Timer(STREAM_SEC, active=False),
         )
-        Wiring(page, service, worker).connect(blocks)
+        Events(page, service, worker).connect(blocks)
     blocks.service = service
-    blocks.has_launched = True  # else Gradio does not check paths; only `launch` sets it, which is not called
+    blocks.has_launched = True  # without it Gradio does not check paths; only `launch` sets it
     blocks.state_session_capacity = TABS
     return blocks

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app import doctor
+from app.machine import doctor
 from ingest import OcrUnavailable, ingest, ocr_languages_used
 from ingest.print.ocr import choose_languages
 from tests.ingest import makers

@@ -1,0 +1,320 @@
+"""Pages that a person names, to be read again, or attended to alone, before a question is answered.
+
+"12-14, iii" are pages as printed; if a PDF has no printed page numbers, pages as the file counts them; if a document
+has no pages, sections. "12 of the file" is always a page as the file counts. "3/40-45" are paragraphs of the third
+section, numbered as in sources. "2:5" is page 5 of the second of several documents.
+
+The store keeps them in one form (`as_kept`), with both numbers where they differ: "9 (page 12 of the file)".
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.errors import UsageError
+from app.formatting import plural, roughly
+from app.reading.document_cache import DocumentCache
+from app.reading.token_stream import Stream
+from ingest.document import Document, noun_of_pages
+from ingest.wording import ranges
+
+if TYPE_CHECKING:
+    import torch
+
+MOST_TOKENS = 16_384
+"""Most tokens of pages that are read again for one question. Pages that are only attended to have no limit."""
+
+SURELY = 1.5
+"""Factor above MOST_TOKENS at which an estimate alone is enough to refuse."""
+
+BESIDE = 2
+"""Paragraphs on each side of a paragraph that are named with it."""
+
+OF_THE_FILE = "of the file"
+
+_DASH = r"\s*[-\u2010-\u2015]\s*"
+_TO = rf"(?:{_DASH}(?P<last>\d{{1,9}}))?"
+_DOCUMENT = re.compile(r"(?:(?P<document>\d{1,9})\s*:)?\s*(?P<rest>.*)")
+_NOUN = re.compile(r"\A(?:pages?|slides?|sections?)\s+", re.IGNORECASE)
+_NUMBERS = re.compile(rf"(?P<page>\d{{1,9}})(?:\s*/\s*(?P<paragraph>\d{{1,9}}))?{_TO}")
+_COUNTED = re.compile(rf"(?:(?P<called>.*\S)\s*\(pages?\s+)?(?P<numbers>\d[^()]*?)\s+{OF_THE_FILE}\)?", re.IGNORECASE)
+_ONE = re.compile(rf"(?:\d+:)?(?:[^,]+ \(page \d+ {OF_THE_FILE}\)|(?:\d+|\d+/\d+(?:-\d+)?)(?: {OF_THE_FILE})?)")
+_PLAIN = re.compile(r"[^\s,;:/()](?:[^,;:/()]*[^\s,;:/()])?")
+
+
+@dataclass(frozen=True)
+class Named:
+    """Pages `first` to `last` of a document, or these paragraphs of its page `page`, numbered as the file counts.
+
+    document: number of the document, from 1, in reading order.
+    """
+
+    document: int
+    first: int
+    last: int
+    page: int | None = None
+
+    def counted(self) -> str:
+        """Return the numbers as the file counts them, without the document."""
+        page = "" if self.page is None else f"{self.page}/"
+        last = "" if self.last == self.first else f"-{self.last}"
+        return f"{page}{self.first}{last}"
+
+
+def page_name(document: Document, first: int, last: int | None = None) -> str:
+    """Return the name of one or more pages: "12", or "9 (page 12 of the file)" if another number is printed there."""
+    last = first if last is None else last
+    counted = f"{first}" if last == first else f"{first}-{last}"
+    if not document.printed:
+        return counted
+    called = _called(document, first, last)
+    counted = f"{counted} {OF_THE_FILE}"
+    return f"{called} (page{'s' * (last > first)} {counted})" if _PLAIN.fullmatch(called) else counted
+
+
+def page_number(text: str, document: Document) -> int:
+    """Return the one page that a text names, as the file counts.
+
+    Raises:
+        UsageError: it names no page, several pages, or one that the document does not have.
+    """
+    named = _within(text, text.strip(), 1, document, "")
+    if named.page is not None or named.first != named.last:
+        raise UsageError(f"{text!r} is not one page: name one.")
+    return named.first
+
+
+def named_pages(text: str, document_ids: Sequence[str], document_cache: DocumentCache) -> list[Named]:
+    """Return the pages that a text names, in its order.
+
+    Args:
+        text: the text as a person wrote it, or as the store keeps it.
+        document_ids: the documents of the context, in reading order.
+        document_cache: the documents.
+
+    Raises:
+        UsageError: it names no pages, or some that the documents do not have.
+    """
+    return [_named(part.strip(), document_ids, document_cache) for part in re.split("[,;]", text.strip().strip(",;"))]
+
+
+def _named(part: str, document_ids: Sequence[str], document_cache: DocumentCache) -> Named:
+    found = _DOCUMENT.fullmatch(part)
+    if found is None or not found["rest"]:
+        raise _names_none(part)
+    document = None if found["document"] is None else int(found["document"])
+    if document is None and len(document_ids) > 1:
+        raise UsageError(
+            f"There are {len(document_ids)} documents: put the number of the one that is meant before the page, as in "
+            f"2:{part} for the second."
+        )
+    document = 1 if document is None else document
+    if not 1 <= document <= len(document_ids):
+        raise UsageError(f"There is no document {document}, only {plural(len(document_ids), 'document')}.")
+    where = f" of document {document}" if len(document_ids) > 1 else ""
+    return _within(part, found["rest"], document, document_cache.document(document_ids[document - 1]), where)
+
+
+def _names_none(part: str) -> UsageError:
+    return UsageError(
+        f"{part!r} names no pages. Write 12-14 for pages or sections, 12 of the file for a page by the file's own "
+        "count, 3/40-45 for paragraphs of section 3, and 2: before what is in the second document; commas between "
+        "several."
+    )
+
+
+def _within(part: str, text: str, number: int, document: Document, where: str) -> Named:
+    """Return the pages that a text names in one document.
+
+    Args:
+        part: the text as written, for error sentences.
+        text: the text without the document's number.
+        number: number of the document.
+        document: the document.
+        where: words for error sentences, " of document 2".
+    """
+    if counted := _COUNTED.fullmatch(_NOUN.sub("", text, count=1)):
+        named = _by_number(part, counted["numbers"], number, document, where)
+        called = counted["called"]
+        if called and (named.page is not None or called != _called(document, named.first, named.last)):
+            raise UsageError(f"{part!r} names two: {named.counted()} {OF_THE_FILE} is called otherwise. Name one.")
+        return named
+    if not document.printed:
+        return _by_number(part, _NOUN.sub("", text, count=1), number, document, where)
+    pages, slash, paragraphs = text.partition("/")
+    first, last = _printed(part, pages.strip(), document, where)
+    if not slash:
+        return _checked(part, Named(number, first, last), document, where)
+    return _by_number(part, f"{first}/{paragraphs}", number, document, where)
+
+
+def _called(document: Document, first: int, last: int) -> str:
+    """Return the printed numbers of pages."""
+    names = document.printed or [str(number) for number in range(1, len(document.pages) + 1)]
+    return names[first - 1] if first == last else f"{names[first - 1]}-{names[last - 1]}"
+
+
+def _by_number(part: str, numbers: str, number: int, document: Document, where: str) -> Named:
+    """Return pages or paragraphs given by numbers, pages as the file counts."""
+    found = _NUMBERS.fullmatch(numbers.strip())
+    if found is None:
+        raise _names_none(part)
+    page, paragraph, last = (None if each is None else int(each) for each in found.group("page", "paragraph", "last"))
+    assert page is not None
+    first = page if paragraph is None else paragraph
+    named = Named(number, first, first if last is None else last, None if paragraph is None else page)
+    return _checked(part, named, document, where)
+
+
+def _checked(part: str, named: Named, document: Document, where: str) -> Named:
+    """Return the pages if the document has them; else raise UsageError."""
+    if named.first > named.last:
+        raise UsageError(f"{part!r} ends before it begins: write the earlier one first.")
+    noun, total = noun_of_pages(document.format), len(document.pages)
+    for number in (named.first, named.last) if named.page is None else (named.page,):
+        if not 1 <= number <= total:
+            counted = f" {OF_THE_FILE}" if document.printed and not where else ""
+            raise UsageError(f"There is no {noun} {number}{counted}{where}, only {plural(total, noun)}.")
+    if named.page is not None and not 1 <= named.first <= document.paragraphs(named.page):
+        there = plural(document.paragraphs(named.page), "paragraph")
+        raise UsageError(f"There is no paragraph {named.first} in {noun} {named.page}{where}, only {there}.")
+    return named
+
+
+def _printed(part: str, text: str, document: Document, where: str) -> tuple[int, int]:
+    """Return the first and last page, as the file counts, of pages named by their printed numbers."""
+    for each in dict.fromkeys([text, _NOUN.sub("", text, count=1)]):
+        if _pages_called(each, document):
+            return (page := _page_called(each, document, where)), page
+        for dash in re.finditer(_DASH, each):
+            first, last = each[: dash.start()], each[dash.end() :]
+            if _pages_called(first, document) and _pages_called(last, document):
+                return _page_called(first, document, where), _page_called(last, document, where)
+    first, last = document.printed[0], document.printed[-1]
+    raise UsageError(
+        f"No page{where} is called {text!r}: the first is called {first}, the last {last}. By the file's own count the "
+        f"last is {len(document.pages)} {OF_THE_FILE}."
+    )
+
+
+def _pages_called(text: str, document: Document) -> list[int]:
+    """Return the pages with this printed number. Case counts only if it distinguishes pages."""
+    pages = list(enumerate(document.printed, 1))
+    return [number for number, called in pages if called == text] or [
+        number for number, called in pages if called.casefold() == text.casefold()
+    ]
+
+
+def _page_called(text: str, document: Document, where: str) -> int:
+    found = _pages_called(text, document)
+    if len(found) > 1:
+        raise UsageError(
+            f"{len(found)} pages{where} are called {text}: {ranges(found)} {OF_THE_FILE}. Write {found[0]} "
+            f"{OF_THE_FILE} for the first."
+        )
+    return found[0]
+
+
+def as_kept(named: Sequence[Named], document_ids: Sequence[str], document_cache: DocumentCache) -> str:
+    """Return pages in the form that the store keeps; the inverse of `named_pages`."""
+
+    def one(each: Named) -> str:
+        known = document_cache.document(document_ids[each.document - 1])
+        if each.page is None:
+            name = page_name(known, each.first, each.last)
+        else:
+            name = f"{each.counted()}{f' {OF_THE_FILE}' if known.printed else ''}"
+        return f"{each.document}:{name}" if len(document_ids) > 1 else name
+
+    return ", ".join(map(one, named))
+
+
+def is_one(pages: str) -> bool:
+    """Return whether kept pages are one page, or paragraphs of one."""
+    return _ONE.fullmatch(pages) is not None
+
+
+def pages_in_words(pages: str) -> str:
+    """Return kept pages with their noun: "page 9", "pages 9, 12"."""
+    return f"page{'' if is_one(pages) else 's'} {pages}"
+
+
+def pages_around(page: int, paragraph: int | None, document: int | None = None, place: str = "") -> str:
+    """Return the name of a source's page, or of the paragraphs around the source if it has them.
+
+    Args:
+        page: page of the source, as the file counts.
+        paragraph: its paragraph, if the document has paragraphs.
+        document: number of its document, if there are several.
+        place: the source's place in words.
+    """
+    if paragraph is None:
+        name = f"{page}" if place.endswith(f" {page}") else f"{page} {OF_THE_FILE}"
+    else:
+        name = Named(document or 1, max(1, paragraph - BESIDE), paragraph + BESIDE, page).counted()
+    return name if document is None else f"{document}:{name}"
+
+
+def spans_of(
+    named: Sequence[Named], document_ids: Sequence[str], document_cache: DocumentCache
+) -> Iterator[tuple[str, int, int]]:
+    """Yield the document's id, the first character and the end of each."""
+    for each in named:
+        id = document_ids[each.document - 1]
+        document = document_cache.document(id)
+        if each.page is None:
+            yield id, document.span(each.first)[0], document.span(each.last)[1]
+        else:
+            yield id, *document.span(each.page, each.first, each.last)
+
+
+def require_few(
+    named: Sequence[Named], document_ids: Sequence[str], document_cache: DocumentCache, per_character: float
+) -> None:
+    """Refuse pages that are surely too many to be read again, before their tokens are counted.
+
+    Args:
+        named: the pages.
+        document_ids: the documents of the context, in reading order.
+        document_cache: the documents.
+        per_character: average number of tokens per character.
+
+    Raises:
+        UsageError: there are far too many.
+    """
+    about = per_character * sum(end - start for _, start, end in spans_of(named, document_ids, document_cache))
+    if about > SURELY * MOST_TOKENS:
+        raise _too_many(f"about {roughly(about)} tokens", as_kept(named, document_ids, document_cache))
+
+
+def _too_many(tokens: str, pages: str) -> UsageError:
+    there = f"{tokens} on {pages_in_words(pages)}"
+    return UsageError(f"There are {there}, and {MOST_TOKENS:,} at most are read again for one question: name fewer.")
+
+
+def tokens_of(
+    named: Sequence[Named], document_ids: Sequence[str], stream: Stream, document_cache: DocumentCache, read_again: bool
+) -> "torch.Tensor":
+    """Return the tokens of pages, each once, in the order of the text, int64 [N].
+
+    Args:
+        named: the pages.
+        document_ids: the documents of the context, in reading order.
+        stream: the text as tokens.
+        document_cache: the documents.
+        read_again: whether the pages are read again, which has a limit, or only attended to.
+
+    Raises:
+        UsageError: there is no text on them, or more than can be read again.
+    """
+    import torch
+
+    found: set[int] = set()
+    for id, start, end in spans_of(named, document_ids, document_cache):
+        found.update(stream.between(id, start, end))
+    if not found:
+        raise UsageError(f"There is no text on {pages_in_words(as_kept(named, document_ids, document_cache))}.")
+    if read_again and len(found) > MOST_TOKENS:
+        raise _too_many(plural(len(found), "token"), as_kept(named, document_ids, document_cache))
+    return torch.tensor(sorted(found))

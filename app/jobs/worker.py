@@ -1,0 +1,191 @@
+"""The worker: a thread that reads and answers, and writes progress to the store.
+
+Jobs are rows, so the page or program that asked may leave and come back. There are three kinds: "ingest"
+(`upload_jobs.py`), "read" and "answer". One job uses the model at a time. A reading lets waiting questions go first
+between two of its steps; if another model must answer, it saves a checkpoint and waits. Readings of a program that
+stops stay queued, and continue from their checkpoint when it starts again.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+
+from app.asking import turns
+from app.asking.answer_options import AnswerOptions
+from app.errors import AppError
+from app.jobs.job_runner import READ
+from app.jobs.upload_jobs import UPLOAD_THREADS, UploadJobs
+from app.reading import readings
+from app.reading.progress import Report
+from app.reading.readings import Stopped
+from sessions import INTERRUPTED, InUse, JobRow, NotFound, TurnRow
+
+ANSWER = "answer"
+MEASURE_SEC = 1.0
+"""Least time between two measurements of a reading."""
+HISTORY = 400
+"""Measurements to keep of a finished reading."""
+
+
+class Worker(UploadJobs):
+    """Runs uploads, readings and answers of a home until it is told to stop."""
+
+    # Public methods: called from any thread.
+
+    def ask(self, session: Callable[[], str], question: str, options: AnswerOptions, pages: str = "") -> TurnRow:
+        """Keep a question and queue it, in one step.
+
+        Args:
+            session: returns the id of the session, found or made for the question. No other question is asked in it
+                meanwhile,
+                and if this one cannot be asked, no session is made.
+            question: the question as typed.
+            options: options for the answer.
+            pages: see `turns.keep_question`.
+
+        Raises:
+            UsageError: the question is empty or too long, or there are no such pages.
+            AppError: none of the context has been read yet.
+        """
+        store = self.service.store
+        with store.together():
+            turn = turns.keep_question(self.service, session(), question, pages)
+            store.add_job(ANSWER, turn.id, vars(options))
+        self._call()
+        return turn
+
+    def stop_answer(self, *turn_ids: str) -> None:
+        """Stop the answers to turns; those that have ended stay as they are.
+
+        Raises:
+            sessions.InUse: another program answers one of them without a job; the others are stopped all the same.
+        """
+        store, theirs = self.service.store, []
+        for id in turn_ids:
+            if work := store.work_on(id, ANSWER):
+                self.cancel(work.id)
+            elif store.turn(id).status == "answering":
+                theirs.append(id)
+        if theirs:
+            raise InUse(f"A command, or another program, answers {', '.join(theirs)}: stop it there (Ctrl-C).")
+
+    # The work: in the thread itself.
+
+    def run(self) -> None:
+        """Work until stopped. An error in one job never ends the thread."""
+        targets = (self._beat, *[self._take_in] * UPLOAD_THREADS)
+        beside = [threading.Thread(target=target, daemon=True) for target in targets]
+        for thread in beside:
+            thread.start()
+        try:
+            self._work(self._wake, self._work_once)
+        finally:
+            self._stopping.set()
+            self._call()
+            for thread in beside:
+                thread.join()
+            self._let_go_all()
+
+    def _work_once(self) -> bool:
+        """Run the next job that needs a model, questions first. Return whether there was one."""
+        self._put_right()
+        if job := self._claimed(ANSWER):
+            self._do(job, self._answer)
+        elif upload := self._next_waiting():
+            self._do(upload.job, lambda job: next(upload.rest, None))
+        elif job := self._claimed(READ):
+            self._do(job, self._read)
+        else:
+            return False
+        return True
+
+    def _read(self, job: JobRow) -> None:
+        store, history, leaving = self.service.store, 0.0, False
+        model = store.context(job.subject_id).model
+
+        def report(now: Report) -> None:
+            nonlocal history, leaving
+            store.update_job(
+                job.id, stage=now.stage, done=now.tokens_done, total=now.tokens_total, progress=asdict(now)
+            )
+            if now.usage and (time.monotonic() - history >= MEASURE_SEC or now.stage == "ready"):
+                history = time.monotonic()
+                store.add_measurement("reading", job.subject_id, {**asdict(now), **_memory()})
+            leaving = self._answer_waiting(model)
+
+        def should_stop() -> bool:
+            return leaving or self._stopping.is_set() or store.cancel_requested(job.id)
+
+        try:
+            readings.read(self.service, job.subject_id, report, should_stop)
+        except Stopped:
+            if not store.cancel_requested(job.id):
+                store.update_context(job.subject_id, status="reading")
+            self._leave(job)
+            return
+        store.thin_measurements("reading", job.subject_id, HISTORY)
+        self._end(job, "done")
+
+    def _another_is_asked(self, model: str) -> bool:
+        """Return whether a question waits that another model can answer now."""
+        store = self.service.store
+        for job in store.jobs(status="queued", kind=ANSWER):
+            with suppress(NotFound):  # deleted meanwhile
+                session = store.session(store.turn(job.subject_id).session_id)
+                if store.context(session.context_id).model != model and not store.is_behind(job.subject_id):
+                    return True
+        return False
+
+    def _answer_waiting(self, model: str) -> bool:
+        """Answer waiting questions before the reading that calls this goes on.
+
+        Args:
+            model: name of the model that reads.
+
+        Returns:
+            Whether a question waits for another model. Two may not fit, so the reading must make room and go on later.
+        """
+        self._put_right()
+        store = self.service.store
+        while not self._stopping.is_set() and store.jobs(status="queued", kind=ANSWER):
+            with store.together():  # no question arrives in between
+                if self._another_is_asked(model):
+                    return True
+                job = store.next_job(self.name, ANSWER)
+            if job is None:
+                return False
+            self._do(job, self._answer)
+        return False
+
+    def _answer(self, job: JobRow) -> None:
+        store = self.service.store
+        asked = told = 0.0
+        stage = ""
+
+        def should_stop() -> bool:
+            nonlocal asked
+            if time.monotonic() - asked < 0.1:
+                return False
+            asked = time.monotonic()
+            if self._stopping.is_set():  # the program ends, nobody stopped this answer
+                raise AppError(INTERRUPTED)
+            return store.cancel_requested(job.id)
+
+        def on_stage(words: str) -> None:
+            nonlocal stage, told
+            if words != stage and (time.monotonic() - told > 0.2 or not words):
+                told, stage = time.monotonic(), words
+                store.update_job(job.id, stage=words)
+
+        options = AnswerOptions(**job.payload)
+        turn = turns.answer(self.service, job.subject_id, options, should_stop=should_stop, on_stage=on_stage)
+        self._end(job, turn.status)
+
+
+def _memory() -> dict[str, int]:
+    import engine
+
+    report = engine.memory_report()
+    return {name: report[name] for name in ("process_bytes", "gpu_bytes")}

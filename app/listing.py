@@ -1,0 +1,218 @@
+"""Find documents, contexts and sessions by id, prefix or title; list, show and rename them."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+import sessions
+from app.asking.named_pages import page_name
+from app.errors import Ambiguous, NotFound
+from app.formatting import either
+from app.reading.memory_map import load_map
+from app.service import Service
+from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
+
+
+def method_in_short(context: ContextRow) -> str:
+    """Return the method and budget of a context: "exact · 512"."""
+    return f"{context.method} · {context.budget:,}" if context.budget else context.method
+
+
+Titled = DocumentRow | ContextRow | SessionRow
+Row = Titled | TurnRow | JobRow
+KINDS = ("document", "context", "session")
+"""Kinds of things with a title."""
+
+
+def titles_before_places(service: Service, context_id: str) -> dict[str, str]:
+    """Return the words before a place by document: its title, if a context has several documents."""
+    documents = service.store.context_documents(context_id)
+    return {row.id: f"{row.title}, " for row in documents} if len(documents) > 1 else {}
+
+
+def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Titled]]:
+    store = service.store
+    found: list[tuple[str, Titled]] = []
+    if "context" in kinds:
+        found += [("context", row) for row in store.contexts()]
+    if "document" in kinds:
+        found += [("document", row) for row in store.documents()]
+    if "session" in kinds:
+        found += [("session", row) for row in store.sessions()]
+    return found
+
+
+def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS, lists: str = "") -> tuple[str, Row]:
+    """Return kind and row of the thing that a text means: an id, a unique prefix of one, or a title. Turns need a whole
+    id.
+
+    A context may have its document's title. If a title fits a document and contexts of it alone, it means the document.
+
+    Args:
+        service: the home in use.
+        text: the text.
+        kinds: kinds to look for.
+        lists: words that say where all things are listed, for people without a command line.
+
+    Raises:
+        NotFound: nothing fits.
+        Ambiguous: several things fit.
+    """
+    wanted = text.strip()
+    if "turn" in kinds and wanted.startswith("t-"):
+        with suppress(sessions.NotFound):  # it may be a title
+            return "turn", service.store.turn(wanted)
+    everything = _titled(service, kinds)
+    by_id = (
+        lambda row: row.id == wanted,
+        lambda row: begins_id(row.id, wanted),
+    )
+    by_title = (
+        lambda row: row.title == wanted,
+        lambda row: row.title.casefold() == wanted.casefold(),
+        lambda row: bool(wanted) and row.title.casefold().startswith(wanted.casefold()),
+    )
+    for test in (by_id[0], by_title[0], by_id[1], *by_title[1:]):  # "app" is a title before it begins an id
+        fitting = [(kind, row) for kind, row in everything if test(row)]
+        if test in by_title:
+            fitting = _without_own_contexts(fitting)
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            ids = ", ".join(f"{row.id} ({_distinction(kind, row)})" for kind, row in fitting[:8])
+            raise Ambiguous(f"{text!r} fits several: {ids}. Name one by its id.")
+    nouns = [kind for kind in kinds if kind in KINDS]
+    lists = lists or either([f"`{'' if at else 'stockpot list '}{kind}s`" for at, kind in enumerate(nouns)])
+    raise NotFound(
+        _of_another_kind(service, wanted, kinds)
+        or f"There is no {either(nouns)} {text!r}. {lists} shows what there is."
+    )
+
+
+def begins_id(id: str, wanted: str) -> bool:
+    """Return whether a text is an id or the beginning of one, with or without the letter of its kind."""
+    return bool(wanted) and (id.startswith(wanted) or id.partition("-")[2].startswith(wanted))
+
+
+def _distinction(kind: str, row: Titled) -> str:
+    """Return words that distinguish things with one title: the kind, or how a context was read."""
+    if not isinstance(row, ContextRow):
+        return kind
+    return f"{row.method}, {'no budget' if row.budget is None else f'budget {row.budget:,}'}"
+
+
+def _of_another_kind(service: Service, wanted: str, kinds: tuple[str, ...]) -> str:
+    """Return a sentence for an id of another kind that says what to name instead; "" for any other text."""
+    others = tuple(kind for kind in KINDS if kind not in kinds)
+    fitting: list[tuple[str, Row]] = [
+        (kind, row) for kind, row in _titled(service, others) if "-" in wanted and row.id.startswith(wanted)
+    ]
+    with suppress(sessions.NotFound):
+        fitting += [("turn", service.store.turn(wanted))]
+    if len(fitting) != 1:
+        return ""
+    [(kind, row)], noun = fitting, kinds[-1]
+    ids = _related(service, noun, row)
+    if not ids:
+        return f"{row.id} is a {kind}, and has no {noun}."
+    which = f"its {noun}" if len(ids) == 1 else f"one of its {noun}s"
+    return f"{row.id} is a {kind}: name {which}, {either(ids)}."
+
+
+def _related(service: Service, noun: str, row: Row) -> list[str]:
+    """Return the ids of the documents, contexts or sessions that belong to a row of another kind."""
+    store = service.store
+    if isinstance(row, TurnRow):
+        row = store.session(row.session_id)
+    if isinstance(row, SessionRow):
+        if noun == "session":
+            return [row.id]
+        row = store.context(row.context_id)
+    if isinstance(row, ContextRow) and noun == "document":
+        return row.document_ids
+    contexts = [row] if isinstance(row, ContextRow) else store.contexts(row.id)
+    if noun == "context":
+        return [each.id for each in contexts]
+    return [each.id for context in contexts for each in store.sessions(context.id)]
+
+
+def _without_own_contexts(fitting: list[tuple[str, Titled]]) -> list[tuple[str, Titled]]:
+    """Leave out the contexts of a single document that fits too."""
+    documents = [[row.id] for kind, row in fitting if kind == "document"]
+    return [(kind, row) for kind, row in fitting if not (isinstance(row, ContextRow) and row.document_ids in documents)]
+
+
+def find_document(service: Service, text: str) -> DocumentRow:
+    """Return the document that a person means."""
+    _, row = find(service, text, ("document",))
+    assert isinstance(row, DocumentRow)
+    return row
+
+
+def find_context(service: Service, text: str, lists: str = "") -> ContextRow:
+    """Return the context that a person means. lists: see `find`."""
+    _, row = find(service, text, ("context",), lists)
+    assert isinstance(row, ContextRow)
+    return row
+
+
+def find_session(service: Service, text: str) -> SessionRow:
+    """Return the session that a person means."""
+    _, row = find(service, text, ("session",))
+    assert isinstance(row, SessionRow)
+    return row
+
+
+def list_rows(service: Service, noun: str) -> list[dict[str, Any]]:
+    """Return all documents, contexts or sessions as plain data; contexts with their bytes on disk.
+
+    Args:
+        service: the home in use.
+        noun: "documents", "contexts" or "sessions".
+    """
+    rows = [row for _, row in _titled(service, (noun.removesuffix("s"),))]
+    if noun != "contexts":
+        return [asdict(row) for row in rows]
+    found = []
+    for row in rows:
+        with suppress(sessions.NotFound):  # deleted meanwhile
+            found.append({**asdict(row), "bytes_on_disk": service.store.size_on_disk(row.id)})
+    return found
+
+
+def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
+    """Return everything about one thing as plain data, with its kind. job: the job that reads a context, if there is
+    one.
+    """
+    store = service.store
+    facts: dict[str, Any] = {"kind": kind, **asdict(row)}
+    if isinstance(row, DocumentRow):
+        document = service.document_cache.document(row.id)
+        facts["coverage"] = document.coverage()
+        facts["contents"] = [{**asdict(entry), "name": page_name(document, entry.page)} for entry in document.toc]
+        facts["contexts"] = [each.id for each in store.contexts(row.id)]
+    elif isinstance(row, ContextRow):
+        facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]
+        facts["sessions"] = [each.id for each in store.sessions(row.id)]
+        facts["memory_map"] = [asdict(each) for each in load_map(store, row.id)]
+        facts["job"] = asdict(work) if (work := store.work_on(row.id)) else None
+    elif isinstance(row, SessionRow):
+        facts["turns"] = [asdict(each) for each in store.turns(row.id)]
+    if kind in KINDS:
+        facts["bytes_on_disk"] = store.size_on_disk(row.id)
+    return facts
+
+
+def rename(service: Service, kind: str, row: Row, title: str) -> Titled:
+    """Give a document, context or session another title. An empty one names a context after its documents.
+
+    Raises:
+        sessions.StoreError: the title of a document or session is empty.
+    """
+    renaming: dict[str, Callable[[str, str], Titled]] = {
+        "document": service.store.rename_document,
+        "context": service.store.rename_context,
+        "session": service.store.rename_session,
+    }
+    return renaming[kind](row.id, title)

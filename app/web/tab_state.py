@@ -1,0 +1,260 @@
+"""The state of one tab: it depends only on the store and on the tab's selection.
+
+`props` returns what every changing component shows now; `Events.updates` sends the differences. So any event, any tick
+and any reload ends in the same picture.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from app import deletion, listing
+from app.jobs.job_runner import READ
+from app.jobs.uploads import INGEST, is_locked, name_of, names_in
+from app.reading.open_context import has_begun
+from app.reading.preparing import can_grow
+from app.service import Service
+from app.web.chat_props import ChatProps, first_shown
+from app.web.list_props import ListProps, Props, list_props
+from app.web.metrics import MetricsReader
+from app.web.views.markup import esc
+from app.web.views.metrics_panel import Metrics, kept, map_of, panel
+from app.web.views.reading_card import ingest_card, reading_card
+from app.web.views.turn import edit_line
+from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, TurnRow
+
+ADDRESSED = ("context", "session", "add_to", "along")
+"""Fields of the selection that the page's address contains."""
+GONE = "What this page showed is not here any more: it was deleted."
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The selection of a tab; all fields may be empty.
+
+    context: id of a context, or of the job that will make one.
+    session: id of a session.
+    edited: id of the turn whose question is being edited.
+    kept: ids of documents to be read again.
+    add_to: id of the context that documents are added to.
+    along: id of the session that then goes on.
+    renamed: id of the thing that gets another title.
+    found: id of the turn that was searched for.
+    unrolled: how often earlier turns of the session were asked for.
+    listed: how often longer lists were asked for; it stays with any selection.
+    """
+
+    context: str = ""
+    session: str = ""
+    edited: str = ""
+    kept: tuple[str, ...] = ()
+    add_to: str = ""
+    along: str = ""
+    renamed: str = ""
+    found: str = ""
+    unrolled: int = 0
+    listed: int = 0
+
+    @property
+    def query(self) -> str:
+        """The query of the page's address, without an edited question and new documents."""
+        given = {name: getattr(self, name) for name in ADDRESSED if getattr(self, name)}
+        return f"?{urlencode(given or {'new': 1})}"
+
+
+class TabState:
+    """Makes the props of tabs."""
+
+    def __init__(self, service: Service) -> None:
+        """Keep the home that is shown."""
+        self.service = service
+        self.store = service.store
+        self.metrics_reader = MetricsReader(service)
+        self.lists, self.chat = ListProps(service), ChatProps(service)
+
+    def settle(self, selection: Selection) -> Selection:
+        """Return the selection, or the nearest one to it that still exists."""
+        try:
+            if selection.session:
+                return replace(selection, context=self.store.session(selection.session).context_id)
+            if selection.context.startswith("j-"):
+                job = self.store.job(selection.context)
+                if job.status == "failed" and job.progress.get("dismissed"):
+                    return Selection()
+                made = job.progress.get("context")
+                return self.settle(Selection(made)) if made else selection
+            if selection.context:
+                ready = self.store.context(selection.context).status == "ready"
+                sessions = self.store.sessions(selection.context) if ready else []
+                return replace(selection, session=sessions[0].id if sessions else "")
+        except NotFound:
+            return self.settle(Selection(selection.context)) if selection.session and selection.context else Selection()
+        return replace(selection, **self._still_to_add(selection))
+
+    def _still_to_add(self, selection: Selection) -> dict[str, Any]:
+        """Return the chosen documents and the context to add them to, as far as they still exist."""
+        kept, base, along = self.store.documents(selection.kept), None, None
+        with suppress(NotFound):
+            base = self.store.context(selection.add_to) if selection.add_to else None
+            along = self.store.session(selection.along) if selection.along else None
+        grows, read = base is not None and can_grow(base), base.document_ids if base else []
+        goes_along = along is not None and base is not None and along.context_id == base.id
+        return {
+            "kept": tuple(row.id for row in kept if row.id not in read),
+            "add_to": selection.add_to if grows else "",
+            "along": selection.along if grows and goes_along else "",
+        }
+
+    def lost(self, before: Selection, now: Selection, shown: bool = True) -> str:
+        """Return a sentence if `settle` found that something selected is gone; an upload that became a context is not.
+
+        Args:
+            before: the selection before `settle`.
+            now: the selection after it.
+            shown: whether the page showed it before; otherwise an address named it.
+        """
+        missing = ""
+        if before.session and before.session != now.session:
+            missing = f"session {before.session}"
+        elif before.add_to and not now.add_to:
+            missing = f"context {before.add_to} that can be added to"
+        elif before.context and not before.context.startswith("j-") and before.context != now.context:
+            missing = f"context {before.context}"
+        return missing and (GONE if shown else f"There is no {missing}: it may have been deleted.")
+
+    def first_choice(self) -> Selection:
+        """Return the selection for a person who comes back: the session used last, or the present upload."""
+        if sessions := self.store.sessions():
+            return Selection(sessions[0].context_id, sessions[0].id)
+        jobs = [job for job in self.store.jobs(status="running") if job.kind == INGEST]
+        if jobs:
+            return Selection(jobs[-1].id)
+        contexts = self.store.contexts()
+        return Selection(contexts[0].id) if contexts else Selection()
+
+    def props(self, selection: Selection) -> Props:
+        """Return the props of every changing component."""
+        job, context, session, turns = self._look_up(selection)
+        contexts = self.store.contexts()
+        hidden = turns[0].position if turns else 0
+        answering = [turn for turn in turns if turn.status == "answering"]
+        edited = self._edited(selection)
+        begun = context is not None and has_begun(self.service, context)
+        talking = context is not None and (context.status == "ready" or (begun and session is not None))
+        return {
+            "where": {"value": _where(selection, edited, turns)},
+            **list_props(
+                "contexts",
+                "contexts",
+                self.lists.context_choices(contexts),
+                selection.context or None,
+                selection.listed,
+            ),
+            "session_area": {"visible": begun},
+            **list_props(
+                "sessions",
+                "sessions",
+                self.lists.session_choices(context) if begun and context else [],
+                selection.session or None,
+                selection.listed,
+            ),
+            "new_view": {"visible": job is None and context is None},
+            **self.lists.kept(selection),
+            **self.lists.add_to(selection, context, contexts),
+            "reading_view": {"visible": job is not None or (context is not None and not talking)},
+            "chat_view": {"visible": talking},
+            **self._reading_props(job, context),
+            **self.chat.props(context if talking else None, session, turns, answering),
+            **self._rename_props(selection, context, session),
+            "unroll": {
+                "visible": bool(hidden),
+                "value": f"Show earlier questions ({hidden:,})" if hidden else "",
+            },
+            "ask": {"visible": edited is not None or not answering},
+            "edit_area": {"visible": edited is not None},
+            "edit_line": {"value": edit_line(edited) if edited else ""},
+            **_metrics_props(self.metrics_reader.read(context, session)),
+            "stream": {"active": bool(answering)},
+        }
+
+    def _edited(self, selection: Selection) -> TurnRow | None:
+        with suppress(NotFound):  # deleted meanwhile
+            return self.store.turn(selection.edited) if selection.edited else None
+        return None
+
+    def _look_up(
+        self, selection: Selection
+    ) -> tuple[JobRow | None, ContextRow | None, SessionRow | None, list[TurnRow]]:
+        job = self.store.job(selection.context) if selection.context.startswith("j-") else None
+        context = self.store.context(selection.context) if selection.context and job is None else None
+        session = self.store.session(selection.session) if selection.session else None
+        turns = self.store.turns(session.id, first_shown(session, selection.unrolled)) if session else []
+        return job, context, session, turns
+
+    def _reading_props(self, job: JobRow | None, context: ContextRow | None) -> Props:
+        card, cancel, resume, discard, locked, others, own, early = "", *[False] * 7
+        if job is not None:
+            active = job.status in UNDER_WAY
+            kept = self.store.documents(job.progress.get("documents", []))
+            card = ingest_card(job, name_of(self.service, job), len(kept), names_in(self.service, job))
+            cancel, discard = active and not job.cancel_requested, not active
+            locked = is_locked(self.service, job)
+            others = locked and bool(job.progress.get("documents"))
+        elif context is not None and context.status != "ready":
+            work = self.store.work_on(context.id, READ)
+            progress = work.progress if work else {}
+            card = reading_card(context, self.store.context_documents(context.id), work, progress)
+            cancel = work is not None and not work.cancel_requested
+            resume = context.status in ("paused", "failed", "cancelled")
+            discard, own = resume, resume and bool(deletion.own_documents(self.service, context))
+            early = has_begun(self.service, context)
+        return {
+            "card": {"value": card},
+            "unlock_area": {"visible": locked},
+            "leave_out": {"visible": others},
+            "cancel": {"visible": cancel},
+            "resume": {"visible": resume},
+            "ask_early": {"visible": early},
+            "discard": {"visible": discard},
+            "discard_documents": {"visible": own},
+        }
+
+    def _rename_props(self, selection: Selection, context: ContextRow | None, session: SessionRow | None) -> Props:
+        named: list[tuple[str, listing.Titled]] = []
+        if session is not None:
+            named.append(("this session", session))
+        if context is not None:
+            named.append(("this context", context))
+            named += [(f"the document “{row.title}”", row) for row in self.store.context_documents(context.id)]
+        what = next((row for _, row in named if row.id == selection.renamed), named[0][1] if named else None)
+        return {
+            "rename_what": {"choices": [(name, row.id) for name, row in named], "value": what.id if what else None},
+            "rename_to": {"value": what.title if what else ""},
+        }
+
+
+def _metrics_props(metrics: Metrics) -> Props:
+    """Return the props of the metrics panel, apart by how often they change."""
+    strip = map_of(metrics)
+    return {
+        "kept_memory": {"value": kept(metrics)},
+        "memory_map": {"visible": bool(strip), "value": strip},
+        "panel": {"value": panel(metrics)},
+    }
+
+
+def _where(selection: Selection, edited: TurnRow | None, turns: list[TurnRow]) -> str:
+    """Return facts for the page's script (assets/page.js), as HTML.
+
+    These are the address, the place of the question field and its first content, the last question with its turn, and
+    the turn that was searched for.
+    """
+    place = edited.id if edited else selection.session or selection.context
+    question, pages = (edited.question, edited.pages) if edited else ("", "")
+    asked, said = (turns[-1].id, turns[-1].question) if turns else ("", "")
+    return (
+        f'<i data-query="{esc(selection.query)}" data-place="{esc(place)}" data-question="{esc(question)}" '
+        f'data-pages="{esc(pages)}" '
+        f'data-asked="{esc(asked)}" data-said="{esc(said)}" data-found="{esc(selection.found)}"></i>'
+    )
