@@ -4,14 +4,13 @@ import re
 from pathlib import Path
 
 from ingest.clean import one_line
+from ingest.formats import SUFFIXES
 
 LONGEST = 200  # characters
 
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,10}", re.IGNORECASE)
-_FILE_NAME = re.compile(
-    r"^\S*\w\.(docx?|odt|rtf|pdf|txt|md|html?|xhtml|tex|dvi|ps|pages|indd|qxp|qxd|pptx?|xlsx?|wpd|pub|fm|epub|mobi)$",
-    re.IGNORECASE,
-)
+_UNREAD_SUFFIXES = ("doc", "ppt", "xls", "tex", "dvi", "ps", "pages", "indd", "qxp", "qxd", "wpd", "pub", "fm")
+_FILE_NAME = re.compile(rf"^\S*\w\.(?:{'|'.join((*SUFFIXES, *_UNREAD_SUFFIXES))})$", re.IGNORECASE)
 _PROGRAM = re.compile(
     r"^(microsoft (word|powerpoint|excel|office)\b.*|adobe \w+( pdf)?|powerpoint presentation|word document"
     r"|slide ?\d+|presentation\d*|document\d*|doc\d+|layout \d+|print|scan(ned)?[ _\d]*|img[_ \d]*|output|template"
