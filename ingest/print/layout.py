@@ -144,18 +144,18 @@ def _with_drop_caps(blocks: Iterable[LineBlock]) -> list[LineBlock]:
 class Paragrapher:
     """Joins the lines of pages to paragraphs, guided by the words and spaces of the whole document."""
 
-    def __init__(self, sheets: Iterable[PrintedPage]) -> None:
-        lines = [line for sheet in sheets for block in sheet.blocks for line in block]
+    def __init__(self, pages: Iterable[PrintedPage]) -> None:
+        lines = [line for page in pages for block in page.blocks for line in block]
         self.words = vocabulary(line.text for line in lines)
         hangul = [line for line in lines if re.search("[가-힣]$", line.text)]
         self.trust_spaces = sum(line.ends_with_space for line in hangul) * 10 > len(hangul)
 
-    def page(self, sheet: PrintedPage) -> str:
+    def page(self, page: PrintedPage) -> str:
         """Return the text of a page: blank lines between paragraphs, line ends between lines that stay apart."""
         paragraphs: list[list[str]] = []  # lists of pieces, as joining strings one by one is quadratic
         previous: LineBlock = []
-        columns = _columns(sheet.blocks)
-        for block in sheet.blocks:
+        columns = _columns(page.blocks)
+        for block in page.blocks:
             if previous and self._continues(previous, block):
                 self._append(paragraphs[-1], previous[-1], block[0])
             else:

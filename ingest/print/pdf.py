@@ -65,7 +65,7 @@ def _convert(path: Path, options: ConvertOptions, language: str) -> Content:
             with suppress(Exception):  # a font too damaged to be mended is read as it is
                 mend_fonts(document, index, fonts)
             page = read_page(document, index, language)
-            characters += text_length(page.sheet.blocks)
+            characters += text_length(page.layout.blocks)
             limits.check(path.name, "characters", characters, limits.characters)
             found.append(page)
             options.on_page(index + 1, total)
@@ -82,9 +82,9 @@ def _convert(path: Path, options: ConvertOptions, language: str) -> Content:
 
 def _pages(found: list[PdfPage], labels: list[str]) -> list[Page]:
     """Return pages as paragraphs, without running heads, with words joined across page ends."""
-    sheets = drop_running_heads([page.sheet for page in found])
-    paragrapher = Paragrapher(sheets)
-    texts = [tidy(paragrapher.page(sheet)) for sheet in sheets]
+    layouts = drop_running_heads([page.layout for page in found])
+    paragrapher = Paragrapher(layouts)
+    texts = [tidy(paragrapher.page(layout)) for layout in layouts]
     for index in range(len(texts) - 1):
         texts[index], texts[index + 1] = paragrapher.join_across_pages(texts[index], texts[index + 1])
     pages = []
@@ -125,7 +125,7 @@ def _toc(document: Any, total: int) -> list[TocEntry]:
 
 def _title_in_print(found: list[PdfPage]) -> str | None:
     """Return the largest print on the first page with text, if it stands out and is short enough for a title."""
-    first = next((page.sheet for page in found if page.sheet.blocks), None)
+    first = next((page.layout for page in found if page.layout.blocks), None)
     if not first:
         return None
     lines = [

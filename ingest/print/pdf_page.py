@@ -35,7 +35,7 @@ _NOTE = re.compile(r"\[?\d{1,3}[)\]]|\(\d{1,3}\)")  # a footnote's mark, in brac
 class PdfPage:
     """A page as MuPDF or Tesseract gave it; the last fields but one are those of `PageQuality`."""
 
-    sheet: PrintedPage
+    layout: PrintedPage
     source: str  # "text" | "ocr" | "none"
     warnings: tuple[str, ...] = ()
     pictured: bool | None = None  # there may be text in a picture on it

@@ -39,16 +39,16 @@ _COUNTED = re.compile(
 )
 
 
-def drop_running_heads(sheets: list[PrintedPage]) -> list[PrintedPage]:
+def drop_running_heads(pages: list[PrintedPage]) -> list[PrintedPage]:
     """Remove page numbers, and lines that repeat at one place of several pages except for the page number.
 
     Only lines at the very edge of the text are removed. A line with other text between it and the edge stays.
     """
-    if len(sheets) < 2:
-        return sheets
-    edges = [_edges(sheet) for sheet in sheets]  # per page: top lines downwards, bottom lines upwards
-    enough = 2 if len(sheets) <= 3 else 3
-    largest = LARGER * _text_size(sheets)
+    if len(pages) < 2:
+        return pages
+    edges = [_edges(page) for page in pages]  # per page: top lines downwards, bottom lines upwards
+    enough = 2 if len(pages) <= 3 else 3
+    largest = LARGER * _text_size(pages)
     offsets = _page_number_offsets(edges, enough)
     repeats: Counter[tuple[object, ...]] = Counter()
     for index, page in enumerate(edges):
@@ -69,7 +69,7 @@ def drop_running_heads(sheets: list[PrintedPage]) -> list[PrintedPage]:
             if lines and not _is_page_number(lines[0].text, index, offsets):
                 outermost[side, round(lines[0].y0 / BAND)].append(explained(index, side, lines[0]))
     head_bands = {band for band, marks in outermost.items() if len(marks) >= 5 and sum(marks) >= 0.7 * len(marks)}
-    whole = _words(line.text for sheet in sheets for block in sheet.blocks for line in block) if head_bands else ""
+    whole = _words(line.text for page in pages for block in page.blocks for line in block) if head_bands else ""
 
     def is_title_in_band(index: int, side: str, line: Line) -> bool:
         if (side, round(line.y0 / BAND)) not in head_bands or len(line.text) >= 60 or line.size > largest:
@@ -87,8 +87,8 @@ def drop_running_heads(sheets: list[PrintedPage]) -> list[PrintedPage]:
                 gone[id(line)] = None
                 if not _is_page_number(line.text, index, offsets):
                     found[_words([_NUMBERS.sub(" ", line.text)])].append((index, side, line))
-    kept = [_without(sheet, gone) for sheet in sheets]
-    said = _words(line.text for sheet in kept for block in sheet.blocks for line in block)
+    kept = [_without(page, gone) for page in pages]
+    said = _words(line.text for page in kept for block in page.blocks for line in block)
     for words, places in found.items():
         if re.search(r"[^\W\d_]{2}", words) and words not in said:
             between = (each for each in places if _ends_sentence(kept, each[0] - (each[1] == "top")))
@@ -96,26 +96,26 @@ def drop_running_heads(sheets: list[PrintedPage]) -> list[PrintedPage]:
             cells = (cell for cell in line.text.split(CELL) if not _is_page_number(cell, index, offsets))
             gone[id(line)] = replace(line, text=CELL.join(cells))
             said += words
-    return [_without(sheet, gone) for sheet in sheets]
+    return [_without(page, gone) for page in pages]
 
 
-def _ends_sentence(sheets: list[PrintedPage], index: int) -> bool:
+def _ends_sentence(pages: list[PrintedPage], index: int) -> bool:
     """Return whether a line behind a page would interrupt no sentence."""
-    return index < 0 or not sheets[index].blocks or ends_sentence(sheets[index].blocks[-1][-1].text)
+    return index < 0 or not pages[index].blocks or ends_sentence(pages[index].blocks[-1][-1].text)
 
 
-def _without(sheet: PrintedPage, gone: Mapping[int, Line | None]) -> PrintedPage:
+def _without(page: PrintedPage, gone: Mapping[int, Line | None]) -> PrintedPage:
     """Remove or replace lines of a page; a page that would be empty stays as it is."""
-    changed = ([gone.get(id(line), line) for line in block] for block in sheet.blocks)
+    changed = ([gone.get(id(line), line) for line in block] for block in page.blocks)
     blocks = [kept for block in changed if (kept := [line for line in block if line is not None])]
-    return PrintedPage(blocks, sheet.height) if blocks else sheet
+    return PrintedPage(blocks, page.height) if blocks else page
 
 
-def _text_size(sheets: list[PrintedPage]) -> float:
+def _text_size(pages: list[PrintedPage]) -> float:
     """Return the median font size of all characters, in points."""
     characters: Counter[float] = Counter()
-    for sheet in sheets:
-        for block in sheet.blocks:
+    for page in pages:
+        for block in page.blocks:
             for line in block:
                 characters[line.size] += len(line.text)
     left = characters.total() / 2
@@ -126,18 +126,18 @@ def _text_size(sheets: list[PrintedPage]) -> float:
     return 0.0
 
 
-def _edges(sheet: PrintedPage) -> dict[str, list[Line]]:
+def _edges(page: PrintedPage) -> dict[str, list[Line]]:
     """Return the lines at the "top", downwards, and at the "bottom", upwards, that may be running heads.
 
     Some space separates them from the text; without any, only the outermost line is taken.
     """
-    lines = sorted((line for block in sheet.blocks for line in block if line.horizontal), key=lambda line: line.y0)
+    lines = sorted((line for block in page.blocks for line in block if line.horizontal), key=lambda line: line.y0)
     found = {}
     for side, inwards in (("top", lines), ("bottom", lines[::-1])):
         margin = [
             line
             for line in inwards
-            if (line.y1 < MARGIN * sheet.height if side == "top" else line.y0 > (1 - MARGIN) * sheet.height)
+            if (line.y1 < MARGIN * page.height if side == "top" else line.y0 > (1 - MARGIN) * page.height)
         ]
         apart = 0
         for index, (line, following) in enumerate(zip(inwards[:5], [*inwards[1:5], None], strict=False), 1):
