@@ -1,4 +1,4 @@
-"""From bytes to text where it is not clean UTF-8: no byte outside the encoding ends the reading."""
+"""Decoding of text in any encoding. Bytes outside the encoding are replaced, so decoding always succeeds."""
 
 import codecs
 import re
@@ -6,9 +6,9 @@ from unicodedata import category
 
 from charset_normalizer import from_bytes
 
-from ingest.document import count
+from ingest.wording import count
 
-# What files declare, and the larger encoding that they are really written in; browsers do the same.
+# Declared encoding -> the superset that files are really written in, as in browsers.
 _LARGER = {
     "gb2312": "gb18030",
     "gbk": "gb18030",
@@ -34,40 +34,42 @@ _LARGER = {
     "windows-874": "cp874",
     "iso-8859-8-i": "iso8859_8",
 }
-_NOT_AS_ASCII = ("utf-7", "hz", "utf-16", "utf-16le", "utf-16be", "iso-2022-kr", "iso-2022-cn")  # true if said outside
+# No supersets of ASCII, so believed only if declared outside of the markup.
+_NOT_AS_ASCII = ("utf-7", "hz", "utf-16", "utf-16le", "utf-16be", "iso-2022-kr", "iso-2022-cn")
 _UTF_32 = (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _DECLARED = re.compile(rb"<\?xml[^<>]*?encoding=[\"']([\w.:-]+)|<meta[^<>]+charset=[\"']?([\w.:-]+)", re.IGNORECASE)
 _DECLARED_WITHIN = 1 << 16  # bytes: some pages begin with their scripts
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
-_ASCII = rb"plain +AEE- \u0041"  # UTF-16, UTF-7, EBCDIC and the escapes of Python read something else here
+_ASCII = rb"plain +AEE- \u0041"  # decodes to something else in UTF-16, UTF-7, EBCDIC and Python's escapes
 
 
 def decode(data: bytes, declared: str | None = None) -> tuple[str, list[str]]:
-    """Markup as text: by its byte order mark, by what it declares, as UTF-8, or by a guess, in this order.
+    """Decode markup by its byte order mark, its declared encoding, as UTF-8, or by a guess, in this order.
 
-    Where a single byte is declared for each character, whatever is clean UTF-8 is that: nothing else looks so.
+    A declared single-byte encoding yields to clean UTF-8, as no other text looks like that.
 
     Args:
-        declared: the encoding that stands outside of the markup; this one counts.
+        data: the markup.
+        declared: the encoding named outside of the markup; it takes precedence over one named inside.
 
     Returns:
-        The text without an XML declaration, with U+FFFD for what the encoding lacks; a warning if that was guessed.
+        The text without an XML declaration, with U+FFFD for bytes outside the encoding; a warning if it was guessed.
     """
     text, warnings = _decode(data, declared)
     return _XML_DECLARATION.sub("", text), warnings
 
 
-def larger(declared: str) -> str:
-    """The encoding in which a text is really written that declares another, by Python's name."""
+def superset_encoding(declared: str) -> str:
+    """Return Python's name of the encoding that files with a declared encoding are really written in."""
     name = declared.casefold().removeprefix("x-")
     return _LARGER.get(name, name)
 
 
-def known_as(name: str) -> str:
-    """The larger of an encoding, where Python knows it; else nothing."""
+def known_encoding(name: str) -> str:
+    """Return the superset of an encoding by Python's name, or "" if Python does not know it."""
     try:
-        return codecs.lookup(larger(name)).name
+        return codecs.lookup(superset_encoding(name)).name
     except LookupError:
         return ""
 
@@ -77,15 +79,15 @@ def _decode(data: bytes, declared: str | None) -> tuple[str, list[str]]:
     if not declared and (within := _DECLARED.search(data, 0, _DECLARED_WITHIN)):
         declared = (within[1] or within[2]).decode("ascii")
     if declared and not data.startswith((*_UTF_32, *_UTF_16, b"\xef\xbb\xbf")):
-        name = larger(declared)
-        if outside and name in _NOT_AS_ASCII and known_as(name):
+        name = superset_encoding(declared)
+        if outside and name in _NOT_AS_ASCII and known_encoding(name):
             text = data.decode(name, errors="replace")
             if text.count("\ufffd") * 50 <= len(text):
                 return text, []
-        # The declaration itself was read as ASCII, so an encoding in which ASCII is something else is not true.
+        # The declaration was readable as ASCII, so the encoding must be a superset of ASCII.
         if name not in ("utf-8", "utf8") and _is_ascii_in(name) and not (_is_single(name) and _is_utf_8(data)):
             return data.decode(name, errors="replace"), []
-    text, guessed = undeclared(data)
+    text, guessed = decode_undeclared(data)
     if guessed is None:
         return text, []
     return text, [
@@ -94,8 +96,12 @@ def _decode(data: bytes, declared: str | None) -> tuple[str, list[str]]:
     ]
 
 
-def undeclared(data: bytes) -> tuple[str, str | None]:
-    """Text of bytes that say nothing of their encoding but by a byte order mark; what they were read as, if guessed."""
+def decode_undeclared(data: bytes) -> tuple[str, str | None]:
+    """Decode bytes that declare no encoding except by a byte order mark.
+
+    Returns:
+        The text, and the guessed encoding for a warning; None if nothing was guessed.
+    """
     if wide := wide_encoding(data):
         return data.decode(wide, errors="replace"), None
     if b"\x1b$)C" in data and data.isascii():
@@ -109,14 +115,14 @@ def undeclared(data: bytes) -> tuple[str, str | None]:
 
 
 def wide_encoding(data: bytes) -> str | None:
-    """UTF-32 by its byte order mark, UTF-16 also without one; None if it is neither."""
+    """Return the encoding if it is UTF-32 with a byte order mark, or UTF-16 with or without one; else None."""
     if data.startswith(_UTF_32):
         return "utf-32"
     if data.startswith(_UTF_16):
         return "utf-16"
     sample = data[:4096]
     for name, high, low in (("utf-16-le", sample[1::2], sample[::2]), ("utf-16-be", sample[::2], sample[1::2])):
-        # Blanks, line ends and Western letters have a NUL for their high byte; no character of a text is NUL.
+        # In UTF-16 the high byte of blanks, line ends and Western letters is NUL, and no character is NUL.
         if high.count(0) * 10 > len(high) and 0 not in low:
             text = sample[: len(sample) & ~1].decode(name, errors="replace")
             strange = sum(category(sign) in ("Cc", "Cn", "Co") and not sign.isspace() for sign in text)
@@ -125,7 +131,7 @@ def wide_encoding(data: bytes) -> str | None:
 
 
 def _guess(data: bytes) -> tuple[str, str]:
-    """Text of bytes that are not clean UTF-8, and what it was read as, to go on a sentence with."""
+    """Decode bytes that are not clean UTF-8; also return the guessed encoding, as the end of a sentence."""
     text = data.decode("utf-8-sig", errors="replace")
     lost = text.count("\ufffd") - data.count("\ufffd".encode())
     kept = len(text) - len(text.encode("ascii", errors="ignore")) - text.count("\ufffd")
@@ -137,12 +143,12 @@ def _guess(data: bytes) -> tuple[str, str]:
     matches = from_bytes(sample[: sample.rfind(b"\n") + 1] or sample)
     best = matches.best()
     encoding = best.encoding if best else "cp1252"
-    # Western Europe's page is the likeliest of those that explain the bytes equally well.
+    # Western Europe's code page is the likeliest of equally good guesses.
     for match in matches:
         alike = best and (match.chaos, match.coherence) == (best.chaos, best.coherence)
         if alike and "cp1252" in (match.encoding, *match.could_be_from_charset):
             encoding = "cp1252"
-    if encoding in ("ascii", "latin_1", "utf_8"):  # no more was seen in the sample; Windows' page holds the rest
+    if encoding in ("ascii", "latin_1", "utf_8"):  # the sample shows no more; cp1252 is a superset
         encoding = "cp1252"
     return data.decode(encoding, errors="replace"), encoding
 

@@ -1,7 +1,7 @@
-"""Characters, words and lines made plain: ligatures, invisible junk, hyphens at line ends.
+"""Cleaning of characters, words and lines: ligatures, invisible characters, hyphens at line ends.
 
-Nothing here knows of files or pages. Deliberately not done: NFKC over everything, which would turn superscripts,
-fractions, full-width and half-width forms and many CJK characters into something else.
+Nothing here knows files or pages. NFKC is not applied to everything, as it would change superscripts, fractions,
+full-width and half-width forms and many CJK characters.
 """
 
 import re
@@ -21,27 +21,27 @@ _JUNK = re.compile(
     "|(?<=[\x00-\u024f])[\u200c\u200d](?=[\x00-\u024f])"  # joiners matter in Persian, Indic scripts and emoji only
     "|[\ufe00-\ufe0d](?=[\x00-\u024f])"
 )
-# Control characters that are really Windows' quotes, dashes and the like, in files that name no proper encoding.
+# In files with a wrongly declared encoding these control characters are quotes and dashes of Windows.
 _WINDOWS = {
     code: bytes([code]).decode("cp1252")
     for code in range(0x80, 0xA0)
     if code not in (0x81, 0x85, 0x8D, 0x8F, 0x90, 0x9D)
 }
-_SYMBOL_BULLETS = re.compile("[\uf0b7\uf0a7\uf0d8\uf0fc\uf0a8\uf076\uf06e\uf0e0]")  # Word's, from Symbol and Wingdings
+_SYMBOL_BULLETS = re.compile("[\uf0b7\uf0a7\uf0d8\uf0fc\uf0a8\uf076\uf06e\uf0e0]")  # Word's symbol fonts
 _PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
-# Nothing to tidy: most paragraphs of Western books. None of these characters has another form under NFC.
+# Text that needs no cleaning: most paragraphs of Western books. NFC changes none of these characters.
 _LETTERS = r"[!-~\xa1-\xac\xae-\u017f\u2010-\u2027\u2030-\u205e]++"
 PLAIN = re.compile(rf"{_LETTERS}(?:(?: |\n\n?){_LETTERS})*+")
-# Thirty marks on a letter are more than any language has (UAX #15, stream-safe text); to put n in order takes n².
+# No language has thirty marks on a letter (UAX #15, stream-safe text), and sorting n marks takes n² steps.
 _PILED = re.compile(r"[^\w\s!-~]{31,}")
 _MOST_MARKS = 30
-_ESCAPES = re.compile(  # with parameters; titles and links, to their end; sets of letters; others of one letter
+_ESCAPES = re.compile(  # sequences with parameters; titles and links; character sets; single letters
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]+[0-~]|[0-Z\\^_`a-z{|}~])"
 )
 _BLANK = re.compile("[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _SPACES = re.compile(f"{_BLANK.pattern}+")
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
-# TeX sets ğ as breve + g with old fonts. Acute, grave and tilde are left: they also serve as quotes and operators.
+# Old TeX fonts write ğ as breve + g. Acute, grave and tilde stay, as they also serve as quotes and operators.
 _LOOSE_ACCENT = re.compile("([˘ˇ¨˝˚]) ?([A-Za-zı])")
 _COMBINING = {"˘": "\u0306", "ˇ": "\u030c", "¨": "\u0308", "˝": "\u030b", "˚": "\u030a"}
 
@@ -50,24 +50,24 @@ _WORD = re.compile(r"[^\W\d_]+(?:[-‐][^\W\d_]+)*")
 _HYPHEN_END = re.compile(r"([^\W\d_]+)[-‐]$")
 _WORD_START = re.compile(r"[^\W\d_]+")
 _TERMINAL = re.compile(r"[.!?…:。！？؟۔।][\"'”’»)\]\d*†‡]*$")
-# Written without spaces between words: Han, Kana, and their punctuation.
+# Scripts without spaces between words: Han, Kana, and their punctuation.
 _UNSPACED = re.compile("[\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+")
 _HANGUL = re.compile("[\uac00-\ud7a3]+")
-# Raised letters that belong to the word before them: ordinals of English, French and Spanish, Mme and Mlle.
+# Superscripts that belong to the word before them: ordinals of English, French and Spanish, Mme and Mlle.
 _ORDINAL = re.compile(r"(?i:st|nd|rd|th|tm)|ers?|ère|res?|[eèé]mes?|es?|os?|[aªº]|mes?|lles?")
 _NOTE_MARK = re.compile(r"\w.*|[*†‡§¶‖#]+")
-_LONGEST_MARK = 30  # characters; more is text set small
+_LONGEST_MARK = 30  # characters; a longer one is small text
 _NUMBERS = re.compile(r"[-−+]?\d+(?:[.,;–—-]\d+)*")
 _MARK = re.compile(r"\^[^\s()]+|\[[^\[\]]+\]")
 _PICTURE_FILE = re.compile(r"\.(?:png|jpe?g|gif|bmp|tiff?|svg|webp|emf|wmf|heic)$", re.IGNORECASE)
 _OPEN_DASH = re.compile(r"(?:[\w.,;:!?”’)][-‐‑–—]|[-–—]{2}|—|/)$")
-_SPACED_WORD = re.compile(r"[A-Za-z\u00c0-\u06ff]{4,}")  # of alphabets that are written with spaces
-_DRAWN_OUT = re.compile(r"([^\W\d_])\1\1")  # as where a font has strokes that justify Arabic for a letter
+_SPACED_WORD = re.compile(r"[A-Za-z\u00c0-\u06ff]{4,}")  # words of alphabets with spaces
+_DRAWN_OUT = re.compile(r"([^\W\d_])\1\1")  # from fonts that map Arabic justification strokes to a letter
 _ENOUGH_WORDS = 20
 
 
 def tidy(text: str) -> str:
-    """Plain characters, single spaces, lines without blank ends, at most one blank line in a row. NFC."""
+    """Return text in NFC with plain characters, single spaces, no blank line ends, at most one empty line in a row."""
     if PLAIN.fullmatch(text):
         return text
     text = _BREAKS.sub("\n", text).translate(_WINDOWS)
@@ -81,7 +81,7 @@ def tidy(text: str) -> str:
 
 
 def _fewer_marks(signs: str) -> str:
-    """Signs without the combining marks that follow on thirty of them."""
+    """Drop the combining marks after the thirtieth on a letter."""
     kept, marks = [], 0
     for sign in signs:
         marks = marks + 1 if unicodedata.combining(sign) else 0
@@ -91,20 +91,20 @@ def _fewer_marks(signs: str) -> str:
 
 
 def tidy_code(text: str) -> str:
-    """`tidy` lines that keep their indentation and columns: programs, tables and drawings in characters."""
+    """Apply `tidy` to lines that keep their indentation and columns: programs, tables, drawings in characters."""
     lines = _BLANK.sub(" ", _BREAKS.sub("\n", text).expandtabs(4)).split("\n")
     kept = "\n".join("".join(map(_tidy_cell, re.split("( {2,}|^ )", line))).rstrip() for line in lines)
     return re.sub(r"\n{3,}", "\n\n", kept).strip("\n")
 
 
 def _tidy_cell(text: str) -> str:
-    """`tidy`, but blanks alone stay."""
+    """Apply `tidy` to a cell; keep one of blanks alone."""
     return text if text.isspace() else tidy(text)
 
 
-def without_terminal_codes(text: str) -> str:
-    """Text without what tells a terminal colours, links and titles; of letters struck over each other the last."""
-    if "\b" in text:  # bold is a letter over itself, underlined one over a line
+def strip_terminal_codes(text: str) -> str:
+    """Remove a terminal's codes for colours, links and titles. A letter struck over another replaces it."""
+    if "\b" in text:  # bold is a letter over itself, underlined a letter over a line
         kept: list[str] = []
         for sign in text:
             if sign != "\b":
@@ -116,15 +116,16 @@ def without_terminal_codes(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """`tidy` text on a single line: for titles and labels."""
+    """Return `tidy` text on a single line, for titles and labels."""
     return " ".join(tidy(text).split())
 
 
-def raised(text: str, linked: bool) -> str:
-    """A superscript on the line, where "19901" and "105" would be read: "[1]" for a note's mark, "^5", "^(n+1)".
+def superscript(text: str, linked: bool) -> str:
+    """Write a superscript on the line: "[1]" for a footnote's mark, "^5", "^(n+1)". As it is, "19901" would be read.
 
     Args:
-        linked: it is a link, or in one, so that its number is that of a note.
+        text: the raised characters.
+        linked: they are a link, or in one, so that a number is that of a footnote.
     """
     text = re.sub(r"\s*([,;–—])\s*", r"\1", one_line(text))
     if len(text) > _LONGEST_MARK:
@@ -134,16 +135,16 @@ def raised(text: str, linked: bool) -> str:
         return f"[{mark}]"
     if _ORDINAL.fullmatch(text) or re.fullmatch(r"[^\w\s]*|\[.*\]", text):
         return text
-    return f"^{text if _NUMBERS.fullmatch(text) else grouped(text)}"
+    return f"^{text if _NUMBERS.fullmatch(text) else in_parentheses(text)}"
 
 
-def grouped(text: str) -> str:
-    """What is raised, or a part of a formula, as the neighbour of a sign: "2", "(x+1)"."""
+def in_parentheses(text: str) -> str:
+    """Put an operand in parentheses unless it is a single word or number: "2", "(x+1)"."""
     return text if re.fullmatch(r"\w*|\([^()]*\)", text) else f"({text})"
 
 
-def joined(parts: Iterable[str]) -> str:
-    """Parts of a paragraph, some of them `raised`: a blank ends a power, and a note's mark at the beginning."""
+def join_inline(parts: Iterable[str]) -> str:
+    """Join the parts of a paragraph, some made by `superscript`. A blank ends a power or a leading footnote mark."""
     whole: list[str] = []
     marked = begun = False
     for part in filter(None, parts):
@@ -155,20 +156,20 @@ def joined(parts: Iterable[str]) -> str:
     return "".join(whole)
 
 
-def pictured(description: str | None) -> str:
-    """What stands for a picture in a line: its description, unless that is a file name or too short to tell."""
+def picture_text(description: str | None) -> str:
+    """Return a picture's description in brackets, or "" if it is a file name or too short to tell anything."""
     description = one_line(description or "")
     said = len(description) > 15 and not _PICTURE_FILE.search(description)
     return f" [picture: {description}] " if said else ""
 
 
-def commented(author: str | None, text: str) -> str:
-    """What stands for a comment beside what it is on; both are on one line."""
+def comment_text(author: str | None, text: str) -> str:
+    """Return a comment in brackets, as it stands behind the words it is about. Both arguments are single lines."""
     return f"[comment by {author}: {text}]" if author else f"[comment: {text}]"
 
 
-def mend_accents(text: str) -> str:
-    """Put accents that stand alone before their letter back on it, where one character exists for the pair."""
+def attach_accents(text: str) -> str:
+    """Put a spacing accent on the letter after it, if one character exists for the pair."""
 
     def compose(match: re.Match[str]) -> str:
         letter = "i" if match[2] == "ı" else match[2]
@@ -179,17 +180,17 @@ def mend_accents(text: str) -> str:
 
 
 def ends_sentence(text: str) -> bool:
-    """Whether a line may be the last of its paragraph, as far as its last characters tell."""
+    """Return whether a line may end a paragraph, judging by its last characters."""
     return bool(_TERMINAL.search(text[-40:]))
 
 
 def vocabulary(texts: Iterable[str]) -> set[str]:
-    """All words of some lines, case-folded, words broken at a line end left out; compounds whole and in parts.
+    """Return all words of some lines, case-folded, without words broken at a line end.
 
-    The parts come twice, bare and with the hyphen on the side where they had it: "low", "low-", "-dimensional".
+    Compounds are there whole and in parts. A part comes twice, bare and with its hyphen: "low", "low-", "-dimensional".
     """
     words: set[str] = set()
-    broken = False  # the line before ended in a broken word, whose rest begins this one
+    broken = False  # the last line ended in a broken word, and this one begins with its rest
     for text in texts:
         for match in _WORD.finditer(text):
             if broken and match.start() == 0:
@@ -208,7 +209,7 @@ def vocabulary(texts: Iterable[str]) -> set[str]:
 
 
 def seam(first: str, second: str, words: set[str], spaced: bool = False, trust_spaces: bool = False) -> tuple[int, str]:
-    """How two lines of one paragraph become one: what the first loses at its end, and what comes between.
+    """Decide how two lines of a paragraph become one.
 
     Args:
         first: a line, or a paragraph up to here.
@@ -218,9 +219,9 @@ def seam(first: str, second: str, words: set[str], spaced: bool = False, trust_s
         trust_spaces: in this document such spaces tell whether a word ended (Korean breaks lines inside words).
 
     Returns:
-        How many characters `first` loses, and the glue.
+        How many characters to cut from the end of `first`, and the text to put between.
     """
-    end = first[-_LONGEST_WORD:]  # a paragraph may be endless; what is further off does not matter
+    end = first[-_LONGEST_WORD:]  # only the last word matters, and a paragraph may be huge
     if not end or not second or end[-1].isspace():
         return 0, ""
     broken = _HYPHEN_END.search(end)
@@ -238,7 +239,7 @@ def seam(first: str, second: str, words: set[str], spaced: bool = False, trust_s
 
 
 def join_lines(first: str, second: str, words: set[str]) -> str:
-    """Two lines of one paragraph as one; see `seam`."""
+    """Join two lines of a paragraph; see `seam`."""
     lost, glue = seam(first, second, words)
     return first[: len(first) - lost] + glue + second
 
@@ -254,12 +255,14 @@ def _is_compound(head: str, tail: str, words: set[str]) -> bool:
     return min(len(head), len(tail)) >= 4 and head in words and tail in words
 
 
-def doubts(text: str, in_print: bool = True) -> tuple[str, ...]:
-    """What is suspicious about a page's characters, in words for a person; nothing below one in fifty characters, or
-    one in twenty words.
+def text_warnings(text: str, in_print: bool = True) -> tuple[str, ...]:
+    """Return warnings about a page's characters, for a person.
+
+    Fewer than one bad character in fifty, or one bad word in twenty, give no warning.
 
     Args:
-        in_print: they came from a font's signs, not from a file of characters.
+        text: the page's.
+        in_print: the characters come from the glyphs of a font, not from a file of characters.
     """
     visible, lost, private = _unknown(text)
     found = []
@@ -275,18 +278,18 @@ def doubts(text: str, in_print: bool = True) -> tuple[str, ...]:
     return tuple(found)
 
 
-def unknown_signs(text: str) -> int:
-    """How many characters are replaced (U+FFFD), or private to a font."""
+def count_unknown_characters(text: str) -> int:
+    """Count the characters that are replaced (U+FFFD) or private to a font."""
     return text.count("\ufffd") + len(_PRIVATE.findall(text))
 
 
-def unreadable(text: str) -> bool:
-    """Whether at least half of the visible characters are unknown or private to a font."""
+def is_unreadable(text: str) -> bool:
+    """Return whether at least half of the visible characters are unknown or private to a font."""
     visible, lost, private = _unknown(text)
     return visible > 0 and (lost + private) * 2 >= visible
 
 
 def _unknown(text: str) -> tuple[int, int, int]:
-    """How many characters are visible, how many of them replaced (U+FFFD), how many of private use."""
+    """Count the visible characters, the replaced ones (U+FFFD) and those of private use."""
     lost, private = text.count("\ufffd"), len(_PRIVATE.findall(text))
     return len("".join(text.split())), lost, private

@@ -1,37 +1,31 @@
-"""A document: its pages, its text, its table of contents, and the exact way from a character to its page."""
+"""A document: its pages, its text, its table of contents, and the page of every character."""
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from ingest.formats import FORMATS
+from ingest.wording import count, ranges
+
 PAGE_SEPARATOR = "\n\n"
 PARAGRAPH_SEPARATOR = "\n\n"
-
-# Formats whose pages are the printed ones, or slides; in all others they are sections, cited with their paragraphs.
-PAGES = {"pdf": "page", "pptx": "slide"}
 
 JSON_VERSION = 1
 
 _PRINTED = re.compile(r"page (.*) \(page \d+ of the file\)")
 
 OCR_FOUND_NOTHING = "OCR found no text in its picture"
-"""The warning about a page on which that is so."""
-
-_PICTURED = {  # what to do where pages may be pictures
-    "pdf": "If they are scans, install Tesseract with its language data and read the file again with OCR.",
-    "pptx": "If they are pictures of text, save the presentation as PDF and read that with OCR.",
-}
+"""Warning about a page on which OCR ran and found nothing."""
 
 
 @dataclass(frozen=True)
 class PageQuality:
-    """How a page's text was won: how many characters, from where, and what is doubtful about it.
+    """The source of a page's text, and the doubts about it.
 
-    pictured: whether there may be more, in a picture that takes most of the page, or in what is drawn on an empty one;
-    None where that is not known.
+    pictured: whether a large picture, or anything drawn on an empty page, may hold more text; None if unknown.
     """
 
     characters: int
@@ -41,17 +35,17 @@ class PageQuality:
 
     @property
     def blank(self) -> bool:
-        """Whether there is nothing on the page."""
+        """True if there is nothing on the page."""
         return self.source == "none" and self.pictured is False and not self.warnings
 
     @property
     def lacks_text(self) -> bool:
-        """Whether there may be text on the page that is not in its text."""
+        """True if there may be text on the page that was not extracted."""
         return bool(self.pictured) or (self.source == "none" and not self.blank)
 
     @property
     def ocr_may_help(self) -> bool:
-        """Whether OCR may find text that is lacking: it has not been tried, or could not be done."""
+        """True if OCR may find more text: it was not tried, or could not be done."""
         return self.lacks_text and OCR_FOUND_NOTHING not in self.warnings
 
 
@@ -76,19 +70,19 @@ class TocEntry:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a character is, in words for a person."""
+    """The place of a character, in words for a person."""
 
     page: int
     label: str  # "page 12" | "slide 3: Costs" | "Chapter 3: The Storm, paragraph 14"
-    paragraph: int | None = None  # of a section, 0 in the headings at its top; None where pages are printed
+    paragraph: int | None = None  # within a section, 0 in the headings at its top; None for printed pages and slides
 
 
 @dataclass(frozen=True)
 class Document:
-    """One ingested file. Immutable; `sha256` is that of the file's bytes, so equal files are known as equal."""
+    """One ingested file. It is immutable, and known by `sha256`, the hash of the file's bytes."""
 
     title: str
-    format: str  # a key of ingest.SUPPORTED
+    format: str  # a key of `ingest.formats.FORMATS`
     sha256: str
     pages: tuple[Page, ...]
     toc: tuple[TocEntry, ...] = ()
@@ -101,7 +95,7 @@ class Document:
 
     @cached_property
     def page_starts(self) -> list[int]:
-        """For every page, the offset in `text` of its first character."""
+        """The offset in `text` of each page's first character."""
         starts, offset = [], 0
         for page in self.pages:
             starts.append(offset)
@@ -110,14 +104,14 @@ class Document:
 
     @cached_property
     def printed(self) -> tuple[str, ...]:
-        """What each page is called by what is printed on it; empty where that is its number throughout."""
+        """The printed number of each page; empty if all pages print their own number."""
         found = [_PRINTED.fullmatch(page.label) if self.format == "pdf" else None for page in self.pages]
         if not any(found):
             return ()
         return tuple(each[1] if each else str(page.number) for each, page in zip(found, self.pages, strict=True))
 
     def locate(self, offset: int) -> Place:
-        """The place of the character at `offset` of `text`; a separator belongs to the page before it.
+        """Return the place of the character at `offset` of `text`. A separator belongs to the page before it.
 
         Raises:
             ValueError: `offset` is not within 0 to len(text).
@@ -126,22 +120,23 @@ class Document:
             raise ValueError(f"offset {offset} is outside the document's {len(self.text)} characters")
         index = bisect_right(self.page_starts, offset) - 1
         page = self.pages[index]
-        if self.format in PAGES:
+        if FORMATS[self.format].has_fixed_pages:
             return Place(page.number, page.label)
         paragraph = _paragraph_number(page, offset - self.page_starts[index])
         return Place(page.number, f"{page.label}, paragraph {paragraph}" if paragraph else page.label, paragraph)
 
     def paragraphs(self, page: int) -> int:
-        """How many paragraphs a page has, as `locate` counts them."""
+        """Return the number of paragraphs of a page, as `locate` counts them."""
         text = self.pages[page - 1].text
         return text.count(PARAGRAPH_SEPARATOR) + 1 - _headings(self.pages[page - 1])
 
     def span(self, page: int, first: int = 0, last: int | None = None) -> tuple[int, int]:
-        """The characters of `text` (end exclusive) on a page with that number, which exists.
+        """Return the range of `text` (end exclusive) that an existing page, or some of its paragraphs, takes.
 
         Args:
-            first, last: of the page only the paragraphs with these numbers, as `locate` counts them; those that it does
-                not have are left out. 0 is what stands before the first, None the last.
+            page: its number.
+            first: the first paragraph, as `locate` counts them; 0 includes the headings before it.
+            last: the last paragraph; None is that of the page. Paragraphs beyond the page are left out.
         """
         found, start = self.pages[page - 1], self.page_starts[page - 1]
         edges = [0, *(each.end() for each in re.finditer(PARAGRAPH_SEPARATOR, found.text)), len(found.text)]
@@ -151,7 +146,7 @@ class Document:
         return start + edges[min(begin, most)], start + edges[min(end, most)]
 
     def coverage(self) -> str:
-        """One line: how many pages have text, which have none or a doubtful one, and what to do about it."""
+        """Return one line for a person: how many pages have text, which lack it or are doubtful, and the way out."""
         total, noun = len(self.pages), noun_of_pages(self.format)
 
         def those(pages: Sequence[Page]) -> str:
@@ -175,25 +170,26 @@ class Document:
             reason = f" ({why[0]})" if (why := lost[0].quality.warnings) else ""
             them = "it" if len(lost) == 1 else "them"
             line += f" No text on {those(lost)}{reason}: the model will not know what is on {them}."
-        known = ("OCR", "could not be read")  # it was tried, or would not help
-        if self.format in _PICTURED and any(
+        known = ("OCR", "could not be read")  # OCR was tried, or would not help
+        advice = FORMATS[self.format].scan_advice
+        if advice and any(
             page.quality.lacks_text and not any(each.startswith(known) for each in page.quality.warnings)
             for page in self.pages
         ):
-            line += f" {_PICTURED[self.format]}"
+            line += f" {advice}"
         return line
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain JSON values; `from_json` is its inverse."""
+        """Return a dictionary of plain JSON values; `from_json` is the inverse."""
         return {"version": JSON_VERSION, **asdict(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Document":
-        """Rebuild a document from `to_json`'s dictionary, also after a trip through JSON text.
+        """Rebuild a document from the dictionary of `to_json`, also after a trip through JSON text.
 
         Raises:
-            ValueError: written by another version.
-            KeyError, TypeError: not such a dictionary.
+            ValueError: another version wrote it.
+            KeyError, TypeError: it is no such dictionary.
         """
         if data.get("version") != JSON_VERSION:
             raise ValueError(
@@ -219,62 +215,31 @@ class Document:
         )
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What a format's reader hands back, before it becomes a Document."""
-
-    pages: list[Page]
-    toc: list[TocEntry]
-    titles: list[str | None]  # candidates, best first
-    warnings: list[str]
-
-
 def page_label(number: int, printed: str, alone: bool = True) -> str:
-    """What a page of a PDF is called: by its number, and before that by what is printed on it, if that is another.
+    """Return the label of a page of a PDF: "page 12", or "page xii (page 14 of the file)".
 
-    alone: whether no other page is called so.
+    Args:
+        number: its place in the file.
+        printed: the number printed on it.
+        alone: no other page prints the same number.
     """
     return f"page {number}" if printed == str(number) and alone else f"page {printed} (page {number} of the file)"
 
 
 def noun_of_pages(format: str) -> str:
-    """What a page is in documents of a format: "page", "slide" or "section"."""
-    return PAGES.get(format, "section")
-
-
-def count(number: int, noun: str) -> str:
-    """Give a number its noun: "1 page", "3 pages"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def listed(names: Sequence[str], most: int) -> str:
-    """At most so many names, then how many are left."""
-    left = len(names) - most
-    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
-
-
-def ranges(numbers: Iterable[int], most: int = 12) -> str:
-    """Ascending numbers as "1, 4-7, 9"; at most `most` ranges, then how many numbers are left."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    shown = [str(first) if first == last else f"{first}-{last}" for first, last in spans[:most]]
-    left = sum(last - first + 1 for first, last in spans[most:])
-    return ", ".join(shown) + (f" and {left} more" if left else "")
+    """Return the noun for a page of a format: "page", "slide" or "section"."""
+    return FORMATS[format].page_noun
 
 
 def _paragraph_number(page: Page, offset: int) -> int:
-    """1-based paragraph of `page` that holds `offset`; 0 within the headings at its top, which the label repeats."""
-    # A separator that begins before `offset` and ends at or before it has been passed.
+    """Return the 1-based paragraph that holds `offset`; 0 within the headings that the label repeats."""
+    # Separators that end at or before `offset` are counted.
     passed = page.text.count(PARAGRAPH_SEPARATOR, 0, offset)
     return max(0, passed + 1 - _headings(page))
 
 
 def _headings(page: Page) -> int:
-    """Paragraphs at the top of a page that its label repeats, and that are not counted as paragraphs."""
+    """Count the paragraphs at the top of a page that its label repeats. They are not counted as paragraphs."""
     label = _letters(page.label)
     headings = 0
     for paragraph in page.text.split(PARAGRAPH_SEPARATOR, 6)[:6]:

@@ -1,4 +1,4 @@
-"""What can go wrong when a file becomes a document.
+"""Errors of turning a file into a document.
 
     IngestError
     ├── UnsupportedFormat    a kind of file that Stockpot does not read
@@ -14,15 +14,15 @@ Every message names the file, gives the values that matter and says what to do n
 
 
 class IngestError(Exception):
-    """Base of everything that `ingest` raises on purpose."""
+    """Base of every error that `ingest` raises on purpose."""
 
 
 class UnsupportedFormat(IngestError):
-    """The file is of a kind that is not read here."""
+    """The file is of a kind that is not read."""
 
 
 class BrokenFile(IngestError):
-    """The file is missing, unreadable, or not what its structure claims."""
+    """The file is missing, unreadable, or does not have the structure it claims."""
 
 
 class PasswordNeeded(IngestError):
@@ -34,7 +34,7 @@ class WrongPassword(IngestError):
 
 
 class EmptyDocument(IngestError):
-    """No text on any page."""
+    """The file has no text on any page."""
 
 
 class TooLarge(IngestError):
@@ -46,7 +46,7 @@ class OcrUnavailable(IngestError):
 
 
 def out_of_memory(name: str) -> BrokenFile:
-    """What to raise for a file of that name which takes all memory."""
+    """Return the error for a file that takes all memory."""
     return BrokenFile(
         f"{name} could not be read: it takes more memory than there is. "
         "Convert it to plain text, or split it into smaller files."

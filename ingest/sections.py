@@ -1,7 +1,7 @@
-"""From a stream of paragraphs and headings to the pages of a reflowable document: its chapters and sections.
+"""Pages of a reflowable document: its chapters and sections, from a stream of paragraphs and headings.
 
-Every format without printed pages ends here. A heading opens a section; a section that holds nothing but headings
-joins the one after it; what is too long is parted at paragraph ends.
+Every format without printed pages ends here. A heading opens a section. A section with nothing but headings joins the
+next one. A long section is split at paragraph ends.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ingest.clean import doubts, one_line, tidy, tidy_code
+from ingest.clean import one_line, text_warnings, tidy, tidy_code
 from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, TocEntry
 
 SPLIT_DEPTH = 3  # headings down to this level open a section
@@ -22,23 +22,23 @@ _NUMERAL = re.compile(r"^(?:[IVXLC]+|\d{1,3})\.?$")
 
 @dataclass(frozen=True)
 class Block:
-    """One paragraph, list item, table or heading of a document without pages."""
+    """One paragraph, list item, table row or heading of a document without pages."""
 
     text: str
     level: int = 0  # 1 to 6 for a heading, 0 for everything else
-    tight: bool = False  # joins a tight neighbour with a line end instead of a blank line: list items
-    first: bool = False  # begins a list or table, which joins none before it
-    toc: tuple[tuple[int, str], ...] = ()  # level and title of entries of a given table of contents that point here
-    listed: tuple[tuple[int, str], ...] = ()  # the same of entries that lead somewhere near; no section begins here
+    tight: bool = False  # a line end, not a blank line, separates it from a tight neighbour, as in lists
+    first: bool = False  # begins a list or table, so a blank line comes before it
+    toc: tuple[tuple[int, str], ...] = ()  # level and title of the table of contents' entries that point here
+    toc_nearby: tuple[tuple[int, str], ...] = ()  # entries that point somewhere near; they open no section
     code: bool = False  # its lines keep their indentation
-    starts: bool = False  # opens a section although it is no heading
+    opens_section: bool = False  # begins a section without being a heading
 
 
 @dataclass
 class _Section:
     headings: list[tuple[int, str]] = field(default_factory=list)  # for the table of contents
-    listed: list[tuple[int, str]] = field(default_factory=list)  # for that alone
-    titled: bool = False  # the table of contents names it, so its own headings do not
+    listed: list[tuple[int, str]] = field(default_factory=list)  # for the table of contents, without a section
+    titled: bool = False  # the table of contents gives its title, so its own headings do not
     blocks: list[Block] = field(default_factory=list)
 
     @property
@@ -47,18 +47,18 @@ class _Section:
 
 
 def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[Page], list[TocEntry]]:
-    """Pages and table of contents of a document.
+    """Return the pages and the table of contents of a document.
 
     Args:
         blocks: in reading order.
-        given_toc: the table of contents is the one that blocks carry; otherwise headings make it.
+        given_toc: take the table of contents from the blocks' `toc`; otherwise it is made of headings.
     """
     sections = _merge_bare(_split(blocks, given_toc))
     pages: list[Page] = []
     toc: list[TocEntry] = []
     label = ""
-    above: list[tuple[int, str]] = []  # the heading last met and those that it stands under
-    parents: list[str] = []  # of each page: the title that its section stands under
+    above: list[tuple[int, str]] = []  # the last heading and its parents
+    parents: list[str] = []  # the parent heading of each page
     headed = any(section.headings for section in sections)
     for section in sections:
         pieces = _pieces(section.blocks, LONGEST if headed else UNTITLED)
@@ -74,29 +74,29 @@ def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[
             within = label if len(pieces) == 1 else f"{label} (part {part})"
             name = within if headed else f"part {number}"
             parents.append(above[-2][1] if len(above) > 1 else "")
-            doubt = doubts(text, in_print=False)
+            doubt = text_warnings(text, in_print=False)
             pages.append(Page(number, name, text, PageQuality(len(text), "text" if text else "none", doubt)))
-    return distinct(pages, parents), toc
+    return with_distinct_labels(pages, parents), toc
 
 
 def first_heading(blocks: list[Block]) -> str | None:
-    """The first heading within the first few blocks."""
+    """Return the first heading among the first twelve blocks, or None."""
     return next((one_line(block.text) for block in blocks[:12] if block.level), None)
 
 
-def one_line_of(blocks: Iterable[Block]) -> str:
-    """The text of blocks on one line."""
+def join_blocks(blocks: Iterable[Block]) -> str:
+    """Return the text of blocks on one line."""
     return " ".join(one_line(block.text) for block in blocks if block.text)
 
 
-def rows_of(lines: Iterable[str]) -> list[Block]:
-    """The lines of one table, those without words left out."""
+def row_blocks(lines: Iterable[str]) -> list[Block]:
+    """Return the lines of one table as blocks, without empty lines."""
     return [Block(line, tight=True, first=not index) for index, line in enumerate(filter(None, lines))]
 
 
-def paragraphs(blocks: Iterable[Block]) -> list[str]:
-    """The text of blocks; tight neighbours are lines of one paragraph."""
-    found: list[list[str]] = []  # each in lines
+def paragraph_texts(blocks: Iterable[Block]) -> list[str]:
+    """Return the text of blocks as paragraphs; tight neighbours are lines of one paragraph."""
+    found: list[list[str]] = []  # each a list of lines
     tight = False
     for block in blocks:
         text = tidy_code(block.text) if block.code else tidy(block.text)
@@ -110,8 +110,8 @@ def paragraphs(blocks: Iterable[Block]) -> list[str]:
     return ["\n".join(lines) for lines in found]
 
 
-def distinct(pages: list[Page], parents: list[str]) -> list[Page]:
-    """Labels that occur more than once say what they stand under, or get a number: a citation leads to one place."""
+def with_distinct_labels(pages: list[Page], parents: list[str]) -> list[Page]:
+    """Make labels unique, so that a citation leads to one place: add the parent heading, else a number."""
     families: dict[str, set[str]] = {}
     for page, parent in zip(pages, parents, strict=True):
         families.setdefault(page.label, set()).add(parent)
@@ -133,7 +133,7 @@ def _split(blocks: Iterable[Block], given_toc: bool) -> list[_Section]:
     sections = [_Section()]
     for block in blocks:
         heading = 0 < block.level <= SPLIT_DEPTH and bool(block.text)
-        if block.toc or block.starts or (heading and not given_toc):
+        if block.toc or block.opens_section or (heading and not given_toc):
             sections.append(_Section())
         section = sections[-1]
         if block.toc:
@@ -141,13 +141,13 @@ def _split(blocks: Iterable[Block], given_toc: bool) -> list[_Section]:
         elif heading and not section.headings and not section.titled and section.bare:
             section.headings.append((block.level, one_line(block.text)[:LONGEST_LABEL]))
             section.titled = given_toc
-        section.listed.extend(block.listed)
+        section.listed.extend(block.toc_nearby)
         section.blocks.append(block)
     return [section for section in sections if any(block.text for block in section.blocks) or section.headings]
 
 
 def _merge_bare(sections: list[_Section]) -> list[_Section]:
-    """Sections of nothing but headings join the next one; at the end of the document, the one before."""
+    """Join sections of nothing but headings to the next section; at the end of the document, to the one before."""
     merged: list[_Section] = []
     waiting = _Section()
     for section in sections:
@@ -167,10 +167,10 @@ def _merge_bare(sections: list[_Section]) -> list[_Section]:
 
 
 def _pieces(blocks: list[Block], most: int) -> list[str]:
-    """The section's text, in pieces of about `most` characters, parted at paragraph ends."""
+    """Return a section's text in pieces of about `most` characters, split at paragraph ends."""
     pieces: list[list[str]] = [[]]
     size = 0
-    for paragraph in (part for whole in paragraphs(blocks) for part in _shorter(whole, most)):
+    for paragraph in (part for whole in paragraph_texts(blocks) for part in _shorter(whole, most)):
         if size and size + len(paragraph) > most:
             pieces.append([])
             size = 0
@@ -180,7 +180,7 @@ def _pieces(blocks: list[Block], most: int) -> list[str]:
 
 
 def _shorter(paragraph: str, most: int) -> list[str]:
-    """A paragraph longer than `most`, cut at line ends, else after sentences, else between words, else anywhere."""
+    """Cut a paragraph longer than `most` at line ends, else after sentences, else between words, else anywhere."""
     parts, start = [], 0
     while len(paragraph) - start > most:
         window = paragraph[start : start + most]
@@ -196,16 +196,13 @@ def _shorter(paragraph: str, most: int) -> list[str]:
 
 
 def _bare(paragraph: str, start: int, stop: int) -> str:
-    """A part of it without blanks around; where it begins with a line, that keeps its indentation."""
+    """Return a slice of a paragraph without blanks around it; a slice that begins a line keeps its indentation."""
     part = paragraph[start:stop].rstrip()
     return part.lstrip("\n") if start == 0 or paragraph[start - 1] == "\n" else part.lstrip()
 
 
 def _label(titles: list[str]) -> str:
-    """One label, as "Part One: Chapter 3", from the titles that meet at a section.
-
-    A bare numeral becomes "Chapter III".
-    """
+    """Return a section's label from the titles above it: "Part One: Chapter 3". A bare numeral is "Chapter III"."""
     names: list[str] = []
     for title in titles[-2:]:
         name = f"Chapter {title.rstrip('.')}" if _NUMERAL.match(title) else title.strip(" :")

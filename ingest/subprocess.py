@@ -1,13 +1,14 @@
-"""Files are opened in a process of their own: one made to confuse a parser ends that process, and not who asked.
+"""Ingesting in a process of its own, so that a file made to crash a parser ends that process and not the caller.
 
-Parsers in C let no other thread run while they work, and two kilobytes of PDF can unfold to any amount of text, on a
-single page. So the process has a share of the memory and a time for each page, is the first to end where memory runs
-out, and can be stopped at any moment. What it is to do comes to its standard input, as no password may be seen in a
-list of processes; what comes of it goes to its standard output, a JSON value on each line. Of its standard error the
-end is kept, in case it ends without an answer.
+Parsers in C block all other threads while they work, and two kilobytes of PDF can unfold to any amount of text on a
+single page. So the process has a limit of memory and of time for each page. It is the first to end when memory runs
+out, and the caller can stop it at any moment.
 
-    document = ingest_apart(Path("book.pdf"))
-    png = picture_apart(Path("book.pdf"), 7, document.pages[6].text, 120, 180)
+The task goes to the process's standard input, since a list of processes must not show a password. The answer comes
+from its standard output, one JSON value a line. The end of its standard error is kept, to explain a crash.
+
+    document = ingest_in_subprocess(Path("book.pdf"))
+    png = page_image_in_subprocess(Path("book.pdf"), 7, document.pages[6].text, 120, 180)
 """
 
 import base64
@@ -33,18 +34,18 @@ from ingest.document import Document
 from ingest.errors import BrokenFile, IngestError, TooLarge
 
 PAGE_SEC = 1800
-"""Processor time for one page, or for all of a file that has none, at most: long enough for the largest books."""
+"""Longest processor time for one page, or for a whole file without pages; enough for the largest books."""
 LEAST_SEC = 60
-"""The same of the smallest files, which must not hold up the others; see `seconds_for`."""
+"""Processor time for the smallest files, which must not delay the others; see `seconds_for`."""
 PICTURE_SEC = 60
-"""Processor time for the picture of a page, or to try a password: somebody waits for it."""
+"""Processor time to draw a page or try a password, while a person waits."""
 MEMORY_SHARE = 0.5
-"""Of the memory that there is."""
-CONTAINER = Path("/sys/fs/cgroup")  # where Linux says how much memory a container may take
+"""Share of the machine's memory that the process may take."""
+CONTAINER = Path("/sys/fs/cgroup")  # memory limits of a container on Linux
 TICK_SEC = 0.2
-"""The caller is asked this often whether to go on."""
+"""Interval between calls of `on_page`, which may cancel."""
 ENDING_SEC = 10
-"""A process that says nothing more has so long to end by itself: how it ended says why."""
+"""Time that a silent process gets to end by itself, as its exit status tells the reason."""
 _COMPLAINT_BYTES = 2000
 _PR_SET_PDEATHSIG = 1
 _OUT_OF_MEMORY = re.compile(r"out of memory|MemoryError|bad_alloc|allocat", re.IGNORECASE)
@@ -52,7 +53,7 @@ _OUT_OF_MEMORY = re.compile(r"out of memory|MemoryError|bad_alloc|allocat", re.I
 log = logging.getLogger(__name__)
 
 
-def ingest_apart(
+def ingest_in_subprocess(
     path: Path,
     *,
     title: str | None = None,
@@ -60,58 +61,70 @@ def ingest_apart(
     ocr: bool | None = None,
     on_page: Callable[[int, int], None] = lambda done, total: None,
 ) -> Document:
-    """As `ingest.ingest`, apart; `on_page` is also called between pages, with the same numbers again, 0 at first.
+    """Call `ingest.ingest` in a process of its own.
+
+    `on_page` is also called between pages, with the last numbers again, (0, 0) at first.
 
     Raises:
-        IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
+        IngestError: also BrokenFile or TooLarge if the process crashed.
     """
     asked = {"title": title, "password": password, "ocr": ocr}
-    return Document.from_json(_apart("document", path, asked, seconds_for(path), on_page))
+    return Document.from_json(_run("document", path, asked, seconds_for(path), on_page))
 
 
 def seconds_for(path: Path) -> int:
-    """Processor time for one page of a file, or for all of one that has none, by its size when it is unpacked.
+    """Return the processor time for one page of a file, in seconds, by the file's unpacked size.
 
-    A scanned page, which takes a minute or two where its text is recognised, has some tens of KiB at least.
+    A format without pages gets it for the whole file. OCR of a scanned page takes a minute or two; a scan has some tens
+    of KiB at least.
     """
     size = 0
     with suppress(OSError):
         size = path.stat().st_size
-    with suppress(Exception), zipfile.ZipFile(path) as archive:  # whatever a damaged archive makes it raise
+    with suppress(Exception), zipfile.ZipFile(path) as archive:  # zipfile raises many kinds for a damaged archive
         size = max(size, sum(member.file_size for member in archive.infolist()))
     return min(PAGE_SEC, LEAST_SEC + min(size >> 10, 240) + 30 * (size >> 20))
 
 
-def picture_apart(path: Path, number: int, text: str, start: int, end: int, password: str | None = None) -> bytes:
-    """As `ingest.print.page_image.picture_of`, apart.
+def page_image_in_subprocess(
+    path: Path, number: int, text: str, start: int, end: int, password: str | None = None
+) -> bytes:
+    """Call `ingest.print.page_image.page_image` in a process of its own.
 
     Raises:
-        IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
+        IngestError: also BrokenFile or TooLarge if the process crashed.
     """
     asked = {"number": number, "text": text, "start": start, "end": end, "password": password}
-    return base64.b64decode(_apart("picture", path, asked, PICTURE_SEC))
+    return base64.b64decode(_run("picture", path, asked, PICTURE_SEC))
 
 
-def check_password_apart(path: Path, password: str | None) -> None:
-    """As `ingest.print.pdf.check_password`, apart.
+def check_password_in_subprocess(path: Path, password: str | None) -> None:
+    """Call `ingest.print.mupdf.check_password` in a process of its own.
 
     Raises:
-        IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
+        IngestError: also BrokenFile or TooLarge if the process crashed.
     """
-    _apart("password", path, {"password": password}, PICTURE_SEC)
+    _run("password", path, {"password": password}, PICTURE_SEC)
 
 
-def _apart(
-    work: str,
+def _run(
+    task: str,
     path: Path,
     asked: dict[str, Any],
     page_sec: int,
     on_page: Callable[[int, int], None] = lambda done, total: None,
 ) -> Any:
-    """What comes of one of `_works`, as JSON. asked: its arguments.
+    """Run one of `_tasks` in a process of its own and return its result, as JSON has it.
+
+    Args:
+        task: its name.
+        path: the file.
+        asked: its other arguments.
+        page_sec: processor time for a page, in seconds.
+        on_page: called with (pages done, pages in all).
 
     Raises:
-        IngestError: its own, or BrokenFile or TooLarge where it came to no end.
+        IngestError: the task's own, or BrokenFile or TooLarge if the process crashed.
     """
     limits = {"page_sec": page_sec, "memory": int(MEMORY_SHARE * _memory())}
     root = Path(__file__).resolve().parent.parent
@@ -121,7 +134,7 @@ def _apart(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))},
-        start_new_session=True,  # Ctrl-C is for the caller, who then ends it
+        start_new_session=True,  # Ctrl-C goes to the caller, which then ends the process
     )
     assert process.stdin
     assert process.stdout
@@ -131,12 +144,12 @@ def _apart(
     listener.start()
     try:
         with suppress(BrokenPipeError), process.stdin as pipe:
-            pipe.write(json.dumps({"work": work, "path": str(path.absolute()), **limits, "asked": asked}).encode())
+            pipe.write(json.dumps({"task": task, "path": str(path.absolute()), **limits, "asked": asked}).encode())
         last = _follow(process.stdout, on_page)
         if not last:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(ENDING_SEC)
-        code = process.poll()  # None where it says nothing more and does not end
+        code = process.poll()  # None if it is silent and still runs
     finally:
         process.kill()
         process.wait()
@@ -147,11 +160,11 @@ def _apart(
         return last["done"]
     if "error" in last:
         raise getattr(errors, last["error"])(last["message"])
-    raise _ended(path.name, code, complaint.decode(errors="replace"), page_sec)
+    raise _error_of_end(path.name, code, complaint.decode(errors="replace"), page_sec)
 
 
-def _ended(name: str, code: int | None, complaint: str, page_sec: int) -> IngestError:
-    """What to say of a process that ended without an answer. complaint: the end of its standard error."""
+def _error_of_end(name: str, code: int | None, complaint: str, page_sec: int) -> IngestError:
+    """Return the error for a process that ended without an answer. complaint: the end of its standard error."""
     if code is None:
         return BrokenFile(
             f"{name} could not be read: the program that reads it does not end. Convert it to plain text."
@@ -169,18 +182,18 @@ def _ended(name: str, code: int | None, complaint: str, page_sec: int) -> Ingest
 
 
 def _keep_end(pipe: int, kept: bytearray) -> None:
-    """Take in what is written to a pipe until nobody has it open any more, and keep the end of it."""
+    """Read a pipe until nobody holds it open any more, and keep the end of the output."""
     while piece := os.read(pipe, 1 << 16):
         kept += piece
         del kept[:-_COMPLAINT_BYTES]
 
 
 def _follow(lines: IO[bytes], on_page: Callable[[int, int], None]) -> dict[str, Any]:
-    """Tell how far it is until it has ended; what it said last, nothing if it did not come to its end."""
+    """Report progress until the process ends; return its last message, or {} if it did not finish."""
     said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def listen() -> None:
-        with suppress(ValueError):  # closed, as nobody waits for it any more
+        with suppress(ValueError):  # the pipe was closed, as nobody waits any more
             for line in lines:
                 said.put(line)
         said.put(b"")
@@ -193,7 +206,7 @@ def _follow(lines: IO[bytes], on_page: Callable[[int, int], None]) -> dict[str, 
         except queue.Empty:
             on_page(done, total)
             continue
-        if not line.endswith(b"\n"):  # also where it was cut off
+        if not line.endswith(b"\n"):  # the end, or a line that was cut off
             return {}
         told: dict[str, Any] = json.loads(line)
         if "page" not in told:
@@ -203,23 +216,26 @@ def _follow(lines: IO[bytes], on_page: Callable[[int, int], None]) -> dict[str, 
 
 
 def _memory() -> int:
-    """Bytes that the machine has, or that its container may take if they are fewer."""
-    import psutil  # by the caller, and not for every file
+    """Return the bytes of memory of the machine, or of its container if it may take fewer."""
+    import psutil  # only the caller needs it
 
     most = psutil.virtual_memory().total
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # no container, or the word max
+        with suppress(OSError, ValueError):  # no container, or no limit ("max")
             most = min(most, int((CONTAINER / name).read_text()))
     return most
 
 
-def _limit(page_sec: int, memory: int) -> Callable[[], None]:
-    """Take no more than so many bytes; returns what gives the time for another page. Not on Windows."""
+def _limit_resources(page_sec: int, memory: int) -> Callable[[], None]:
+    """Limit this process's memory in bytes; return a function that grants the time for another page.
+
+    Does nothing on Windows.
+    """
     try:
         import resource
     except ImportError:
         return lambda: None
-    with suppress(ValueError, OSError):  # a system that has no such limit, or a lower one
+    with suppress(ValueError, OSError):  # the system has no such limit, or a lower one
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -234,58 +250,58 @@ def _limit(page_sec: int, memory: int) -> Callable[[], None]:
 
 
 def _end_with_caller() -> None:
-    """Have Linux end this process when the caller's thread ends, however that does."""
+    """Have Linux end this process when the caller's thread ends, for whatever reason."""
     with suppress(AttributeError, OSError):  # other systems
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _end_first() -> None:
-    """Where memory runs out, have Linux end this process: a reading that goes on beside it may have planned with it."""
+def _end_first_without_memory() -> None:
+    """Have Linux end this process first when memory runs out: a reading beside it may have planned with it."""
     with suppress(OSError):  # other systems
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def main() -> None:
-    """Do what standard input asks for."""
+    """Do the task given on standard input."""
     _end_with_caller()
-    _end_first()
-    # Of PyMuPDF it is what loads a neural network, which takes as long as all the rest, and is not asked for here.
+    _end_first_without_memory()
+    # This part of PyMuPDF loads a neural network, which takes long and is not used.
     sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]
     given = json.loads(sys.stdin.buffer.read())
-    work = _works()[given["work"]]
+    task = _tasks()[given["task"]]
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a parser prints is no answer
+    os.dup2(2, 1)  # parsers may print to standard output
 
     def say(**told: Any) -> None:
         out.write(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
         out.flush()
 
-    renew = _limit(given["page_sec"], given["memory"])
+    renew = _limit_resources(given["page_sec"], given["memory"])
 
     def on_page(done: int, total: int) -> None:
         renew()
         say(page=(done, total))
 
     try:
-        say(done=work(Path(given["path"]), given["asked"], on_page))
+        say(done=task(Path(given["path"]), given["asked"], on_page))
     except IngestError as error:
         say(error=type(error).__name__, message=str(error))
 
 
-def _works() -> dict[str, Callable[[Path, dict[str, Any], Callable[[int, int], None]], Any]]:
-    """What can be asked for: functions of a file, arguments, and whom to tell of pages, that return JSON."""
+def _tasks() -> dict[str, Callable[[Path, dict[str, Any], Callable[[int, int], None]], Any]]:
+    """Return the tasks by name: functions of a file, arguments and a progress callback that return JSON values."""
     from ingest import ingest
 
     def document(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> Any:
         return ingest(path, **asked, on_page=on_page).to_json()
 
     def picture(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> Any:
-        from ingest.print.page_image import picture_of  # PyMuPDF takes a second to load
+        from ingest.print.page_image import page_image  # PyMuPDF takes a second to load
 
-        return base64.b64encode(picture_of(path, **asked)).decode()
+        return base64.b64encode(page_image(path, **asked)).decode()
 
     def password(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> None:
-        from ingest.print.pdf import check_password
+        from ingest.print.mupdf import check_password
 
         check_password(path, **asked)
 

@@ -1,12 +1,12 @@
-"""A table's rows as lines of text in which every value stays under its heading, for all formats."""
+"""Tables as lines of text, every value under its heading, for all formats."""
 
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-WIDEST, TALLEST = 100, 10_000  # columns and rows that one cell may take; a title that says 1,000 means all there are
-LAYOUT_CELL, SHORT_CELL = 400, 100  # characters: more are an essay, no more are a value
+WIDEST, TALLEST = 100, 10_000  # columns and rows that one cell may take; a colspan of 1,000 means "all"
+LAYOUT_CELL, SHORT_CELL = 400, 100  # characters: an essay has more than the first, a value at most the second
 
 _BEFORE = re.compile(r"[$€£¥(]+")
 _AFTER = re.compile(r"[)%]+")
@@ -15,7 +15,7 @@ _NUMBER_START = re.compile(r"[\d.,(−–—-]")
 
 @dataclass(frozen=True)
 class Cell:
-    """Text on one line, and how many columns and rows it takes."""
+    """Text on one line, with the number of columns and rows it takes."""
 
     text: str
     columns: int = 1
@@ -30,17 +30,17 @@ class _Placed:
 
 
 def table_lines(rows: Iterable[Iterable[Cell]]) -> list[str]:
-    """One line for every row, "1990 | | 50"; empty for a row without words.
+    """Return one line for every row, "1990 | | 50"; "" for a row without words.
 
-    An empty cell is kept unless its column is empty in every row, or after the last word of its row. Signs that
-    accounts put into cells of their own ("$", ")") join the number beside them. A cell over several columns stands over
-    the first of them that has words of its own.
+    An empty cell is kept unless its column is empty in every row, or no word follows in its row. Signs that accounts
+    put into cells of their own ("$", ")") join the number beside them. A cell over several columns stands over the
+    first one that has words of its own.
     """
     placed = [_with_signs(row) for row in _grid(rows)]
     columns: set[int] = set()
     found: list[dict[int, str]] = [{} for _ in placed]
     cells = [(cell, index) for index, row in enumerate(placed) for cell in row if cell.text]
-    for cell, index in sorted(cells, key=lambda pair: pair[0].stop - pair[0].start):  # the narrow ones make the columns
+    for cell, index in sorted(cells, key=lambda pair: pair[0].stop - pair[0].start):  # narrow cells define the columns
         column = next((column for column in range(cell.start, cell.stop) if column in columns), cell.start)
         columns.add(column)
         found[index][column] = cell.text
@@ -49,13 +49,12 @@ def table_lines(rows: Iterable[Iterable[Cell]]) -> list[str]:
     return [" |".join(f" {text}" if text else "" for text in row).strip() for row in shown]
 
 
-def lays_out(rows: Sequence[Sequence[str]], headed: bool, nested: bool = False) -> bool:
-    """Whether a table arranges a page: a lone cell, or cells with an essay or a table in them and hardly a row of short
-    ones.
+def is_layout(rows: Sequence[Sequence[str]], headed: bool, nested: bool = False) -> bool:
+    """Return whether a table arranges a page: a lone cell, or essays or tables in cells and few rows of short cells.
 
     Args:
         rows: the words of its cells.
-        headed: some of its cells are marked as headings of columns or rows.
+        headed: some cells are marked as headings of columns or rows.
         nested: there are tables in its cells.
     """
     if len(rows) == 1 and len(rows[0]) == 1:
@@ -66,12 +65,12 @@ def lays_out(rows: Sequence[Sequence[str]], headed: bool, nested: bool = False) 
 
 
 def span(value: str | None, most: int = WIDEST) -> int:
-    """How many columns or rows a cell takes by its attribute: 1 where that says nothing sensible."""
+    """Return the number of columns or rows that an attribute gives a cell, between 1 and `most`; 1 if it is invalid."""
     return min(max(int(value), 1), most) if value and re.fullmatch(r"\d{1,5}", value.strip()) else 1
 
 
 def _grid(rows: Iterable[Iterable[Cell]]) -> Iterable[list[_Placed]]:
-    reaching: dict[int, int] = {}  # column -> rows still to come that a cell above reaches into
+    reaching: dict[int, int] = {}  # column -> rows below that a cell still covers
     for row in rows:
         taken, reaching = reaching, {column: left - 1 for column, left in reaching.items() if left > 1}
         placed, column = [], 0
@@ -80,7 +79,7 @@ def _grid(rows: Iterable[Iterable[Cell]]) -> Iterable[list[_Placed]]:
                 column += 1
             stop = column + cell.columns
             placed.append(_Placed(column, stop, cell.text))
-            if cell.rows > 1 and stop <= 10 * WIDEST:  # tables made to take forever are wider
+            if cell.rows > 1 and stop <= 10 * WIDEST:  # wider tables are made to take for ever
                 reaching.update(dict.fromkeys(range(column, stop), cell.rows - 1))
             column = stop
         yield placed

@@ -1,17 +1,16 @@
-"""A document's title: its metadata where they make sense, else its first heading, else the file's name."""
+"""A document's title: its metadata if they make sense, else its first heading, else the file's name."""
 
 import re
 from pathlib import Path
 
 from ingest.clean import one_line
+from ingest.formats import SUFFIXES
 
 LONGEST = 200  # characters
 
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,10}", re.IGNORECASE)
-_FILE_NAME = re.compile(
-    r"^\S*\w\.(docx?|odt|rtf|pdf|txt|md|html?|xhtml|tex|dvi|ps|pages|indd|qxp|qxd|pptx?|xlsx?|wpd|pub|fm|epub|mobi)$",
-    re.IGNORECASE,
-)
+_UNREAD_SUFFIXES = ("doc", "ppt", "xls", "tex", "dvi", "ps", "pages", "indd", "qxp", "qxd", "wpd", "pub", "fm")
+_FILE_NAME = re.compile(rf"^\S*\w\.(?:{'|'.join((*SUFFIXES, *_UNREAD_SUFFIXES))})$", re.IGNORECASE)
 _PROGRAM = re.compile(
     r"^(microsoft (word|powerpoint|excel|office)\b.*|adobe \w+( pdf)?|powerpoint presentation|word document"
     r"|slide ?\d+|presentation\d*|document\d*|doc\d+|layout \d+|print|scan(ned)?[ _\d]*|img[_ \d]*|output|template"
@@ -22,18 +21,18 @@ _PROGRAM = re.compile(
 )
 
 
-def sane(title: str | None) -> str:
-    """`title` on one line, or "" where it is a program's stand-in, a file name, or no words at all."""
+def usable_title(title: str | None) -> str:
+    """Return a title on one line, or "" if it is a program's default, a file name, or has no words."""
     title = one_line(title or "")
     if not re.search(r"[^\W\d_]", title) or len(title) > LONGEST or "\ufffd" in title or " | " in title:
         return ""
     return "" if _FILE_NAME.match(title) or _PROGRAM.match(title) else title
 
 
-def choose(path: Path, *candidates: str | None) -> str:
-    """The first candidate that makes sense, else the file's stem with its separators as spaces."""
+def choose_title(path: Path, *candidates: str | None) -> str:
+    """Return the first usable candidate, else the file's stem with spaces for underscores."""
     for candidate in candidates:
-        if title := sane(candidate):
+        if title := usable_title(candidate):
             return title
     name = path.stem if _SUFFIX.fullmatch(path.suffix) else path.name  # "Mr. Smith goes home" has none
     return one_line(re.sub(r"_+", " ", name))[:LONGEST] or path.name or "document"

@@ -16,7 +16,8 @@ from app.errors import UsageError
 from app.formatting import plural, roughly
 from app.reading.document_cache import DocumentCache
 from app.reading.token_stream import Stream
-from ingest.document import Document, noun_of_pages, ranges
+from ingest.document import Document, noun_of_pages
+from ingest.wording import ranges
 
 if TYPE_CHECKING:
     import torch

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import ingest
 from app.errors import UsageError
-from ingest.detect import ALIASES, SUPPORTED, detect
-from ingest.limits import Limits
-from ingest.subprocess import check_password_apart
+from ingest.detect import detect
+from ingest.formats import SUFFIXES, suffix_of
+from ingest.subprocess import check_password_in_subprocess
 
 METHOD_NAMES = (
     "exact",
@@ -69,22 +69,21 @@ def check_file(word: str, password: str | None) -> None:
     """
     path = Path(word)
     ingest.check_file(path)
-    kind, _ = detect(path, Limits())
+    kind, _ = detect(path, ingest.Limits())
     if kind == "pdf" and b"/Encrypt" in path.read_bytes():
-        check_password_apart(path, password)
+        check_password_in_subprocess(path, password)
 
 
 def _readable_files(folder: str) -> list[str]:
     """Return the files under a folder whose suffix is a known format's."""
-    suffixes = {*SUPPORTED, *ALIASES}
     found = []
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(each for each in folders if not each.startswith("."))
         paths = (os.path.join(root, name) for name in sorted(names) if not name.startswith("."))
-        found += [path for path in paths if Path(path).suffix.casefold().lstrip(".") in suffixes]
+        found += [path for path in paths if suffix_of(Path(path)) in SUFFIXES]
     if not found:
         raise UsageError(
-            f"There is no file in {folder} that can be read: it has none of {', '.join(sorted(suffixes))}."
+            f"There is no file in {folder} that can be read: it has none of {', '.join(sorted(SUFFIXES))}."
         )
     return found
 

@@ -188,12 +188,12 @@ def _count(model: str, sources: list[str], password: str | None) -> int:
     import engine
     from app.machine.model_names import model_source
     from app.reading.token_stream import compose
-    from ingest.subprocess import ingest_apart
+    from ingest.subprocess import ingest_in_subprocess
 
     documents = []
     with ProgressLine() as progress:
         for each in sources:
             progress.show(f"Extracting the text of {Path(each).name}")
-            documents.append((each, ingest_apart(Path(each), password=password)))
+            documents.append((each, ingest_in_subprocess(Path(each), password=password)))
     source = model_source(model)
     return len(compose(engine.load_chat(source, engine.read_config(source)), documents).ids)

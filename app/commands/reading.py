@@ -22,6 +22,7 @@ from app.commands.inputs import check_file, check_method, files_of, is_document_
 from app.commands.parser import examples
 from app.commands.reading_output import describe, reading_in_words, summary
 from app.errors import AppError, UsageError, phrase
+from ingest.formats import format_titles
 
 if TYPE_CHECKING:
     from app.reading.documents import Added
@@ -55,7 +56,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "sources",
         metavar="FILE|FOLDER|DOCUMENT",
         nargs="+",
-        help="PDF, EPUB, FB2, MOBI, DOCX, ODT, RTF, PPTX, XLSX, HTML, MHTML, e-mail, mbox, Markdown, notebook or text; "
+        help=f"a file: {format_titles()}, also notebooks, tables and programs; "
         "a folder of such files; or the id (or a prefix of it) of a document that is kept, as shown by "
         "`stockpot list documents`",
     )

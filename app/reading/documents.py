@@ -11,7 +11,7 @@ from pathlib import Path
 import ingest
 from app.errors import AppError, phrase
 from app.service import Service
-from ingest.subprocess import check_password_apart, ingest_apart
+from ingest.subprocess import check_password_in_subprocess, ingest_in_subprocess
 from sessions import DocumentRow, StoreError
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ def _add(service: Service, source: Path | DocumentRow, options: IngestOptions, o
     if known is not None and isinstance(source, Path):
         password = "" if options.password is None and known.sha256 in options.refused else options.password
         if password is not None and known.format == "pdf" and known.id not in options.opened:
-            check_password_apart(source, password)
+            check_password_in_subprocess(source, password)
         if not service.store.documents.has_content(known.id):
             _mend(service, known, source, options, on_page)
     if known is not None and not (options.ocr and _ocr_may_help(service, known)):
@@ -148,7 +148,7 @@ def _add(service: Service, source: Path | DocumentRow, options: IngestOptions, o
 
 
 def _ingested(file: Path, title: str | None, options: IngestOptions, on_page: OnPage) -> ingest.Document:
-    return ingest_apart(
+    return ingest_in_subprocess(
         file,
         title=title,
         password=options.password,

@@ -7,7 +7,7 @@ from app.asking.named_pages import OF_THE_FILE
 from app.errors import NotFound
 from app.service import Service
 from ingest import IngestError, Page, PasswordNeeded, TocEntry
-from ingest.subprocess import picture_apart
+from ingest.subprocess import page_image_in_subprocess
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def picture_of_page(found: DocumentPage, start: int = 0, end: int = 0, password:
     start, end = max(0, start - found.start), min(end - found.start, len(found.page.text))
     number = found.page.number
     try:
-        return picture_apart(found.printed, number, found.page.text, start, end, password)
+        return page_image_in_subprocess(found.printed, number, found.page.text, start, end, password)
     except PasswordNeeded as error:
         raise PasswordNeeded(
             f"{found.title} is encrypted, and its password is not kept: open the PDF itself, or draw the page with "

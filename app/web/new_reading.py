@@ -15,6 +15,7 @@ from app.machine.model_names import named_model
 from app.reading.methods import methods_table
 from app.web.confirm import Confirm, build_confirm
 from app.web.views.markup import esc
+from ingest.formats import format_titles
 
 OCR = {"Where it is needed and installed": None, "Always": True, "Never": False}
 
@@ -66,8 +67,7 @@ def build_new_reading(default_model: str) -> NewReading:
         gr.HTML(
             '<header class="hello"><h1>Read something long</h1><p>Drop in books or papers. They are read once, '
             "from the first word to the last; after that every question, in any session, reuses the reading. "
-            "PDF, EPUB, MOBI, FictionBook, Word, PowerPoint, Excel, OpenDocument text, RTF, HTML, e-mail and "
-            "mailboxes, Markdown and plain text of any kind.</p></header>",
+            f"A file may be: {format_titles()}.</p></header>",
             apply_default_css=False,
             elem_id="hello",
         )

@@ -1,7 +1,7 @@
 """EPUB, from the archive's own spine and table of contents: chapters as the publisher divided them.
 
-Page numbers of such a book move with the screen, so a page here is a chapter or section. Read with lxml rather than
-through MuPDF, which lays the book out and thereby loses paragraphs.
+Page numbers of an e-book change with the screen, so a page here is a chapter or section. MuPDF is not used: it lays the
+book out and loses paragraphs.
 """
 
 import posixpath
@@ -15,40 +15,41 @@ from urllib.parse import unquote, urlsplit
 
 from lxml import etree
 
-from ingest.archive import Members
+from ingest.archive import Members, check_archive, read_member
 from ingest.charset import decode
 from ingest.clean import one_line
-from ingest.document import Reading, count, listed
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
-from ingest.formats import html
-from ingest.limits import Limits, check_archive, read_member
+from ingest.limits import Limits
+from ingest.markup import html
 from ingest.markup.xml import parse_xml
+from ingest.sample import EPUB_CONTAINER
 from ingest.sections import LONGEST_LABEL, Block, first_heading, paginate
+from ingest.wording import count, listed
 
-CONTAINER = "META-INF/container.xml"
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _MARKUP = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document")
 
-# Chapters are XML, whose elements all end.
+# A chapter is XML: an element without an end shows that the file is cut off.
 _OPENED, _CLOSED = re.compile(r"<(?:html|body)\b", re.IGNORECASE), re.compile(r"</(?:html|body)\s*>", re.IGNORECASE)
 _END = 4096  # characters
 
-Entries = dict[str, list[tuple[int, str]]]  # levels and titles that point into one file, by fragment
+Entries = dict[str, list[tuple[int, str]]]  # fragment of one file -> levels and titles of the entries that point there
 
 
-def read(path: Path, *, limits: Limits, on_page: Callable[[int, int], None]) -> Reading:
-    """Read an EPUB.
-
-    Args:
-        on_page: called with (spine files done, spine files in all) after each file.
+def convert(path: Path, options: ConvertOptions) -> Content:
+    """Convert an EPUB. `options.on_page` counts the files of the spine.
 
     Raises:
-        BrokenFile, TooLarge, EmptyDocument; UnsupportedFormat where the text is locked by DRM.
+        BrokenFile: the archive is damaged or incomplete.
+        TooLarge: too many chapters, characters or bytes.
+        EmptyDocument: no text in any chapter.
+        UnsupportedFormat: DRM locks the text.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            check_archive(archive, path.name, limits)
-            return _Book(path.name, archive, limits).read(on_page)
+            check_archive(archive, path.name, options.limits)
+            return _Book(path.name, archive, options.limits).convert(options.on_page)
     except (zipfile.BadZipFile, NotImplementedError, OSError, EOFError) as error:
         # NotImplementedError: a version of ZIP that zipfile does not know
         raise BrokenFile(
@@ -63,7 +64,7 @@ class _Book:
         self.members = Members(archive)
         self.warnings: list[str] = []
 
-    def read(self, on_page: Callable[[int, int], None]) -> Reading:
+    def convert(self, on_page: Callable[[int, int], None]) -> Content:
         package_path = self._package_path()
         package = parse_xml(self._bytes(package_path), f"{self.name}: {package_path}", self.warnings)
         self.folder = posixpath.dirname(package_path)
@@ -95,25 +96,25 @@ class _Book:
         placed = sum(len(block.toc) for block in blocks)
         given = placed >= 2 and placed * 4 >= headings
         if not given:
-            blocks = [replace(block, toc=(), listed=()) for block in blocks]
+            blocks = [replace(block, toc=(), toc_nearby=()) for block in blocks]
         pages, toc = paginate(blocks, given_toc=given)
         if not pages:
             raise EmptyDocument(
                 f"{self.name} has no text in any of its {count(len(chapters), 'chapter')}: only pictures."
             )
         title = package.findtext(".//{*}metadata/{*}title") or package.findtext(".//{*}title")
-        return Reading(pages, toc, [title, first_heading(blocks)], self.warnings)
+        return Content(pages, toc, [title, first_heading(blocks)], self.warnings)
 
     def _package_path(self) -> str:
-        container, first = parse_xml(self._bytes(CONTAINER), f"{self.name}: {CONTAINER}"), ""
+        container, first = parse_xml(self._bytes(EPUB_CONTAINER), f"{self.name}: {EPUB_CONTAINER}"), ""
         for rootfile in container.iterfind(".//{*}rootfile"):
             path = rootfile.get("full-path") or ""
-            if found := self.members.find(path):  # of several renditions of a book the first
+            if found := self.members.find(path):  # the first rendition of a book with several
                 return found
             first = first or path
         if first:
             raise BrokenFile(f"{self.name} lacks {first}, so it is no complete EPUB. Fetch it again.")
-        raise BrokenFile(f"{self.name}: {CONTAINER} names no package file. Fetch it again.")
+        raise BrokenFile(f"{self.name}: {EPUB_CONTAINER} names no package file. Fetch it again.")
 
     def _bytes(self, member: str) -> bytes:
         name = self.members.find(member)
@@ -123,7 +124,7 @@ class _Book:
             return read_member(self.archive, self.members.names[name], self.limits)
         except TooLarge:
             raise
-        except Exception as error:  # zlib.error, RuntimeError (encrypted), BadZipFile: by damage and Python version
+        except Exception as error:  # zlib.error, RuntimeError (encrypted) or BadZipFile
             raise BrokenFile(f"{self.name}: {member} cannot be unpacked ({one_line(str(error))[:120]}).") from error
 
     def _refuse_drm(self) -> None:
@@ -153,7 +154,7 @@ class _Book:
                 if _OPENED.search(markup) and not _CLOSED.search(markup, max(0, len(markup) - _END)):
                     where = f"{chapter} ends in the middle, behind {_last_words(found)}"
                     self.warnings.append(f"{where}: what followed is missing. Fetch it again.")
-            except BrokenFile as error:  # one bad chapter never stops the book
+            except BrokenFile as error:  # one bad chapter must not lose the book
                 self.warnings.append(f"A chapter is missing: {error}")
                 continue
             self.warnings.extend(f"{chapter}: {warning}" for warning in warnings)
@@ -171,7 +172,7 @@ class _Book:
         return blocks
 
     def _name_unread(self, items: dict[str | None, etree._Element], chapters: Container[str]) -> None:
-        """Warn of pages of text that the spine leaves out: of notes, it may be, that are only shown by their links."""
+        """Warn of pages of text outside the spine. They may be notes that only links lead to."""
         pages = (item for item in items.values() if item.get("media-type") in _MARKUP)
         others = (page for page in pages if "nav" not in (page.get("properties") or "").split())
         files = {self._file(self.folder, page.get("href", ""))[0]: None for page in others}
@@ -183,7 +184,7 @@ class _Book:
             self.warnings.append(f"Not among the chapters of the book, and not read: {listed(unread, 5)}.")
 
     def _file(self, folder: str, href: str) -> tuple[str, str]:
-        """The member, as it is called, and the fragment that a link in a file of a folder leads to."""
+        """Return the member and the fragment that a link in a file of a folder leads to."""
         target, fragment = _resolve(folder, href)
         return self.members.find(target) or target, fragment
 
@@ -193,7 +194,7 @@ class _Book:
         return True
 
     def _contents(self, items: dict[str | None, etree._Element], spine: etree._Element | None) -> dict[str, Entries]:
-        """The table of contents, by file: EPUB 3's navigation document, else EPUB 2's NCX. Absent is no error."""
+        """Return the table of contents by file: EPUB 3's navigation document, else EPUB 2's NCX, else {}."""
         nav = next((item for item in items.values() if "nav" in (item.get("properties") or "").split()), None)
         ncx = items.get(spine.get("toc")) if spine is not None else None
         if ncx is None:
@@ -208,7 +209,7 @@ class _Book:
                 self.warnings.append(f"The table of contents cannot be read: {error}")
                 continue
             found: dict[str, Entries] = {}
-            above: list[tuple[int, str]] = []  # without a link of their own: they lead where the next below them does
+            above: list[tuple[int, str]] = []  # entries without a link: they point where the next entry below them does
             for level, title, link in entries:
                 above = [entry for entry in above if entry[0] < level]
                 if title and link:
@@ -228,7 +229,7 @@ def _is_text(item: etree._Element) -> bool:
 
 
 def _as_text(item: etree._Element, items: Mapping[str | None, etree._Element]) -> etree._Element:
-    """An item of the manifest, or that of its fallbacks which is a page of text."""
+    """Return an item of the manifest, or the first of its fallbacks that is a page of text."""
     seen, each = [item], item
     while not _is_text(each):
         following = items.get(each.get("fallback"))
@@ -245,9 +246,10 @@ def _last_words(blocks: list[Block]) -> str:
 
 
 def _mark(blocks: list[Block], anchors: dict[str, int], contents: Entries) -> list[Block]:
-    """Put entries of the table of contents at the blocks they point to; unlisted files open a section by a heading.
+    """Attach entries of the table of contents to the blocks they point to. Unlisted files open a section by a heading.
 
-    One that points to nothing is that of the file if it is its first; another is somewhere after the one before it.
+    An entry whose fragment is missing belongs to the whole file if it is the file's first; otherwise it lies somewhere
+    after the entry before it.
     """
     marked = list(blocks)
     index = None
@@ -256,9 +258,9 @@ def _mark(blocks: list[Block], anchors: dict[str, int], contents: Entries) -> li
             index = anchors.get(fragment, 0)
             marked[index] = replace(marked[index], toc=marked[index].toc + tuple(entries))
         else:
-            marked[index] = replace(marked[index], listed=marked[index].listed + tuple(entries))
+            marked[index] = replace(marked[index], toc_nearby=marked[index].toc_nearby + tuple(entries))
     if not contents and blocks[0].level:
-        marked[0] = replace(marked[0], starts=True)
+        marked[0] = replace(marked[0], opens_section=True)
     return marked
 
 
@@ -287,7 +289,7 @@ def _ncx(root: etree._Element) -> list[tuple[int, str, str]]:
 
 
 def _local(element: etree._Element) -> str:
-    """The name of an element without its namespace; of what is no element, none."""
+    """Return an element's name without its namespace; "" for a comment."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
@@ -296,9 +298,9 @@ def _title(element: etree._Element) -> str:
 
 
 def _resolve(folder: str, href: str) -> tuple[str, str]:
-    """The archive member and fragment that a link in a file of `folder` leads to."""
+    """Return the archive member and the fragment that a link in a file of `folder` leads to."""
     try:
         parts = urlsplit(href)
-    except ValueError:  # no address, and so nowhere
+    except ValueError:  # no address
         return "", ""
     return posixpath.normpath(posixpath.join(folder, unquote(parts.path))), unquote(parts.fragment)

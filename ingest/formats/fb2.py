@@ -6,25 +6,29 @@ from pathlib import Path
 
 from lxml import etree
 
+from ingest.archive import check_archive, read_member
 from ingest.charset import decode
-from ingest.clean import joined, one_line, pictured, raised
-from ingest.document import Reading
+from ingest.clean import join_inline, one_line, picture_text, superscript
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge
-from ingest.limits import Limits, check_archive, read_member
+from ingest.limits import Limits
 from ingest.markup.xml import parse_xml
-from ingest.sections import Block, first_heading, paginate, rows_of
+from ingest.sections import Block, first_heading, paginate, row_blocks
 from ingest.table import TALLEST, Cell, span, table_lines
 
-DEEPEST = 100  # nested elements; text below is kept but flattened
+DEEPEST = 100  # nested elements; deeper text is flattened
 _PARAGRAPHS = frozenset({"p", "v", "text-author", "date"})
 
 
-def read(path: Path, limits: Limits) -> Reading:
-    """Read an FB2 book, plain or alone in a ZIP archive.
+def convert(path: Path, options: ConvertOptions) -> Content:
+    """Convert an FB2 book, plain or alone in a ZIP archive.
 
     Raises:
-        BrokenFile, TooLarge, EmptyDocument.
+        BrokenFile: it is no XML, or its archive is damaged.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text.
     """
+    limits = options.limits
     markup, warnings = decode(_bytes(path, limits))
     root = parse_xml(markup, path.name, warnings)
     _set_down(root)
@@ -32,7 +36,7 @@ def read(path: Path, limits: Limits) -> Reading:
     for about in root.iterfind("{*}description/{*}title-info/{*}annotation"):
         _visit(about, 0, blocks)
     for body in root.iterfind("{*}body"):
-        name = body.get("name")  # "notes", "comments": one section each, whatever is in it
+        name = body.get("name")  # "notes" and "comments" are one section each
         start = len(blocks)
         _visit(body, 0, blocks)
         if name:
@@ -47,7 +51,7 @@ def read(path: Path, limits: Limits) -> Reading:
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it.")
     title = root.findtext("{*}description/{*}title-info/{*}book-title")
-    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
+    return Content(pages, toc, [title, first_heading(blocks)], warnings)
 
 
 def _bytes(path: Path, limits: Limits) -> bytes:
@@ -61,20 +65,20 @@ def _bytes(path: Path, limits: Limits) -> bytes:
             return read_member(archive, member, limits)
     except TooLarge:
         raise
-    except Exception as error:  # whatever a damaged archive makes zipfile raise
+    except Exception as error:  # zipfile raises many kinds for a damaged archive
         raise BrokenFile(f"{path.name} cannot be unpacked ({one_line(str(error))[:120]}). Fetch it again.") from error
 
 
 def _set_down(root: etree._Element) -> None:
-    """Put the marks of notes, whatever is raised, and what pictures show on the line."""
+    """Replace footnote marks, superscripts and pictures by text on the line."""
     for image in root.iter("{*}image"):
-        image.text = pictured(image.get("alt") or image.get("title"))
+        image.text = picture_text(image.get("alt") or image.get("title"))
     for element in list(root.iter("{*}a", "{*}sup")):
         text = "".join(map(str, element.itertext()))
         noted = any(link.get("type") == "note" for link in element.iter("{*}a"))
         if noted or etree.QName(element).localname == "sup":
             del element[:]
-            element.text = raised(text, noted)
+            element.text = superscript(text, noted)
 
 
 def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
@@ -86,7 +90,7 @@ def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
 
 
 def _loose(text: str | None, blocks: list[Block]) -> None:
-    """What stands between the elements, where no text should be."""
+    """Add text between elements, where the format allows none."""
     if words := one_line(text or ""):
         blocks.append(Block(words))
 
@@ -103,13 +107,13 @@ def _visit_child(child: etree._Element, tag: str, depth: int, blocks: list[Block
         blocks.append(Block(text, level))
     elif tag == "table":
         rows = [[_cell(cell) for cell in row.iterfind("{*}*")] for row in child.iter("{*}tr")]
-        blocks.extend(rows_of(table_lines(rows)))
+        blocks.extend(row_blocks(table_lines(rows)))
     elif tag == "stanza":
-        verses = [_words(verse) for verse in child.iterfind("{*}*")]  # or a title
+        verses = [_words(verse) for verse in child.iterfind("{*}*")]  # verses, or a title
         blocks.append(Block("\n".join(verses)))
     elif tag in _PARAGRAPHS:
         blocks.append(Block(_words(child)))
-    else:  # epigraph, cite, poem, annotation and what is unknown
+    else:  # epigraph, cite, poem, annotation and unknown elements
         _visit(child, depth + 1, blocks)
 
 
@@ -118,5 +122,5 @@ def _cell(element: etree._Element) -> Cell:
 
 
 def _words(element: etree._Element) -> str:
-    """What an element and those within say, on one line."""
-    return one_line(joined(map(str, element.itertext())))
+    """Return the text of an element and its children on one line."""
+    return one_line(join_inline(map(str, element.itertext())))

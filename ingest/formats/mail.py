@@ -1,7 +1,7 @@
-"""E-mail (.eml) and web pages saved in one file (.mhtml), which are kept as e-mail is.
+"""E-mail (.eml) and web pages saved in one file (.mhtml), which have the structure of an e-mail.
 
-Read are all parts of its text, of alternatives the one of HTML. Attachments, mails that are forwarded whole, and
-whatever else is not read are named in a warning; not so the pictures and style sheets of a page.
+All text parts are read; of alternatives, the HTML one. A warning names attachments, forwarded mails and other parts
+that are not read, but not a page's pictures and style sheets.
 """
 
 import email
@@ -14,54 +14,55 @@ from email.policy import EmailPolicy
 from pathlib import Path
 from typing import Any, cast
 
-from ingest.charset import decode, known_as
-from ingest.clean import one_line, without_terminal_codes
-from ingest.document import Reading, listed
+from ingest.charset import decode, known_encoding
+from ingest.clean import one_line, strip_terminal_codes
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument
-from ingest.formats import html
-from ingest.formats.mail_encoding import payload, without_uuencoded
-from ingest.formats.text import plain_blocks
-from ingest.limits import Limits
+from ingest.formats.mail_encoding import decoded_payload, strip_uuencoded
+from ingest.formats.paragraphs import plain_blocks
+from ingest.markup import html
 from ingest.sections import Block, first_heading, paginate
+from ingest.wording import listed
 
-_HEADERS = ("From", "To", "Cc", "Date", "Subject")  # said above the text
+_HEADERS = ("From", "To", "Cc", "Date", "Subject")  # written above the text
 _HTML = ("text/html", "application/xhtml+xml")
-_LOOKS = re.compile(
-    r"(?:image|audio|video|font)/.*|text/(?:css|(?:x-)?(?:java|ecma)script)"
-)  # of a page, and not words
-_FILLED = re.compile(r"text/(?:plain|markdown|enriched)|multipart/.*")  # their lines may be those of paragraphs
-_COUNTED = re.compile(rb"(\d{1,9}) *\r?\n")  # Apple Mail's: the bytes of the mail, behind which is what it knows of it
+_LOOKS = re.compile(r"(?:image|audio|video|font)/.*|text/(?:css|(?:x-)?(?:java|ecma)script)")  # resources of a page
+_FILLED = re.compile(r"text/(?:plain|markdown|enriched)|multipart/.*")  # types whose lines may be wrapped paragraphs
+_COUNTED = re.compile(rb"(\d{1,9}) *\r?\n")  # Apple Mail: the mail's size in bytes; metadata follow it
 _CHARSET = re.compile(rb"^content-type:[^\n]*(?:\n[ \t][^\n]*)*?charset=[\"']?([\w.:-]+)", re.IGNORECASE | re.MULTILINE)
 _HEAD_BYTES = 1 << 16
 _ENCODED_WORD = re.compile(r"=\?([\w.:-]+)((?:\*[\w-]*)?\?[bBqQ]\?)")
 _MAILS = ("message/rfc822", "message/global")
 
 
-def read(path: Path, limits: Limits) -> Reading:
-    """Read an e-mail or a web archive.
+def convert(path: Path, options: ConvertOptions) -> Content:
+    """Convert an e-mail or a web archive.
 
     Raises:
-        TooLarge, EmptyDocument; BrokenFile where the HTML parser found nothing.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text.
+        BrokenFile: the HTML parser found nothing.
     """
+    limits = options.limits
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
-    mail = parse(path.read_bytes(), path.name)
+    mail = parse_mail(path.read_bytes(), path.name)
     limits.check(path.name, "characters", sum(len(block.text) for block in mail.blocks), limits.characters)
     head = mail.head
-    if re.search(r"^From: \W*saved by\b", head, re.IGNORECASE):  # as browsers say there
+    if re.search(r"^From: \W*saved by\b", head, re.IGNORECASE):  # browsers write this
         head = ""
     blocks = [Block(head), *mail.blocks] if head else mail.blocks
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it. Open it in a browser or mail program and save it as PDF.")
-    return Reading(pages, toc, [mail.subject, first_heading(blocks)], [*mail.warnings, *not_read(mail.unread)])
+    return Content(pages, toc, [mail.subject, first_heading(blocks)], [*mail.warnings, *unread_warning(mail.unread)])
 
 
 @dataclass(frozen=True)
 class Mail:
-    """What is read of a mail.
+    """The text of a mail.
 
-    head: who wrote it to whom, when, and about what, a line each; "" where nobody did.
-    unread: what it brings with it that is not read, by name, each once.
+    head: sender, receivers, date and subject, a line each; "" without a sender.
+    unread: the names of its parts that are not read, each once.
     """
 
     message: EmailMessage
@@ -72,62 +73,62 @@ class Mail:
 
     @property
     def subject(self) -> str:
-        """What it says that it is about."""
-        return header(self.message, "Subject")
+        """The subject, on one line."""
+        return header_text(self.message, "Subject")
 
 
-def parse(data: bytes, name: str) -> Mail:
-    """A mail from its bytes; name: of its file.
+def parse_mail(data: bytes, name: str) -> Mail:
+    """Parse a mail. name: its file, for messages.
 
     Raises:
         BrokenFile: the HTML parser found nothing.
     """
-    data = data.removeprefix(b"\xef\xbb\xbf")  # behind which no line would be taken for a header
+    data = data.removeprefix(b"\xef\xbb\xbf")  # Python takes no line after it for a header
     if counted := _COUNTED.match(data):
         data = data[counted.end() : counted.end() + int(counted[1])]
     message = cast(EmailMessage, email.message_from_bytes(data, policy=_Policy(_charset(data[:_HEAD_BYTES]))))
     texts = _texts(message, name)
     blocks = [block for text in texts for block in text.blocks]
     warnings = list(dict.fromkeys(warning for text in texts for warning in text.warnings))
-    head = [f"{each}: {said}" for each in _HEADERS if (said := header(message, each))]
+    head = [f"{each}: {said}" for each in _HEADERS if (said := header_text(message, each))]
     files = [file for text in texts for file in text.files]
     unread = list(dict.fromkeys([*files, *_unread(message, {id(text.part) for text in texts})]))
-    return Mail(message, "\n".join(head) if header(message, "From") else "", blocks, warnings, unread)
+    return Mail(message, "\n".join(head) if header_text(message, "From") else "", blocks, warnings, unread)
 
 
 class _Policy(EmailPolicy):
-    """Reads headers in the larger sisters of the encodings that they name; without one, in that of the text."""
+    """Decodes headers in supersets of the encodings that they name; headers without one, in the text's encoding."""
 
     charset: str
 
     def __init__(self, charset: str = "") -> None:
         super().__init__(message_factory=EmailMessage)
-        object.__setattr__(self, "charset", charset)  # policies are else made anew for every change
+        object.__setattr__(self, "charset", charset)  # policies forbid assignment
 
     def header_fetch_parse(self, name: str, value: Any) -> Any:
         if isinstance(value, str) and not hasattr(value, "name"):
-            value = _ENCODED_WORD.sub(lambda word: f"=?{known_as(word[1]) or word[1]}{word[2]}", value)
+            value = _ENCODED_WORD.sub(lambda word: f"=?{known_encoding(word[1]) or word[1]}{word[2]}", value)
             if not value.isascii():
                 value = decode(value.encode("utf-8", "surrogateescape"), self.charset or None)[0]
         return super().header_fetch_parse(name, value)
 
 
 def _charset(data: bytes) -> str:
-    """The encoding that a mail's text declares first; "" where none does."""
+    """Return the first encoding that a mail's parts declare, or ""."""
     found = _CHARSET.search(data)
-    return found[1].decode() if found and known_as(found[1].decode()) else ""
+    return found[1].decode() if found and known_encoding(found[1].decode()) else ""
 
 
-def header(message: MIMEPart, name: str) -> str:
-    """What a header says, on one line; "" where it is not there."""
+def header_text(message: MIMEPart, name: str) -> str:
+    """Return a header on one line; "" if it is missing."""
     try:
         return one_line(str(message[name] or ""))
-    except Exception:  # whatever Python's parser stumbles over: then as it was written
+    except Exception:  # the parser fails on some headers: take the raw text
         return next((one_line(str(said)) for key, said in message.raw_items() if key.lower() == name.lower()), "")
 
 
-def not_read(names: Sequence[str]) -> list[str]:
-    """The warning that so many things in mails are not read; none where there are none."""
+def unread_warning(names: Sequence[str]) -> list[str]:
+    """Return the warning about parts of mails that are not read; none if there are none."""
     return [f"Attached and not read: {listed(names, 12)}. Save what you need and add it."] if names else []
 
 
@@ -136,12 +137,14 @@ class _Text:
     part: MIMEPart
     blocks: list[Block]
     warnings: list[str]
-    files: list[str]  # within its lines
+    files: list[str]  # uuencoded within the text
 
 
 def _texts(part: MIMEPart, name: str) -> list[_Text]:
-    """What is read of a part, in reading order: of parts that belong together the first, and where it has no text, as a
-    page of frames has none, the others; of alternatives the richest that has any; of other parts all.
+    """Return the text parts to read, in reading order.
+
+    The first of related parts is read; the others only if it has no text, as a page of frames has none. The richest
+    alternative with any text is read, and every other kind of part.
     """
     kind = part.get_content_type()
     if part.is_attachment():
@@ -155,7 +158,7 @@ def _texts(part: MIMEPart, name: str) -> list[_Text]:
         parts.sort(key=lambda each: min(_rank(leaf) for leaf in each.walk()))
         return next((texts for each in parts if (texts := _texts(each, name))), [])
     if kind == "multipart/related" and parts:
-        others = list(part.iter_attachments())  # all but the part that it begins with, or says to start with
+        others = list(part.iter_attachments())  # all but the root part
         root = next(each for each in parts if each not in others)
         if texts := _texts(root, name):
             return texts
@@ -164,7 +167,7 @@ def _texts(part: MIMEPart, name: str) -> list[_Text]:
 
 
 def _is_text(part: MIMEPart) -> bool:
-    """Whether it is read as text; so is what should have parts, and has none as their border is not to be found."""
+    """Return whether a part is read as text. A multipart whose border is missing is text, too."""
     if part.get_content_maintype() == "multipart":
         return not part.is_multipart()
     kind = part.get_content_type()
@@ -172,24 +175,25 @@ def _is_text(part: MIMEPart) -> bool:
 
 
 def _rank(leaf: MIMEPart) -> int:
-    """Of alternatives, the lowest is read: an invitation says in its text what its calendar says in code."""
+    """Rank an alternative; the lowest is read. An invitation's text repeats its calendar, which is code."""
     kind = leaf.get_content_type()
     return 0 if kind in _HTML else 1 if kind == "text/plain" else 2
 
 
 def _parts(part: MIMEPart) -> Iterator[MIMEPart]:
-    """What a part consists of, which for an attachment, and for a mail within a mail, is nothing."""
+    """Yield the parts of a part. An attachment, or a mail within a mail, has none."""
     if part.get_content_maintype() == "multipart" and not part.is_attachment():
         yield from part.iter_parts()
 
 
 def _unread(part: MIMEPart, read: Container[int], page: bool = False, passed_over: bool = False) -> Iterator[str]:
-    """What there is in a part that is not read: files by their name, the rest by its type.
+    """Yield the names of the unread files of a part, and the types of its other unread parts.
 
     Args:
-        read: the ids of the parts that are.
-        page: it belongs to a page, whose looks are not missed.
-        passed_over: it is an alternative to what is read, and so is missed only if it is a file.
+        part: the part, with all below it.
+        read: the ids of the parts that are read.
+        page: it belongs to a web page, whose style is not missed.
+        passed_over: it is an alternative to a part that is read, and so is missed only if it is a file.
     """
     parts, kind = list(_parts(part)), part.get_content_type()
     chosen = []
@@ -207,36 +211,36 @@ def _unread(part: MIMEPart, read: Container[int], page: bool = False, passed_ove
 
 
 def _says_something(part: MIMEPart) -> bool:
-    """Whether a part has a body, which a mail server's report has not; one of text, words in it."""
+    """Return whether a part has a body; for text, words in it. A mail server's report has an empty part."""
     if _is_text(part):
         with suppress(BrokenFile):
             return bool(_blocks(part, "").blocks)
-    return bool(payload(part).strip())
+    return bool(decoded_payload(part).strip())
 
 
 def _file_name(part: MIMEPart) -> str:
-    """What a part is called that is a file, or a mail within this one; nothing for other parts."""
+    """Return the name of a part that is a file, or a mail within this one; "" for other parts."""
     name = part.get_filename()
     if not name and part.get_content_type() in _MAILS:
-        name = next((header(mail, "Subject") for mail in part.iter_parts()), "") or "a mail"
+        name = next((header_text(mail, "Subject") for mail in part.iter_parts()), "") or "a mail"
     return one_line(name or (part.get_content_type() if part.is_attachment() else ""))
 
 
 def _blocks(part: MIMEPart, name: str) -> _Text:
-    text, warnings = decode(payload(part), part.get_content_charset())
+    text, warnings = decode(decoded_payload(part), part.get_content_charset())
     kind = part.get_content_type()
     if kind in _HTML:
         return _Text(part, html.extract(text, name)[0], warnings, [])
-    text, files = without_uuencoded(without_terminal_codes(re.sub(r"\r\n?", "\n", text)))
+    text, files = strip_uuencoded(strip_terminal_codes(re.sub(r"\r\n?", "\n", text)))
     if part.get_param("format") == "flowed":
         text = _unflowed(text, glue="" if str(part.get_param("delsp")).casefold() == "yes" else " ")
     return _Text(part, plain_blocks(text, by_lines=not _FILLED.fullmatch(kind)), warnings, files)
 
 
 def _unflowed(text: str, glue: str) -> str:
-    """Lines that end in a blank with those they go on in, where these are quoted as often (RFC 3676)."""
+    """Join the lines that end in a blank with the next one, if both are quoted as often (RFC 3676)."""
     lines: list[str] = []
-    before = None  # how often the last line is quoted, if it goes on
+    before = None  # quotation marks of the last line, if the next one continues it
     for line in text.split("\n"):
         signs = re.match(r">*", line)
         quoted = signs[0] if signs else ""

@@ -1,23 +1,23 @@
-"""The bytes of a part of a mail, however it was coded to be sent: base64 in pieces, or with a footer; uuencode."""
+"""Transfer encodings of mails: base64 in pieces or with a footer, and uuencoded files in the text."""
 
 import binascii
 import re
 from email.message import MIMEPart
 
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
-_FULL = 60  # characters of a line of base64 that another follows
+_FULL = 60  # characters of a full line of base64
 _UUENCODED = re.compile(r"^begin [0-7]{3,4} (\S[^\n]*)\n(?:[ -`]{1,62}\r?\n)*?[ `]?\r?\n?end[ \t]*$\n?", re.MULTILINE)
 
 
-def payload(part: MIMEPart) -> bytes:
-    """What a part says, decoded. Python ends at the first padding of base64, and so loses what follows it."""
+def decoded_payload(part: MIMEPart) -> bytes:
+    """Return the decoded bytes of a part, with all pieces of base64. Python stops at the first padding."""
     raw = part.get_payload(decode=False)
     if str(part.get("Content-Transfer-Encoding", "")).strip().casefold() != "base64" or not isinstance(raw, str):
         decoded = part.get_payload(decode=True)
         return decoded if isinstance(decoded, bytes) else b""
     pieces: list[bytes] = []
     coded: list[bytes] = []
-    ended = False  # by padding, or a line shorter than those before it
+    ended = False  # a piece ended, by padding or a short line
     lines = [line.strip() for line in raw.encode("utf-8", "surrogateescape").splitlines()]
     for index, line in enumerate(lines):
         if not line:
@@ -37,7 +37,7 @@ def payload(part: MIMEPart) -> bytes:
 
 
 def _ends_piece(lines: list[bytes]) -> bool:
-    """Whether lines begin with a whole piece of base64: up to its padding, or an end of whole groups of four."""
+    """Return whether the first line ends a piece of base64, by its padding and whole groups of four."""
     first = lines[0]
     return first.endswith(b"=") and len(first) % 4 == 0
 
@@ -51,7 +51,7 @@ def _decoded(lines: list[bytes]) -> bytes:
         return b""
 
 
-def without_uuencoded(text: str) -> tuple[str, list[str]]:
-    """Text without the files that older mail programs put in it in letters, and the names of these."""
+def strip_uuencoded(text: str) -> tuple[str, list[str]]:
+    """Remove uuencoded files from a text; also return their names."""
     names = [found[1].strip() for found in _UUENCODED.finditer(text)]
     return (_UUENCODED.sub("", text), names) if names else (text, [])

@@ -1,9 +1,8 @@
 """MOBI (MOBI 6, and the MOBI 6 half of files that hold both kinds) and AZW3 (MOBI 8), from its own records.
 
-A MOBI book is one long HTML page, cut into records and packed. MuPDF opens it too, but lays it out and thereby runs
-paragraphs together; unpacked here, its markup goes the way of any HTML. Only the records of the text are taken into
-memory: pictures, which come after them, may be many times as large. Not read: DRM, HUFF/CDIC compression. A PalmDOC
-(PDB) is plain text in such records.
+A MOBI book is one long HTML page, cut into records and compressed. MuPDF opens it too, but lays it out and runs
+paragraphs together; here its markup is read like any HTML. Only text records are loaded: the pictures after them may be
+many times as large. Not read: DRM, HUFF/CDIC compression. A PalmDOC (PDB) is plain text in such records.
 Format: https://wiki.mobileread.com/wiki/MOBI
 """
 
@@ -14,12 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
-from ingest.charset import known_as, undeclared
-from ingest.document import Reading
+from ingest.charset import decode_undeclared, known_encoding
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
-from ingest.formats import html
-from ingest.formats.text import GUESSED, plain_blocks
+from ingest.formats.paragraphs import plain_blocks
+from ingest.formats.text import GUESSED
 from ingest.limits import Limits
+from ingest.markup import html
 from ingest.sections import Block, first_heading, paginate
 
 _STORED, _PALMDOC = 1, 2
@@ -31,18 +31,22 @@ class _Header:
     compression: int
     text_records: int
     encryption: int
-    codec: str  # "" for a PalmDOC, which is plain text and does not say
+    codec: str  # "" for a PalmDOC, which is plain text without a declared encoding
     title: str | None
-    trailing: int  # bit field of the entries that follow the text in each record
-    flows: int | None = None  # MOBI 8: the record that parts the text from its style sheets and drawings
+    trailing: int  # bit field: the entries after the text of each record
+    flows: int | None = None  # MOBI 8: index of the record that separates the text from style sheets and drawings
 
 
-def read(path: Path, limits: Limits) -> Reading:
-    """Read a MOBI book.
+def convert(path: Path, options: ConvertOptions) -> Content:
+    """Convert a MOBI book.
 
     Raises:
-        BrokenFile, TooLarge, EmptyDocument; UnsupportedFormat for DRM, HUFF/CDIC and an AZW3 whose parts are unknown.
+        BrokenFile: it is cut off before its text.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text.
+        UnsupportedFormat: DRM, HUFF/CDIC compression, or an AZW3 whose text has no known end.
     """
+    limits = options.limits
     with path.open("rb") as file:
         try:
             spans = _spans(file, path.stat().st_size)
@@ -69,18 +73,18 @@ def read(path: Path, limits: Limits) -> Reading:
     if header.codec:
         blocks = _blocks(markup, header.codec, path.name)
     else:
-        text, guessed = undeclared(markup)
+        text, guessed = decode_undeclared(markup)
         warnings += [GUESSED.format(guessed)] if guessed else []
         blocks = plain_blocks(re.sub(r"\r\n?", "\n", text), by_lines=False)
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it.")
-    return Reading(pages, toc, [header.title, first_heading(blocks)], warnings)
+    return Content(pages, toc, [header.title, first_heading(blocks)], warnings)
 
 
 def _check_readable(header: _Header, name: str) -> None:
-    """Raise UnsupportedFormat for DRM and HUFF/CDIC."""
+    """Raise UnsupportedFormat for DRM and HUFF/CDIC compression."""
     if header.encryption:
         raise UnsupportedFormat(f"{name} is locked by DRM: only the shop's own reader can open it. Use a free copy.")
     if header.compression not in (_STORED, _PALMDOC):
@@ -91,7 +95,7 @@ def _check_readable(header: _Header, name: str) -> None:
 
 
 def _spans(file: BinaryIO, size: int) -> list[tuple[int, int]]:
-    """Where the records begin and end, of a file of so many bytes."""
+    """Return the start and end of each record. size: of the file, in bytes."""
     (count,) = struct.unpack_from(">H", file.read(78), 76)
     if not count:
         raise IndexError("no records")
@@ -104,7 +108,7 @@ def _spans(file: BinaryIO, size: int) -> list[tuple[int, int]]:
 
 
 def _taken(file: BinaryIO, spans: list[tuple[int, int]], name: str, limits: Limits) -> list[bytes]:
-    """The records there.
+    """Return the records at some spans.
 
     Raises:
         TooLarge: together they are larger than a text may be.
@@ -122,7 +126,7 @@ def _header(record: bytes) -> _Header:
     if record[16:20] != b"MOBI":
         return _Header(compression, text_records, encryption, "", None, 0)
     length, _, encoding, _, version = struct.unpack_from(">LLLLL", record, 20)
-    codec = "utf-8" if encoding == 65001 else known_as(f"cp{encoding}") or "cp1252"
+    codec = "utf-8" if encoding == 65001 else known_encoding(f"cp{encoding}") or "cp1252"
     offset, size = struct.unpack_from(">LL", record, 84)
     title = record[offset : offset + size].decode(codec, errors="replace") if size < 500 else None
     trailing = struct.unpack_from(">H", record, 242)[0] if length >= 228 and version >= 5 else 0
@@ -134,7 +138,7 @@ def _header(record: bytes) -> _Header:
 
 
 def _first_flow(record: bytes, name: str) -> int:
-    """Where the text of a MOBI 8 book ends, by its FDST record: "FDST", 12, how many, then (start, end) of each."""
+    """Return the length of a MOBI 8 book's text, from its FDST record: "FDST", 12, count, (start, end) of each."""
     if record[:4] != b"FDST" or len(record) < 20:
         raise UnsupportedFormat(
             f"{name} is an AZW3 book that does not say where its text ends: "
@@ -144,7 +148,7 @@ def _first_flow(record: bytes, name: str) -> int:
 
 
 def _without_trailing(record: bytes, flags: int) -> bytes:
-    """Drop the entries after a record's text: each ends in its own size, as seven-bit digits read backwards."""
+    """Drop the entries after a record's text. Each ends in its size, as seven-bit digits read backwards."""
     for bit in range(15, 0, -1):
         if flags >> bit & 1 and record:
             size, shift = 0, 0
@@ -160,7 +164,7 @@ def _without_trailing(record: bytes, flags: int) -> bytes:
 
 
 def _unpack(data: bytes) -> bytes:
-    """PalmDOC compression: literals, runs of literals, a space with a letter, and copies of up to ten bytes."""
+    """Decompress PalmDOC: literals, runs of literals, a space with a letter, and copies of up to ten bytes."""
     out = bytearray()
     index = 0
     while index < len(data):
@@ -183,7 +187,7 @@ def _unpack(data: bytes) -> bytes:
 
 
 def _blocks(markup: bytes, codec: str, name: str) -> list[Block]:
-    """Blocks of the whole book; where it has no headings, the short first lines after its page breaks are them."""
+    """Return the blocks of the book. Without headings, short first lines after page breaks become headings."""
     chunks = []
     for piece in _PAGE_BREAK.split(markup):
         text = piece.decode(codec, errors="replace").replace("\0", "")

@@ -1,4 +1,4 @@
-"""JSON as people read it, and Jupyter notebooks: their cells and what these printed, without pictures."""
+"""Jupyter notebooks: their cells and outputs, without pictures. Also the escapes of JSON."""
 
 import json
 import re
@@ -8,13 +8,13 @@ from typing import Any
 from ingest.sections import Block
 
 _ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)((?:\\u[0-9A-Fa-f]{4})+)")
-_KEPT = frozenset('"\\')  # what must stay escaped
+_KEPT = frozenset('"\\')  # characters that must stay escaped
 _HEADING = re.compile(r"(#{1,6})\s+(\S.*?)\s*#*$")
 _FENCE = re.compile(r"\s*(?:```|~~~)")
 
 
-def unescaped(text: str) -> str:
-    """JSON with its letters as such, where it has them by their numbers."""
+def decode_escapes(text: str) -> str:
+    """Replace the escapes of JSON, such as that of "é", by their letters."""
 
     def letters(found: re.Match[str]) -> str:
         said = re.findall("....", found[2].replace("\\u", ""))
@@ -29,7 +29,7 @@ def _written(sign: str) -> str:
 
 
 def notebook_blocks(text: str) -> tuple[list[Block], list[str]] | None:
-    """The paragraphs of a notebook and warnings of what is left out; None where it is no notebook."""
+    """Return the paragraphs of a notebook, and warnings about omitted pictures; None if the text is no notebook."""
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError):
@@ -37,7 +37,7 @@ def notebook_blocks(text: str) -> tuple[list[Block], list[str]] | None:
     if not isinstance(whole, dict):
         return None
     cells = whole.get("cells")
-    if cells is None and isinstance(whole.get("worksheets"), list):  # of before 2015
+    if cells is None and isinstance(whole.get("worksheets"), list):  # notebooks of before 2015
         cells = [cell for sheet in whole["worksheets"] if isinstance(sheet, dict) for cell in sheet.get("cells") or []]
     if not isinstance(cells, list):
         return None
@@ -60,7 +60,7 @@ def notebook_blocks(text: str) -> tuple[list[Block], list[str]] | None:
 
 
 def _prose(source: str) -> Iterator[Block]:
-    """The paragraphs of Markdown as they are written, with its headings."""
+    """Yield the paragraphs of Markdown as they are written, with its headings."""
     lines: list[str] = []
     fenced = False
     for line in [*source.split("\n"), ""]:
@@ -77,7 +77,7 @@ def _prose(source: str) -> Iterator[Block]:
 
 
 def _printed(output: dict[str, Any]) -> str:
-    """What an output says in words: the plain form of its kinds."""
+    """Return the text of an output, in its plainest form."""
     if output.get("output_type") in ("error", "pyerr"):
         return f"{output.get('ename', 'error')}: {output.get('evalue', '')}"
     data = output.get("data")

@@ -1,4 +1,4 @@
-"""RTF, through striprtf: paragraphs and rows of tables. Pictures and objects within it are named in a warning."""
+"""RTF, through striprtf: paragraphs and table rows. A warning counts pictures and objects."""
 
 import re
 from pathlib import Path
@@ -6,21 +6,23 @@ from pathlib import Path
 from striprtf.striprtf import rtf_to_text
 
 from ingest.clean import one_line
-from ingest.document import Reading, count
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import EmptyDocument
-from ingest.limits import Limits
 from ingest.sections import Block, paginate
+from ingest.wording import count
 
 _TITLE = re.compile(r"\{\\title\s([^{}]{1,1000})\}")
 _OBJECT = re.compile(r"\\(?:pict|objdata)(?![a-z])")
 
 
-def read(path: Path, limits: Limits) -> Reading:
-    """Read an RTF document.
+def convert(path: Path, options: ConvertOptions) -> Content:
+    """Convert an RTF document.
 
     Raises:
-        TooLarge, EmptyDocument.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text.
     """
+    limits = options.limits
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
     source = path.read_bytes().decode("cp1252", errors="replace")
     text = rtf_to_text(source, errors="replace").replace("\x00", "")
@@ -32,11 +34,11 @@ def read(path: Path, limits: Limits) -> Reading:
         raise EmptyDocument(f"{path.name} has no text in it. {within if objects else 'Fetch it again.'}")
     said = _TITLE.search(source)
     title = one_line(rtf_to_text(f"{{\\rtf1\\ansi {said[1]}}}", errors="replace")) if said else None
-    return Reading(pages, toc, [title], [within] if objects else [])
+    return Content(pages, toc, [title], [within] if objects else [])
 
 
 def _block(line: str) -> Block:
-    """A paragraph, or a row of a table, whose cells each end in a bar."""
+    """Return a paragraph, or a table row, whose cells each end in a bar."""
     if line.endswith("|"):
         return Block(" | ".join(cell.strip() for cell in line.split("|")[:-1]), tight=True)
     return Block(line)

@@ -1,1 +1,1 @@
-"""XML and HTML, and formulas in them."""
+"""HTML, XML and formulas, which many formats share."""

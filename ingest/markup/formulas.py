@@ -1,4 +1,4 @@
-"""Formulas on one line: what Word and MathML set above, below or around by markup alone gets a sign."""
+"""Formulas on one line: a sign stands for each position that Word's markup or MathML expresses by structure alone."""
 
 import re
 from collections.abc import Iterator
@@ -6,38 +6,38 @@ from itertools import pairwise
 
 from lxml import etree
 
-from ingest.clean import grouped, one_line
+from ingest.clean import in_parentheses, one_line
 
 M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
-DEEPEST = 100  # nested elements of MathML; what lies below is its letters in a row
+DEEPEST = 100  # nested elements of MathML; deeper ones give their letters in a row
 
 _WORD = re.compile(r"[^\W\d_]{2}")
 _SPACE = re.compile(r"[ \t\r\n]+")
-_INVISIBLE = str.maketrans({"\u2061": " ", "\u2062": "", "\u2063": "", "\u2064": ""})  # "sin" applied to "x" is "sin x"
+_INVISIBLE = str.maketrans({"\u2061": " ", "\u2062": "", "\u2063": "", "\u2064": ""})  # function application: "sin x"
 
 
-def of_word(element: etree._Element) -> str:
-    """A formula of a Word document: an `m:oMath` element."""
+def omml_text(element: etree._Element) -> str:
+    """Return a formula of a Word document, an `m:oMath` element, on one line."""
     if _name(element) == "t":
         return element.text or ""
     parts: list[str] = []
     before = None
     for child in element:
-        if before is not None and before.tag == child.tag == f"{M}r":  # Word parts a number as it was typed
-            parts[-1] += of_word(child)
+        if before is not None and before.tag == child.tag == f"{M}r":  # Word splits a number into runs as it was typed
+            parts[-1] += omml_text(child)
         elif child.tag != f"{M}ctrlPr":
-            parts.append(of_word(child))
+            parts.append(omml_text(child))
         before = child
     text = _joined(parts)
     match element.tag.removeprefix(M) if isinstance(element.tag, str) else "":
         case "num":
-            return grouped(text)
+            return in_parentheses(text)
         case "den":
-            return f"/{grouped(text)}"
+            return f"/{in_parentheses(text)}"
         case "sup":
-            return f"^{grouped(text)}" if text else ""
+            return f"^{in_parentheses(text)}" if text else ""
         case "sub":
-            return f"_{grouped(text)}" if text else ""
+            return f"_{in_parentheses(text)}" if text else ""
         case "deg":
             return f"[{text}]" if text else ""
         case "rad":
@@ -59,15 +59,15 @@ def _sign(element: etree._Element, path: str, usual: str) -> str:
     return usual if found is None else found.get(f"{M}val") or ""
 
 
-def of_mathml(element: etree._Element) -> str:
-    """A formula of a web page: a `math` element, as the TeX that came with it if any did."""
+def mathml_text(element: etree._Element) -> str:
+    """Return a formula of a web page, a `math` element, on one line; its own TeX if it brings any."""
     notes = [node for node in element.iter() if _name(node) in ("annotation", "annotation-xml")]
     tex = next((node.text for node in notes if "tex" in (node.get("encoding") or "").casefold()), None)
     return one_line(element.get("alttext") or tex or _in_signs(element))
 
 
 def _in_signs(element: etree._Element, depth: int = 0) -> str:
-    """Presentation MathML. Of an element that must have parts and has not, those that are there."""
+    """Return presentation MathML on one line. An element that lacks parts gives those that it has."""
     name = _name(element)
     if name in ("annotation", "annotation-xml", "mphantom", ""):
         return ""
@@ -84,7 +84,7 @@ def _in_signs(element: etree._Element, depth: int = 0) -> str:
         case "msubsup" | "munderover", [base, below, above]:
             return base + _beside("_", below) + _beside("^", above)
         case "mfrac", [above, below]:
-            return f"{grouped(above)}/{grouped(below)}"
+            return f"{in_parentheses(above)}/{in_parentheses(below)}"
         case "mroot", [base, degree]:
             return f"√[{degree}]({base})"
         case "msqrt", _:
@@ -100,7 +100,7 @@ def _in_signs(element: etree._Element, depth: int = 0) -> str:
 
 
 def _joined(parts: list[str]) -> str:
-    """Parts beside each other: "2 1/4" is no 21/4, in "x^2 y" the y is no power, and "sin x" is no name."""
+    """Join neighbours without changing their meaning: "2 1/4" is no 21/4, in "x^2 y" the y is no power."""
     text = "".join(parts[:1])
     for before, part in pairwise(parts):
         digits = before[-1:].isdigit() and part[:1].isdigit()
@@ -111,12 +111,12 @@ def _joined(parts: list[str]) -> str:
 
 
 def _beside(sign: str, part: str) -> str:
-    """A part above or below: "^2"; a prime or an accent stands for itself."""
-    return part if re.fullmatch(r"[^\w\s]?", part) else f"{sign}{grouped(part)}"
+    """Return a part above or below with its sign: "^2". A prime or an accent needs none."""
+    return part if re.fullmatch(r"[^\w\s]?", part) else f"{sign}{in_parentheses(part)}"
 
 
 def _separators(element: etree._Element) -> Iterator[str]:
-    """What stands before each part of an `mfenced`: nothing, then its separators, the last of them for ever."""
+    """Yield the separator before each part of an `mfenced`: none, then its own, the last of them for ever."""
     signs = "".join(element.get("separators", ",").split())
     yield ""
     yield from signs
@@ -125,6 +125,6 @@ def _separators(element: etree._Element) -> Iterator[str]:
 
 
 def _name(element: etree._Element) -> str:
-    """The name without its namespace, or the prefix that stands for one in HTML; of a comment there is none."""
+    """Return an element's name without a namespace or prefix; "" for a comment."""
     tag = element.tag
     return tag.rpartition("}")[2].rpartition(":")[2].casefold() if isinstance(tag, str) else ""

@@ -1,4 +1,4 @@
-"""XML from files of anybody's making: no entities that grow, no network, no document types."""
+"""Safe parsing of untrusted XML: no growing entities, no network, no document types."""
 
 import re
 from html.entities import html5
@@ -11,23 +11,24 @@ from ingest.errors import BrokenFile
 
 _NAMED = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)([A-Za-z][\w.-]{0,60});")
 _DOCTYPE = re.compile(
-    r"(\s*(?:<\?[^>]*>\s*|<!--(?:[^-]|-(?!->))*-->\s*)*)"  # what may stand before it
+    r"(\s*(?:<\?[^>]*>\s*|<!--(?:[^-]|-(?!->))*-->\s*)*)"  # declaration and comments before it
     r"<!DOCTYPE[^<>\[]*(?:\[([^\]]*)\]\s*)?>"
 )
 _ENTITY = re.compile(r"<!ENTITY\s+([A-Za-z][\w.-]*)\s+(?:\"([^\"<%]{0,200})\"|'([^'<%]{0,200})')\s*>")
 _MOST_ENTITIES = 200
-_MOST_GROWN = 1 << 22  # characters that the entities of a file may add
+_MOST_GROWN = 1 << 22  # characters that a file's entities may add
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _STRAY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d{1,8}|#[xX][0-9A-Fa-f]{1,6});)|<(?![A-Za-z_/!?])")
 
 
-def parse_xml(data: bytes | str, name: str, doubts: list[str] | None = None) -> etree._Element:
-    """Parse XML without entities, network or document type; mends what it can.
+def parse_xml(data: bytes | str, name: str, warnings: list[str] | None = None) -> etree._Element:
+    """Parse XML without entities, network or document type, repairing it where possible.
 
     Args:
-        data: bytes, or what `decode` made of them.
-        doubts: takes a warning where the XML is cut off or ill-formed, so that some of it may be lost.
+        data: bytes, or text from `decode`.
+        name: the file, for messages.
+        warnings: takes a warning if the XML is cut off or ill-formed, so that some of it may be lost.
 
     Raises:
         BrokenFile: nothing in it can be read.
@@ -51,15 +52,15 @@ def parse_xml(data: bytes | str, name: str, doubts: list[str] | None = None) -> 
         ) from error
     if root is None:
         raise BrokenFile(f"{name} is not XML that can be read. Fetch it again.")
-    if doubts is not None:
-        doubts += _doubts(parser, text, etree.QName(root).localname, name)
+    if warnings is not None:
+        warnings += _parse_warnings(parser, text, etree.QName(root).localname, name)
     return root
 
 
 def plain_markup(text: str) -> str:
-    """XML without a document type, sections of CDATA, and named entities: what HTML's parser does not know either.
+    """Replace a document type, CDATA sections and named entities, which HTML parsers do not know, by plain markup.
 
-    Entities of its own that name others, which might grow, stay as they are written.
+    A document's own entities that name others, and so might grow, stay as they are written.
     """
     own: dict[str, str] = {}
     if typed := _DOCTYPE.match(text):
@@ -80,15 +81,15 @@ def plain_markup(text: str) -> str:
         left -= len(value)
         return value if left > 0 else found[0]
 
-    return _NAMED.sub(named, text)  # XML by itself knows only five
+    return _NAMED.sub(named, text)  # XML defines only five
 
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _doubts(parser: etree.XMLParser, text: str, root: str, name: str) -> list[str]:
-    """What is wrong with the XML that was parsed last, if anything, with its place. root: what it should end with."""
+def _parse_warnings(parser: etree.XMLParser, text: str, root: str, name: str) -> list[str]:
+    """Return a warning about the XML parsed last, with its place, or none. root: the element it should end with."""
     faults = [each for each in parser.error_log if each.level_name == "FATAL"]
     if not faults:
         return []

@@ -1,1 +1,1 @@
-"""Office documents and OpenDocument, and the parts that they share."""
+"""Office and OpenDocument files: one converter each, and the parts they share."""

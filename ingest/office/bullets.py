@@ -1,7 +1,7 @@
-"""What stands before the paragraphs of a slide: bullets by their level, and numbers, which are counted, not stored.
+"""Bullets and numbers of a slide's paragraphs. Numbers are counted, as the file does not store them.
 
-Whether a paragraph has any is said by itself, by its shape, or by what the shape takes the place of in the layout and
-the master. Left out: numbers in other alphabets, which are written in digits, and what signs bullets are.
+A paragraph's own properties name its bullet, or those of its shape, or those of the placeholder in the layout and the
+master. Left out: numbers in other alphabets, which are written in digits, and the shapes of bullets.
 """
 
 import re
@@ -10,8 +10,8 @@ from typing import Any
 
 from lxml import etree
 
+from ingest.list_numbers import list_number
 from ingest.office.drawings import A
-from ingest.office.numbering import written
 from ingest.table import span
 
 P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
@@ -19,21 +19,21 @@ P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
 _NUMBERED = re.compile(r"(arabic|alphaLc|alphaUc|romanLc|romanUc)?\w*?(Period|ParenR|ParenBoth|Plain)")
 _KINDS = {"alphaLc": "lowerLetter", "alphaUc": "upperLetter", "romanLc": "lowerRoman", "romanUc": "upperRoman"}
 TITLES = ("title", "ctrTitle")
-"""Kinds of places that hold the title of a slide."""
+"""Kinds of placeholders for the title of a slide."""
 
 
 class Bullets:
-    """Marks the paragraphs of one text, which must be asked about in their order.
+    """Marks the paragraphs of one text, which must come in their order.
 
-    styles: what says how its levels look, the nearest first.
+    styles: the list styles of its levels, the nearest first.
     """
 
     def __init__(self, styles: list[etree._Element]) -> None:
         self._styles = styles
-        self._counts: dict[int, tuple[str, int]] = {}  # of the levels that are being counted: in which way, how far
+        self._counts: dict[int, tuple[str, int]] = {}  # level -> kind of number, last number
 
     def mark(self, paragraph: etree._Element) -> str:
-        """What stands before a paragraph: "-", "--" on the second level, "3."; "" where nothing does."""
+        """Return the bullet of a paragraph: "-", "--" on the second level, "3.", or ""."""
         properties = paragraph.find(f"{A}pPr")
         depth = "0" if properties is None else properties.get("lvl") or "0"
         level = int(depth) + 1 if re.fullmatch("[0-8]", depth) else 1
@@ -60,12 +60,12 @@ class Bullets:
 
 def _numbered(number: int, kind: str) -> str:
     match = _NUMBERED.match(kind)
-    text = written(number, _KINDS.get((match and match[1]) or "", "decimal"))
+    text = list_number(number, _KINDS.get((match and match[1]) or "", "decimal"))
     return {"ParenR": f"{text})", "ParenBoth": f"({text})"}.get((match and match[2]) or "", f"{text}.")
 
 
-def styles_of(shape: Any) -> Iterator[etree._Element]:
-    """What says how the paragraphs of a shape look, the nearest first. shape: as python-pptx has it."""
+def list_styles(shape: Any) -> Iterator[etree._Element]:
+    """Yield the list styles of a shape of python-pptx, the nearest first."""
     kind = placeholder_kind(shape._element) if hasattr(shape.part, "slide_layout") else ""  # notes have no layout
     above = shape
     while above is not None:
@@ -77,6 +77,6 @@ def styles_of(shape: Any) -> Iterator[etree._Element]:
 
 
 def placeholder_kind(element: etree._Element) -> str:
-    """What a shape is the place of in its layout, as "title"; "" where it has been put there freely."""
+    """Return the kind of placeholder that a shape fills, such as "title"; "" for a free shape."""
     place = element.find(f"./*/{P}nvPr/{P}ph")
     return "" if place is None else place.get("type") or "obj"

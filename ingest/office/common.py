@@ -1,4 +1,4 @@
-"""What the readers of Office and OpenDocument files share."""
+"""Errors, warnings and names that the converters of office files share."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -7,15 +7,16 @@ from typing import Any
 from lxml import etree
 
 from ingest.clean import one_line
-from ingest.document import Reading, count, listed
+from ingest.conversion import Content
 from ingest.errors import BrokenFile, EmptyDocument, out_of_memory
 from ingest.limits import Limits
 from ingest.sections import Block, first_heading, paginate
+from ingest.wording import count, listed
 
 MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 RELATED = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 
-# What the libraries do not know, and the plain file that it is: Strict Open XML; files with macros, templates, shows.
+# Names that the libraries do not know -> those of plain files: Strict Open XML, macro files, templates, slide shows.
 OPEN = "application/vnd.openxmlformats-officedocument"
 _OTHER_NAMES = (
     (r"http://purl\.oclc\.org/ooxml/(\w+)/", r"http://schemas.openxmlformats.org/\1/2006/"),
@@ -33,22 +34,22 @@ _OTHER_NAMES = (
 _USUAL = tuple((re.compile(other.encode()), usual.encode()) for other, usual in _OTHER_NAMES)
 
 
-def with_usual_names(data: bytes) -> bytes:
-    """XML of a package under the names that are usual."""
+def with_transitional_names(data: bytes) -> bytes:
+    """Replace the names of Strict Open XML, and of templates and macro files, by those of plain files."""
     for other, usual in _USUAL:
         data = other.sub(usual, data)
     return data
 
 
-def says_yes(element: etree._Element, attribute: str) -> bool:
-    """Whether an attribute that is true or false is true."""
+def is_true(element: etree._Element, attribute: str) -> bool:
+    """Return whether a boolean attribute is true."""
     return element.get(attribute) in ("1", "true")
 
 
-def related(relations: Mapping[str, Any]) -> Callable[[str], bytes | None]:
-    """What gives the part that a relation leads to, by its id; None where it leads nowhere, or out of the file.
+def part_loader(relations: Mapping[str, Any]) -> Callable[[str], bytes | None]:
+    """Return a function from a relation's id to the bytes of its part; None if it leads nowhere or out of the file.
 
-    relations: as python-docx and python-pptx have them.
+    relations: those of python-docx or python-pptx.
     """
 
     def part(identity: str) -> bytes | None:
@@ -58,8 +59,15 @@ def related(relations: Mapping[str, Any]) -> Callable[[str], bytes | None]:
     return part
 
 
-def damaged(name: str, kind: str, error: Exception, programs: str) -> BrokenFile:
-    """What to raise for a file that its parser gave up. kind: what it should be; programs: what may mend it."""
+def damaged_file(name: str, kind: str, error: Exception, programs: str) -> BrokenFile:
+    """Return the error for a file that its parser gave up.
+
+    Args:
+        name: the file.
+        kind: the kind of file it should be.
+        error: the parser's.
+        programs: the programs that may repair it.
+    """
     if isinstance(error, MemoryError):
         return out_of_memory(name)
     return BrokenFile(
@@ -68,11 +76,11 @@ def damaged(name: str, kind: str, error: Exception, programs: str) -> BrokenFile
     )
 
 
-def bounded(blocks: Iterable[Block], name: str, limits: Limits) -> list[Block]:
-    """Blocks as they come, as long as their characters are within the limit.
+def within_limit(blocks: Iterable[Block], name: str, limits: Limits) -> list[Block]:
+    """Collect blocks while their characters are within the limit.
 
     Raises:
-        TooLarge: they are not.
+        TooLarge: they have too many characters.
     """
     kept, characters = [], 0
     for block in blocks:
@@ -82,36 +90,36 @@ def bounded(blocks: Iterable[Block], name: str, limits: Limits) -> list[Block]:
     return kept
 
 
-def beside(parts: int) -> list[str]:
-    """The warning that so many parts of a document are in other files; none where all is in one."""
+def linked_parts_warning(parts: int) -> list[str]:
+    """Return the warning about parts of a document in other files; none if there are none."""
     return [f"Not read: {count(parts, 'part')} of the document kept in files beside it. Add them too."] if parts else []
 
 
-def missing(parts: list[str]) -> list[str]:
-    """The warning that parts are not in the file that it says are; none where all are there."""
+def missing_parts_warning(parts: list[str]) -> list[str]:
+    """Return the warning about parts that a file names but lacks; none if there are none."""
     if not parts:
         return []
     return [f"Not read: {listed(parts, 5)}, which the file names but lacks. Fetch it again."]
 
 
-def misunderstood(drawings: int) -> list[str]:
-    """The warning that so many drawings are damaged; none where all were read."""
+def damaged_drawings_warning(drawings: int) -> list[str]:
+    """Return the warning about damaged drawings; none if there are none."""
     return [f"Not read: {count(drawings, 'drawing')} that cannot be understood."] if drawings else []
 
 
-def without_text(name: str, warnings: list[str]) -> EmptyDocument:
-    """What to raise for a file that has no text, and what may be the reason."""
+def empty_document(name: str, warnings: list[str]) -> EmptyDocument:
+    """Return the error for a file without text. warnings: possible reasons."""
     scanned = "if it holds scanned pictures, save it as PDF and use OCR."
     return EmptyDocument(" ".join([f"{name} has no text in it: {scanned}", *warnings]))
 
 
-def reading(name: str, blocks: list[Block], title: str | None, warnings: list[str]) -> Reading:
-    """What is handed back of a document. title: what the file says that it is called.
+def paginated_content(name: str, blocks: list[Block], title: str | None, warnings: list[str]) -> Content:
+    """Return the content of a document without pages. title: the file's own.
 
     Raises:
         EmptyDocument: it has no text.
     """
     pages, toc = paginate(blocks)
     if not pages:
-        raise without_text(name, warnings)
-    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
+        raise empty_document(name, warnings)
+    return Content(pages, toc, [title, first_heading(blocks)], warnings)

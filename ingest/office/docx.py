@@ -1,8 +1,8 @@
-"""DOCX, through python-docx for the package and the styles, with an own walk over the body.
+"""DOCX: python-docx opens the package and its styles; a walk of our own reads the body.
 
-The walk also reads what python-docx's paragraphs pass over: content controls, text boxes, tracked insertions (tracked
-deletions are left out), diagrams and charts, footnotes, endnotes and comments. Headers and footers are left out.
-Documents that Word only puts in when it opens the file are named in a warning.
+The walk reads more than python-docx's paragraphs: content controls, text boxes, tracked insertions, diagrams, charts,
+footnotes, endnotes and comments. Left out: tracked deletions, headers and footers. A warning names documents that Word
+only inserts when it opens the file.
 """
 
 import re
@@ -15,20 +15,30 @@ from typing import Any
 import docx as python_docx
 from lxml import etree
 
-from ingest.clean import joined, one_line, pictured, raised, tidy
-from ingest.document import Reading, count, listed
+from ingest.archive import check_archive
+from ingest.clean import join_inline, one_line, picture_text, superscript, tidy
+from ingest.conversion import Content, ConvertOptions
 from ingest.errors import IngestError
-from ingest.limits import Limits, check_archive
-from ingest.markup.formulas import M, of_word
+from ingest.markup.formulas import M, omml_text
 from ingest.markup.xml import parse_xml
-from ingest.office.common import MC, beside, bounded, damaged, missing, misunderstood, reading, related
-from ingest.office.drawings import PLACES, Drawings
-from ingest.office.numbering import Numbering, W, is_on, value, with_bases
+from ingest.office.common import (
+    MC,
+    damaged_drawings_warning,
+    damaged_file,
+    linked_parts_warning,
+    missing_parts_warning,
+    paginated_content,
+    part_loader,
+    within_limit,
+)
+from ingest.office.drawings import DRAWING_ELEMENTS, Drawings
+from ingest.office.numbering import Numbering, W, is_on, val, with_base_styles
 from ingest.office.package import Package
-from ingest.office.symbol_fonts import in_unicode, sign
+from ingest.office.symbol_fonts import symbol, symbols_to_unicode
 from ingest.office.word_fields import Fields
-from ingest.sections import SPLIT_DEPTH, Block, one_line_of, rows_of
-from ingest.table import Cell, lays_out, span, table_lines
+from ingest.sections import SPLIT_DEPTH, Block, join_blocks, row_blocks
+from ingest.table import Cell, is_layout, span, table_lines
+from ingest.wording import count, listed
 
 _WP = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
 _CITED = {f"{W}{kind}Reference": kind for kind in ("footnote", "endnote", "comment")}
@@ -44,25 +54,28 @@ _SILENT = frozenset(
 _HEADING = re.compile(r"^heading (\d)$", re.IGNORECASE)
 
 
-def read(path: Path, limits: Limits) -> Reading:
-    """Read a Word document.
+def convert(path: Path, options: ConvertOptions) -> Content:
+    """Convert a Word document.
 
     Raises:
-        BrokenFile, TooLarge, EmptyDocument.
+        BrokenFile: it is damaged.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text.
     """
+    limits = options.limits
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
-            package, lost = Package(archive, limits).lean_copy()
+            package, lost = Package(archive, limits).readable_copy()
             document = python_docx.Document(package)
         walk = _Walk(document)
-        blocks = bounded(walk.blocks(), path.name, limits)
+        blocks = within_limit(walk.blocks(), path.name, limits)
         title = document.core_properties.title
     except IngestError:
         raise
-    except Exception as error:  # KeyError, BadZipFile, XMLSyntaxError, ValueError: by where the package is damaged
-        raise damaged(path.name, "a Word document", error, "Word or LibreOffice") from error
-    warnings = missing(lost) + walk.doubts
+    except Exception as error:  # KeyError, BadZipFile, XMLSyntaxError, ValueError for a damaged package
+        raise damaged_file(path.name, "a Word document", error, "Word or LibreOffice") from error
+    warnings = missing_parts_warning(lost) + walk.xml_warnings
     if walk.embedded:
         within = f"{count(walk.embedded, 'document')} within the file, put in place only when Word opens it"
         warnings.append(f"Not read: {within}. Open the file in Word, save it again and add that.")
@@ -70,25 +83,25 @@ def read(path: Path, limits: Limits) -> Reading:
         named = listed(list(dict.fromkeys(filter(None, walk.objects))), 5)
         within = count(len(walk.objects), "object") + (f" of other programs ({named})" if named else "")
         warnings.append(f"Not read: {within}. Save them from Word as files and add them, or add the document as PDF.")
-    warnings += beside(walk.linked) + misunderstood(walk.drawings.broken)
-    return reading(path.name, blocks, title, warnings)
+    warnings += linked_parts_warning(walk.linked) + damaged_drawings_warning(walk.drawings.broken)
+    return paginated_content(path.name, blocks, title, warnings)
 
 
 class _Walk:
     def __init__(self, document: Any) -> None:
-        self.doubts: list[str] = []  # about the XML of parts
+        self.xml_warnings: list[str] = []  # about damaged XML
         self.body = document.element.body
         styles = {style.style_id: style.element for style in document.styles}
         self.levels = {style: _heading_level(styles, style) for style in styles}
-        self.numbering = Numbering(_part(document, "numbering", self.doubts), styles)
-        self.notes = {kind: _notes(document, kind, self.doubts) for kind in _CITED.values()}
-        self.parts = related(document.part.rels)
+        self.numbering = Numbering(_part(document, "numbering", self.xml_warnings), styles)
+        self.notes = {kind: _notes(document, kind, self.xml_warnings) for kind in _CITED.values()}
+        self.parts = part_loader(document.part.rels)
         self.cited: list[tuple[str, str]] = []
         self.listing = False  # the last paragraph was in a list
-        self.embedded = self.linked = 0  # documents that are not read, within the file and beside it
-        self.objects: list[str] = []  # of other programs, by these
+        self.embedded = self.linked = 0  # counts of documents not read: embedded, and in other files
+        self.objects: list[str] = []  # embedded objects, by the programs that made them
         self.fields = Fields(self.body, _DELETED)
-        self.begun: list[str] = []  # of a paragraph whose end is deleted: it goes on in the next one
+        self.begun: list[str] = []  # runs of a paragraph whose end is deleted: the next one continues it
         self.drawings = Drawings()
 
     def blocks(self) -> Iterator[Block]:
@@ -97,7 +110,7 @@ class _Walk:
             headed = headed or 0 < block.level <= SPLIT_DEPTH
             yield block
         begun = False
-        for number, (kind, identity) in enumerate(self.cited, 1):  # a note may cite another: the list grows meanwhile
+        for number, (kind, identity) in enumerate(self.cited, 1):  # grows while notes cite notes
             if note := self._note(kind, identity):
                 if headed and not begun:
                     yield Block("Notes", 1)
@@ -108,7 +121,7 @@ class _Walk:
         note = self.notes[kind].get(identity)
         if note is None:
             return ""
-        author, text = one_line(note.get(f"{W}author") or ""), one_line_of(self._container(note))
+        author, text = one_line(note.get(f"{W}author") or ""), join_blocks(self._container(note))
         return f"{author}: {text}" if author and text else text
 
     def _container(self, element: Iterable[etree._Element]) -> Iterator[Block]:
@@ -126,21 +139,21 @@ class _Walk:
         self.listing = False
         rows = [list(_own(row, f"{W}tc")) for row in _own(table, f"{W}tr")]
         within = [[list(self._container(cell)) for cell in row] for row in rows]
-        words = [[one_line_of(blocks) for blocks in row] for row in within]
+        words = [[join_blocks(blocks) for blocks in row] for row in within]
         nested = any(cell.find(f".//{W}tbl") is not None for row in rows for cell in row)
         headings = any(len(blocks) > 1 and any(block.level for block in blocks) for row in within for blocks in row)
         headed = table.find(f"{W}tr/{W}trPr/{W}tblHeader") is not None
-        if headings or lays_out(words, headed, nested):
+        if headings or is_layout(words, headed, nested):
             for row in within:
                 for blocks in row:
                     yield from blocks
             return
         cells = [list(map(_cell, row, texts)) for row, texts in zip(rows, words, strict=True)]
         for row, line in zip(_own(table, f"{W}tr"), cells, strict=True):
-            if before := value(row.find(f"{W}trPr/{W}gridBefore")):
+            if before := val(row.find(f"{W}trPr/{W}gridBefore")):
                 line.insert(0, Cell("", span(before)))
         self.listing = False
-        yield from rows_of(table_lines(cells))
+        yield from row_blocks(table_lines(cells))
 
     def _paragraph(self, paragraph: etree._Element) -> Iterator[Block]:
         runs = [*self.begun, *self._runs(paragraph)]
@@ -151,12 +164,12 @@ class _Walk:
             for box in _boxes(paragraph):
                 yield from self._container(box)
             return
-        text = tidy(joined(runs))
+        text = tidy(join_inline(runs))
         style = outline = None
         if properties is not None:
-            style = value(properties.find(f"{W}pStyle"))
-            outline = value(properties.find(f"{W}outlineLvl"))
-        listed = self.numbering.mark(properties, style)  # one without words counts too
+            style = val(properties.find(f"{W}pStyle"))
+            outline = val(properties.find(f"{W}outlineLvl"))
+        listed = self.numbering.mark(properties, style)  # an empty paragraph counts, too
         if text:
             nested, mark = listed or (0, "")
             level = self.levels.get(style or "", 0)
@@ -180,10 +193,10 @@ class _Walk:
                     self.fields.mark(mark)
             elif not (child.tag in _DELETED or child.tag in _SILENT):
                 heard.append(child)
-        for above, children in groupby(heard, key=_is_raised):  # Word parts a number as it was typed
+        for above, children in groupby(heard, key=_is_raised):  # Word splits a number into runs as it was typed
             if above:
                 text = "".join(text for child in children for text in self._runs(child))
-                yield raised(text, linked=element.tag == f"{W}hyperlink")
+                yield superscript(text, linked=element.tag == f"{W}hyperlink")
             else:
                 yield from self._unraised(children)
 
@@ -195,7 +208,7 @@ class _Walk:
             elif self.fields.in_code and not len(child):
                 continue
             elif tag == f"{W}t":
-                yield in_unicode(_font(child.getparent()), child.text or "")
+                yield symbols_to_unicode(_font(child.getparent()), child.text or "")
             elif tag in (f"{W}tab", f"{W}ptab"):
                 yield " "
             elif tag in (f"{W}br", f"{W}cr"):
@@ -203,16 +216,16 @@ class _Walk:
             elif tag == f"{W}sym":
                 yield _symbol(child)
             elif tag == f"{_WP}docPr":
-                yield pictured(child.get("descr"))
+                yield picture_text(child.get("descr"))
             elif tag == f"{W}noBreakHyphen":
                 yield "-"
             elif tag in _CITED:
                 self.cited.append((_CITED[tag], child.get(f"{W}id") or ""))
                 yield f"[{len(self.cited)}]"
             elif tag == f"{M}oMath":
-                yield of_word(child)
-            elif tag in PLACES:
-                yield self.drawings.words(child, self.parts)
+                yield omml_text(child)
+            elif tag in DRAWING_ELEMENTS:
+                yield self.drawings.text(child, self.parts)
             elif tag == f"{W}subDoc":
                 self.linked += 1
             else:
@@ -222,17 +235,17 @@ class _Walk:
 
 
 def _cell(element: etree._Element, text: str) -> Cell:
-    return Cell(text, span(value(element.find(f"{W}tcPr/{W}gridSpan"))))
+    return Cell(text, span(val(element.find(f"{W}tcPr/{W}gridSpan"))))
 
 
 def _heading_level(styles: Mapping[str, etree._Element], style: str) -> int:
-    """The level of the headings of a style by its name or outline, or that of a style that it is based on; else 0."""
-    for each in with_bases(styles, style):
-        name = value(each.find(f"{W}name")) or ""
+    """Return the heading level of a style by its name or outline, or by a style it is based on; else 0."""
+    for each in with_base_styles(styles, style):
+        name = val(each.find(f"{W}name")) or ""
         if match := _HEADING.match(name):
             return int(match[1])
-        outline = value(each.find(f"{W}pPr/{W}outlineLvl")) or ""
-        if outline.isdecimal():  # 9 is that of plain text
+        outline = val(each.find(f"{W}pPr/{W}outlineLvl")) or ""
+        if outline.isdecimal():  # 9 is body text
             return int(outline) + 1 if int(outline) < 6 else 0
         if name.casefold() == "title":
             return 1
@@ -240,7 +253,7 @@ def _heading_level(styles: Mapping[str, etree._Element], style: str) -> int:
 
 
 def _runs_on(paragraph: etree._Element, properties: etree._Element | None) -> bool:
-    """Whether the end of a paragraph is deleted, so that it and the next one are one."""
+    """Return whether the mark at the end of a paragraph is deleted, so that it joins the next one."""
     if properties is None or all(properties.find(f"{W}rPr/{W}{gone}") is None for gone in ("del", "moveFrom")):
         return False
     following = paragraph.getnext()
@@ -250,31 +263,31 @@ def _runs_on(paragraph: etree._Element, properties: etree._Element | None) -> bo
 
 
 def _is_vanished(element: etree._Element) -> bool:
-    """Whether a run is hidden text."""
+    """Return whether a run is hidden text."""
     return element.tag == f"{W}r" and is_on(element.find(f"{W}rPr/{W}vanish"))
 
 
 def _is_raised(element: etree._Element) -> bool:
-    """Whether a run is superscript, and not the mark of a note, which says so itself."""
-    if element.tag != f"{W}r" or value(element.find(f"{W}rPr/{W}vertAlign")) != "superscript":
+    """Return whether a run is superscript and no footnote mark, which has an element of its own."""
+    if element.tag != f"{W}r" or val(element.find(f"{W}rPr/{W}vertAlign")) != "superscript":
         return False
     return all(element.find(mark) is None for mark in _CITED)
 
 
 def _symbol(element: etree._Element) -> str:
-    """A character of a font of signs; one that is not known here stays private to its font."""
+    """Return a character of a symbol font. An unknown one stays private to its font."""
     code = element.get(f"{W}char") or ""
-    return sign(element.get(f"{W}font"), int(code, 16)) if re.fullmatch(r"[0-9A-Fa-f]{4}", code) else ""
+    return symbol(element.get(f"{W}font"), int(code, 16)) if re.fullmatch(r"[0-9A-Fa-f]{4}", code) else ""
 
 
 def _font(run: etree._Element) -> str | None:
-    """The font that a run says it is set in."""
+    """Return the font of a run, or None if it names none."""
     fonts = run.find(f"{W}rPr/{W}rFonts")
     return None if fonts is None else fonts.get(f"{W}ascii") or fonts.get(f"{W}hAnsi")
 
 
 def _own(element: etree._Element, tag: str) -> Iterator[etree._Element]:
-    """A table's own rows or a row's own cells, also those in content controls; not those of a table within."""
+    """Yield a table's own rows or a row's own cells, also those in content controls; not those of nested tables."""
     for child in element:
         if child.tag == tag:
             yield child
@@ -283,7 +296,7 @@ def _own(element: etree._Element, tag: str) -> Iterator[etree._Element]:
 
 
 def _boxes(element: etree._Element) -> Iterator[etree._Element]:
-    """The text boxes of a paragraph; not those within them, which their own paragraphs find."""
+    """Yield the text boxes of a paragraph; their own paragraphs find the boxes within them."""
     for child in element:
         if child.tag == f"{W}txbxContent":
             yield child
@@ -291,14 +304,14 @@ def _boxes(element: etree._Element) -> Iterator[etree._Element]:
             yield from _boxes(child)
 
 
-def _part(document: Any, name: str, doubts: list[str]) -> etree._Element | None:
-    """The root of another part of the package, such as "numbering"; None where there is none."""
+def _part(document: Any, name: str, xml_warnings: list[str]) -> etree._Element | None:
+    """Return the root of a related part, such as "numbering", or None."""
     for relation in document.part.rels.values():
         if relation.reltype.endswith(f"/{name}") and not relation.is_external:
-            return parse_xml(relation.target_part.blob, name, doubts)
+            return parse_xml(relation.target_part.blob, name, xml_warnings)
     return None
 
 
-def _notes(document: Any, kind: str, doubts: list[str]) -> dict[str, etree._Element]:
-    root = _part(document, f"{kind}s", doubts)
+def _notes(document: Any, kind: str, xml_warnings: list[str]) -> dict[str, etree._Element]:
+    root = _part(document, f"{kind}s", xml_warnings)
     return {} if root is None else {note.get(f"{W}id") or "": note for note in root.iter(f"{W}{kind}")}

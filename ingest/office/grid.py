@@ -1,7 +1,7 @@
-"""The rows of a sheet as paragraphs of lines, as `table.py` writes them, with the headings of their columns over each.
+"""Rows of a sheet as paragraphs of lines, with their column headings over each.
 
-In a table of a thousand rows a value far down would be nobody's: the headings are said again every few rows. Which rows
-are headings a sheet does not say; they are known by standing, in words or in a style of their own, over what differs.
+Far down a table of a thousand rows a value would lose its meaning, so the headings are repeated every few rows. A sheet
+does not mark its headings. They are rows of words, or of a style of their own, over rows that differ.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 from ingest.table import SHORT_CELL, Cell, table_lines
 
-ROWS = 20  # of a paragraph
-LONG = 3_000  # characters, with which a paragraph is full with fewer
-DEEPEST = 5  # rows at the top of a table, among which are its headings
+ROWS = 20  # rows of a paragraph, at most
+LONG = 3_000  # characters; a longer paragraph is full with fewer rows
+DEEPEST = 5  # rows at the top of a table, searched for headings
 MOST_HEADINGS = 3  # rows
-NUMBERS = 0.7  # of the values in a column that is one of numbers; in others somebody wrote that there is none
+NUMBERS = 0.7  # share of numbers in a column of numbers; some cells say "none" or "n/a"
 
 
 @dataclass(frozen=True)
 class Value:
-    """What a cell shows, on one line."""
+    """The text that a cell shows, on one line."""
 
     text: str
-    is_number: bool = False  # or a day, or a truth value
+    is_number: bool = False  # or a date, or a truth value
     style: str = ""
 
 
@@ -29,21 +29,21 @@ class Value:
 class Row:
     """A row with words in it."""
 
-    number: int  # as the sheet counts
-    values: dict[int, Value]  # by column, counted from 1
+    number: int  # the sheet's own, 1-based
+    values: dict[int, Value]  # by 1-based column
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Neighbouring rows, perhaps under headings from further above."""
+    """Neighbouring rows, perhaps under repeated headings."""
 
-    first: int  # row
+    first: int  # number of a row
     last: int
     text: str
 
 
-def paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
-    """The rows of a sheet, in order, as paragraphs, which end at empty rows at the latest."""
+def sheet_paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
+    """Yield the rows of a sheet as paragraphs. An empty row ends a paragraph."""
     headings: list[Row] = []
     last = -1
     for group in _groups(rows):
@@ -52,7 +52,7 @@ def paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
         if found:
             headings, shown = found, group
         else:
-            if first > last + 2:  # more than an empty row: another table
+            if first > last + 2:  # several empty rows: another table
                 headings = []
             shown = [*headings, *group] if _under(headings, group) else group
         last = group[-1].number
@@ -74,7 +74,7 @@ def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _headings(group: list[Row]) -> list[Row]:
-    """The rows at the top of a table that say what is in its columns; none where there are no such."""
+    """Return the column headings at the top of a table, or []."""
     fits = [_is_heading(row, group[index + 1 :]) for index, row in enumerate(group[:DEEPEST])]
     first = next((index for index, fit in enumerate(fits) if fit), len(fits))
     end = next((index for index in range(first, len(fits)) if not fits[index]), len(fits))
@@ -82,7 +82,7 @@ def _headings(group: list[Row]) -> list[Row]:
 
 
 def _is_heading(row: Row, below: list[Row]) -> bool:
-    """Whether a row is words over numbers, or differs in style from all that is below it, in every column."""
+    """Return whether a row is words over numbers, or differs in style from all rows below it, in every column."""
     widest = max((len(each.values) for each in below), default=0)
     if len(below) < 2 or len(row.values) < 2 or 2 * len(row.values) < widest:
         return False
@@ -103,7 +103,7 @@ def _is_heading(row: Row, below: list[Row]) -> bool:
 
 
 def _under(headings: list[Row], group: list[Row]) -> bool:
-    """Whether rows have values in columns of which at least half have headings."""
+    """Return whether at least half of the columns of some rows have headings."""
     columns = {column for row in group if len(row.values) > 1 for column in row.values}
     headed = {column for row in headings for column in row.values}
     return bool(columns) and 2 * len(columns & headed) >= len(columns)

@@ -1,7 +1,7 @@
-"""Numbers as sheets and charts show them, by the codes of their formats: 0.25 is "25%", 45000 is "2023-03-15".
+"""Number formats of sheets and charts: 0.25 is "25%", 45000 is "2023-03-15".
 
-A day is written as 2023-03-15 whatever its code; currencies and units stay. A code that is not understood (fractions,
-conditions, digits in several groups), and one that hides its number, shows the number as it is.
+A date is written as 2023-03-15 whatever its format; currencies and units stay. The number stays as it is if its format
+hides it or is not supported (fractions, conditions, digits in several groups).
 """
 
 import re
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 
-BUILT_IN = {  # by their numbers, which stand for them; some are written otherwise in other languages
+BUILT_IN_CODES = {  # by number; some differ between languages
     **{1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%", 11: "0.00E+00", 48: "##0.0E+0"},
     **dict.fromkeys((5, 6, 37, 38), "#,##0"),
     **dict.fromkeys((7, 8, 39, 40), "#,##0.00"),
@@ -20,11 +20,11 @@ BUILT_IN = {  # by their numbers, which stand for them; some are written otherwi
     **{22: "yyyy-mm-dd h:mm", 46: "[h]:mm:ss"},
 }
 _EPOCH, _EPOCH_OF_MACS = datetime(1899, 12, 30), datetime(1904, 1, 1)
-_LEAP = 60  # there is no such day, 1900-02-29, but it is counted
-_MOST_DIGITS = 30  # behind the point
-_LONGEST_PLAIN = 20  # digits before the point, or noughts behind it: more are written as a power
-_MOST_DECIMALS, _LEAST_DECIMALS = 6, 2  # of a number that was calculated
-_LONGEST = 255  # characters of a code
+_LEAP = 60  # Excel counts 1900-02-29, a day that did not exist
+_MOST_DIGITS = 30  # decimals
+_LONGEST_PLAIN = 20  # digits before the point, or zeros after it; longer numbers are written with an exponent
+_MOST_DECIMALS, _LEAST_DECIMALS = 6, 2  # decimals of a computed number
+_LONGEST = 255  # characters of a format code
 
 _PIECE = re.compile(
     r'"(?P<quoted>[^"]*)"?|\\(?P<escaped>.)|(?P<filler>\*.)|_.|\[\$(?P<currency>[^\]-]*)[^\]]*\]|\[(?P<elapsed>h+|m+|s+)\]'
@@ -34,29 +34,32 @@ _PIECE = re.compile(
 )
 
 
-def shown(value: str, code: str, of_macs: bool = False) -> str:
-    """A number, as the file writes it, in the format of that code; what is no number as it is.
+def format_number(value: str, code: str, date_1904: bool = False) -> str:
+    """Write a number in a number format; text that is no number stays as it is.
 
-    of_macs: days are counted from 1904.
+    Args:
+        value: the number as the file writes it.
+        code: the format's code.
+        date_1904: days are counted from 1904.
     """
     if len(code) > _LONGEST:
-        return plain(value)
+        return plain_number(value)
     try:
         number = float(value)
         sections = _sections(code)
         if _is_time(code):
-            return _time(number, code, of_macs)
+            return _time(number, code, date_1904)
         index = 1 if number < 0 and len(sections) > 1 else 2 if number == 0 and len(sections) > 2 else 0
         exact = Decimal(value if number.is_integer() else f"{number:.15g}")
-        return _in_form(abs(exact) if index == 1 else exact, sections[index]) or plain(value)
+        return _in_form(abs(exact) if index == 1 else exact, sections[index]) or plain_number(value)
     except (ValueError, ArithmeticError):
-        return plain(value)
+        return plain_number(value)
 
 
-def plain(value: str) -> str:
-    """A number without the last digits of its binary form: 4.3 and not 4.2999999999999998; as it is if it is none.
+def plain_number(value: str) -> str:
+    """Write a number without the noise of its binary form: 4.3 for 4.2999999999999998. Other text stays as it is.
 
-    All digits of whole numbers stay, however they are spelled: 1.2345678901234E13 may be what something is called.
+    Whole numbers keep all their digits, however they are written: 1.2345678901234E13 may be an identifier.
     """
     if re.fullmatch(r"-?\d+", value):
         return value
@@ -79,7 +82,7 @@ def plain(value: str) -> str:
 
 @lru_cache(maxsize=1000)
 def _sections(code: str) -> list[list[tuple[str, str]]]:
-    """The pieces of a code, as kind and text, in its sections: for all numbers, or those above, below and at zero."""
+    """Split a code into its sections (all numbers, or positive, negative and zero), each a list of kind and text."""
     sections: list[list[tuple[str, str]]] = [[]]
     for match in _PIECE.finditer(code):
         kind = match.lastgroup or "blank"
@@ -96,7 +99,7 @@ def _is_time(code: str) -> bool:
     return any(kind in ("part", "elapsed") for kind, _ in _sections(code)[0])
 
 
-def _time(number: float, code: str, of_macs: bool) -> str:
+def _time(number: float, code: str, date_1904: bool) -> str:
     pieces = _sections(code)[0]
     letters = "".join(text.casefold() for kind, text in pieces if kind in ("part", "elapsed"))
     seconds = round(number * 86_400)
@@ -104,8 +107,8 @@ def _time(number: float, code: str, of_macs: bool) -> str:
         hours, rest = divmod(abs(seconds), 3600)
         clock = f"{'-' * (seconds < 0)}{hours}:{rest // 60:02}"
         return f"{clock}:{rest % 60:02}" if "s" in letters else clock
-    # LibreOffice counts below zero, and from a day earlier until Excel's day that there was not.
-    epoch = _EPOCH_OF_MACS if of_macs else _EPOCH + timedelta(days=0 <= number < _LEAP)
+    # Like LibreOffice: negative dates count, and dates before Excel's nonexistent day lie a day earlier.
+    epoch = _EPOCH_OF_MACS if date_1904 else _EPOCH + timedelta(days=0 <= number < _LEAP)
     moment = epoch + timedelta(seconds=seconds)
     clock = f"{moment:%H:%M:%S}" if "s" in letters else f"{moment:%H:%M}"
     timed, dated = bool(re.search("[hs]", letters)), bool(re.search("[yd]|mmm", letters))
@@ -117,7 +120,7 @@ def _time(number: float, code: str, of_macs: bool) -> str:
 
 
 def _in_form(number: Decimal, pieces: list[tuple[str, str]]) -> str:
-    """A number in a section of a code; "" where that is not understood."""
+    """Write a number in a section of a code; "" if the section is not supported."""
     kinds = [kind for kind, _ in pieces]
     conditional = re.search(r"[<>=]", "".join(_of("note", pieces)))
     if kinds.count("digits") + kinds.count("general") > 1 or conditional or {"/", "@"} & set(_of("other", pieces)):
@@ -128,10 +131,10 @@ def _in_form(number: Decimal, pieces: list[tuple[str, str]]) -> str:
         if kind == "digits":
             written += _digits(abs(number), text, "".join(_of("power", pieces)))
         elif kind == "general":
-            written += plain(str(abs(number)))
+            written += plain_number(str(abs(number)))
         elif kind not in ("note", "power", "filler"):
             written += text
-    # A section for numbers below zero says itself how they look; its number comes without a sign.
+    # A section for negative numbers contains their sign, so it gets the absolute value.
     return f"-{written.strip()}" if number < 0 and re.search("[1-9]", written) else written.strip()
 
 

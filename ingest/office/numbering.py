@@ -1,6 +1,6 @@
-"""The numbers of lists; those that Word writes before paragraphs and headings are counted, not stored.
+"""List numbers of Word, which are counted, as the file does not store them.
 
-Left out: numbers in other alphabets and in words, which are written in digits, and pictures.
+Numbers in other alphabets and in words are written in digits. Pictures are left out.
 """
 
 import re
@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 
 from lxml import etree
 
+from ingest.list_numbers import list_number
+
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-DEEPEST = 8  # the last level of a list; the first is 0
-_ROMAN = (
-    *((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc")),
-    *((50, "l"), (40, "xl"), (10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i")),
-)
+DEEPEST = 8  # the deepest level of a list, 0-based
 
 
 @dataclass(frozen=True)
@@ -22,23 +20,23 @@ class _Level:
     start: int
     kind: str
     text: str  # "%1.%2)": the numbers of the first and the second level
-    restart: int | None  # after which level, counted from 1, it begins anew; 0: never; None: after any above
-    digits: bool  # all its numbers are written in digits
-    style: str | None  # paragraphs of this style stand here
+    restart: int | None  # the 1-based level after which it restarts; 0: never; None: any level above
+    digits: bool  # write all its numbers in digits
+    style: str | None  # paragraphs of this style are on this level
 
 
 @dataclass(frozen=True)
 class _List:
     levels: dict[int, _Level]
-    counted_as: str  # lists with the same count on
-    anew: frozenset[int]  # levels that begin anew with the list's first paragraph
+    counted_as: str  # lists with the same value share a count
+    anew: frozenset[int]  # levels that restart with the list's first paragraph
 
 
 class Numbering:
-    """Counts the paragraphs of one document, which must be asked about in their order.
+    """Counts the paragraphs of one document, which must come in their order.
 
     Args:
-        root: the package's numbering, None where it has none.
+        root: the package's numbering, None if it has none.
         styles: style id -> its element.
     """
 
@@ -50,22 +48,22 @@ class Numbering:
         if root is None:
             return
         patterns = {each.get(f"{W}abstractNumId"): each for each in root.iterfind(f"{W}abstractNum")}
-        linked = {link: each for each in patterns.values() if (link := value(each.find(f"{W}styleLink")))}
+        linked = {link: each for each in patterns.values() if (link := val(each.find(f"{W}styleLink")))}
         for number in root.iterfind(f"{W}num"):
-            pattern = patterns.get(value(number.find(f"{W}abstractNumId")))
+            pattern = patterns.get(val(number.find(f"{W}abstractNumId")))
             if pattern is not None:
-                pattern = linked.get(value(pattern.find(f"{W}numStyleLink")) or "", pattern)
+                pattern = linked.get(val(pattern.find(f"{W}numStyleLink")) or "", pattern)
                 self._lists[number.get(f"{W}numId") or ""] = _list(number, pattern)
 
     def mark(self, properties: etree._Element | None, style: str | None) -> tuple[int, str] | None:
-        """Level and number of the next paragraph: (1, "2.1"); with "" for a bullet. None if it is in no list.
+        """Return level and number of the next paragraph, as (1, "2.1"), or (1, "") for a bullet; None outside lists.
 
         Args:
             properties: the paragraph's `w:pPr`.
             style: id of its style.
         """
         identity, level = self._place(properties, style)
-        if identity is None or identity == "0":  # 0 takes a paragraph out of the list of its style
+        if identity is None or identity == "0":  # 0 removes a paragraph from the list of its style
             return None
         known = self._lists.get(identity)
         if known is None or level not in known.levels:
@@ -78,11 +76,11 @@ class Numbering:
         return (level, text.strip()) if text.strip() else None
 
     def _place(self, properties: etree._Element | None, style: str | None) -> tuple[str | None, int]:
-        """The list and level of a paragraph, by itself or by the style that it has, or that this one is based on."""
+        """Return the list and level of a paragraph, from itself, its style, or a style that this is based on."""
         own = None if properties is None else properties.find(f"{W}numPr")
         identity, level = _named(own)
         seen: set[str | None] = set()
-        for each in with_bases(self._styles, style):
+        for each in with_base_styles(self._styles, style):
             if identity is not None:
                 break
             seen.add(each.get(f"{W}styleId"))
@@ -108,37 +106,37 @@ class Numbering:
             return ""
         this = known.levels[level]
         number = self._counts[known.counted_as].get(level, this.start)
-        return written(number, "decimal" if digits else this.kind)
+        return list_number(number, "decimal" if digits else this.kind)
 
 
-def with_bases(styles: Mapping[str, etree._Element], style: str | None) -> Iterator[etree._Element]:
-    """A style, the one that it is based on, and so on."""
+def with_base_styles(styles: Mapping[str, etree._Element], style: str | None) -> Iterator[etree._Element]:
+    """Yield a style, the style it is based on, and so on."""
     seen: set[str] = set()
     while style and style not in seen and style in styles:
         seen.add(style)
         yield styles[style]
-        style = value(styles[style].find(f"{W}basedOn"))
+        style = val(styles[style].find(f"{W}basedOn"))
 
 
-def value(element: etree._Element | None) -> str | None:
-    """What an element of Word's markup says."""
+def val(element: etree._Element | None) -> str | None:
+    """Return the `w:val` of an element; None without the element."""
     return None if element is None else element.get(f"{W}val")
 
 
 def is_on(element: etree._Element | None) -> bool:
-    """Whether a property of Word's that is on or off is on: it is there, and does not say otherwise."""
-    return element is not None and value(element) not in ("0", "false", "off")
+    """Return whether a toggle property is on: it is there and not switched off."""
+    return element is not None and val(element) not in ("0", "false", "off")
 
 
 def _whole(element: etree._Element | None) -> int | None:
-    text = value(element) or ""
+    text = val(element) or ""
     return int(text) if re.fullmatch(r"\d{1,9}", text) else None
 
 
 def _named(properties: etree._Element | None) -> tuple[str | None, int | None]:
     if properties is None:
         return None, None
-    return value(properties.find(f"{W}numId")), _whole(properties.find(f"{W}ilvl"))
+    return val(properties.find(f"{W}numId")), _whole(properties.find(f"{W}ilvl"))
 
 
 def _list(number: etree._Element, pattern: etree._Element) -> _List:
@@ -159,28 +157,9 @@ def _level(element: etree._Element) -> tuple[int, _Level]:
     start = _whole(element.find(f"{W}start"))
     return int(index) if index.isdecimal() else 0, _Level(
         start=0 if start is None else start,
-        kind=value(element.find(f"{W}numFmt")) or "decimal",
-        text=value(element.find(f"{W}lvlText")) or "",
+        kind=val(element.find(f"{W}numFmt")) or "decimal",
+        text=val(element.find(f"{W}lvlText")) or "",
         restart=_whole(element.find(f"{W}lvlRestart")),
         digits=is_on(element.find(f"{W}isLgl")),
-        style=value(element.find(f"{W}pStyle")),
+        style=val(element.find(f"{W}pStyle")),
     )
-
-
-def written(number: int, kind: str) -> str:
-    """A number of a list as Word calls the kinds: "lowerLetter" is "c", "upperRoman" is "III"; in digits if unknown."""
-    match kind:
-        case "none":
-            return ""
-        case "decimalZero":
-            return f"{number:02}"
-        case "lowerLetter" | "upperLetter" if 0 < number <= 26 * 9:  # z is followed by aa, bb
-            text = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
-        case "lowerRoman" | "upperRoman" if 0 < number < 4000:
-            text = ""
-            for size, letters in _ROMAN:
-                text += letters * (number // size)
-                number %= size
-        case _:
-            return str(number)
-    return text.upper() if kind.startswith("upper") else text

@@ -1,6 +1,7 @@
-"""The parts of an Open XML file and how they lead to one another, for what no library reads as it is needed.
+"""Open XML packages: parts, and the relations between them.
 
-Parts are known by the relations that lead to them and by their types. Programs name them as they like, in any case.
+Programs name parts as they like, in any case, so parts are found by the relations that lead to them and by their
+content types.
 """
 
 import io
@@ -15,10 +16,10 @@ from xml.sax.saxutils import quoteattr
 
 from lxml import etree
 
-from ingest.archive import Members
-from ingest.limits import Limits, read_member
+from ingest.archive import Members, read_member
+from ingest.limits import Limits
 from ingest.markup.xml import parse_xml
-from ingest.office.common import OPEN, with_usual_names
+from ingest.office.common import OPEN, with_transitional_names
 
 TYPES = "[Content_Types].xml"
 _NAMESPACE = "http://schemas.openxmlformats.org/package/2006"
@@ -33,7 +34,7 @@ _MAIN_TYPES = {
     "docx": f"{OPEN}.wordprocessingml.document.main+xml",
     "pptx": f"{OPEN}.presentationml.presentation.main+xml",
 }
-# What the libraries must know by its type, by the relations that lead there.
+# Content types that the libraries need, by the kind of the relation to the part.
 _TYPES_BY_KIND = {
     **{kind: f"{OPEN}.wordprocessingml.{kind}+xml" for kind in ("styles", "numbering", "settings", "footnotes")},
     **{kind: f"{OPEN}.presentationml.{kind}+xml" for kind in ("slide", "slideLayout", "slideMaster")},
@@ -47,55 +48,58 @@ _OF_WORDS = re.compile(
 
 @dataclass(frozen=True)
 class Relation:
-    """How one part leads to another."""
+    """The way from one part to another."""
 
-    kind: str  # the last word of its type, as "worksheet"
-    target: str  # the name of a part; an address where it leads out of the file
+    kind: str  # the last word of its type, such as "worksheet"
+    target: str  # the name of a part, or an external address
     is_external: bool
 
 
 class Package:
-    """An archive whose parts are asked for by name. What cannot be unpacked raises as `read_member` does."""
+    """An archive whose parts are found by name. Methods raise as `read_member` does if a part cannot be unpacked."""
 
     def __init__(self, archive: zipfile.ZipFile, limits: Limits) -> None:
         self._archive, self._limits = archive, limits
         self._members = Members(archive)
-        self.doubts: list[str] = []  # about the XML of its parts
+        self.xml_warnings: list[str] = []  # about damaged XML
 
     def xml(self, name: str) -> etree._Element | None:
-        """The root of a part, under the usual names; None where there is no such part.
+        """Return the root of a part with transitional names, or None if there is no such part.
 
         Raises:
             BrokenFile: it is no XML.
         """
         data = self.data(name)
-        return None if data is None else parse_xml(with_usual_names(data), name, self.doubts)
+        return None if data is None else parse_xml(with_transitional_names(data), name, self.xml_warnings)
 
     def data(self, name: str) -> bytes | None:
-        """A part as it is; None where there is none."""
+        """Return the bytes of a part, or None if there is no such part."""
         found = self._members.find(name) if name else None
         return None if found is None else read_member(self._archive, self._members.names[found], self._limits)
 
     def elements(self, name: str, tag: str, until: str = "") -> Iterator[etree._Element]:
-        """The elements of one name in a part, one at a time, each gone when the next is asked for; none without a part.
+        """Yield the elements of one name in a part, one at a time; each is cleared when the next one comes.
 
-        until: at the end of an element of this name the rest is left unread.
+        Args:
+            name: the part; a missing one has no elements.
+            tag: the elements' name.
+            until: stop at the end of an element of this name.
 
         Raises:
-            etree.XMLSyntaxError: it is no XML. Nothing is mended, as that would be a silent loss.
+            etree.XMLSyntaxError: it is no XML. It is not repaired, as that would lose rows silently.
         """
         found = self._members.find(name) if name else None
         if found is None:
             return
         with self._archive.open(self._members.names[found]) as stream:
-            yield from _one_by_one(stream, tag, until)
+            yield from _stream(stream, tag, until)
 
     def has(self, name: str) -> bool:
-        """Whether there is a part of that name."""
+        """Return whether there is a part of that name."""
         return bool(name) and self._members.find(name) is not None
 
     def relations(self, name: str) -> dict[str, Relation]:
-        """Where a part leads, by id; "" is the whole file. A place in the part itself is no part of the file."""
+        """Return the relations of a part by id; "" is the whole package. Links into the part itself are external."""
         folder, base = posixpath.split(name)
         root = self.xml(posixpath.join(folder, "_rels", f"{base}.rels"))
         found = {}
@@ -113,7 +117,7 @@ class Package:
         return found
 
     def related(self, relations: dict[str, Relation]) -> Callable[[str], bytes | None]:
-        """What gives the part that one of these relations leads to, by its id."""
+        """Return a function from the id of one of these relations to the bytes of its part."""
 
         def part(identity: str) -> bytes | None:
             relation = relations.get(identity)
@@ -123,17 +127,17 @@ class Package:
 
     @cached_property
     def main(self) -> str:
-        """The part that the file begins with: a document, a presentation, a workbook; "" where there is none."""
+        """The name of the main part: a document, a presentation or a workbook; "" without one."""
         led_to = [each.target for each in self.relations("").values() if each.kind == "officeDocument"]
-        typed = [name for name in self._members.names if ".main+xml" in self.type_of(name)]
+        typed = [name for name in self._members.names if ".main+xml" in self.content_type(name)]
         return next((found for name in (*led_to, *typed, *_USUAL) if (found := self._members.find(name))), "")
 
     @property
     def kind(self) -> str:
-        """What it is: "docx", "pptx", "xlsx", or "xlsb" or "visio", which are not read; "" for anything else."""
+        """The kind of file: "docx", "pptx", "xlsx", or "xlsb" or "visio", which are not read; "" for others."""
         if not self.main:
             return ""
-        said = self.type_of(self.main)
+        said = self.content_type(self.main)
         for words, kind in (*_KINDS_OTHERWISE[:1], *_KINDS, *_KINDS_OTHERWISE[1:]):
             if re.search(words, said):
                 return kind
@@ -141,8 +145,8 @@ class Package:
             return _ROOTS[root[1]]
         return next((kind for start, kind in _FOLDERS if self.main.casefold().startswith(start)), "")
 
-    def type_of(self, name: str) -> str:
-        """What a part says that it is; "" where it does not say."""
+    def content_type(self, name: str) -> str:
+        """Return the content type of a part; "" if the package declares none."""
         overrides, defaults = self._types
         return overrides.get(name.casefold()) or defaults.get(posixpath.splitext(name)[1].lstrip(".").casefold(), "")
 
@@ -158,14 +162,14 @@ class Package:
             defaults[(each.get("Extension") or "").casefold()] = each.get("ContentType") or ""
         return overrides, defaults
 
-    def lean_copy(self) -> tuple[io.BytesIO, list[str]]:
-        """A package that the libraries can open, and the parts with words that it names but lacks.
+    def readable_copy(self) -> tuple[io.BytesIO, list[str]]:
+        """Return a package that python-docx and python-pptx can open, and the missing parts that would hold text.
 
-        Its XML stands under the usual names, its relations lead to parts that are there, and every part says its type;
-        pictures, recordings and files are empty.
+        The copy's XML has transitional names, its relations lead to existing parts, and every part has a content type.
+        Pictures, recordings and files in it are empty.
 
         Raises:
-            TooLarge, or what `read_member` raises.
+            TooLarge: a part is too large; or any error of `read_member`.
         """
         copy = io.BytesIO()
         names = [name for name in self._members.names if not (name.endswith(".rels") or name == TYPES)]
@@ -178,19 +182,19 @@ class Package:
                     relations["rMain"] = Relation("officeDocument", self.main, False)
                 if relations:
                     folder, base = posixpath.split(owner)
-                    there = dict(self._alive(owner, relations, kinds, lost))
-                    lean.writestr(posixpath.join(folder, "_rels", f"{base}.rels"), _written(there))
-            types = {name: self._known_type(name, kinds.get(name, "")) for name in names}
+                    there = dict(self._resolved(owner, relations, kinds, lost))
+                    lean.writestr(posixpath.join(folder, "_rels", f"{base}.rels"), _relations_xml(there))
+            types = {name: self._known_content_type(name, kinds.get(name, "")) for name in names}
             for name, said in types.items():
                 is_xml = name.endswith(".xml") or said.endswith("xml")
-                lean.writestr(name, with_usual_names(self.data(name) or b"") if is_xml else b"")
-            lean.writestr(TYPES, _declared(types))
+                lean.writestr(name, with_transitional_names(self.data(name) or b"") if is_xml else b"")
+            lean.writestr(TYPES, _content_types_xml(types))
         return copy, list(lost)
 
-    def _alive(
+    def _resolved(
         self, owner: str, relations: dict[str, Relation], kinds: dict[str, str], lost: dict[str, None]
     ) -> Iterator[tuple[str, tuple[str, Relation]]]:
-        """Relations with their full types, by id; one that leads to nothing leads out of the file."""
+        """Yield relations with their full types, by id. A relation to a missing part becomes external."""
         root = self.xml(posixpath.join(posixpath.dirname(owner), "_rels", f"{posixpath.basename(owner)}.rels"))
         types = {each.get("Id") or "": each.get("Type") or "" for each in (() if root is None else root.iter("{*}*"))}
         for identity, each in relations.items():
@@ -204,8 +208,8 @@ class Package:
                 lost[each.target] = None
             yield identity, (kind, Relation(each.kind, f"/{each.target}", True))
 
-    def _known_type(self, name: str, kind: str) -> str:
-        said = with_usual_names(self.type_of(name).encode()).decode()
+    def _known_content_type(self, name: str, kind: str) -> str:
+        said = with_transitional_names(self.content_type(name).encode()).decode()
         if name == self.main and not said.endswith(".main+xml"):
             return _MAIN_TYPES.get(self.kind, said)
         if said in ("", "application/xml"):
@@ -213,7 +217,7 @@ class Package:
         return said or ("application/xml" if name.endswith(".xml") else "application/octet-stream")
 
 
-def _written(relations: dict[str, tuple[str, Relation]]) -> str:
+def _relations_xml(relations: dict[str, tuple[str, Relation]]) -> str:
     lines = []
     for identity, (kind, each) in relations.items():
         target = quoteattr(each.target if each.is_external else f"/{each.target}")
@@ -222,7 +226,7 @@ def _written(relations: dict[str, tuple[str, Relation]]) -> str:
     return f'<Relationships xmlns="{_NAMESPACE}/relationships">{"".join(lines)}</Relationships>'
 
 
-def _declared(types: dict[str, str]) -> str:
+def _content_types_xml(types: dict[str, str]) -> str:
     relations = "application/vnd.openxmlformats-package.relationships+xml"
     lines = [f'<Default Extension="rels" ContentType="{relations}"/>']
     lines += [
@@ -231,7 +235,7 @@ def _declared(types: dict[str, str]) -> str:
     return f'<Types xmlns="{_NAMESPACE}/content-types">{"".join(lines)}</Types>'
 
 
-def _one_by_one(stream: IO[bytes], tag: str, until: str) -> Iterator[etree._Element]:
+def _stream(stream: IO[bytes], tag: str, until: str) -> Iterator[etree._Element]:
     tags = [f"{{*}}{name}" for name in (tag, until) if name]
     parser = etree.iterparse(
         stream, tag=tags, resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True

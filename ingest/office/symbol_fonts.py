@@ -1,4 +1,4 @@
-"""Fonts whose letters are signs: what these are in Unicode, by their code."""
+"""Symbol fonts (Symbol, Wingdings): the Unicode characters of their codes."""
 
 import re
 
@@ -23,11 +23,11 @@ _SIGNS = {
 _OWN = re.compile("[\uf020-\uf0ff]")
 
 
-def sign(font: str | None, code: int) -> str:
-    """A character of a font of signs; one that is not known here stays private to its font."""
+def symbol(font: str | None, code: int) -> str:
+    """Return the Unicode character of a symbol font's code. An unknown one stays private to its font."""
     return _SIGNS.get((font or "").casefold(), {}).get(code & 0xFF, chr(code))
 
 
-def in_unicode(font: str | None, text: str) -> str:
-    """Text with the characters that such a font has in the private range as what they show."""
-    return _OWN.sub(lambda found: sign(font, ord(found[0])), text)
+def symbols_to_unicode(font: str | None, text: str) -> str:
+    """Replace the private characters of a symbol font by the Unicode characters that they show."""
+    return _OWN.sub(lambda found: symbol(font, ord(found[0])), text)

@@ -1,23 +1,23 @@
-"""Fields of Word: their codes are no text, what they show is, and so are the values of forms.
+"""Fields of Word: their codes are left out, their results and the values of form fields are text.
 
-A field is a code and its result between marks that stand in runs of their own, within one another and over paragraphs.
+A field is a code and its result between marks. The marks stand in runs of their own, nest, and may span paragraphs.
 """
 
 from lxml import etree
 
-from ingest.office.numbering import W, is_on, value
+from ingest.office.numbering import W, is_on, val
 
 CHECKED, UNCHECKED = "☒", "☐"
 _MARK = f"{W}fldChar"
-_WHOLE = "whole"  # an attribute of marks whose field has a beginning and an end
+_WHOLE = "whole"  # an attribute set on the marks of complete fields
 
 
 class Fields:
     """Follows the marks of fields in reading order."""
 
     def __init__(self, root: etree._Element, deleted: frozenset[str]) -> None:
-        """deleted: elements that are not read."""
-        self._open: list[bool] = []  # for each field around: whether this is its code
+        """Pair the marks of a body. deleted: elements that are not read."""
+        self._open: list[bool] = []  # for each open field: the current run is in its code
         begun: list[list[etree._Element]] = []
         for mark in root.iter(_MARK):
             if any(above.tag in deleted for above in mark.iterancestors()):
@@ -33,12 +33,12 @@ class Fields:
 
     @property
     def in_code(self) -> bool:
-        """Whether what comes is the code of a field, and not read."""
+        """True if the next run is the code of a field."""
         return any(self._open)
 
     def mark(self, element: etree._Element) -> str:
-        """Take the next mark; what a form's field shows that has no text."""
-        if _WHOLE not in element.attrib:  # the rest of the document would be taken for its code
+        """Pass the next mark; return the value of a form field that has no text."""
+        if _WHOLE not in element.attrib:  # without an end, the rest of the document would be its code
             return ""
         hidden, kind = self.in_code, element.get(f"{W}fldCharType")
         if kind == "begin":
@@ -57,7 +57,7 @@ def _form_value(mark: etree._Element) -> str:
         said = box.find(f"{W}checked")
         return CHECKED if is_on(box.find(f"{W}default") if said is None else said) else UNCHECKED
     if choice is not None:
-        entries = [value(each) or "" for each in choice.iterfind(f"{W}listEntry")]
-        chosen = value(choice.find(f"{W}result")) or value(choice.find(f"{W}default")) or "0"
+        entries = [val(each) or "" for each in choice.iterfind(f"{W}listEntry")]
+        chosen = val(choice.find(f"{W}result")) or val(choice.find(f"{W}default")) or "0"
         return entries[int(chosen)] if chosen.isdecimal() and int(chosen) < len(entries) else ""
     return ""

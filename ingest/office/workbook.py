@@ -1,7 +1,7 @@
-"""What the sheets of an Excel workbook share: their names, the texts of their cells, the formats of their numbers.
+"""An Excel workbook: the names of its sheets, shared strings and number formats.
 
-Read by itself, as openpyxl opens no workbook whose styles it does not understand, and tells neither comments nor charts
-nor which formulas have no result unless it holds every cell in memory.
+openpyxl is not used: it refuses workbooks with unknown styles, and gives comments, charts and formulas without results
+only if it holds every cell in memory.
 """
 
 import re
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from lxml import etree
 
-from ingest.clean import joined, one_line, raised
+from ingest.clean import join_inline, one_line, superscript
 from ingest.limits import Limits
-from ingest.office.common import RELATED, says_yes
-from ingest.office.number_formats import BUILT_IN
+from ingest.office.common import RELATED, is_true
+from ingest.office.number_formats import BUILT_IN_CODES
 from ingest.office.package import Package
 from ingest.sections import LONGEST_LABEL
 
@@ -33,7 +33,8 @@ class Workbook:
     """A workbook whose sheets are read one by one.
 
     Raises:
-        ValueError: there is no workbook in it. TooLarge, or what `Package` raises.
+        ValueError: there is no workbook in the package.
+        TooLarge: too many characters; or any error of `Package`.
     """
 
     def __init__(self, package: Package, name: str, limits: Limits) -> None:
@@ -55,11 +56,11 @@ class Workbook:
             for relation in [relations.get(each.get(f"{RELATED}id") or "")]
         ]
         self.lost = [sheet.name for sheet in self.sheets if not package.has(sheet.part)]
-        self.of_macs = any(says_yes(each, "date1904") for each in root.iterfind("{*}workbookPr"))
-        # Written by a program that does not calculate: results of 0 are none.
-        self.to_calculate = any(says_yes(each, "fullCalcOnLoad") for each in root.iterfind("{*}calcPr"))
-        self.codes = _codes(package.xml(parts.get("styles", "")))
-        self.people = {
+        self.date_1904 = any(is_true(each, "date1904") for each in root.iterfind("{*}workbookPr"))
+        # The program that wrote the file does not calculate: a result of 0 is none.
+        self.is_uncalculated = any(is_true(each, "fullCalcOnLoad") for each in root.iterfind("{*}calcPr"))
+        self.number_codes = _codes(package.xml(parts.get("styles", "")))
+        self.persons = {
             person.get("id"): one_line(person.get("displayName") or "")
             for person in _all(package.xml(parts.get("person", "")), "person")
         }
@@ -72,31 +73,31 @@ class Workbook:
 
 
 def rich_text(item: etree._Element) -> str:
-    """The text of an `si`, `is` or `text`, on one line; how it is pronounced is left out."""
-    return one_line(joined(_runs(item)))
+    """Return the text of an `si`, `is` or `text` on one line, without its pronunciation."""
+    return one_line(join_inline(_runs(item)))
 
 
 def _runs(item: etree._Element) -> Iterator[str]:
     for run in item:
         if run.tag.endswith("}t"):
-            yield unescaped(run.text)
+            yield decode_escapes(run.text)
         elif run.tag.endswith("}r"):
             above = run.find("{*}rPr/{*}vertAlign")
-            text = unescaped(run.findtext("{*}t"))
-            yield raised(text, linked=False) if above is not None and above.get("val") == "superscript" else text
+            text = decode_escapes(run.findtext("{*}t"))
+            yield superscript(text, linked=False) if above is not None and above.get("val") == "superscript" else text
 
 
-def unescaped(text: str | None) -> str:
-    """Text in which signs that XML cannot hold were written as "_x000D_"."""
+def decode_escapes(text: str | None) -> str:
+    """Replace "_x000D_" by the character that XML cannot hold."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text or "")
 
 
 def _codes(styles: etree._Element | None) -> dict[str, str]:
-    """The codes of number formats, by the styles that cells name; "" shows a number plain."""
+    """Return the number format of each cell style; "" for a plain number."""
     own = {each.get("numFmtId"): each.get("formatCode") or "" for each in _all(styles, "numFmt")}
     used = [] if styles is None else [each.get("numFmtId") or "0" for each in styles.iterfind("{*}cellXfs/{*}xf")]
     return {
-        str(style): own.get(each) or BUILT_IN.get(int(each) if re.fullmatch(r"\d{1,9}", each) else 0, "")
+        str(style): own.get(each) or BUILT_IN_CODES.get(int(each) if re.fullmatch(r"\d{1,9}", each) else 0, "")
         for style, each in enumerate(used)
     }
 

@@ -1,7 +1,7 @@
-"""One sheet of an Excel workbook: its rows, streamed, as there may be a million, and what lies over them.
+"""One sheet of an Excel workbook: its rows, streamed, as there may be a million, and the drawings over them.
 
-Numbers come in the formats in which they are shown, formulas as the results that were saved with them; one without a
-result is written out. Comments stand with what they are on. What is hidden or filtered out is read as well.
+Numbers come in their number formats, formulas as the results saved with them; a formula without a result is written
+out. Comments stand in their cells. Hidden and filtered rows are read.
 """
 
 import re
@@ -10,38 +10,38 @@ from functools import lru_cache
 
 from lxml import etree
 
-from ingest.clean import commented, one_line, pictured
+from ingest.clean import comment_text, one_line, picture_text
 from ingest.office.common import MC
-from ingest.office.drawings import PLACES, A, Drawings, paragraph_text
+from ingest.office.drawings import DRAWING_ELEMENTS, A, Drawings, paragraph_text
 from ingest.office.grid import Row, Value
-from ingest.office.number_formats import plain, shown
-from ingest.office.workbook import Sheet, Workbook, rich_text, unescaped
+from ingest.office.number_formats import format_number, plain_number
+from ingest.office.workbook import Sheet, Workbook, decode_escapes, rich_text
 
 _REFERENCE = re.compile(r"([A-Z]{1,3})(\d{1,7})")
 
 
 class Worksheet:
-    """Reads one sheet: `rows` first, to their end, then `beside`."""
+    """Reads one sheet: first `rows`, to their end, then `loose_texts`."""
 
     def __init__(self, book: Workbook, sheet: Sheet) -> None:
         self.uncalculated = 0  # formulas without a result
         self.lost: list[str] = []  # cells whose text is not in the file
         self._book, self._part = book, sheet.part
         self._relations = book.package.relations(sheet.part)
-        self._comments: dict[int, dict[int, str]] = {}  # by row and column, until they were read
-        for reference, text in self._commented():
+        self._comments: dict[int, dict[int, str]] = {}  # row -> column -> comment, until it is read
+        for reference, text in self._comments_by_cell():
             match = _REFERENCE.fullmatch(reference)
             row, column = (int(match[2]), _column(match[1])) if match else (0, 0)
             before = self._comments.setdefault(row, {}).get(column)
             self._comments[row][column] = f"{before} {text}" if before else text
 
     @property
-    def embeds(self) -> bool:
-        """Whether there are files within the sheet."""
+    def has_embedded_files(self) -> bool:
+        """True if there are files within the sheet."""
         return any(relation.kind in ("oleObject", "package") for relation in self._relations.values())
 
     def rows(self) -> Iterator[Row]:
-        """The rows that have words."""
+        """Yield the rows that have words."""
         number = 0
         for row in self._book.package.elements(self._part, "row", until="sheetData"):
             said = row.get("r") or ""
@@ -49,15 +49,15 @@ class Worksheet:
             if values := dict(self._values(row, self._comments.pop(number, {}))):
                 yield Row(number, values)
 
-    def beside(self, drawings: Drawings) -> Iterator[str]:
-        """Paragraphs that stand in no row: text boxes, pictures, diagrams and charts, comments on what is empty."""
+    def loose_texts(self, drawings: Drawings) -> Iterator[str]:
+        """Yield the text outside of rows: text boxes, pictures, diagrams, charts, comments on empty cells."""
         for name, root in self._roots("drawing"):
             yield from _drawn(root, drawings, self._book.package.related(self._book.package.relations(name)))
         for comments in self._comments.values():
             yield from comments.values()
 
     def _roots(self, kind: str) -> Iterator[tuple[str, etree._Element]]:
-        """The parts of a kind to which the sheet leads, by their names."""
+        """Yield the names and roots of the sheet's related parts of a kind."""
         for each in self._relations.values():
             if each.kind == kind and not each.is_external and (root := self._book.package.xml(each.target)) is not None:
                 yield each.target, root
@@ -71,11 +71,11 @@ class Worksheet:
                 text = f"{text} {comments.pop(column)}".strip()
             if text:
                 yield column, Value(text, is_number, cell.get("s") or "")
-        for column, text in comments.items():  # there may be no such cell
+        for column, text in comments.items():  # comments on missing cells
             yield column, Value(text)
 
     def _value(self, cell: etree._Element) -> tuple[str, bool]:
-        """What a cell shows, and whether that is a number, a day or a truth value."""
+        """Return the text of a cell, and whether it is a number, a date or a truth value."""
         kind, raw, formula = cell.get("t") or "n", "", None
         for part in cell:
             if part.tag.endswith("}v"):
@@ -84,23 +84,23 @@ class Worksheet:
                 formula = part
             elif part.tag.endswith("}is"):
                 return rich_text(part), False
-        without = not raw or (raw == "0" and self._book.to_calculate)
-        if formula is not None and kind != "str" and without:  # as a string, an empty one is a result
+        without = not raw or (raw == "0" and self._book.is_uncalculated)
+        if formula is not None and kind != "str" and without:  # an empty string is a result
             self.uncalculated += 1
             return (one_line(f"={formula.text}") if formula.text else ""), False
         if not raw:
             return "", False
         match kind:
             case "n":
-                code = self._book.codes.get(cell.get("s") or "0")
-                return (shown(raw, code, self._book.of_macs) if code else plain(raw)), True
+                code = self._book.number_codes.get(cell.get("s") or "0")
+                return (format_number(raw, code, self._book.date_1904) if code else plain_number(raw)), True
             case "s":
                 return self._string(raw, cell.get("r") or "a cell"), False
             case "b":
                 return ("TRUE" if raw == "1" else "FALSE"), True
             case "d":
                 return raw.replace("T", " ").removesuffix(" 00:00:00"), True
-        return one_line(unescaped(raw)), False
+        return one_line(decode_escapes(raw)), False
 
     def _string(self, number: str, cell: str) -> str:
         strings = self._book.strings
@@ -109,21 +109,21 @@ class Worksheet:
         self.lost.append(cell)
         return ""
 
-    def _commented(self) -> Iterator[tuple[str, str]]:
-        """The cells that comments are on, and the comments."""
+    def _comments_by_cell(self) -> Iterator[tuple[str, str]]:
+        """Yield the reference of each cell with a comment, and the comment."""
         threaded = set()
         for _, root in self._roots("threadedComment"):
             for comment in root.iter("{*}threadedComment"):
                 threaded.add(comment.get("ref"))
-                author = self._book.people.get(comment.get("personId"), "")
-                yield comment.get("ref") or "", commented(author, one_line(comment.findtext("{*}text") or ""))
+                author = self._book.persons.get(comment.get("personId"), "")
+                yield comment.get("ref") or "", comment_text(author, one_line(comment.findtext("{*}text") or ""))
         for _, root in self._roots("comments"):
             authors = {str(index): one_line(each.text or "") for index, each in enumerate(root.iter("{*}author"))}
             for comment in root.iter("{*}comment"):
                 author = authors.get(comment.get("authorId"), "")
                 text = " ".join(map(rich_text, comment.iterfind("{*}text"))).removeprefix(f"{author}:").strip()
-                if text and comment.get("ref") not in threaded:  # else it says to older programs what the thread does
-                    yield comment.get("ref") or "", commented(author, text)
+                if text and comment.get("ref") not in threaded:  # threads are repeated here for older programs
+                    yield comment.get("ref") or "", comment_text(author, text)
 
 
 def _drawn(root: etree._Element, drawings: Drawings, part: Callable[[str], bytes | None]) -> Iterator[str]:
@@ -133,15 +133,15 @@ def _drawn(root: etree._Element, drawings: Drawings, part: Callable[[str], bytes
             steps.skip_subtree()
         elif element.tag == f"{A}p":
             yield paragraph_text(element)
-        elif element.tag in PLACES:
-            yield drawings.words(element, part)
+        elif element.tag in DRAWING_ELEMENTS:
+            yield drawings.text(element, part)
         elif str(element.tag).endswith("}cNvPr"):
-            yield pictured(element.get("descr"))
+            yield picture_text(element.get("descr"))
 
 
 @lru_cache(maxsize=20_000)
 def _column(letters: str) -> int:
-    """The number of a column, 2 of "B"; 0 where there is no such."""
+    """Return the number of a column, 2 for "B"; 0 if there is no such column."""
     number = 0
     for letter in letters if re.fullmatch("[A-Z]{1,3}", letters) else "":
         number = 26 * number + ord(letter) - ord("A") + 1

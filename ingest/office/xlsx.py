@@ -1,35 +1,41 @@
-"""XLSX: a sheet is a section, a long one several, each of which says which rows are in it.
+"""XLSX: a sheet is a section, a long sheet several, with their rows in the labels.
 
-Rows are lines of cells under the headings of their columns. Below them stand text boxes, charts and diagrams. Hidden
-sheets are read as well: their labels and a warning say so. Left out: what is printed above and below each page. Files
-within the sheets, and formulas without results, are named in a warning.
+Rows are lines of cells under their column headings. Text boxes, charts and diagrams follow. Hidden sheets are read;
+their labels and a warning mark them. Left out: headers and footers of printed pages. Warnings name embedded files and
+count formulas without results.
 """
 
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest.clean import doubts, tidy
-from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, Reading, TocEntry, count, listed
+from ingest.archive import check_archive
+from ingest.clean import text_warnings, tidy
+from ingest.conversion import Content, ConvertOptions
+from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, TocEntry
 from ingest.errors import TooLarge
-from ingest.limits import Limits, check_archive
-from ingest.office.common import damaged, missing, misunderstood, without_text
+from ingest.limits import Limits
+from ingest.office.common import damaged_drawings_warning, damaged_file, empty_document, missing_parts_warning
 from ingest.office.drawings import Drawings
-from ingest.office.grid import paragraphs
+from ingest.office.grid import sheet_paragraphs
 from ingest.office.package import Package
 from ingest.office.workbook import Sheet, Workbook
 from ingest.office.worksheet import Worksheet
-from ingest.sections import UNTITLED, distinct
+from ingest.sections import UNTITLED, with_distinct_labels
+from ingest.wording import count, listed
 
-MOST_NAMED = 12  # sheets, in a warning
+MOST_NAMED = 12  # sheets named in a warning
 
 
-def read(path: Path, limits: Limits) -> Reading:
-    """Read a workbook.
+def convert(path: Path, options: ConvertOptions) -> Content:
+    """Convert a workbook to sections of rows.
 
     Raises:
-        BrokenFile, TooLarge, EmptyDocument.
+        BrokenFile: it is damaged.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text in any sheet.
     """
+    limits = options.limits
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
@@ -40,20 +46,20 @@ def read(path: Path, limits: Limits) -> Reading:
             core = package.xml("docProps/core.xml")
     except TooLarge:
         raise
-    except Exception as error:  # BrokenFile, KeyError, BadZipFile, XMLSyntaxError, ...: by where the package is damaged
-        raise damaged(path.name, "an Excel workbook", error, "Excel or LibreOffice") from error
+    except Exception as error:  # BrokenFile, KeyError, BadZipFile, XMLSyntaxError, ... for a damaged package
+        raise damaged_file(path.name, "an Excel workbook", error, "Excel or LibreOffice") from error
     if not walk.pages:
-        raise without_text(path.name, walk.warnings())
+        raise empty_document(path.name, walk.warnings())
     title = None if core is None else core.findtext("{*}title")
-    return Reading(distinct(walk.pages, [""] * len(walk.pages)), walk.toc, [title], walk.warnings())
+    return Content(with_distinct_labels(walk.pages, [""] * len(walk.pages)), walk.toc, [title], walk.warnings())
 
 
 @dataclass
 class _Piece:
-    """A part of a sheet, as long as a section should be."""
+    """A part of a sheet that fits one section."""
 
     texts: list[str]
-    first: int = 0  # row
+    first: int = 0  # number of a row
     last: int = 0
 
     @property
@@ -74,9 +80,9 @@ class _Walk:
         self._drawings = Drawings()
 
     def warnings(self) -> list[str]:
-        """What a person should know of the sheets that were read."""
-        said = list(dict.fromkeys(self.book.package.doubts))
-        said += misunderstood(self._drawings.broken) + missing(self.book.lost)
+        """Return the warnings about the sheets read so far."""
+        said = list(dict.fromkeys(self.book.package.xml_warnings))
+        said += damaged_drawings_warning(self._drawings.broken) + missing_parts_warning(self.book.lost)
         if self._hidden:
             said.append(f"Hidden in the workbook, but read: {listed(self._hidden, MOST_NAMED)}.")
         if self._embedding:
@@ -93,12 +99,12 @@ class _Walk:
         return said
 
     def read(self, sheet: Sheet) -> None:
-        """Read the next sheet; one without words is no section."""
+        """Read the next sheet. A sheet without words gets no section."""
         worksheet = Worksheet(self.book, sheet)
         pieces = self._pieces(worksheet)
         self._uncalculated += worksheet.uncalculated
         self._lost += [f"{cell} of {sheet.name}" for cell in worksheet.lost]
-        if worksheet.embeds:
+        if worksheet.has_embedded_files:
             self._embedding.append(sheet.name)
         if not pieces:
             return
@@ -108,14 +114,14 @@ class _Walk:
         label = f"{sheet.name} (hidden)" if sheet.hidden else sheet.name
         for piece in pieces:
             text = tidy(PARAGRAPH_SEPARATOR.join([sheet.name, *piece.texts]))
-            quality = PageQuality(len(text), "text", doubts(text, in_print=False))
+            quality = PageQuality(len(text), "text", text_warnings(text, in_print=False))
             within = f"{label}, {piece.rows}" if len(pieces) > 1 else label
             self.pages.append(Page(len(self.pages) + 1, within, text, quality))
 
     def _pieces(self, worksheet: Worksheet) -> list[_Piece]:
         pieces: list[_Piece] = []
         size = 0
-        for paragraph in paragraphs(worksheet.rows()):
+        for paragraph in sheet_paragraphs(worksheet.rows()):
             self._count(paragraph.text)
             size += len(paragraph.text)
             if not pieces or size > UNTITLED:
@@ -123,7 +129,7 @@ class _Walk:
                 size = len(paragraph.text)
             pieces[-1].texts.append(paragraph.text)
             pieces[-1].last = paragraph.last
-        for text in filter(None, map(tidy, worksheet.beside(self._drawings))):
+        for text in filter(None, map(tidy, worksheet.loose_texts(self._drawings))):
             self._count(text)
             pieces = pieces or [_Piece([])]
             pieces[-1].texts.append(text)

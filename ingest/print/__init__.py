@@ -1,1 +1,1 @@
-"""PDF, and the layout of printed pages."""
+"""PDF and the layout of printed pages: lines, columns, running heads, fonts and OCR."""

@@ -1,8 +1,8 @@
-"""Lines that run from right to left, from where their characters stand on the page: words, numbers and signs in order.
+"""Logical order of right-to-left lines, from the places of their characters on the page.
 
-A PDF says where each character is drawn, and MuPDF guesses the order: it turns the digits of Arabic numbers around, and
-the words of a whole line if a program drew them from the left. So the order is found anew from the places, by the
-Unicode bidirectional algorithm (UAX #9) backwards, without embeddings, which a page does not show.
+A PDF gives the place of each character, and MuPDF guesses the order. It reverses the digits of Arabic numbers, and all
+words of a line that a program drew from the left. So the order is computed from the places, by the Unicode
+bidirectional algorithm (UAX #9) backwards, without embeddings, which a page does not show.
 """
 
 import re
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from unicodedata import bidirectional
 
 RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
-_GAP = 0.5  # of the size of the print: what is further apart has a blank between
+_GAP = 0.5  # of the font size; a wider gap is a blank
 _MIRRORED = str.maketrans("()[]{}<>«»‹›", ")(][}{><»«›‹")
 _OPENING, _BRACKETS = set("([{<«‹"), set("()[]{}<>«»‹›")
-# A letter for each character of a line, by the names of Unicode's kinds; what is not here is a neutral, "-".
+# Bidirectional class of a character -> a letter for the patterns below; other classes are neutral, "-".
 _KINDS = {"R": "R", "AL": "R", "L": "L", "EN": "N", "AN": "A", "CS": ",", "ES": "+", "ET": "+"}
-_FROM_RIGHT = re.compile("[RA](?:[^L]*[RA])?")  # within a line from the left
-_FROM_LEFT = "(?=[^R]*L)[LNA](?:[^R]*[LNA])?"  # within one from the right; and numbers, to which in Hebrew signs belong
+_FROM_RIGHT = re.compile("[RA](?:[^L]*[RA])?")  # right-to-left parts of a left-to-right line
+_FROM_LEFT = "(?=[^R]*L)[LNA](?:[^R]*[LNA])?"  # left-to-right parts of a right-to-left line, with numbers
 _ISLANDS = {
     True: re.compile(f"{_FROM_LEFT}|[NA]+(?:,[NA]+)*"),
     False: re.compile(f"{_FROM_LEFT}|[+]*[NA]+(?:[,+][NA]+)*[+]*"),
@@ -27,28 +27,29 @@ _ISLANDS = {
 
 
 class Glyph(NamedTuple):
-    """A character, and where it begins and ends along its line."""
+    """A character with its start and end along its line."""
 
     text: str
     start: float
     end: float
 
 
-class Facing(NamedTuple):
-    """How a page runs.
+class PageDirection(NamedTuple):
+    """The direction of a page.
 
-    leftward: from right to left, and so all its lines, whatever names are in them; as_drawn: its brackets are as they
-    look, and not as they are meant.
+    right_to_left: all its lines run from right to left, whatever names are in them.
+    brackets_as_drawn: its characters for brackets are those that are seen, not those that are meant.
     """
 
-    leftward: bool
-    as_drawn: bool
+    right_to_left: bool
+    brackets_as_drawn: bool
 
 
-def facing(lines: Iterable[Sequence[Glyph]]) -> Facing:
-    """How a page with these lines runs: by two thirds of its letters, and by most of the lines with a pair of brackets.
+def page_direction(lines: Iterable[Sequence[Glyph]]) -> PageDirection:
+    """Return the direction of a page with some lines.
 
-    Where there are none with a pair, the first bracket is meant to open one.
+    Two thirds of its letters decide, and for brackets most of the lines that have a pair. Without a pair, the first
+    bracket is taken for an opening one.
     """
     kinds: Counter[str | None] = Counter()
     votes, first = 0, ""
@@ -59,15 +60,21 @@ def facing(lines: Iterable[Sequence[Glyph]]) -> Facing:
             first = first or signs[0]
             if len({sign in _OPENING for sign in signs}) == 2:
                 votes += 1 if signs[0] in _OPENING else -1
-    return Facing(kinds["R"] > 2 * kinds["L"], votes > 0 or (votes == 0 and first not in _OPENING))
+    return PageDirection(kinds["R"] > 2 * kinds["L"], votes > 0 or (votes == 0 and first not in _OPENING))
 
 
-def in_order(glyphs: Sequence[Glyph], size: float, page: Facing) -> str:
-    """The text of a line of such a page as it is read; size: of its print, in the unit of the places."""
-    line = _spaced(sorted(_whole(glyphs), key=lambda each: each.start + each.end), size)
+def logical_order(glyphs: Sequence[Glyph], size: float, page: PageDirection) -> str:
+    """Return the text of a line in logical order.
+
+    Args:
+        glyphs: the line's, in any order.
+        size: the font size, in the unit of the places.
+        page: the direction of its page.
+    """
+    line = _with_blanks(sorted(_join_marks(glyphs), key=lambda each: each.start + each.end), size)
     kinds = "".join(_KINDS.get(bidirectional(each[0]), "-") for each in line)
     islands = _ISLANDS[any(bidirectional(each[0]) == "AL" for each in line)]
-    turn = _MIRRORED if page.as_drawn else {}
+    turn = _MIRRORED if page.brackets_as_drawn else {}
 
     def from_right(start: int, end: int) -> str:
         pieces, at = [], start
@@ -78,7 +85,7 @@ def in_order(glyphs: Sequence[Glyph], size: float, page: Facing) -> str:
         pieces += [each.translate(turn) for each in line[at:end]]
         return "".join(reversed(pieces))
 
-    if kinds.count("R") > (0 if page.leftward else kinds.count("L")):
+    if kinds.count("R") > (0 if page.right_to_left else kinds.count("L")):
         return from_right(0, len(line))
     text, at = "", 0
     for part in _FROM_RIGHT.finditer(kinds):
@@ -87,8 +94,8 @@ def in_order(glyphs: Sequence[Glyph], size: float, page: Facing) -> str:
     return text + "".join(line[at:])
 
 
-def _whole(glyphs: Sequence[Glyph]) -> list[Glyph]:
-    """Marks join their letter; and the letters of a ligature, of which all but the first have no width, join that."""
+def _join_marks(glyphs: Sequence[Glyph]) -> list[Glyph]:
+    """Join combining marks to their letter, and the letters of a ligature. Only its first letter has a width."""
     joined: list[Glyph] = []
     waiting = ""
     for each, after in zip_longest(glyphs, glyphs[1:]):
@@ -96,7 +103,7 @@ def _whole(glyphs: Sequence[Glyph]) -> list[Glyph]:
         thin = each.end - each.start < 0.01
         alone = not joined or abs(joined[-1].end - each.start) > 0.1
         if thin and alone and kind in ("R", "AL") and after is not None and abs(after.end - each.start) < 0.1:
-            # MuPDF turned the ligature around, and its first letter is still to come.
+            # MuPDF reversed the ligature: its first letter comes last.
             waiting = each.text + waiting
         elif joined and (kind == "NSM" or (thin and kind == bidirectional(joined[-1].text[0]))):
             joined[-1] = joined[-1]._replace(text=joined[-1].text + each.text)
@@ -106,8 +113,8 @@ def _whole(glyphs: Sequence[Glyph]) -> list[Glyph]:
     return joined
 
 
-def _spaced(line: Sequence[Glyph], size: float) -> list[str]:
-    """Texts of glyphs from the left, with a blank where the next one stands far off."""
+def _with_blanks(line: Sequence[Glyph], size: float) -> list[str]:
+    """Return the texts of glyphs from the left, with a blank at each wide gap."""
     texts: list[str] = []
     for each, after in zip_longest(line, line[1:]):
         texts.append(each.text)

@@ -1,7 +1,7 @@
-"""Fonts of a PDF that say by the names of their glyphs which letters these are, where they do not say so else.
+"""Repair of PDF fonts whose glyph names tell their letters although the font's text mapping does not.
 
-A name such as "f_f_i" is that of a ligature, in parts (Adobe's glyph list specification). MuPDF takes its first letter,
-or what the font has as its text, which may be a character that is private to it.
+A name such as "f_f_i" is a ligature in parts (Adobe's glyph list specification). MuPDF takes its first letter, or the
+font's own mapping, which may be a private character.
 """
 
 import re
@@ -13,7 +13,7 @@ _PRIVATE = re.compile("[\ue000-\uf8ff\ufffd]")
 _PAIR = re.compile(rb"<([0-9A-Fa-f]{2,4})>\s*<([0-9A-Fa-f]{4})>(?=\s*(?:<[0-9A-Fa-f]+>\s*<|endbfchar))")
 _SECTION = re.compile(rb"beginbfchar.*?endbfchar", re.DOTALL)
 _UNKNOWN = 0xFFFD
-_MOST_BYTES = 1 << 18  # of what a font says about its text
+_MOST_BYTES = 1 << 18  # of a font's text mapping
 _CMAP = """/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /Names def /CMapType 2 def
 1 begincodespacerange <00> <FF> endcodespacerange
 {} beginbfchar
@@ -22,9 +22,12 @@ endbfchar endcmap end end"""
 
 
 def mend_fonts(document: Any, page: int, seen: set[int]) -> None:
-    """Have the fonts of a page say what the names of their glyphs say, in memory alone.
+    """Map the glyphs of a page's fonts to the letters of their names, in memory alone.
 
-    page: its index. seen: the fonts that were looked at before.
+    Args:
+        document: an open PDF.
+        page: 0-based index.
+        seen: references of the fonts done before; grows.
     """
     for xref, *_ in document.get_page_fonts(page):
         if xref and xref not in seen:
@@ -61,7 +64,7 @@ def _mend(document: Any, xref: int) -> None:
 
 
 def _names(differences: str) -> dict[int, str]:
-    """What the glyphs of an encoding are called, as letters, by their codes; those that are no letters left out."""
+    """Return the letters that an encoding's glyph names stand for, by code."""
     names, code = {}, 0
     for number, name in re.findall(r"(?<![\w/])(\d{1,3})(?!\w)|/([^\s/\[\]()<>{}%]+)", differences):
         if number:
@@ -74,7 +77,7 @@ def _names(differences: str) -> dict[int, str]:
 
 
 def letters_of(name: str) -> str:
-    """The letters of a glyph's name, as "ffi" of "f_f_i.alt"; "" where it does not say them."""
+    """Return the letters of a glyph's name, "ffi" for "f_f_i.alt"; "" if it tells none."""
     signs = [pymupdf.mupdf.fz_unicode_from_glyph_name(part) for part in name.partition(".")[0].split("_") if part]
     return "" if _UNKNOWN in signs else "".join(map(chr, signs))
 

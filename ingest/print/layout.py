@@ -1,7 +1,7 @@
-"""From the printed lines of pages to paragraphs: rows put together, lines joined.
+"""Paragraphs from the lines of printed pages: rows assembled, lines joined.
 
-Knows geometry and nothing of PDF. Blocks are taken in the order in which the file gives them; sorting them by place
-interleaves columns.
+This module knows geometry and nothing of PDF. Blocks keep the file's order; sorting them by place would interleave
+columns.
 """
 
 import re
@@ -12,13 +12,13 @@ from itertools import pairwise
 
 from ingest.clean import ends_sentence, join_lines, seam, vocabulary
 from ingest.document import PARAGRAPH_SEPARATOR
-from ingest.print.lines import EDGE, Block, Line, same_row
-from ingest.print.margins import numbers_in_place
+from ingest.print.lines import EDGE, Line, LineBlock, same_row
+from ingest.print.margins import place_margin_numbers
 
-COLUMN_GAP = 3.0  # in font sizes: a wider gap within a row parts two cells
-NUMBER_GAP = 2.0  # the same behind a number of a column of numbers
-NARROW = 0.5  # of its column's width: a block without a longer line was not broken to fill it
-DROPPED = 2.0  # times the size of the lines beside it: a first letter set so large
+COLUMN_GAP = 3.0  # in font sizes; a wider gap within a row separates two cells
+NUMBER_GAP = 2.0  # the same after a number in a column of numbers
+NARROW = 0.5  # of the column's width; a block of shorter lines was not wrapped
+DROPPED = 2.0  # times the size of the lines beside it; the least size of a drop cap
 CELL = " | "
 
 _FOOTNOTE = re.compile(r"(?:\d{1,3}|[*†‡§])\s?\w")
@@ -28,28 +28,28 @@ _BULLET = re.compile(r"^(?:[•‣◦▪▫■□●○∙·–—◆➢✓*]\s|
 
 
 @dataclass(frozen=True)
-class Sheet:
+class PrintedPage:
     """The blocks of one page and its height in points."""
 
-    blocks: list[Block]
+    blocks: list[LineBlock]
     height: float
 
 
-def laid_out(blocks: Iterable[Block]) -> list[Block]:
-    """The blocks of a page as they are meant: no counts of lines, first letters in their words, rows of tables."""
-    return _with_empty_cells(map(_rows, _with_drop_caps(numbers_in_place(blocks))))
+def join_rows(blocks: Iterable[LineBlock]) -> list[LineBlock]:
+    """Return the blocks of a page without line numbers, with drop caps in their words and table rows in one line."""
+    return _with_empty_cells(map(_rows, _with_drop_caps(place_margin_numbers(blocks))))
 
 
-def _rows(block: Block) -> Block:
-    """Put pieces that stand on one baseline together; a wide gap between them becomes a cell border."""
-    joined: Block = []
-    piece: Line | None = None  # the last one put in, before it was joined
+def _rows(block: LineBlock) -> LineBlock:
+    """Join the pieces on one baseline; a wide gap between them becomes a cell border."""
+    joined: LineBlock = []
+    piece: Line | None = None  # the last piece, before it was joined
     for line in block:
-        if piece and piece.level and line.level and same_row(joined[-1], line):
+        if piece and piece.horizontal and line.horizontal and same_row(joined[-1], line):
             last = joined[-1]
             size = max(piece.size, line.size)
             gap = max(line.x0 - piece.x1, piece.x0 - line.x1)
-            close = abs(gap) < 0.1 * size and not (piece.spaced or line.led)
+            close = abs(gap) < 0.1 * size and not (piece.ends_with_space or line.begins_with_space)
             border = NUMBER_GAP if piece.numbered or line.numbered else COLUMN_GAP
             glue = CELL if gap > border * size else "" if close else " "
             cells = last.cells or ((last.x0, last.x1),)
@@ -64,7 +64,7 @@ def _rows(block: Block) -> Block:
                 y0=min(last.y0, line.y0),
                 x1=max(last.x1, line.x1),
                 y1=max(last.y1, line.y1),
-                spaced=line.spaced,
+                ends_with_space=line.ends_with_space,
                 cells=cells,
             )
         else:
@@ -73,13 +73,13 @@ def _rows(block: Block) -> Block:
     return [replace(line, text=_LEADERS.sub(" … ", line.text).strip()) for line in joined]
 
 
-def _with_empty_cells(blocks: Iterable[Block]) -> list[Block]:
-    """Blocks in which rows of a table that lack a cell have an empty one there, as the fullest row above has its cells.
+def _with_empty_cells(blocks: Iterable[LineBlock]) -> list[LineBlock]:
+    """Fill the missing cells of table rows, by the columns of the fullest row above.
 
-    Else "Died" would be read over what stands in the next column.
+    Otherwise a value would be read under the heading of the next column.
     """
     fullest: Line | None = None
-    mended: list[Block] = []
+    mended: list[LineBlock] = []
     for block in blocks:
         mended.append([])
         for line in block:
@@ -92,7 +92,7 @@ def _with_empty_cells(blocks: Iterable[Block]) -> list[Block]:
 
 
 def _spread(row: Line, fullest: Line) -> str:
-    """The cells of a row, each in the column that begins or ends where it does; as they are if one is in none."""
+    """Return a row with empty cells for the columns it skips; unchanged if one of its cells fits no column."""
     texts, columns = row.text.split(CELL), iter(fullest.cells)
     spread: list[str] = []
     for text, (start, end) in zip(texts, row.cells, strict=True):
@@ -107,10 +107,10 @@ def _spread(row: Line, fullest: Line) -> str:
     return CELL.join(spread)
 
 
-def _columns(blocks: Iterable[Block]) -> dict[int, float]:
-    """Where the columns of a page end: for each left edge the right end of nearly all lines of blocks that begin there.
+def _columns(blocks: Iterable[LineBlock]) -> dict[int, float]:
+    """Return the right end of each column by its left edge: that of nearly all lines that begin there.
 
-    A line longer than the others, such as a heading over two columns, does not count.
+    A longer line, such as a heading over two columns, does not count.
     """
     ends: dict[int, list[float]] = defaultdict(list)
     for block in blocks:
@@ -118,8 +118,8 @@ def _columns(blocks: Iterable[Block]) -> dict[int, float]:
     return {edge: sorted(found)[int(0.9 * (len(found) - 1))] for edge, found in ends.items()}
 
 
-def _with_drop_caps(blocks: Iterable[Block]) -> list[Block]:
-    """Blocks in which a first letter set large stands in the line that it begins, which runs beside it."""
+def _with_drop_caps(blocks: Iterable[LineBlock]) -> list[LineBlock]:
+    """Move a drop cap into the line that it begins, which runs beside it."""
     blocks = list(blocks)
     begun = {
         id(line): letter
@@ -142,27 +142,27 @@ def _with_drop_caps(blocks: Iterable[Block]) -> list[Block]:
 
 
 class Paragrapher:
-    """Joins the lines of pages to paragraphs, with what the whole document's words and spaces tell about it."""
+    """Joins the lines of pages to paragraphs, guided by the words and spaces of the whole document."""
 
-    def __init__(self, sheets: Iterable[Sheet]) -> None:
-        lines = [line for sheet in sheets for block in sheet.blocks for line in block]
+    def __init__(self, pages: Iterable[PrintedPage]) -> None:
+        lines = [line for page in pages for block in page.blocks for line in block]
         self.words = vocabulary(line.text for line in lines)
         hangul = [line for line in lines if re.search("[가-힣]$", line.text)]
-        self.trust_spaces = sum(line.spaced for line in hangul) * 10 > len(hangul)
+        self.trust_spaces = sum(line.ends_with_space for line in hangul) * 10 > len(hangul)
 
-    def page(self, sheet: Sheet) -> str:
-        """The text of one page: paragraphs separated by blank lines, lines that must stay apart by line ends."""
-        paragraphs: list[list[str]] = []  # each in pieces: joining strings one by one takes for ever on a huge page
-        previous: Block = []
-        columns = _columns(sheet.blocks)
-        for block in sheet.blocks:
+    def page(self, page: PrintedPage) -> str:
+        """Return the text of a page: blank lines between paragraphs, line ends between lines that stay apart."""
+        paragraphs: list[list[str]] = []  # lists of pieces, as joining strings one by one is quadratic
+        previous: LineBlock = []
+        columns = _columns(page.blocks)
+        for block in page.blocks:
             if previous and self._continues(previous, block):
                 self._append(paragraphs[-1], previous[-1], block[0])
             else:
                 paragraphs.append([block[0].text])
             left, right = min(line.x0 for line in block), max(line.x1 for line in block)
             column = columns[round(left / EDGE)]
-            if right - left < NARROW * (column - left):  # lines that are all short: an address, a verse
+            if right - left < NARROW * (column - left):  # all lines are short: an address, a verse
                 right = column
             listed = False
             for before, line in pairwise(block):
@@ -177,8 +177,8 @@ class Paragrapher:
             previous = block
         return PARAGRAPH_SEPARATOR.join("".join(pieces) for pieces in paragraphs)
 
-    def bridge(self, first: str, second: str) -> tuple[str, str]:
-        """Two pages' texts with a word that was broken between them made whole, on the first, above its footnotes."""
+    def join_across_pages(self, first: str, second: str) -> tuple[str, str]:
+        """Return two pages' texts with a word broken between them made whole on the first, above its footnotes."""
         end = len(first)
         gap = len(PARAGRAPH_SEPARATOR)
         while (start := first.rfind(PARAGRAPH_SEPARATOR, 0, end)) >= 0 and _FOOTNOTE.match(first, start + gap):
@@ -189,20 +189,25 @@ class Paragrapher:
         return join_lines(first[:end], rest[0].rstrip(), self.words) + first[end:], second[rest.end() :]
 
     def _append(self, pieces: list[str], before: Line, line: Line) -> None:
-        lost, glue = seam(pieces[-1], line.text, self.words, before.spaced, self.trust_spaces)
+        lost, glue = seam(pieces[-1], line.text, self.words, before.ends_with_space, self.trust_spaces)
         pieces[-1] = pieces[-1][: len(pieces[-1]) - lost]
         pieces.append(glue + line.text)
 
     def _border(self, before: Line, line: Line, left: float, right: float, listed: bool) -> str:
-        """What stands between two lines of one block: "paragraph", "line" or "" (they are one).
+        """Return the border between two lines of a block: "paragraph", "line", or "" if they are one.
 
-        left, right: where its column begins and ends; listed: whether an item of a list began above.
+        Args:
+            before: the line above.
+            line: the line below.
+            left: where the column begins, in points.
+            right: where the column ends.
+            listed: a list item began above.
         """
-        if before.level != line.level or abs(before.size - line.size) > 0.2 * max(before.size, line.size, 1):
+        if before.horizontal != line.horizontal or abs(before.size - line.size) > 0.2 * max(before.size, line.size, 1):
             return "paragraph" if min(len(before.text), len(line.text)) > 3 else "line"
-        if not line.level:
+        if not line.horizontal:
             return ""
-        if (before.mono and line.mono) or " … " in before.text or CELL in before.text or CELL in line.text:
+        if (before.monospaced and line.monospaced) or " … " in before.text or CELL in before.text or CELL in line.text:
             return "line"
         if _BULLET.match(line.text) and (listed or not line.text[0].isalnum() or ends_sentence(before.text)):
             return "paragraph" if ends_sentence(before.text) else "line"
@@ -216,17 +221,22 @@ class Paragrapher:
             return "paragraph"
         if _BROKEN.search(before.text) and line.text[0].islower():
             return ""
-        # Had the next word found room, the line was ended on purpose.
+        # The next word would have fitted, so the line end is meant.
         first_word = line.text.split(maxsplit=1)[0]
         average = (line.x1 - line.x0) / max(1, len(line.text))
         if room > (len(first_word) + 1) * average + 2 * size:
             return "paragraph" if ended else "line"
         return ""
 
-    def _continues(self, previous: Block, block: Block) -> bool:
-        """Whether a block goes on with the sentence of the one before: over a column's end, a formula, a picture."""
+    def _continues(self, previous: LineBlock, block: LineBlock) -> bool:
+        """Return whether a block continues the sentence of the block before, over a column end, formula or picture."""
         last, line = previous[-1], block[0]
-        if last.level != line.level or last.mono != line.mono or last.mono or ends_sentence(last.text):
+        if (
+            last.horizontal != line.horizontal
+            or last.monospaced != line.monospaced
+            or last.monospaced
+            or ends_sentence(last.text)
+        ):
             return False
         if (
             abs(last.size - line.size) > 0.1 * max(last.size, 1)
@@ -235,10 +245,10 @@ class Paragrapher:
         ):
             return False
         if max(one.x1 for one in previous) - last.x1 > 3 * last.size:
-            return False  # ended short of its own column
+            return False  # the last line is shorter than its column
         if line.text[0].islower():
             return len(last.text.split()) >= 3
-        # Not to be told by letters: it stands right below, in the same column, and the line above was full.
+        # The letters do not tell, so geometry decides: right below, in the same column, after a full line.
         height = max(1.0, last.y1 - last.y0)
         return (
             -0.2 * height < line.y0 - last.y1 < height

@@ -1,6 +1,6 @@
-"""Blanks that MuPDF sees in gaps which are none: behind ligatures, and between letters that are set apart.
+"""Removal of false blanks, which MuPDF puts behind ligatures and between letters that are set apart.
 
-It knows of no spaces but by gaps wider than a seventh of the font's size. Where glyphs stand it says on demand.
+MuPDF inserts a blank at each gap wider than a seventh of the font size. It gives the places of glyphs on demand.
 """
 
 import re
@@ -9,16 +9,16 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-NARROW = 0.21  # of the font's size: a gap behind a ligature that parts no words
-APART = 0.6  # the widest gap between the letters of a word
-WORDS = 1.7  # times as wide as the gap between letters is that between words
+NARROW = 0.21  # of the font size; a narrower gap behind a ligature is no word space
+APART = 0.6  # of the font size; the widest gap between the letters of a word
+WORDS = 1.7  # times the gap between letters; a word space is wider
 LEAST_LETTERS = 5
 _LIGATURE = re.compile(r"f[fil] [a-zß-ÿ]")
 _LONE = re.compile(r"(?:^|(?<=\s))[^\W\d_](?=\s|$)")
 
 
-def has_false_blanks(text: str) -> bool:
-    """Whether a line of print may have blanks that are none."""
+def may_have_false_blanks(text: str) -> bool:
+    """Return whether a line of print may have false blanks."""
     return bool(_LIGATURE.search(text)) or _is_spaced(text)
 
 
@@ -27,8 +27,8 @@ def _is_spaced(text: str) -> bool:
     return len(words) >= LEAST_LETTERS and len(_LONE.findall(text)) >= 0.7 * len(words)
 
 
-def settle(line: Mapping[str, Any]) -> None:
-    """Take the blanks out of a line of MuPDF's, with its glyphs, that part no words; text from left to right alone."""
+def remove_false_blanks(line: Mapping[str, Any]) -> None:
+    """Remove false blanks from a line of MuPDF's "rawdict" form, if it runs from left to right."""
     if tuple(line["dir"]) != (1.0, 0.0):
         return
     signs = [(span, sign) for span in line["spans"] for sign in span.get("chars", ())]
@@ -41,7 +41,7 @@ def settle(line: Mapping[str, Any]) -> None:
 
 
 def _behind_ligatures(signs: Sequence[tuple[Any, Any]]) -> set[int]:
-    """A ligature is several letters, of which only the first has a width."""
+    """Return the ids of blanks behind ligatures. Only the first letter of a ligature has a width."""
     gone = set()
     for (_, before), (span, blank), (_, after) in zip(signs, signs[1:], signs[2:], strict=False):
         if not blank["c"].isspace() or before["c"] not in "fil" or not after["c"].islower():
@@ -53,7 +53,7 @@ def _behind_ligatures(signs: Sequence[tuple[Any, Any]]) -> set[int]:
 
 
 def _between_letters(signs: Sequence[tuple[Any, Any]]) -> set[int]:
-    """Where letters are set apart, the gaps between words are much wider than those between letters."""
+    """Return the ids of blanks between spaced letters, where the gaps between words are much wider."""
     letters = [(index, sign) for index, (_, sign) in enumerate(signs) if not sign["c"].isspace()]
     gaps = [after["bbox"][0] - before["bbox"][2] for (_, before), (_, after) in pairwise(letters)]
     if len(gaps) < LEAST_LETTERS - 1:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-EDGE = 6.0  # points within which lines begin at the same left edge
+EDGE = 6.0  # points; lines within them share a left edge
 
 
 @dataclass(frozen=True)
@@ -15,18 +15,18 @@ class Line:
     x1: float
     y1: float
     size: float
-    mono: bool = False  # a typewriter font: line breaks mean something
-    level: bool = True  # runs along the page, not up or down it
-    spaced: bool = False  # had a space at its end
-    led: bool = False  # and at its beginning
+    monospaced: bool = False  # line breaks of a typewriter font matter
+    horizontal: bool = True  # runs along the page, not up or down it
+    ends_with_space: bool = False  # MuPDF gave a space at its end
+    begins_with_space: bool = False  # and one at its beginning
     numbered: bool = False  # a number in a column of numbers
-    cells: tuple[tuple[float, float], ...] = ()  # where those of a row begin and end
+    cells: tuple[tuple[float, float], ...] = ()  # start and end of each cell of a table row, in points
 
 
-Block = list[Line]
+LineBlock = list[Line]
 
 
 def same_row(first: Line, second: Line) -> bool:
-    """Whether two lines stand beside one another."""
+    """Return whether two lines stand beside each other."""
     overlap = min(first.y1, second.y1) - max(first.y0, second.y0)
     return overlap > 0.6 * min(first.y1 - first.y0, second.y1 - second.y0)

@@ -1,6 +1,6 @@
-"""In which languages text in pictures can be recognised here, by what Tesseract has data for, and in which it is.
+"""Languages of OCR: those that Tesseract has data for, and those that are used.
 
-STOCKPOT_OCR_LANGUAGES names those to use as Tesseract does, for example "fra+deu", the main one first.
+STOCKPOT_OCR_LANGUAGES names the languages to use in Tesseract's form, for example "fra+deu", the main one first.
 """
 
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 from ingest.errors import OcrUnavailable
 
 VARIABLE = "STOCKPOT_OCR_LANGUAGES"
-MOST = 3  # languages that nobody named: each one takes time, and makes mistakes of its own
-# Languages of locales as Tesseract calls them, where it does not call them the same.
+MOST = 3  # default languages; each one takes time and adds errors
+# Locale -> Tesseract's name for its language.
 _OF_LOCALES: dict[str, str] = dict(
     re.findall(
         r"(\w+):(\w+)",
@@ -28,8 +28,8 @@ _OF_LOCALES: dict[str, str] = dict(
 
 
 def ocr_languages() -> tuple[str, ...]:
-    """The languages whose Tesseract data are installed, `eng` first; none where OCR cannot run."""
-    import pymupdf  # takes a second, and few ask
+    """Return the languages whose Tesseract data are installed, `eng` first; none if OCR cannot run."""
+    import pymupdf  # takes a second to load, and is rarely needed
 
     try:
         folder = Path(os.environ.get("TESSDATA_PREFIX") or pymupdf.get_tessdata())
@@ -40,25 +40,25 @@ def ocr_languages() -> tuple[str, ...]:
 
 
 def ocr_languages_used() -> tuple[str, ...]:
-    """Those of them that pages are recognised in, as `choose_languages` has it for this environment.
+    """Return the languages for recognising pages, chosen for this environment.
 
     Raises:
-        OcrUnavailable: STOCKPOT_OCR_LANGUAGES names one that is not installed.
+        OcrUnavailable: STOCKPOT_OCR_LANGUAGES names a language that is not installed.
     """
     said = (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
     return choose_languages(ocr_languages(), os.environ.get(VARIABLE, ""), next(filter(None, said), ""))
 
 
 def choose_languages(installed: Sequence[str], wanted: str, locale: str) -> tuple[str, ...]:
-    """Those wanted; where none are, English, that of the locale and others by their names, three at most.
+    """Return the wanted languages; by default English, the locale's and others by name, three at most.
 
     Args:
-        installed: Tesseract's names for them; where there are none, none is chosen.
+        installed: Tesseract's names for them; if there are none, none is chosen.
         wanted: as in "fra+deu"; may be empty.
         locale: as in "fr_FR.UTF-8"; may be empty.
 
     Raises:
-        OcrUnavailable: one that is wanted is not installed.
+        OcrUnavailable: a wanted language is not installed.
     """
     named = tuple(dict.fromkeys(filter(None, (name.strip() for name in wanted.split("+")))))
     if installed and named:

@@ -1,7 +1,7 @@
-"""A page of a PDF as it is printed, with a passage marked: for eyes that want to see where words come from.
+"""Images of PDF pages with a passage marked, for people who want to see the source of an answer.
 
-A passage is marked where its letters stand on the page one after another, whatever lines, hyphens and blanks lie
-between them. Where they do not, as on a scan, or stand there more often than in the page's text, nothing is marked.
+A passage is marked where its letters follow one another on the page, whatever lines, hyphens and blanks lie between
+them. Nothing is marked if they do not, as on a scan, or if they occur more often than in the page's text.
 """
 
 import re
@@ -16,28 +16,33 @@ import pymupdf
 
 from ingest.clean import one_line
 from ingest.errors import BrokenFile
-from ingest.print.pdf import alone_with_mupdf, open_pdf
+from ingest.print.mupdf import alone_with_mupdf, open_pdf
 
-LARGEST, SHARPEST = 1800, 2.0  # pixels of the longer side, and pixels a point (1/72 inch), at most
+LARGEST, SHARPEST = 1800, 2.0  # at most: pixels of the longer side, and pixels a point (1/72 inch)
 MARK = (0.97, 0.80, 0.35)
 _NO_LETTER = re.compile(r"[\W_]+")
 
 
-def picture_of(path: Path, number: int, text: str, start: int, end: int, password: str | None = None) -> bytes:
-    """A page as a PNG.
+def page_image(path: Path, number: int, text: str, start: int, end: int, password: str | None = None) -> bytes:
+    """Render a page as a PNG.
 
     Args:
+        path: the PDF.
         number: of the page, 1-based.
-        text: the page's, as it was read; start, end: the characters of it that are marked.
+        text: the page's, as it was ingested.
+        start: the first character of `text` to mark.
+        end: the end of the marked characters, exclusive.
+        password: for an encrypted PDF.
 
     Raises:
-        BrokenFile, PasswordNeeded, WrongPassword.
+        BrokenFile: the page cannot be drawn.
+        PasswordNeeded, WrongPassword: the PDF is encrypted.
     """
     with alone_with_mupdf():
         document = open_pdf(path, password)
         try:
             return _drawn(document[number - 1], text, start, end)
-        except Exception as error:  # MuPDF's own kinds differ by cause
+        except Exception as error:  # MuPDF raises many kinds
             raise BrokenFile(f"Page {number} of {path.name} cannot be drawn ({one_line(str(error))[:120]}).") from error
         finally:
             document.close()
@@ -45,7 +50,7 @@ def picture_of(path: Path, number: int, text: str, start: int, end: int, passwor
 
 def _drawn(page: Any, text: str, start: int, end: int) -> bytes:
     words = [(_letters(word), box) for *box, word, _, _, _ in page.get_text("words")]
-    for box in marked(words, text, start, end):
+    for box in marked_boxes(words, text, start, end):
         mark = page.add_highlight_annot(pymupdf.Rect(box))
         mark.set_colors(stroke=MARK)
         mark.update()
@@ -54,11 +59,10 @@ def _drawn(page: Any, text: str, start: int, end: int) -> bytes:
     return png
 
 
-def marked(words: Sequence[tuple[str, Any]], text: str, start: int, end: int) -> list[Any]:
-    """The boxes of the words that characters `start` to `end` of a page's text are on paper.
+def marked_boxes(words: Sequence[tuple[str, Any]], text: str, start: int, end: int) -> list[Any]:
+    """Return the boxes on paper of the words in characters `start` to `end` of a page's text.
 
-    Args:
-        words: the letters of each word on the page, and its box.
+    words: the letters of each word on the page, and its box.
     """
     printed = "".join(word for word, _ in words)
     ends = list(accumulate(len(word) for word, _ in words))
@@ -77,7 +81,7 @@ def marked(words: Sequence[tuple[str, Any]], text: str, start: int, end: int) ->
 
 
 def _letters(text: str) -> str:
-    """Letters and digits alone, without regard to case, ligatures and accents: print and text differ in them."""
+    """Return letters and digits alone, without case, ligatures and accents: print and text may differ in them."""
     return _NO_LETTER.sub("", unicodedata.normalize("NFKD", text)).casefold()
 
 

@@ -1,7 +1,7 @@
-"""In which order people look at what is spread over a slide: by its rows and columns, which gaps part.
+"""Reading order of boxes spread over a slide, by the gaps between rows and columns (recursive XY cut).
 
-A region is parted in two at its widest gap, whole columns at a time where that is between columns, until nothing parts
-what is left; that is read from the top, then from the left.
+A region is split in two at its widest gap, until nothing splits it further. A region that is not split is read from the
+top, then from the left.
 """
 
 from collections.abc import Iterable
@@ -11,13 +11,13 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-MOST = 300  # boxes; what has more is not laid out to be read one by one
-OVERLAP = 0.02  # of a region's extent: boxes that overlap by less lie beside each other
+MOST = 300  # boxes; a region with more is not split
+OVERLAP = 0.02  # share of a region's extent; boxes that overlap by less lie side by side
 
 
 @dataclass(frozen=True)
 class Box:
-    """Where something is, in any unit; y grows downwards."""
+    """The place of a thing, in any unit; y grows downwards."""
 
     left: float
     top: float
@@ -26,7 +26,7 @@ class Box:
 
 
 def in_reading_order(things: Iterable[tuple[Box, T]]) -> list[T]:
-    """Things in the order in which they are read, by where they are."""
+    """Return things in the order that people read them in, by their boxes."""
     regions, read = [sorted(things, key=lambda thing: (thing[0].top, thing[0].left))], list[T]()
     while regions:
         region = regions.pop()
@@ -39,7 +39,7 @@ def in_reading_order(things: Iterable[tuple[Box, T]]) -> list[T]:
 
 
 def _parted(region: list[tuple[Box, T]]) -> tuple[list[tuple[Box, T]], list[tuple[Box, T]]] | None:
-    """The two sides of the widest gap in a region; None where there is none."""
+    """Split a region at its widest gap; return None if it has no gap."""
     rows = _widest_gap([(box.top, box.bottom) for box, _ in region])
     columns = _widest_gap([(box.left, box.right) for box, _ in region])
     if rows is None and columns is None:
@@ -53,9 +53,9 @@ def _parted(region: list[tuple[Box, T]]) -> tuple[list[tuple[Box, T]], list[tupl
 
 
 def _widest_gap(spans: list[tuple[float, float]]) -> tuple[float, float] | None:
-    """Of the gaps between spans the widest: how wide it is, and where what is behind it begins.
+    """Return the width of the widest gap between spans and the start of the span behind it, or None.
 
-    Of those that are hardly gaps, the one that parts a single span from the others: a line above or below columns.
+    Among gaps that are hardly there, prefer one that cuts off a single span: a line above or below columns.
     """
     spans = sorted(spans)
     little = OVERLAP * (max(end for _, end in spans) - spans[0][0])

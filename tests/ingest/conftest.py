@@ -1,4 +1,4 @@
-"""Where the sample files are. They are not in the repository; without them their tests are skipped."""
+"""Path of the sample files. They are not in the repository; without them their tests are skipped."""
 
 from pathlib import Path
 

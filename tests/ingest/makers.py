@@ -1,4 +1,4 @@
-"""Small files made by hand, for what no sample at hand shows."""
+"""Small files made by hand, for cases that no sample file shows, and checks that hold for every document."""
 
 import struct
 import zipfile
@@ -9,9 +9,13 @@ import pymupdf
 
 from ingest import Document, ingest
 
+PROSE = (
+    "The keeper of the lamp went up the long stair once more, and on every step he counted the ships that he had seen. "
+)
+
 
 def pdf(path: Path, pages: list[list[tuple[float, float, str]]], scans: Container[int] = (), **save: object) -> Path:
-    """A PDF whose pages hold lines of 11-point print at (x, y), in the order given; scans: pages that are a picture."""
+    """Write a PDF whose pages hold lines of 11-point print at (x, y), in this order. scans: pages that are pictures."""
     document = pymupdf.open()
     for number, lines in enumerate(pages, 1):
         page = document.new_page(width=400, height=600)
@@ -33,9 +37,9 @@ def mobi(
     style: str = "",
     picture: bytes = b"",
 ) -> Path:
-    """A MOBI 6 book: a Palm database of a header record, text records of 4096 bytes, and one of a picture.
+    """Write a MOBI 6 book: a Palm database of a header record, text records of 4096 bytes, and one of a picture.
 
-    With a `style` it is an AZW3 (MOBI 8), whose text goes on with the style sheet and whose next record parts the two.
+    With a `style` it is an AZW3 (MOBI 8): a style sheet follows the text, and the next record separates the two.
     """
     text, name = (markup + style).encode(), title.encode()
     pieces = [text[start : start + 4096] for start in range(0, len(text), 4096)]
@@ -73,7 +77,7 @@ def mobi(
 
 
 def palmdoc_pack(data: bytes) -> bytes:
-    """PalmDOC compression with all four of its codes, greedily."""
+    """Compress with all four codes of PalmDOC, greedily."""
     out, index = bytearray(), 0
     while index < len(data):
         length = next(
@@ -108,14 +112,14 @@ def archive(path: Path, members: dict[str, str | bytes], method: int = zipfile.Z
 
 
 def with_member(path: Path, member: str, data: bytes) -> Path:
-    """The same archive with other bytes in one member."""
+    """Replace the bytes of one member of an archive."""
     with zipfile.ZipFile(path) as file:
         members: dict[str, str | bytes] = {name: file.read(name) for name in file.namelist()}
     return archive(path, members | {member: data})
 
 
 def epub(path: Path, chapters: dict[str, str], nav: str = "", **more: str | bytes) -> Path:
-    """An EPUB 3 of the chapters given (file name -> body markup)."""
+    """Write an EPUB 3 of some chapters (file name -> body markup)."""
     items = "".join(f'<item id="{n}" href="{n}" media-type="application/xhtml+xml"/>' for n in chapters)
     spine = "".join(f'<itemref idref="{n}"/>' for n in chapters)
     if nav:
@@ -139,7 +143,7 @@ def epub(path: Path, chapters: dict[str, str], nav: str = "", **more: str | byte
 
 
 def unfolding_pdf(path: Path, depth: int = 12) -> Path:
-    """Three kilobytes of PDF with 10**depth characters on its page: each form draws the next one ten times."""
+    """Write three kilobytes of PDF with 10**depth characters on its page: each form draws the next one ten times."""
     form = "<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources {} /Length {} >> stream\n{}\nendstream"
     bodies = ["/X Do " * 10] * depth + ["BT /F 9 Tf (x) Tj ET"]
     fonts = "/Font << /F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >>"
@@ -157,13 +161,13 @@ def unfolding_pdf(path: Path, depth: int = 12) -> Path:
 
 
 def read(path: Path, content: str | bytes) -> Document:
-    """A file with that content, ingested."""
+    """Write a file and ingest it."""
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return ingest(path)
 
 
 def with_part(path: Path, owner: str, kind: str, name: str, data: str, identity: str = "rAdded") -> Path:
-    """The same Open XML file with one more part, to which another one leads. kind: the type of the relation."""
+    """Add a part to an Open XML file, with a relation from another part. kind: the type of the relation."""
     folder, _, base = owner.rpartition("/")
     relations = f"{folder}/_rels/{base}.rels"
     kind = kind if "//" in kind else f"http://schemas.openxmlformats.org/officeDocument/2006/relationships/{kind}"
@@ -176,3 +180,21 @@ def with_part(path: Path, owner: str, kind: str, name: str, data: str, identity:
 
 
 _NO_RELATIONS = b'<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"></Relationships>'
+
+
+def check_invariants(document: Document) -> None:
+    """Assert what holds for every document: exact places, honest quality, clean characters."""
+    assert document.text.strip()
+    for index, (page, start) in enumerate(zip(document.pages, document.page_starts, strict=True)):
+        assert page.number == index + 1
+        assert document.text[start:].startswith(page.text)
+        assert page.text == page.text.strip()
+        assert page.quality.characters == len(page.text)
+        assert (page.quality.source == "none") == (not page.text)
+        if page.text:
+            assert document.locate(start).page == page.number
+            assert document.locate(start + len(page.text) - 1).page == page.number
+    assert len({page.label for page in document.pages}) == len(document.pages)
+    assert all(1 <= entry.page <= len(document.pages) and entry.title for entry in document.toc)
+    assert not set(document.text) & set("\x00\u00ad\u200b\ufeff\ufb01\r\t")
+    assert Document.from_json(document.to_json()) == document

@@ -1,4 +1,4 @@
-"""Lines from right to left come back in the order in which they are read."""
+"""Logical order of right-to-left lines."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ import pymupdf
 import pytest
 
 from ingest import ingest
-from ingest.print.bidi import Facing, Glyph, facing, in_order
+from ingest.print.bidi import Glyph, PageDirection, logical_order, page_direction
 
-# As they are read, and as they stand on a page from the left.
+# Logical order, and order on the page from the left.
 LINES = {
     "words and a year": (
         "\u05d1\u05e9\u05e0\u05ea 1984 \u05d4\u05d9\u05d4.",
@@ -42,17 +42,19 @@ def test_lines_are_put_in_order_by_where_they_stand(name: str, turned: bool) -> 
         else:
             glyphs.append(Glyph(letter, 6.0 * number, 6.0 * number + 6))
     parted = [Glyph(letter, *each[1:]) for each in (reversed(glyphs) if turned else glyphs) for letter in each.text]
-    assert in_order(parted, 10, Facing(name != "a word in a latin line", as_drawn=True)) == read
+    assert logical_order(parted, 10, PageDirection(name != "a word in a latin line", brackets_as_drawn=True)) == read
 
 
 def test_a_ligature_keeps_its_letters_in_order() -> None:
-    """MuPDF spells it out: the letters behind its first have no width, and it turns them around with the rest."""
+    """MuPDF spells a ligature out: all letters but the first have no width, and it reverses them with the rest."""
     lam, alef, heh = "\u0644", "\u0623", "\u0647"
     spelt = [Glyph(alef, 18, 18), Glyph(lam, 10, 18), Glyph(heh, 2, 10)]
-    assert in_order(spelt, 10, Facing(True, True)) == lam + alef + heh
+    assert logical_order(spelt, 10, PageDirection(True, True)) == lam + alef + heh
     assert (
-        in_order(
-            [Glyph("f", 0, 9), Glyph("i", 9, 9), Glyph("n", 9, 15), Glyph("\u05d0", 15, 20)], 10, Facing(False, True)
+        logical_order(
+            [Glyph("f", 0, 9), Glyph("i", 9, 9), Glyph("n", 9, 15), Glyph("\u05d0", 15, 20)],
+            10,
+            PageDirection(False, True),
         )
         == "fin\u05d0"
     )
@@ -63,13 +65,13 @@ def test_half_a_pair_of_brackets_is_turned_as_the_pairs_of_the_page_are() -> Non
         return [Glyph(letter, 6.0 * number, 6.0 * number + 6) for number, letter in enumerate(text)]
 
     for pair, half in (("(\u05d1) \u05d0", "\u05d3 (\u05d2"), (")\u05d1( \u05d0", "\u05d3 )\u05d2")):
-        page = facing([drawn(pair), drawn(half)])
-        assert page == Facing(leftward=True, as_drawn=pair[0] == "(")
-        assert in_order(drawn(half), 10, page) == "\u05d2) \u05d3"
+        page = page_direction([drawn(pair), drawn(half)])
+        assert page == PageDirection(right_to_left=True, brackets_as_drawn=pair[0] == "(")
+        assert logical_order(drawn(half), 10, page) == "\u05d2) \u05d3"
 
 
 def test_a_page_from_right_to_left(tmp_path: Path) -> None:
-    """Digits came turned around, 1984 as 4891, and there was no blank beside them."""
+    """Digits came reversed, 1984 as 4891, and without a blank beside them."""
     document = pymupdf.open()
     page = document.new_page()
     text = "\u0641\u064a \u0639\u0627\u0645 \u0661\u0669\u0668\u0664 \u0643\u0627\u0646 \u0662\u0660\u0664\u0667."

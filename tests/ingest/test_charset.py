@@ -1,4 +1,4 @@
-"""From bytes to text: encodings, declared or not, and what e-mail wraps them in."""
+"""Encodings, declared or not, and the transfer encodings of e-mail."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
 def test_no_byte_outside_the_declared_encoding_ends_the_text(
     tmp_path: Path, declared: str, body: bytes, expected: str
 ) -> None:
-    """libxml2 stops at such a byte, and everything after it was lost without a word."""
+    """libxml2 stopped at such a byte, and everything after it was lost silently."""
     head = f"<html><head><meta charset={declared}></head><body><p>"
     document = read(tmp_path / "a.html", head.encode() + body + b"</p><p>The end.</p></body></html>")
     assert document.text == f"{expected}\n\nThe end."

@@ -1,4 +1,4 @@
-"""Books whose markup is cut off, ill-formed or unusual: nothing is lost without a word."""
+"""Books whose markup is cut off, ill-formed or unusual: nothing is lost silently."""
 
 import zipfile
 from pathlib import Path

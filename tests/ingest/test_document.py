@@ -156,6 +156,6 @@ def test_the_sample_book() -> None:
     ],
 )
 def test_a_text_is_called_after_its_file(tmp_path: Path, name: str, title: str) -> None:
-    """What came after a dot was taken for a suffix: of a file without one the title was "Mr"."""
+    """Text after a dot was taken for a suffix: "Mr. Smith goes home" became "Mr"."""
     (tmp_path / name).write_text("The sea was calm, and the lamp was lit.")
     assert ingest(tmp_path / name).title == title

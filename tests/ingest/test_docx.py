@@ -1,4 +1,4 @@
-"""Word documents: what their markup hides, says and numbers."""
+"""Word documents: markup that hides or changes text, tables, notes, drawings."""
 
 import re
 import zipfile
@@ -10,6 +10,7 @@ from docx.oxml import parse_xml
 
 from ingest import EmptyDocument, ingest
 from tests.ingest import makers
+from tests.ingest.office_makers import W, listed, word
 
 
 def test_docx_reads_what_paragraphs_hide(tmp_path: Path) -> None:
@@ -35,20 +36,9 @@ def test_docx_reads_what_paragraphs_hide(tmp_path: Path) -> None:
     ]
 
 
-W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-M = "http://schemas.openxmlformats.org/officeDocument/2006/math"
-
-
-def word(path: Path, body: str) -> Path:
-    """A Word document whose body is the markup given."""
-    document = docx.Document()
-    for element in parse_xml(f'<w:body xmlns:w="{W}" xmlns:m="{M}">{body}</w:body>'):
-        document.element.body.insert(len(document.element.body) - 1, element)
-    document.save(str(path))
-    return path
-
-
 RAISED = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>5</w:t></w:r>'
+
+
 CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
 
 
@@ -176,7 +166,7 @@ def test_docx_tables_that_arrange_a_page_are_read_cell_by_cell(tmp_path: Path) -
 
 
 def test_docx_tables_of_data_keep_their_rows_where_a_cell_holds_another(tmp_path: Path) -> None:
-    """Every value stood in a paragraph of its own, without what it was the value of."""
+    """Every value stood in a paragraph of its own, away from its label."""
     cell, row = "<w:tc>{}</w:tc>", "<w:tr>{}</w:tr>"
     inner = f"<w:tbl>{row.format(cell.format(listed('lead')) + cell.format(listed('6 t')))}</w:tbl>"
     rows = [("Ship", listed("Lark")), ("Guns", listed("7")), ("Built", listed("1815")), ("Load", inner)]
@@ -217,7 +207,7 @@ def test_docx_footnotes_keep_their_paragraphs_apart(tmp_path: Path) -> None:
 
 
 def test_comments_are_notes_with_their_author(tmp_path: Path) -> None:
-    """They were left out without a word."""
+    """Comments were left out silently."""
     document = docx.Document()
     document.add_heading("Contract", 1)
     first = document.add_paragraph("The lamp is ").add_run("lent")
@@ -232,11 +222,13 @@ def test_comments_are_notes_with_their_author(tmp_path: Path) -> None:
 
 
 DRAWINGS = "http://schemas.openxmlformats.org/drawingml/2006"
+
+
 RELATED = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 
 
 def drawing(path: Path, place: str, kind: str, part: str) -> Path:
-    """A Word document with a drawing whose words are in a part of their own."""
+    """Write a Word document with a drawing whose words are in a part of their own."""
     names = f'xmlns:a="{DRAWINGS}/main" xmlns:d="{DRAWINGS}/diagram" xmlns:c="{DRAWINGS}/chart" xmlns:r="{RELATED}"'
     graphic = f"<w:drawing><a:graphic {names}><a:graphicData>{place}</a:graphicData></a:graphic></w:drawing>"
     word(path, f"<w:p><w:r><w:t>See</w:t></w:r><w:r>{graphic}</w:r><w:r><w:t>there.</w:t></w:r></w:p>")
@@ -326,7 +318,7 @@ def test_word_documents_with_macros_templates_and_strict_ones_are_read(tmp_path:
 
 
 def test_documents_within_a_word_document_are_no_silent_loss(tmp_path: Path) -> None:
-    """What programs that know HTML but not Word put in whole: it was left out without a word."""
+    """Programs that know HTML but not Word insert it whole: it was left out silently."""
     before, chunk = "<w:p><w:r><w:t>Before.</w:t></w:r></w:p>", "<w:altChunk/>"
     document = ingest(word(tmp_path / "a.docx", f"{before}{chunk}{chunk}<w:p><w:subDoc/></w:p>"))
     assert document.text == "Before."
@@ -337,89 +329,3 @@ def test_documents_within_a_word_document_are_no_silent_loss(tmp_path: Path) -> 
     )
     with pytest.raises(EmptyDocument, match=r"Not read: 1 document within the file.*save it again"):
         ingest(word(tmp_path / "b.docx", chunk))
-
-
-LEVEL = '<w:lvl w:ilvl="{}">{}<w:numFmt w:val="{}"/><w:lvlText w:val="{}"/></w:lvl>'
-START = '<w:start w:val="{}"/>'
-
-
-def listed(text: str, number: int | None = None, level: int | None = None, style: str = "") -> str:
-    """A paragraph that is in a list by itself or by its style."""
-    named = f'<w:pStyle w:val="{style}"/>' if style else ""
-    depth = "" if level is None else f'<w:ilvl w:val="{level}"/>'
-    own = "" if number is None else f'<w:numPr>{depth}<w:numId w:val="{number}"/></w:numPr>'
-    return f"<w:p><w:pPr>{named}{own}</w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>"
-
-
-def test_docx_lists_have_their_numbers(tmp_path: Path) -> None:
-    """Word counts them when it shows the page: what "see 2.1(b)" means is nowhere in the text."""
-    levels = "".join(
-        (
-            LEVEL.format(0, START.format(1), "decimal", "%1.").replace("<w:numFmt", '<w:pStyle w:val="Top"/><w:numFmt'),
-            LEVEL.format(1, START.format(1), "decimal", "%1.%2"),
-            LEVEL.format(2, START.format(1), "lowerLetter", "(%3)"),
-            LEVEL.format(3, START.format(25), "upperLetter", "%4"),
-            LEVEL.format(4, START.format(1), "bullet", "o"),
-            LEVEL.format(5, START.format(4), "upperRoman", "%6)").replace(
-                "<w:numFmt", '<w:lvlRestart w:val="0"/><w:numFmt'
-            ),
-            LEVEL.format(6, "", "decimalZero", "%1-%7").replace("<w:numFmt", "<w:isLgl/><w:numFmt"),
-            LEVEL.format(7, START.format(1), "none", ""),
-        )
-    )
-    again = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="7"/></w:lvlOverride>'
-    numbering = (
-        f'<w:numbering xmlns:w="{W}"><w:abstractNum w:abstractNumId="0">{levels}</w:abstractNum>'
-        '<w:abstractNum w:abstractNumId="1"><w:numStyleLink w:val="Plan"/></w:abstractNum>'
-        '<w:abstractNum w:abstractNumId="2"><w:styleLink w:val="Plan"/>'
-        f"{LEVEL.format(0, START.format(1), 'lowerRoman', '%1')}</w:abstractNum>"
-        '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>'
-        f'<w:num w:numId="2"><w:abstractNumId w:val="0"/>{again}</w:num>'
-        '<w:num w:numId="3"><w:abstractNumId w:val="1"/></w:num></w:numbering>'
-    )
-    styles = (
-        '<w:style w:type="paragraph" w:styleId="Top"><w:name w:val="heading 1"/><w:pPr><w:numPr><w:numId w:val="1"/>'
-        '</w:numPr></w:pPr></w:style><w:style w:type="paragraph" w:styleId="Like"><w:name w:val="Like"/><w:basedOn '
-        'w:val="Top"/></w:style><w:style w:type="paragraph" w:styleId="ListParagraph">'
-        '<w:name w:val="List Paragraph"/></w:style>'
-    )
-    body = (
-        listed("Terms", style="Top"),
-        listed("Rent", 1, 1),
-        listed("first", 1, 2),
-        listed("", 1, 2),
-        listed("third", 1, 2),
-        listed("far", 1, 3),
-        listed("farther", 1, 3),
-        listed("farthest", 1, 3),
-        listed("dot", 1, 4),
-        listed("four", 1, 5),
-        listed("Water", 1, 1),
-        listed("anew", 1, 2),
-        listed("five", 1, 5),
-        listed("zero", 1, 6),
-        listed("silent", 1, 7),
-        listed("Based on it", style="Like"),
-        listed("Taken out", 0, style="Like"),
-        listed("Only indented", style="ListParagraph"),
-        listed("another", 3, 0),
-        listed("Begun anew", 2, 0),
-        listed("Going on", 1, 0),
-        listed("no such list", 99, 0),
-    )
-    path = word(tmp_path / "a.docx", "".join(body))
-    with zipfile.ZipFile(path) as archive:
-        known = archive.read("word/styles.xml").decode()
-    styles = re.sub(
-        r'<w:style .*?w:styleId="(?:Heading1|ListParagraph)".*?</w:style>', "", known, flags=re.DOTALL
-    ).replace("</w:styles>", f"{styles}</w:styles>")
-    makers.with_member(
-        makers.with_member(path, "word/styles.xml", styles.encode()), "word/numbering.xml", numbering.encode()
-    )
-    document = ingest(path)
-    assert document.pages[0].label == "1. Terms"
-    assert document.text == (
-        "1. Terms\n\n1.1 Rent\n(a) first\n(c) third\nY far\nZ farther\nAA farthest\n----- dot\nIV) four\n1.2 Water\n"
-        "(a) anew\nV) five\n1-0 zero\n\nsilent\n\n2. Based on it\n\nTaken out\n\nOnly indented\n\ni another\n"
-        "7. Begun anew\n8. Going on\n- no such list"
-    )

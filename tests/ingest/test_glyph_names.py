@@ -1,4 +1,4 @@
-"""Print whose letters are not what the font says, or stand where no blank is: ligatures, letters set apart, hyphens."""
+"""Fonts with wrong text mappings, and false blanks: ligatures, spaced letters, hyphens."""
 
 from pathlib import Path
 
@@ -16,7 +16,10 @@ PROSE = "The sacks came on Tuesday and were carried up to the loft by two men."
 
 
 def printed(path: Path, lines: list[str], font: str = NAMES, text: str = "") -> Path:
-    """A PDF of a font with these entries; text: what ToUnicode says of its codes; lines: as operators take them."""
+    """Write a PDF with a font.
+
+    text: the entries of ToUnicode; lines: text operators.
+    """
     content = "BT /F 12 Tf 72 700 Td " + " 0 -16 Td ".join(lines) + " ET"
     said = CMAP.format(text)
     objects = [

@@ -1,12 +1,13 @@
-"""Real files, each with what its text must and must not include."""
+"""Real files, each with text that must and must not be in them."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from ingest import Document, IngestError, ingest
+from ingest import IngestError, ingest
 from tests.ingest.conftest import DATA
+from tests.ingest.makers import check_invariants
 
 
 @dataclass(frozen=True)
@@ -227,21 +228,3 @@ def test_every_file_gives_a_document_or_an_ingest_error(file: Path) -> None:
         return
     assert file.name in message
     assert str(file.parent) not in message
-
-
-def check_invariants(document: Document) -> None:
-    """What holds for every document: exact places, honest quality, clean characters."""
-    assert document.text.strip()
-    for index, (page, start) in enumerate(zip(document.pages, document.page_starts, strict=True)):
-        assert page.number == index + 1
-        assert document.text[start:].startswith(page.text)
-        assert page.text == page.text.strip()
-        assert page.quality.characters == len(page.text)
-        assert (page.quality.source == "none") == (not page.text)
-        if page.text:
-            assert document.locate(start).page == page.number
-            assert document.locate(start + len(page.text) - 1).page == page.number
-    assert len({page.label for page in document.pages}) == len(document.pages)
-    assert all(1 <= entry.page <= len(document.pages) and entry.title for entry in document.toc)
-    assert not set(document.text) & set("\x00\u00ad\u200b\ufeff\ufb01\r\t")
-    assert Document.from_json(document.to_json()) == document

@@ -1,4 +1,4 @@
-"""HTML: what markup changes of what is said, tables, elements without end."""
+"""HTML: markup that changes the meaning, tables, elements without end."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_html_is_text_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [400, 5000])
 @pytest.mark.parametrize("tag", ["div", "center", "blockquote", "font"])
 def test_elements_that_are_never_closed_lose_no_text(tmp_path: Path, tag: str, count: int) -> None:
-    """libxml2 stopped at 256 nested elements, or at 2,048; and what was flattened lost its paragraphs."""
+    """libxml2 stopped at 256 nested elements, or at 2,048; flattened text lost its paragraphs."""
     body = "".join(f"<{tag}><p>Para<b>graph</b> {n}.</p><script>no()</script>" for n in range(count))
     document = read(tmp_path / "a.html", f"<html><body>{body}</body></html>")
     paragraphs = [text for page in document.pages for text in page.text.split("\n\n")]
@@ -145,7 +145,7 @@ def test_html_markup_that_changes_what_is_said(tmp_path: Path, body: str, expect
 
 
 def test_what_stands_in_a_table_outside_its_cells_is_read(tmp_path: Path) -> None:
-    """Parsers for browsers move it before the table; ours leaves it there."""
+    """Browsers move such text before the table; lxml leaves it there."""
     markup = (
         "<table xmlns='http://www.w3.org/1999/xhtml'>loose<p>para</p><tr><p>in row</p><td>a</td><td>b</td></tr></table>"
     )
@@ -218,6 +218,6 @@ def test_page_breaks_that_do_not_end_do_not_take_for_ever(tmp_path: Path) -> Non
 
 
 def test_a_title_full_of_blanks_does_not_take_for_ever(tmp_path: Path) -> None:
-    """The time grew with the square of their number: hours for these, in which nothing else could be done."""
+    """The time grew with the square of their number: hours, in which nothing else could run."""
     document = read(tmp_path / "a.md", f'---\ntitle: "a{" " * 1_000_000}b"\n---\n\nIntro.\n')
     assert document.title == "a b"

@@ -1,4 +1,4 @@
-"""Web pages that fold, ask and arrange: what a person reads on them is read."""
+"""Web pages with folded text, forms and layout tables: visible text is read."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Words and lines: what `clean` and `layout` do to print, and what they leave alone."""
+"""Cleaning of words and lines of print by `clean` and `layout`, and text that they leave alone."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pymupdf
 import pytest
 
 from ingest import ingest
-from ingest.clean import PLAIN, doubts, join_lines, mend_accents, tidy, unreadable, vocabulary
+from ingest.clean import PLAIN, attach_accents, is_unreadable, join_lines, text_warnings, tidy, vocabulary
 from tests.ingest import makers
 
 
@@ -37,7 +37,7 @@ def test_what_is_taken_for_tidy_is_what_tidying_leaves_alone() -> None:
     for letter in map(chr, range(0x20, 0x2100)):
         for text in (f"a{letter}b", f"{letter}", f"a {letter}\n\n{letter} b", f"a\n{letter}"):
             if PLAIN.fullmatch(text):
-                assert tidy(f"\t{text}") == text  # a tab makes it go the long way
+                assert tidy(f"\t{text}") == text  # a tab disables the shortcut
     assert PLAIN.fullmatch("“It’s naïve – or déjà vu…”\nhe said.")
     assert not any(
         PLAIN.fullmatch(text) for text in ("a  b", " a", "a ", "a\n\n\nb", "a \nb", "so\u00adft", "e\u0301", "")
@@ -68,30 +68,30 @@ def test_lines_join(first: str, second: str, joined: str) -> None:
 
 
 def test_accents_go_back_on_their_letters() -> None:
-    assert mend_accents("O˘guz, M¨uller, na¨ıve, Dvoˇr´ak") == "Oğuz, Müller, naïve, Dvoř´ak"
-    assert mend_accents("5˚ C, a ¨ 7") == "5˚ C, a ¨ 7"
+    assert attach_accents("O˘guz, M¨uller, na¨ıve, Dvoˇr´ak") == "Oğuz, Müller, naïve, Dvoř´ak"
+    assert attach_accents("5˚ C, a ¨ 7") == "5˚ C, a ¨ 7"
 
 
 def test_doubtful_characters_are_counted() -> None:
-    assert doubts("plain text") == ()
-    assert doubts("ab\ufffd\ue001") == (
+    assert text_warnings("plain text") == ()
+    assert text_warnings("ab\ufffd\ue001") == (
         "1 of 4 characters could not be mapped to text (no font mapping)",
         "1 of 4 characters are private to a font and have no known meaning",
     )
     drawn = "تضعها صووو مسووولدامة وووخماة " * 10
-    assert doubts(drawn) == ("30 of 40 words have a letter three times in a row, as if wrongly mapped",)
+    assert text_warnings(drawn) == ("30 of 40 words have a letter three times in a row, as if wrongly mapped",)
     for sound in ("Aaargh! " + "some words more " * 20, "哈哈哈哈 " * 30, "Aaargh! " * 19):
-        assert doubts(sound) == ()
-    assert doubts(drawn, in_print=False) == ()
-    assert unreadable("ab\ufffd\ue001")
-    assert not unreadable("abc\ufffd")
+        assert text_warnings(sound) == ()
+    assert text_warnings(drawn, in_print=False) == ()
+    assert is_unreadable("ab\ufffd\ue001")
+    assert not is_unreadable("abc\ufffd")
 
 
 HEADS = ["The Keeper's Log", "The Keeper's Log", "Of Storms", "Of Storms", "Of Calm", "Of Calm", "Of Calm", "Of Fog"]
 
 
 def log_book(path: Path) -> Path:
-    """Eight pages of a book: head lines that change with the chapter, page numbers in the corners and at the foot."""
+    """Write eight pages of a book: head lines that change with the chapter, page numbers in corners and at the foot."""
     pages = []
     for index, head in enumerate(HEADS):
         number = index + 41
@@ -173,7 +173,7 @@ def test_a_page_that_is_shown_turned_is_read_as_it_is_shown(tmp_path: Path) -> N
 
 
 def test_marks_piled_on_a_letter_do_not_take_for_ever() -> None:
-    """To put them in order took the square of their number: hours for these."""
+    """Sorting them took the square of their number: hours."""
     piled = "\u0323\u0301" * 500_000
     assert tidy(f"a{piled} b") == tidy(f"a{piled[:30]} b")
     thirty = "e" + "\u0316" * 30

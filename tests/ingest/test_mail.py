@@ -1,4 +1,4 @@
-"""E-mail of several parts: what is read of it, and what is named as not read."""
+"""E-mail of several parts: the parts that are read, and those that are named as unread."""
 
 from email.message import EmailMessage
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.ingest import makers
 
 
 def mail(subject: str = "") -> EmailMessage:
-    """A message to put parts into."""
+    """Return a message to add parts to."""
     message = EmailMessage()
     message["Subject"] = subject
     message["MIME-Version"] = "1.0"
@@ -18,7 +18,7 @@ def mail(subject: str = "") -> EmailMessage:
 
 
 def leaf(text: str, kind: str = "plain", **how: str) -> EmailMessage:
-    """A part of text; how: as `set_content` takes it."""
+    """Return a text part. how: arguments of `set_content`."""
     part = EmailMessage()
     part.set_content(text, subtype=kind, **how)
     return part
@@ -42,7 +42,7 @@ def read(folder: Path, message: EmailMessage) -> Document:
 
 
 def test_a_mail_in_plain_text_is_not_lost_to_the_html_that_it_forwards(tmp_path: Path) -> None:
-    """Of both, HTML was looked for first: the forwarded mail was read, as if it were this one."""
+    """HTML was preferred, so the forwarded mail was read instead of this one."""
     forwarded = mail("The old lamp")
     forwarded.set_content("<p>Forwarded words.</p>", subtype="html")
     for disposition in ("attachment", "inline"):
@@ -68,7 +68,7 @@ def test_a_bounce_is_what_the_mail_server_says(tmp_path: Path) -> None:
 
 
 def test_what_follows_a_file_within_the_text_is_read(tmp_path: Path) -> None:
-    """Apple Mail puts files between the parts of the text, of which only the first was read, without a word."""
+    """Apple Mail puts files between the parts of the text; only the first part was read, silently."""
     rich = many("mixed", leaf("<p>Before.</p>", "html"), pdf("plan.pdf"), leaf("<p>After.</p>", "html"))
     plain = leaf("Before.\n\nAfter.")
     for message in (rich, many("alternative", plain, rich), many("mixed", many("alternative", plain, rich))):
@@ -112,7 +112,7 @@ def raw(folder: Path, name: str, *lines: str) -> Document:
 
 
 def test_text_of_every_kind_is_read(tmp_path: Path) -> None:
-    """Of a table or a patch within a mail, or a mail in Markdown, nothing was there, and nothing said so."""
+    """A table, a patch or Markdown within a mail was left out silently."""
     assert read(tmp_path, leaf("The lamp\nis *lit*.", "markdown")).text == "The lamp\nis *lit*."
     table = leaf("ship,guns\nLark,7\n", "csv")
     patch = leaf("-old\n+  new\n", "x-patch", filename="a.patch", disposition="inline")
@@ -121,7 +121,7 @@ def test_text_of_every_kind_is_read(tmp_path: Path) -> None:
 
 
 def test_whatever_else_is_not_read_is_named(tmp_path: Path) -> None:
-    """Only files were."""
+    """Only files were named."""
     rich, picture, data = leaf("{\\rtf1 Words}", "rtf"), EmailMessage(), EmailMessage()
     picture.set_content(b"GIF89a", "image", "gif")
     data.set_content(b"{}", "application", "json")
@@ -165,7 +165,7 @@ def test_the_lines_above_a_mail_are_those_of_any_sender(tmp_path: Path) -> None:
 @pytest.mark.parametrize("start", ["", "\ufeff"], ids=["plain", "byte order mark"])
 @pytest.mark.parametrize("version", [(), ("MIME-Version: 1.0",)], ids=["without a version", "with one"])
 def test_a_mail_is_known_by_its_name_and_its_first_lines(tmp_path: Path, start: str, version: tuple[str, ...]) -> None:
-    """Without a line that few read, it was plain text: markup, base64 and all."""
+    """Without MIME-Version it was plain text: markup, base64 and all."""
     first = (f"{start}Received: from a", "\tby b", "From: a@b.c", "Subject: =?utf-8?b?TGFtcHM=?=", *version)
     coded = ("Content-Type: text/html", "Content-Transfer-Encoding: base64", "", "PHA+TGl0LjwvcD4=")
     document = raw(tmp_path, "a.eml", *first, *coded)

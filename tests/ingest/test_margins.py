@@ -1,4 +1,4 @@
-"""Numbers at the edge of a page: those that count its lines go, those that say something stay in their rows."""
+"""Numbers at the edge of a page: line numbers are dropped, others stay in their rows."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ PROSE = [
 @pytest.mark.parametrize("numbers", [range(1, 13), range(1900, 2020, 10), [1861, 1863, 1870, *range(1901, 1910)]])
 @pytest.mark.parametrize("apart", [True, False])
 def test_numbers_of_a_list_stay_beside_what_they_number(tmp_path: Path, numbers: range, apart: bool) -> None:
-    """apart: they come first in the file, as a column of their own."""
+    """apart: the numbers come first in the file, as a column of their own."""
     left = [(72.0, 80.0 + 22 * row, str(number)) for row, number in enumerate(numbers)]
     right = [(130.0, 80.0 + 22 * row, name) for row, name in enumerate(NAMES)]
     lines = [*left, *right] if apart else [each for pair in zip(left, right, strict=True) for each in pair]
@@ -50,7 +50,7 @@ def test_every_fifth_number_of_verse_goes(tmp_path: Path) -> None:
 
 
 def test_the_years_of_a_register_stay_although_ten_lines_lie_between_them(tmp_path: Path) -> None:
-    """Two lines under each year are not the ten that numbers of lines would count."""
+    """Two lines under each year are not the ten that line numbers would count."""
     lines = [(60.0, 60.0 + 14 * row, PROSE[row % 10]) for row in range(24)]
     lines += [(20.0, 60.0 + 28 * row, str(1900 + 10 * row)) for row in range(12)]
     text = ingest(makers.pdf(tmp_path / "a.pdf", [lines])).text

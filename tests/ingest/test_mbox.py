@@ -1,4 +1,4 @@
-"""Mailboxes: their mails are sections of their own, and what is no mailbox stays what it is."""
+"""Mailboxes: each mail is a section, and other texts are no mailboxes."""
 
 import mailbox
 from email.message import EmailMessage
@@ -13,7 +13,7 @@ BORDER = "From anne@a.org Mon Jun  1 10:00:00 2026\n"
 
 
 def mail(body: str, day: int = 1, subject: str = "Re: Lamps", **headers: str) -> EmailMessage:
-    """A mail of Anne's from June 2026."""
+    """Return a mail of Anne's from June 2026."""
     message = EmailMessage()
     message["From"] = "Anne <anne@a.org>"
     message["Date"] = f"{day} Jun 2026 10:00:00 +0000"
@@ -25,7 +25,7 @@ def mail(body: str, day: int = 1, subject: str = "Re: Lamps", **headers: str) ->
 
 
 def kept(path: Path, *mails: EmailMessage) -> Path:
-    """A mailbox as Python's own library writes it."""
+    """Write a mailbox with Python's own library."""
     box = mailbox.mbox(path)
     for each in mails:
         box.add(each)
@@ -86,7 +86,7 @@ def test_a_mailbox_is_known_by_its_first_lines(tmp_path: Path, border: str, name
 
 
 def test_mails_of_todays_thunderbird_are_told_apart(tmp_path: Path) -> None:
-    """It writes no date before them: all behind the first were one mail, or all of them plain text."""
+    """Thunderbird writes no date before a mail: the file was one mail, or plain text."""
     mails = [
         f"From \r\nSubject: {name}\r\n\r\nFrom here on.\r\nFrom \r\nSo: it was.\r\n\r\n"
         for name in ("One", "Two", "Three")
@@ -139,7 +139,7 @@ def test_a_mail_is_limited_and_not_the_file(tmp_path: Path) -> None:
     "address", ["Anne <a@x.org>, en: c@d.org, <e@f.g;>;", "Anne <@,x.org>, B: c<@d.org, (<e@@f.g>;"]
 )
 def test_headers_that_pythons_parser_stumbles_over_are_said_as_they_are(tmp_path: Path, address: str) -> None:
-    """It raises one of its own errors, by which the mail could not be read."""
+    """Python's parser raised an error of its own, so the mail could not be read."""
     text = f"From: {address}\nMIME-Version: 1.0\nSubject: Lamps\n\nLit.\n"
     for name, border in (("a.eml", ""), ("Inbox", BORDER)):
         assert raw(tmp_path, border + text, name).text == f"From: {address}\nSubject: Lamps\n\nLit."

@@ -1,4 +1,4 @@
-"""Notebooks and JSON: their words, not how they are stored."""
+"""Notebooks and JSON: their words without their storage format."""
 
 import json
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Numbers by the codes of their formats, as LibreOffice shows them."""
+"""Number formats, as LibreOffice shows them."""
 
 import pytest
 
-from ingest.office.number_formats import BUILT_IN, plain, shown
+from ingest.office.number_formats import BUILT_IN_CODES, format_number, plain_number
 
 ACCOUNTING = '_(* #,##0.00_);_(* \\(#,##0.00\\);_(* "-"??_);_(@_)'
 
@@ -21,14 +21,14 @@ ACCOUNTING = '_(* #,##0.00_);_(* \\(#,##0.00\\);_(* "-"??_);_(@_)'
         *(("-1234.5", "#,##0.00_);(#,##0.00)", "(1,234.50)"), ("5", "[Red]0;[Blue]-0", "5")),
         *(("0", ACCOUNTING, "-"), ("-3", ACCOUNTING, "(3.00)"), ("3", ACCOUNTING, "3.00")),
         *(("1", '"Yes";"Yes";"No"', "Yes"), ("0", '"Yes";"Yes";"No"', "No"), ("3.5", '0.0" days"', "3.5 days")),
-        # What hides its number, and what is not understood, shows it plain.
+        # A format that hides its number, or is not supported, shows it plain.
         *(("5", ";;;", "5"), ("0", "#", "0"), ("1.5", "# ?/?", "1.5"), ("123456789", "000-00-0000", "123456789")),
         *(("1", "[<=9]0.0;0.00", "1"), ("2.5", "0" * 300, "2.5"), ("1e300", "#,##0.00", "1e+300")),
         *(("nan", "0", "nan"), ("inf", "0", "inf"), ("inf", "h:mm", "inf"), ("none", "0", "none"), ("", "0", "")),
     ],
 )
 def test_numbers(value: str, code: str, expected: str) -> None:
-    assert shown(value, code) == expected
+    assert format_number(value, code) == expected
 
 
 @pytest.mark.parametrize(
@@ -50,18 +50,18 @@ def test_numbers(value: str, code: str, expected: str) -> None:
     ],
 )
 def test_days_and_times(value: str, code: str, expected: str) -> None:
-    assert shown(value, code) == expected
+    assert format_number(value, code) == expected
 
 
 def test_days_of_macs_are_counted_from_1904() -> None:
-    assert shown("43538", "d/m/yy", of_macs=True) == shown("45000", "d/m/yy") == "2023-03-15"
+    assert format_number("43538", "d/m/yy", date_1904=True) == format_number("45000", "d/m/yy") == "2023-03-15"
 
 
 def test_formats_that_have_only_a_number() -> None:
-    assert [shown("45000.5", BUILT_IN[each]) for each in (1, 4, 9, 14, 20, 22, 44, 46)] == [
+    assert [format_number("45000.5", BUILT_IN_CODES[each]) for each in (1, 4, 9, 14, 20, 22, 44, 46)] == [
         *("45001", "45,000.50", "4500050%", "2023-03-15", "12:00", "2023-03-15 12:00", "45,000.50", "1080012:00:00"),
     ]
 
 
 def test_plain_numbers() -> None:
-    assert list(map(plain, ("0.1", "1e5", "-7", "007", "x"))) == ["0.1", "100000", "-7", "007", "x"]
+    assert list(map(plain_number, ("0.1", "1e5", "-7", "007", "x"))) == ["0.1", "100000", "-7", "007", "x"]

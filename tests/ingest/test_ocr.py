@@ -1,4 +1,4 @@
-"""Which of the languages that Tesseract has data for are used."""
+"""Languages of OCR."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ INSTALLED = ("eng", "chi_sim", "chi_tra", "deu", "fra", "spa")
     ],
 )
 def test_languages_are_those_named_or_those_of_the_place(wanted: str, locale: str, chosen: str) -> None:
-    """Always those three whose names come first in the alphabet were used."""
+    """The first three in the alphabet were always used."""
     assert choose_languages(INSTALLED, wanted, locale) == tuple(chosen.split())
 
 
@@ -59,7 +59,7 @@ def tessdata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("tessdata")
 def test_the_environment_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("ingest.print.pdf._recognised", lambda page, language: asked.append(language) or [])
+    monkeypatch.setattr("ingest.print.pdf_page.recognise", lambda page, language: asked.append(language) or [])
     scan = makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")], []], scans=[2])
     ingest(scan)
     monkeypatch.setenv("STOCKPOT_OCR_LANGUAGES", "fra+deu")
@@ -74,7 +74,7 @@ def test_the_environment_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("tessdata")
 def test_the_doctor_says_which_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It named all that are installed, as if each of them would be tried."""
+    """The doctor named all that are installed, as if each would be tried."""
     monkeypatch.setenv("STOCKPOT_OCR_LANGUAGES", "fra+deu")
     check = doctor._ocr()
     assert check.ok

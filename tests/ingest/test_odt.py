@@ -1,4 +1,4 @@
-"""OpenDocument texts: what their markup hides, numbers, nests and cites."""
+"""OpenDocument texts: hidden text, numbers, nesting and notes."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ NAMES = " ".join(
 
 
 def document(body: str, styles: str = "", meta: str = "") -> str:
-    """All of it in one file of XML."""
+    """Return an OpenDocument text in one XML file."""
     return (
         f"<office:document {NAMES} office:mimetype='application/vnd.oasis.opendocument.text'>"
         f"<office:meta><dc:title>{meta}</dc:title></office:meta>"
@@ -240,7 +240,7 @@ def test_formulas_are_read_and_other_objects_named(tmp_path: Path) -> None:
 
 
 def test_an_archive_whose_list_of_files_is_damaged_is_said_to_be(tmp_path: Path) -> None:
-    """It was to be reported, as a fault of ours."""
+    """The message asked to report a bug."""
     path = odt(tmp_path / "a.odt", p("x"), **{"META-INF__manifest": "<manifest/>" * 50})
     data, name = path.read_bytes(), b"META-INF/manifest.xml"
     start = data.index(name) + len(name)

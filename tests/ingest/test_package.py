@@ -1,4 +1,4 @@
-"""Office files whose parts have other names, other cases, or lead nowhere."""
+"""Open XML packages whose parts have other names, other cases, or are missing."""
 
 import zipfile
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import pytest
 
 from ingest import ingest
 from tests.ingest import makers
-from tests.ingest.test_xlsx import bare
+from tests.ingest.office_makers import bare_workbook
 
 WORDS = "The lease for the mill began in 1931."
 
@@ -45,7 +45,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {"docx": word, "xlsx": excel, "pptx"
 def changed(
     path: Path, name: Callable[[str], str], data: Callable[[str, bytes], bytes] = lambda name, data: data
 ) -> Path:
-    """The same archive with its members called and filled otherwise."""
+    """Rename and change the members of an archive."""
     with zipfile.ZipFile(path) as file:
         members = {name(each): data(each, file.read(each)) for each in file.namelist()}
     return makers.archive(path, members)
@@ -116,7 +116,7 @@ def test_parts_with_words_that_are_lacking_are_named(tmp_path: Path) -> None:
 
 def test_a_cell_that_names_no_text_loses_only_its_own(tmp_path: Path) -> None:
     row = '<row r="1"><c r="A1" t="s"><v>0</v></c><c r="B1" t="s"><v>77</v></c></row>'
-    document = ingest(bare(tmp_path / "a.xlsx", row, "<si><t>one</t></si>"))
+    document = ingest(bare_workbook(tmp_path / "a.xlsx", row, "<si><t>one</t></si>"))
     assert document.text == "S\n\none"
     assert document.warnings == ("Not read: the text of B1 of S, which the workbook lacks.",)
 

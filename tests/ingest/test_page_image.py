@@ -1,4 +1,4 @@
-"""A page of a PDF as it is printed, and what is marked in it."""
+"""Images of PDF pages, and the passages marked in them."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import pymupdf
 import pytest
 
 from ingest import BrokenFile, PasswordNeeded, TooLarge, ingest
-from ingest.print.page_image import LARGEST, SHARPEST, picture_of
-from ingest.subprocess import picture_apart
+from ingest.print.page_image import LARGEST, SHARPEST, page_image
+from ingest.subprocess import page_image_in_subprocess
 from tests.ingest import makers
 
 LINES = [
@@ -17,7 +17,7 @@ LINES = [
 
 
 def marked(png: bytes) -> tuple[float, float, float, float] | None:
-    """The box around all that is marked, in points; None if nothing is."""
+    """Return the box around all marks, in points, or None."""
     picture = pymupdf.Pixmap(png)
     width, channels, bytes_ = picture.width, picture.n, picture.samples
     found = [
@@ -33,12 +33,12 @@ def marked(png: bytes) -> tuple[float, float, float, float] | None:
 
 
 def picture(path: Path, words: str, nth: int = 0, **given: str) -> bytes:
-    """The first page, with the nth place marked where these words stand in its text."""
+    """Render the first page with the nth occurrence of some words marked."""
     text = ingest(path, password=given.get("password")).pages[0].text
     start = text.index(words)
     for _ in range(nth):
         start = text.index(words, start + 1)
-    return picture_of(path, 1, text, start, start + len(words), **given)
+    return page_image(path, 1, text, start, start + len(words), **given)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_passage_is_marked_where_it_is_printed(page: Path) -> None:
 
 
 def test_a_passage_is_marked_over_lines_and_hyphens(page: Path) -> None:
-    """In the text the word is whole."""
+    """The word is whole in the text."""
     box = marked(picture(page, "an efficient way"))
     assert box is not None
     assert box[1] < 100 < 114 < box[3] + 4
@@ -87,26 +87,26 @@ def test_a_turned_page_is_marked_as_it_is_shown(page: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "start", "end"),
     [
-        ("The lamp was out.", 0, 17),  # not what is printed
-        ("On Monday it rained.", 0, 20),  # printed twice: which of them it is, nobody knows
+        ("The lamp was out.", 0, 17),  # differs from the print
+        ("On Monday it rained.", 0, 20),  # printed twice, so the place is ambiguous
         ("The lamp was lit.", 5, 5),
         ("...", 0, 3),
     ],
 )
 def test_nothing_is_marked_where_there_is_doubt(page: Path, text: str, start: int, end: int) -> None:
-    assert marked(picture_of(page, 1, text, start, end)) is None
+    assert marked(page_image(page, 1, text, start, end)) is None
 
 
 def test_a_scan_is_shown_without_a_mark(tmp_path: Path) -> None:
     path = makers.pdf(tmp_path / "scan.pdf", [[]], scans=[1])
-    assert marked(picture_of(path, 1, "What somebody recognised.", 0, 25)) is None
+    assert marked(page_image(path, 1, "What somebody recognised.", 0, 25)) is None
 
 
 def test_an_encrypted_page_needs_its_password(tmp_path: Path) -> None:
     locked = {"encryption": pymupdf.PDF_ENCRYPT_AES_256, "user_pw": "swordfish"}
     path = makers.pdf(tmp_path / "locked.pdf", [LINES], **locked)
     with pytest.raises(PasswordNeeded):
-        picture_of(path, 1, "", 0, 0)
+        page_image(path, 1, "", 0, 0)
     assert marked(picture(path, "The lamp was lit.", password="swordfish"))
 
 
@@ -114,22 +114,24 @@ def test_a_huge_page_makes_no_huge_picture(tmp_path: Path) -> None:
     document = pymupdf.open()
     document.new_page(width=14_000, height=300)
     document.save(tmp_path / "wide.pdf")
-    shown = pymupdf.Pixmap(picture_of(tmp_path / "wide.pdf", 1, "", 0, 0))
+    shown = pymupdf.Pixmap(page_image(tmp_path / "wide.pdf", 1, "", 0, 0))
     assert LARGEST - 2 <= shown.width <= LARGEST
 
 
 def test_a_page_that_is_not_there_cannot_be_drawn(page: Path) -> None:
     with pytest.raises(BrokenFile, match=r"Page 9 of lamp\.pdf cannot be drawn"):
-        picture_of(page, 9, "", 0, 0)
+        page_image(page, 9, "", 0, 0)
 
 
 def test_apart_it_is_the_same_picture(page: Path) -> None:
-    assert picture_apart(page, 1, "The lamp was lit.", 0, 17) == picture_of(page, 1, "The lamp was lit.", 0, 17)
+    assert page_image_in_subprocess(page, 1, "The lamp was lit.", 0, 17) == page_image(
+        page, 1, "The lamp was lit.", 0, 17
+    )
     with pytest.raises(BrokenFile, match=r"Page 9 of lamp\.pdf cannot be drawn"):
-        picture_apart(page, 9, "", 0, 0)
+        page_image_in_subprocess(page, 9, "", 0, 0)
 
 
 def test_a_page_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ingest.subprocess.PICTURE_SEC", 2)
     with pytest.raises(TooLarge, match=r"bomb\.pdf takes more than 2 s for a single page, and was given up"):
-        picture_apart(makers.unfolding_pdf(tmp_path / "bomb.pdf"), 1, "", 0, 0)
+        page_image_in_subprocess(makers.unfolding_pdf(tmp_path / "bomb.pdf"), 1, "", 0, 0)

@@ -1,4 +1,4 @@
-"""What PDF alone has: raised and doubled print, forms, large first letters, page labels, comments, files within."""
+"""Features of PDF: superscripts, bold by double print, forms, drop caps, page labels, comments, attachments."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.ingest import makers
 
 
 def made(*pieces: tuple[float, float, str, float]) -> pymupdf.Document:
-    """A page with pieces of print at (x, y), of these sizes; to be saved."""
+    """Return a PDF with pieces of print at (x, y), of some sizes."""
     document = pymupdf.open()
     page = document.new_page(width=400, height=600)
     for x, y, text, size in pieces:
@@ -29,7 +29,7 @@ def width(text: str, size: float) -> float:
 
 
 def test_raised_print_is_no_part_of_the_number_before_it(tmp_path: Path) -> None:
-    """A footnote made 8,935,112 eighty-nine millions, and 10 to the sixth a hundred and six."""
+    """A footnote mark made 8,935,112 eighty-nine millions, and 10 to the sixth a hundred and six."""
     pieces, x = [], 50.0
     for text, lift in (("It had 8,935,112", 0), ("3", 4), (" people on 10", 0), ("6", 4), (" km", 0), ("2", 4)):
         size = 7 if lift else 11
@@ -57,7 +57,7 @@ def test_a_large_first_letter_belongs_to_its_word(tmp_path: Path) -> None:
 
 
 def test_short_lines_of_a_block_stay_apart(tmp_path: Path) -> None:
-    """An address or a list was one line, where none of its lines was longer than the others."""
+    """An address or a list was one line if none of its lines was longer than the others."""
     text = [f"The keeper of the lamp climbed up the stairs for the {number}th time." for number in range(4, 8)]
     address = ["Mr. John Smith", "12 Main Street", "Springfield"]
     lines = [(50, 100 + 14 * y, line) for y, line in enumerate(text)]
@@ -68,7 +68,7 @@ def test_short_lines_of_a_block_stay_apart(tmp_path: Path) -> None:
 
 
 def test_an_empty_cell_keeps_its_column(tmp_path: Path) -> None:
-    """Who still writes was said to have died; a cell over two columns leaves neither empty."""
+    """A living writer was said to have died. A cell over two columns leaves neither empty."""
     rows = [
         ["Name", "Born", "Died", "Remark"],
         ["Grace Hopper", "1906", "1992", "navy"],
@@ -88,7 +88,7 @@ def test_an_empty_cell_keeps_its_column(tmp_path: Path) -> None:
 
 
 def test_numbers_of_lines_in_the_margin_are_no_text(tmp_path: Path) -> None:
-    """They stood in the middle of sentences; a column of numbers with a heading stays."""
+    """Line numbers stood in the middle of sentences. A column of numbers with a heading stays."""
     words = [f"and the keeper of the lamp counted the ships that came at {y + 1}" for y in range(12)]
     text = [(70, 100 + 14 * y, line) for y, line in enumerate(words)]
     numbers = [(40, 100 + 14 * y, str(y + 1)) for y in range(12)]
@@ -99,7 +99,7 @@ def test_numbers_of_lines_in_the_margin_are_no_text(tmp_path: Path) -> None:
 
 
 def test_a_form_is_read_with_the_words_beside_its_fields(tmp_path: Path) -> None:
-    """Values stood together at the end, without what was asked, and a tick as a figure of its font: "Ibsen 5 3"."""
+    """Values stood together at the end, without their labels, and a tick was a letter of its font: "Ibsen 5 3"."""
     document = made((50, 60, "Application, 5 pages", 11))
     fields = [
         ("Surname", pymupdf.PDF_WIDGET_TYPE_TEXT, "Ibsen"),
@@ -121,14 +121,14 @@ def test_a_form_is_read_with_the_words_beside_its_fields(tmp_path: Path) -> None
 
 
 def test_comments_stand_below_the_print_of_their_page(tmp_path: Path) -> None:
-    """Whatever reviewers had noted was left out; what they only marked, or hid, or wrote into the page, is no note."""
+    """Comments were left out. Marks without a comment, hidden comments and print are none."""
     document = made((50, 60, "The lamp is lent to Mr Lark for a year.", 11))
     page = document[0]
     page.add_text_annot((300, 60), "Sold, I thought.\nAsk him.").set_info(title="Anne")
     for words, comment in (("a year", "Too long! Übrigens 塔"), ("lent", "lent"), ("Mr Lark", "")):
         page.add_highlight_annot(page.search_for(words)[0]).set_info(content=comment, title="")
     page.add_text_annot((300, 90), "Hidden.").set_flags(pymupdf.PDF_ANNOT_IS_HIDDEN)
-    page.add_text_annot((300, 120), "lamp")  # though that is on the page, too
+    page.add_text_annot((300, 120), "lamp")  # although it is on the page, too
     document.xref_set_key(page.add_text_annot((300, 150), "Accepted").xref, "StateModel", "(Review)")
     page.add_freetext_annot((50, 100, 300, 120), "Written over it.")
     document.new_page(width=400, height=600).insert_text((50, 60), "The ship.")
@@ -142,7 +142,7 @@ def test_comments_stand_below_the_print_of_their_page(tmp_path: Path) -> None:
 
 
 def test_a_page_is_read_whose_links_and_comments_have_no_number(tmp_path: Path) -> None:
-    """They stand in the page itself, as FPDF writes links: none of its text was read. Or words stand elsewhere."""
+    """FPDF writes links into the page itself, and none of its text was read."""
     document = made((50, 60, "The lamp is lent to Mr Lark for a year.", 11))
     link = "<</Type/Annot/Subtype/Link/Rect[10 10 50 50]/A<</S/URI/URI(http://lamp.example)>>>>"
     note = "<</Type/Annot/Subtype/Text/Rect[60 10 80 50]/Contents(Sold.)/T(Anne)>>"

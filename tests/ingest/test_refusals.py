@@ -1,4 +1,4 @@
-"""Files that are broken, locked, empty, too large or something else: a clear error, and never another exception."""
+"""Broken, locked, empty, too large and unsupported files: a clear error, and never another exception."""
 
 import random
 import zipfile
@@ -12,7 +12,6 @@ import pymupdf
 import pytest
 
 from ingest import (
-    _READERS,
     BrokenFile,
     EmptyDocument,
     IngestError,
@@ -27,7 +26,7 @@ from ingest import (
 from ingest import (
     ingest as read,
 )
-from ingest.document import Reading
+from ingest.conversion import Content, ConvertOptions
 from tests.ingest import makers
 
 
@@ -181,7 +180,7 @@ def test_records_that_lie_over_one_another_do_not_grow(tmp_path: Path) -> None:
 
 
 def test_pictures_of_a_mobi_book_are_no_text(tmp_path: Path) -> None:
-    """An illustrated book of 150 MB was refused, however little text there was in it."""
+    """An illustrated book of 150 MB was refused although it had little text."""
     limits = Limits(text_member_bytes=1 << 14)
     for style in ("", "p { color: red }"):
         path = makers.mobi(tmp_path / "a.azw3", "<p>Words.</p>", style=style, picture=bytes(1 << 15))
@@ -216,7 +215,7 @@ def test_entities_do_not_grow_and_nothing_is_fetched(tmp_path: Path) -> None:
 
 
 def deep(*tags: str, depth: int) -> str:
-    """Words within elements within elements, `depth` in all."""
+    """Return words within `depth` nested elements."""
     around = tags * (depth // len(tags))
     closing = "".join(f"</{tag}>" for tag in reversed(around))
     return "".join(f"<{tag}>" for tag in around) + "<p>deep words</p>" + closing
@@ -242,7 +241,7 @@ def test_deep_nesting_does_not_exhaust_the_stack(tmp_path: Path, depth: int) -> 
 
 
 def test_pages_without_text_are_named(tmp_path: Path) -> None:
-    """A page with a stamp on its picture counted as one with text, and a blank one as a scan."""
+    """A scan with a stamp counted as a page with text, and a blank page as a scan."""
     stamp = [(50, 580, "DEF-000123")]
     path = makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")], [], [], stamp, []], scans=[2, 3, 4])
     document = read(path, ocr=False)
@@ -256,7 +255,7 @@ def test_pages_without_text_are_named(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_saved_while_it_is_read_is_refused(tmp_path: Path) -> None:
-    """The old text was kept for the new file, which was known from then on and never read."""
+    """The old text was kept under the new file's fingerprint, so the new file was never read."""
     path = makers.pdf(tmp_path / "paper.pdf", [[(50, 300, "An early draft.")]])
 
     def save(done: int, total: int) -> None:
@@ -294,17 +293,17 @@ def test_failing_ocr_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_file_that_takes_all_memory_is_no_bug_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(path: Path, limits: Limits) -> Reading:
+    def fail(path: Path, options: ConvertOptions) -> Content:
         raise MemoryError
 
-    monkeypatch.setitem(_READERS, "txt", fail)
+    monkeypatch.setattr("ingest.formats.text.convert", fail)
     (tmp_path / "a.txt").write_text("Words.")
     with pytest.raises(BrokenFile, match=r"a\.txt could not be read: it takes more memory than there is\. Convert"):
         read(tmp_path / "a.txt")
 
 
 def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
-    """Whole files with bytes changed, cut and doubled: a document or an IngestError, whatever comes."""
+    """Whole files with bytes changed and cut: always a document or an IngestError."""
     word = docx.Document()
     word.add_heading("Title", 1)
     word.add_paragraph("Words in a document.")

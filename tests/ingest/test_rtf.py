@@ -1,4 +1,4 @@
-"""RTF: paragraphs, rows, letters of other code pages; what is left out is told."""
+"""RTF: paragraphs, rows, letters of other code pages, and warnings about omitted objects."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""What goes from the edges of pages as a running head or a page number, and what only looks like one."""
+"""Running heads and page numbers at the edges of pages, and lines that only look like them."""
 
 import pytest
 
-from ingest.print.layout import Sheet
+from ingest.print.layout import PrintedPage
 from ingest.print.lines import Line
 from ingest.print.running_heads import drop_running_heads
 
@@ -15,9 +15,9 @@ def line(text: str, y: float, size: float = 11) -> Line:
 
 
 def left(edges: list[str], size: float = 11, top: bool = True) -> list[list[str]]:
-    """What is left of a document whose pages have these lines at one edge ("" for none), apart from the text."""
+    """Return the remaining edge lines of a document whose pages have some lines at one edge ("" for none)."""
     sheets = [
-        Sheet(
+        PrintedPage(
             [*([[line(edge, 50 if top else 760, size)]] if edge else []), [line(TEXT[0], 300), line(TEXT[1], 314)]], 800
         )
         for edge in edges
@@ -48,7 +48,7 @@ def left(edges: list[str], size: float = 11, top: bool = True) -> list[list[str]
     ids=lambda edges: edges[0],
 )
 def test_numbers_that_do_not_count_pages_stay(edges: list[str], size: float, top: bool) -> None:
-    """They were deleted without a word: any number counted as the same, any short line with one as a page number."""
+    """They were deleted silently: all numbers counted as equal, and any short line with one as a page number."""
     assert left(edges, size, top) == [[edge] for edge in edges]
 
 
@@ -56,7 +56,7 @@ def test_chapters_some_pages_apart_stay_while_page_numbers_go() -> None:
     """ "Chapter 1" has the number of its page, and the next ones look like it."""
     heads = [f"Chapter {index // 4 + 1}" if index % 4 == 0 else "" for index in range(16)]
     sheets = [
-        Sheet(
+        PrintedPage(
             [[line(head, 50)]] * bool(head) + [[line(text, 300) for text in TEXT], [line(str(index + 1), 760)]], HEIGHT
         )
         for index, head in enumerate(heads)
@@ -108,7 +108,7 @@ def test_page_numbers_and_what_repeats_go(edges: list[str], top: bool) -> None:
     ids=lambda edges: edges[0],
 )
 def test_words_that_stand_nowhere_else_are_kept_once(edges: list[str], kept: dict[int, str], top: bool) -> None:
-    """A contract was named at the head of its pages only, and so the model never read which it was."""
+    """A contract was named at the head of its pages only, so the model never read its name."""
     assert left(edges, top=top) == [[kept[index]] if index in kept else [] for index in range(len(edges))]
 
 
@@ -116,7 +116,7 @@ def test_a_head_that_is_kept_parts_no_sentence() -> None:
     texts = ["and counted all the", "ships that came in.", "Nobody saw it.", "The end."]
     heads = ["", "Of Fog", "Of Fog", "Of Fog"]
     pages = [[[line(head, 50)]] * bool(head) + [[line(text, 300)]] for head, text in zip(heads, texts, strict=True)]
-    sheets = drop_running_heads([Sheet(blocks, HEIGHT) for blocks in pages])
+    sheets = drop_running_heads([PrintedPage(blocks, HEIGHT) for blocks in pages])
     assert [sheet.blocks[0][0].text for sheet in sheets] == [*texts[:2], "Of Fog", texts[3]]
 
 

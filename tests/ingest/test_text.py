@@ -1,11 +1,11 @@
-"""Plain text and Markdown: which lines are joined, damaged encodings, notes."""
+"""Plain text and Markdown: joined lines, damaged encodings, notes."""
 
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.ingest.test_formats import PROSE, read
+from tests.ingest.makers import PROSE, read
 
 LISTINGS = {
     "log.txt": "".join(
@@ -27,7 +27,7 @@ LISTINGS = {
 
 @pytest.mark.parametrize("name", LISTINGS)
 def test_lines_that_are_no_prose_stay_lines(tmp_path: Path, name: str) -> None:
-    """They were joined to one line: any text with lines of 40 to 120 characters was taken for wrapped prose."""
+    """Any text with lines of 40 to 120 characters was taken for wrapped prose and joined."""
     assert read(tmp_path / name, LISTINGS[name]).text == LISTINGS[name].strip()
 
 
@@ -35,7 +35,7 @@ STANZA = "In what distant deeps or skies,\n  Burnt the fire of thine eyes?\n    
 
 
 def test_stanzas_keep_their_lines_and_indents(tmp_path: Path) -> None:
-    """Every line began at the margin; and a poem by itself was taken for wrapped prose, and its lines were joined."""
+    """Every line began at the margin, and a poem by itself was taken for wrapped prose."""
     assert read(tmp_path / "poem.txt", f"{STANZA}\n      What the hand, dare seize the fire?\n").text == (
         f"{STANZA}\n      What the hand, dare seize the fire?"
     )
@@ -47,7 +47,7 @@ def test_stanzas_keep_their_lines_and_indents(tmp_path: Path) -> None:
 
 
 def test_a_program_keeps_the_indentation_of_every_paragraph(tmp_path: Path) -> None:
-    """Each paragraph lost what its own lines shared: methods stood beside their class, and statements beside both."""
+    """Each paragraph lost the indentation of its lines: methods stood beside their class."""
     code = "class Lamp:\n    lit = True\n\n    def out(self):\n        self.lit = False\n\n        return self\n"
     assert read(tmp_path / "lamp.py", code).text == code.rstrip()
     long = "class Lamp:\n" + "    oil = 'fill it up every evening before it is dark'\n" * 300
@@ -57,7 +57,7 @@ def test_a_program_keeps_the_indentation_of_every_paragraph(tmp_path: Path) -> N
 
 
 def test_columns_of_text_keep_their_places(tmp_path: Path) -> None:
-    """Blanks beside one another became one: what was under a heading slid under another."""
+    """Neighbouring blanks became one, and values slid under the wrong heading."""
     table = "ship        captain    guns\nStorm Bird             42\n\n|Version|  IHL  |\n+-------+-------+"
     assert read(tmp_path / "a.txt", f"Ships\n\n{table}\n").text == f"Ships\n\n{table}"
     prose = f"{PROSE} It rains. " * 5
@@ -67,7 +67,7 @@ def test_columns_of_text_keep_their_places(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ships.tsv", "ships.txt"])
 def test_cells_between_tabs_stay_apart(tmp_path: Path, name: str) -> None:
-    """Tabs became blanks: what stood behind an empty cell slid under the heading before it."""
+    """Tabs became blanks, and a value behind an empty cell slid under the heading before it."""
     table = "ship\tcaptain\tguns\nOld Storm Bird\t\t42\nLark\tAnne Lee\t7\n"
     assert read(tmp_path / name, table).text == "ship | captain | guns\nOld Storm Bird | | 42\nLark | Anne Lee | 7"
     indented = "\tThe keeper saw seven ships.\n\n\tThen he went to bed.\n\n\tNobody came.\n"

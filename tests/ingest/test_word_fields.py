@@ -1,11 +1,11 @@
-"""What Word shows in place of its codes: fields, forms, signs, deleted ends of paragraphs, objects."""
+"""Text that Word shows for its codes: fields, forms, symbols, deleted paragraph ends, objects."""
 
 from pathlib import Path
 
 import pytest
 
 from ingest import ingest
-from tests.ingest.test_docx import word
+from tests.ingest.office_makers import word
 
 
 def run(text: str) -> str:

@@ -1,53 +1,20 @@
-"""Workbooks: sheets are sections, and a value stays under the heading of its column however long the sheet is."""
+"""Workbooks: a sheet is a section, and every value stays under its column heading."""
 
 import datetime
 import re
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import openpyxl
 import pytest
 import xlsxwriter
 from openpyxl.chart import BarChart, Reference
 from openpyxl.comments import Comment
 
 from ingest import BrokenFile, Document, EmptyDocument, Limits, TooLarge, UnsupportedFormat, ingest
-from ingest.office.grid import Row, Value, paragraphs
 from tests.ingest import makers
-from tests.ingest.test_golden import check_invariants
-
-RELATED = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-NAMES = f'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main" xmlns:r="{RELATED}"'
-SHEET = "xl/worksheets/sheet1.xml"
-TYPES = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-
-
-def made(path: Path, fill: Callable[[Any], None]) -> Path:
-    """A workbook of openpyxl's, which has one sheet."""
-    book = openpyxl.Workbook()
-    fill(book)
-    book.save(str(path))
-    return path
-
-
-def bare(path: Path, rows: str, strings: str = "", styles: str = "", book: str = "", data: str = "") -> Path:
-    """A workbook with nothing in it that need not be there. rows, strings, styles, book: markup; data: of the sheet."""
-    parts = {"worksheet": SHEET, "sharedStrings": "xl/sharedStrings.xml", "styles": "xl/styles.xml"}
-    relations = "".join(
-        f'<Relationship Id="{kind}" Type="{RELATED}/{kind}" Target="/{part}"/>' for kind, part in parts.items()
-    )
-    whole = f'<Relationship Id="r" Type="{RELATED}/officeDocument" Target="xl/workbook.xml"/>'
-    members = {
-        "_rels/.rels": f"<Relationships>{whole}</Relationships>",
-        "xl/_rels/workbook.xml.rels": f"<Relationships>{relations}</Relationships>",
-        "xl/workbook.xml": f'<workbook {NAMES}>{book}<sheets><sheet name="S" r:id="worksheet"/></sheets></workbook>',
-        SHEET: data or f"<worksheet {NAMES}><sheetData>{rows}</sheetData></worksheet>",
-        "xl/sharedStrings.xml": f"<sst {NAMES}>{strings}</sst>",
-        "xl/styles.xml": f"<styleSheet {NAMES}>{styles}</styleSheet>",
-    }
-    return makers.archive(path, dict(members))
+from tests.ingest.makers import check_invariants
+from tests.ingest.office_makers import SHEET_NAMES, SHEET_PART, SHEET_TYPES, bare_workbook, workbook
 
 
 def read(path: Path) -> Document:
@@ -68,7 +35,7 @@ def test_a_sheet_is_a_section(tmp_path: Path) -> None:
         more["A1"] = "Hull"
         more.sheet_state = "veryHidden"
 
-    document = read(made(tmp_path / "a.xlsx", fill))
+    document = read(workbook(tmp_path / "a.xlsx", fill))
     assert (document.title, document.format) == ("The Fleet", "xlsx")
     assert [(page.label, page.text) for page in document.pages] == [
         ("Ships", "Ships\n\nShip | Guns | Left\nLark | 7 | TRUE\nWren of Hull | | FALSE\n\nAll of them."),
@@ -82,107 +49,9 @@ def test_a_sheet_is_a_section(tmp_path: Path) -> None:
     assert document.coverage() == "2 of 2 sections have text."
 
 
-def test_a_long_sheet_says_its_headings_and_rows_again_and_again(tmp_path: Path) -> None:
-    """A thousand rows below its heading a price was anybody's."""
-
-    def fill(book: Any) -> None:
-        sheet = book.active
-        sheet.title = "Prices"
-        sheet.append(["The Fleet"])
-        sheet.append(["Ship", "Guns", "Price"])
-        for index in range(500):
-            sheet.append([f"Ship {index}", index % 7, 100 + index])
-        sheet.append([])
-        sheet.append(["Sum", None, 174_750])
-
-    document = read(made(tmp_path / "My prices.xlsx", fill))
-    assert document.title == "My prices"
-    labels = [page.label for page in document.pages]
-    assert labels == ["Prices, rows 1 to 300", "Prices, rows 301 to 504"]
-    assert [entry.page for entry in document.toc] == [1]
-    first, *others = document.pages[0].text.split("\n\n")[1:]
-    assert first.split("\n")[:4] == ["The Fleet", "Ship | Guns | Price", "Ship 0 | 0 | 100", "Ship 1 | 1 | 101"]
-    assert document.pages[1].text.startswith("Prices\n\nShip | Guns | Price\nShip 298 | 4 | 398\n")
-    assert all(other.startswith("Ship | Guns | Price\nShip ") for other in others)
-    assert document.text.endswith("\n\nShip | Guns | Price\nSum | | 174750")
-    assert document.locate(document.text.index("Ship 490")).label == "Prices, rows 301 to 504, paragraph 10"
-    assert [len(re.findall(rf"^Ship {index} ", document.text, re.MULTILINE)) for index in range(500)] == [1] * 500
-
-
-def rows(*texts: str, first: int = 1) -> list[Row]:
-    """Rows of cells parted by blanks: numbers are numbers; "*" before a word is a style of its own, "-" no cell."""
-    return [
-        Row(
-            number,
-            {
-                column: Value(word.lstrip("*"), word.lstrip("*").isdecimal(), "bold" if word.startswith("*") else "")
-                for column, word in enumerate(text.split(), 1)
-                if word != "-"
-            },
-        )
-        for number, text in enumerate(texts, first)
-    ]
-
-
-MANY = [f"n{index} {index} {index}" for index in range(40)]
-WORDS = [f"n{index} w{index} x{index}" for index in range(40)]
-
-
-@pytest.mark.parametrize(
-    ("table", "headings"),
-    [
-        (rows("name age size", *MANY), ["name | age | size"]),
-        (rows("- age size", *MANY), ["| age | size"]),
-        (rows("title", "name age size", *MANY), ["name | age | size"]),
-        (rows("name age size", "of m kg", *MANY), ["name | age | size", "of | m | kg"]),
-        (rows("*name *2023 *2024", *MANY), ["name | 2023 | 2024"]),
-        (rows("*name *age *size", *WORDS), ["name | age | size"]),
-        (rows("name age size", *WORDS), []),  # nothing tells that it is one
-        (rows(*(f"*{row}".replace(" ", " *") if index % 2 else row for index, row in enumerate(WORDS))), []),
-        (rows("name age size", "n 7 none", "n none none", *MANY), ["name | age | size"]),
-        (rows(*MANY), []),
-        (rows(f"name age {'long' * 40}", *MANY), []),
-        (rows("name - -", *MANY), []),
-        (rows("total size - - - -", *(f"{row} {row}" for row in MANY)), []),
-    ],
-)
-def test_which_rows_are_headings(table: list[Row], headings: list[str]) -> None:
-    first, second, *_ = paragraphs(table)
-    assert (first.first, first.last, second.first) == (1, 20, 21)
-    begins = second.text.split("\n")
-    assert len(begins) == 20 + len(headings)
-    assert begins[: len(headings)] == headings
-
-
-def test_a_table_further_down_has_headings_of_its_own(tmp_path: Path) -> None:
-    table = [
-        *rows("name age size", "Anne 7 9", "Ben 8 9"),
-        *rows("Cleo 9 9", first=5),  # an empty row parts groups
-        *rows("South", first=7),
-        *rows("Dan 1 1", first=9),
-        *rows("ship guns mast", "Lark 7 2", "Wren 8 3", first=11),
-        *rows("Kite 9 1", first=15),
-        *rows("- - - - far 1 2", first=17),  # in other columns
-        *rows("alone 7 2", first=21),  # further away
-    ]
-    assert [paragraph.text.split("\n") for paragraph in paragraphs(table)] == [
-        ["name | age | size", "Anne | 7 | 9", "Ben | 8 | 9"],
-        ["name | age | size", "Cleo | 9 | 9"],
-        ["South"],
-        ["name | age | size", "Dan | 1 | 1"],
-        ["ship | guns | mast", "Lark | 7 | 2", "Wren | 8 | 3"],
-        ["ship | guns | mast", "Kite | 9 | 1"],
-        ["far | 1 | 2"],
-        ["alone | 7 | 2"],
-    ]
-
-
-def test_long_cells_fill_a_paragraph_sooner() -> None:
-    table = rows(*["word" * 200] * 10)
-    assert [(each.first, each.last) for each in paragraphs(table)] == [(1, 4), (5, 8), (9, 10)]
-
-
 FORMATS = "".join(f'<xf numFmtId="{each}"/>' for each in (0, 164, 10, 14, 165, "x"))
+
+
 STYLES = (
     '<numFmts><numFmt numFmtId="164" formatCode="0.0&quot; kg&quot;"/><numFmt numFmtId="165" formatCode=""/></numFmts>'
     "<cellStyleXfs><xf numFmtId='9'/></cellStyleXfs>"
@@ -219,25 +88,27 @@ def test_values_are_as_people_see_them(tmp_path: Path, cell: str, expected: str)
         "<si><t>shared</t><rPh><t>how it is spoken</t></rPh></si>"
         '<si><r><t>10</t></r><r><rPr><vertAlign val="superscript"/></rPr><t>5</t></r></si><si><t>one\n line</t></si>'
     )
-    document = read(bare(tmp_path / "a.xlsx", f"<row>{cell}</row>", strings, STYLES))
+    document = read(bare_workbook(tmp_path / "a.xlsx", f"<row>{cell}</row>", strings, STYLES))
     assert (document.text, document.warnings) == (f"S\n\n{expected}", ())
 
 
 def test_sheets_have_names_by_which_they_can_be_cited(tmp_path: Path) -> None:
     sheets = "".join(f'<sheets><sheet name="{name}" r:id="worksheet"/></sheets>' for name in ("", "A", "A", "n" * 300))
-    document = read(bare(tmp_path / "a.xlsx", "<row><c><v>1</v></c></row>", book=sheets))
+    document = read(bare_workbook(tmp_path / "a.xlsx", "<row><c><v>1</v></c></row>", book=sheets))
     assert [page.label for page in document.pages] == ["sheet 1", "A (1)", "A (2)", "n" * 120, "S"]
 
 
 def test_rows_are_where_they_say(tmp_path: Path) -> None:
     cell = "<c><v>{}</v></c>"
-    numbered = [(None, 1), (3, 3), (2, 4), ("x", 5), (None, "")]  # one that goes back follows the one before
+    numbered = [(None, 1), (3, 3), (2, 4), ("x", 5), (None, "")]  # a row number that goes back is ignored
     said = "".join(f"<row{f' r={chr(34)}{r}{chr(34)}' if r else ''}>{cell.format(v)}</row>" for r, v in numbered)
-    assert read(bare(tmp_path / "a.xlsx", said)).text == "S\n\n1\n\n3\n4\n5"
+    assert read(bare_workbook(tmp_path / "a.xlsx", said)).text == "S\n\n1\n\n3\n4\n5"
 
 
 def test_days_of_macs(tmp_path: Path) -> None:
-    path = bare(tmp_path / "a.xlsx", '<row><c s="3"><v>43538</v></c></row>', "", STYLES, '<workbookPr date1904="1"/>')
+    path = bare_workbook(
+        tmp_path / "a.xlsx", '<row><c s="3"><v>43538</v></c></row>', "", STYLES, '<workbookPr date1904="1"/>'
+    )
     assert read(path).text == "S\n\n2023-03-15"
 
 
@@ -248,7 +119,7 @@ def test_values_of_openpyxls(tmp_path: Path) -> None:
         book.active["E1"].number_format = "0%"
         book.active["G1"].number_format = '#,##0.00 "€"'
 
-    assert read(made(tmp_path / "a.xlsx", fill)).text == (
+    assert read(workbook(tmp_path / "a.xlsx", fill)).text == (
         "Sheet\n\n2024-05-06 | 2024-05-06 07:08:00 | 07:08:00 | 30:00:00 | 25% | 007 | 7.00 €"
     )
 
@@ -260,7 +131,9 @@ def test_merged_cells_stand_over_their_columns(tmp_path: Path) -> None:
         for cells in ("A1:A2", "B1:C1", "A3:A4"):
             book.active.merge_cells(cells)
 
-    assert read(made(tmp_path / "a.xlsx", fill)).text == "Sheet\n\nShip | Guns\n| iron | brass\nLark | 7 | 8\n| 9 | 10"
+    assert (
+        read(workbook(tmp_path / "a.xlsx", fill)).text == "Sheet\n\nShip | Guns\n| iron | brass\nLark | 7 | 8\n| 9 | 10"
+    )
 
 
 def test_formulas_without_results_are_no_silent_loss(tmp_path: Path) -> None:
@@ -269,9 +142,9 @@ def test_formulas_without_results_are_no_silent_loss(tmp_path: Path) -> None:
 
     without = " without a result, as a program wrote them that does not calculate: open the workbook in Excel or "
     without += "LibreOffice, save it and add it again."
-    document = read(made(tmp_path / "a.xlsx", fill))
+    document = read(workbook(tmp_path / "a.xlsx", fill))
     assert (document.text, document.warnings) == ("Sheet\n\nSum | =SUM(1, 2)", (f"1 formula{without}",))
-    with xlsxwriter.Workbook(str(tmp_path / "b.xlsx")) as book:  # which writes 0 for every result it is not given
+    with xlsxwriter.Workbook(str(tmp_path / "b.xlsx")) as book:  # xlsxwriter writes 0 for a result it is not given
         sheet = book.add_worksheet("S")
         sheet.write_row(0, 0, ["=1+1", "=2+2", "text"])
         sheet.write_formula(0, 3, "=3+3", None, 6)
@@ -279,7 +152,7 @@ def test_formulas_without_results_are_no_silent_loss(tmp_path: Path) -> None:
     document = read(tmp_path / "b.xlsx")
     assert (document.text, document.warnings) == ("S\n\n=1+1 | =2+2 | text | 6 | 0", (f"2 formulas{without}",))
     shared = '<row><c><f t="shared" si="0"/></c><c><f>0</f><v>0</v></c></row>'
-    document = read(bare(tmp_path / "c.xlsx", shared))
+    document = read(bare_workbook(tmp_path / "c.xlsx", shared))
     assert (document.text, document.warnings) == ("S\n\n0", (f"1 formula{without}",))
 
 
@@ -294,11 +167,11 @@ def test_comments_stand_with_what_they_are_on(tmp_path: Path) -> None:
         ):
             sheet[cell].comment = Comment(text, author)
 
-    path = made(tmp_path / "a.xlsx", fill)
+    path = workbook(tmp_path / "a.xlsx", fill)
     with zipfile.ZipFile(path) as archive:
-        sheet = archive.read(SHEET)
+        sheet = archive.read(SHEET_PART)
     # Excel has no cell where there is nothing in it.
-    path = makers.with_member(path, SHEET, re.sub(rb'<row r="9".*?</row>|<c r="[CD]1"[^>]*/>', b"", sheet))
+    path = makers.with_member(path, SHEET_PART, re.sub(rb'<row r="9".*?</row>|<c r="[CD]1"[^>]*/>', b"", sheet))
     document = read(path)
     assert document.text == (
         "Sheet\n\nLark | 7 [comment by Anne: Sold, I thought.] | [comment: By whom?]\n\n[comment by Ben: Far off.]"
@@ -310,7 +183,7 @@ def test_comments_stand_with_what_they_are_on(tmp_path: Path) -> None:
     kind = "http://schemas.microsoft.com/office/2017/10/relationships"
     people = '<personList><person id="{A}" displayName="Anne Lee"/></personList>'
     makers.with_part(
-        path, SHEET, f"{kind}/threadedComment", "xl/t.xml", f"<ThreadedComments>{threads}</ThreadedComments>"
+        path, SHEET_PART, f"{kind}/threadedComment", "xl/t.xml", f"<ThreadedComments>{threads}</ThreadedComments>"
     )
     makers.with_part(path, "xl/workbook.xml", f"{kind}/person", "xl/persons/person.xml", people)
     assert "7 [comment by Anne Lee: Sold?] [comment: Not yet.] | [comment: By whom?]" in read(path).text
@@ -327,7 +200,7 @@ def test_charts_and_text_boxes_stand_below(tmp_path: Path) -> None:
         other.title = "On a sheet of its own"
         book.create_chartsheet("Drawn").add_chart(other)
 
-    path = made(tmp_path / "a.xlsx", fill)
+    path = workbook(tmp_path / "a.xlsx", fill)
     with zipfile.ZipFile(path) as archive:
         chart, drawing = archive.read("xl/charts/chart1.xml"), archive.read("xl/drawings/drawing1.xml")
     cache = b"<numCache><formatCode>0%</formatCode><pt idx='0'><v>0.25</v></pt></numCache></numRef>"
@@ -351,24 +224,26 @@ def test_charts_and_text_boxes_stand_below(tmp_path: Path) -> None:
 
 
 def test_files_within_are_no_silent_loss(tmp_path: Path) -> None:
-    path = bare(tmp_path / "a.xlsx", "<row><c><v>1</v></c></row>")
-    makers.with_part(path, SHEET, "oleObject", "xl/embeddings/a.bin", "x")
+    path = bare_workbook(tmp_path / "a.xlsx", "<row><c><v>1</v></c></row>")
+    makers.with_part(path, SHEET_PART, "oleObject", "xl/embeddings/a.bin", "x")
     assert read(path).warnings == ("Not read: files within S. Save them from there and add them.",)
 
 
-@pytest.mark.parametrize("kind", ["application/vnd.ms-excel.sheet.macroEnabled.main+xml", f"{TYPES}.template.main+xml"])
+@pytest.mark.parametrize(
+    "kind", ["application/vnd.ms-excel.sheet.macroEnabled.main+xml", f"{SHEET_TYPES}.template.main+xml"]
+)
 def test_templates_and_workbooks_with_macros_are_read(tmp_path: Path, kind: str) -> None:
-    path = made(tmp_path / "a.xltm", lambda book: book.active.append(["Words"]))
+    path = workbook(tmp_path / "a.xltm", lambda book: book.active.append(["Words"]))
     with zipfile.ZipFile(path) as archive:
         types = archive.read("[Content_Types].xml").decode()
-    changed = types.replace(f"{TYPES}.sheet.main+xml", kind)
+    changed = types.replace(f"{SHEET_TYPES}.sheet.main+xml", kind)
     assert changed != types
     document = ingest(makers.with_member(path, "[Content_Types].xml", changed.encode()))
     assert (document.format, document.text, document.warnings) == ("xlsx", "Sheet\n\nWords", ())
 
 
 def test_strict_ones_are_read(tmp_path: Path) -> None:
-    path = made(tmp_path / "a.xlsx", lambda book: book.active.append(["Words", datetime.date(2024, 5, 6)]))
+    path = workbook(tmp_path / "a.xlsx", lambda book: book.active.append(["Words", datetime.date(2024, 5, 6)]))
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     strict = {
@@ -383,16 +258,16 @@ def test_strict_ones_are_read(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EmptyDocument, match="no text in it"):
-        ingest(made(tmp_path / "a.xlsx", lambda book: None))
+        ingest(workbook(tmp_path / "a.xlsx", lambda book: None))
     row = "<row><c><v>1</v></c></row>"
-    good = bare(tmp_path / "b.xlsx", row)
+    good = bare_workbook(tmp_path / "b.xlsx", row)
     assert read(good).text == "S\n\n1"
     for damage in (
-        {SHEET: b"<worksheet><sheetData><row>"},
+        {SHEET_PART: b"<worksheet><sheetData><row>"},
         {"xl/sharedStrings.xml": b"<sst><si><t>x"},
         {"xl/workbook.xml": b" "},
     ):
-        bare(good, row)
+        bare_workbook(good, row)
         for member, data in damage.items():
             makers.with_member(good, member, data)
         with pytest.raises(BrokenFile, match=r"b\.xlsx cannot be opened as an Excel workbook .*Excel or LibreOffice"):
@@ -404,9 +279,9 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_entities_do_not_grow(tmp_path: Path) -> None:
     laughs = '<!ENTITY a0 "ha">' + "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 10))
     for rows in ('<row><c t="&a9;"><v>1</v></c></row>', '<row><c t="inlineStr"><is><t>&a9;</t></is></c></row>'):
-        data = f"<!DOCTYPE x [{laughs}]><worksheet {NAMES}><sheetData>{rows}</sheetData></worksheet>"
+        data = f"<!DOCTYPE x [{laughs}]><worksheet {SHEET_NAMES}><sheetData>{rows}</sheetData></worksheet>"
         try:
-            text = ingest(bare(tmp_path / "a.xlsx", "", data=data)).text
+            text = ingest(bare_workbook(tmp_path / "a.xlsx", "", data=data)).text
         except (BrokenFile, EmptyDocument) as error:
             text = str(error)
         assert len(text) < 400
@@ -417,16 +292,18 @@ def test_large_ones_are_streamed_and_have_limits(tmp_path: Path) -> None:
         f'<row r="{row}" s="1"><c r="A{row}" s="1"/><c r="B{row}" s="1"/></row>' for row in range(1, 50_001)
     )
     with pytest.raises(EmptyDocument):
-        ingest(bare(tmp_path / "a.xlsx", empty), limits=Limits(text_member_bytes=1 << 20))  # which is for what is kept
-    path = bare(tmp_path / "b.xlsx", empty + '<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>')
+        ingest(
+            bare_workbook(tmp_path / "a.xlsx", empty), limits=Limits(text_member_bytes=1 << 20)
+        )  # the limit is for text that is kept
+    path = bare_workbook(tmp_path / "b.xlsx", empty + '<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>')
     assert read(path).text == "S\n\n1"
     said = '<row><c t="s"><v>0</v></c></row>' * 1000
     strings = f"<si><t>{'word ' * 100}</t></si>"
     for limits, words in (
-        (Limits(characters=400), "characters"),  # of the strings
-        (Limits(characters=100_000), "characters"),  # of what is made of them
+        (Limits(characters=400), "characters"),  # characters of the strings
+        (Limits(characters=100_000), "characters"),  # characters of the pages
         (Limits(text_member_bytes=300), "bytes"),
         (Limits(unpacked_bytes=1000), "bytes when unpacked"),
     ):
         with pytest.raises(TooLarge, match=words):
-            ingest(bare(tmp_path / "c.xlsx", said, strings), limits=limits)
+            ingest(bare_workbook(tmp_path / "c.xlsx", said, strings), limits=limits)

@@ -13,7 +13,7 @@ from app.jobs.worker import Worker
 from app.reading.documents import IngestOptions
 from app.service import Service
 from ingest import Document
-from ingest.subprocess import ingest_apart
+from ingest.subprocess import ingest_in_subprocess
 from sessions import ContextRow, DiskFull, JobRow
 from tests.app.helpers import (
     PATIENCE_SEC,
@@ -51,9 +51,9 @@ def test_a_file_that_cannot_be_read_is_told_while_the_next_one_is_opened(
 
     def noted(file: Path, **options: Any) -> Document:
         told.extend(service.store.jobs.get(job.id).progress.get("left_out", ["nothing"]))
-        return ingest_apart(file, **options)
+        return ingest_in_subprocess(file, **options)
 
-    monkeypatch.setattr("app.reading.documents.ingest_apart", noted)
+    monkeypatch.setattr("app.reading.documents.ingest_in_subprocess", noted)
     work_once(worker)
     assert told[0] == "nothing"
     assert "torn.pdf" in told[1]
@@ -382,9 +382,9 @@ def test_a_slow_file_does_not_hold_up_the_next_upload(
     def slow(file: Path, **options: Any) -> Document:
         if file.name == "slow.txt":
             go_on.wait(PATIENCE_SEC)
-        return ingest_apart(file, **options)
+        return ingest_in_subprocess(file, **options)
 
-    monkeypatch.setattr("app.reading.documents.ingest_apart", slow)
+    monkeypatch.setattr("app.reading.documents.ingest_in_subprocess", slow)
     first = worker.ingest(
         upload(service, tmp_path, "slow.txt", book_text(20).encode()), "exact", SETTINGS, IngestOptions()
     )

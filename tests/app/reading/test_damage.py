@@ -163,7 +163,7 @@ def test_a_text_that_comes_out_otherwise_is_not_taken_for_the_one_that_was_read(
     [id] = add(service, book)
     truncate(service.home / "documents" / id / "content.json")
     otherwise = replace(ingest(book), warnings=("Another version reads it otherwise.",))
-    monkeypatch.setattr(documents, "ingest_apart", lambda file, **_: otherwise)
+    monkeypatch.setattr(documents, "ingest_in_subprocess", lambda file, **_: otherwise)
     with pytest.raises(StoreCorrupt, match="missing or altered"):
         add(service, book)
 

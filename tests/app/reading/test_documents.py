@@ -13,7 +13,7 @@ from app.reading.documents import IngestOptions, add_documents
 from app.service import Service
 from ingest import BrokenFile, Document, Limits, OcrUnavailable, TooLarge
 from ingest.document import OCR_FOUND_NOTHING
-from ingest.subprocess import ingest_apart
+from ingest.subprocess import ingest_in_subprocess
 from sessions import ContextRow, DiskFull, DocumentRow, InUse
 from tests.app.helpers import begin
 from tests.ingest import makers
@@ -89,9 +89,9 @@ def test_what_is_read_of_a_document_while_ocr_goes_on_stays(
 
     def read_meanwhile(*given: Any, **settings: Any) -> Document:
         contexts.append(begin(service, [id], "exact", {"budget": 320}))
-        return ingest_apart(*given, **settings)
+        return ingest_in_subprocess(*given, **settings)
 
-    monkeypatch.setattr("app.reading.documents.ingest_apart", read_meanwhile)
+    monkeypatch.setattr("app.reading.documents.ingest_in_subprocess", read_meanwhile)
     with pytest.raises(InUse, match=f"delete {id} with what was read of it, then read the file again"):
         add(service, file, options=OCR)
     assert [row.id for row in service.store.documents.all()] == [id]

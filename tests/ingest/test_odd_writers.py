@@ -1,4 +1,4 @@
-"""Mails, texts and archives as programs really write them: stray signs, other encodings, pieces, footers."""
+"""Files as real programs write them: stray characters, other encodings, base64 in pieces, footers."""
 
 from base64 import b64encode
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Small files of kinds that were once read wrongly, each with what its text must and must not have."""
+"""Small files of kinds that were once read wrongly, with text that must and must not be in them."""
 
 import json
 import re
@@ -15,7 +15,7 @@ CASES = json.loads(EXPECTED.read_text()) if EXPECTED.is_file() else []
 
 
 def laid_out_anyhow(text: str) -> str:
-    """Text without what parts the values of a row."""
+    """Return text without the signs between the values of a row."""
     return re.sub(r"[\s|]+", " ", text)
 
 

@@ -1,0 +1,158 @@
+"""Evidence for recognising a format: the beginning of a file, and the directory of an archive."""
+
+import re
+import zipfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ingest.archive import Members, check_archive, read_member
+from ingest.charset import wide_encoding
+from ingest.limits import Limits
+
+HEAD_BYTES = 1 << 16
+MARKUP_BYTES = 4096  # markup that names a format stands this near to the beginning
+EPUB_CONTAINER = "META-INF/container.xml"
+_FEW_CONTROLS = 2  # control characters that a short text may have
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
+_TEXT_BEGINS = re.compile(rb"\s*(?:<!doctype\s+html|<html[\s>])", re.IGNORECASE)
+_HTML = re.compile(
+    rb"<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>]|\A\s*(?:<!--.*?-->\s*)?<(?:div|p|h1|table|meta|title|article)[\s>]",
+    re.IGNORECASE | re.DOTALL,
+)
+_HTML_FIRST = re.compile(rb"\W*<!doctype html|\W*<html", re.IGNORECASE)
+# The header lines of an e-mail. MIME-Version is among them if its text may be encoded, but not always.
+_FIELDS = rb"(?:\xef\xbb\xbf|\d{1,9} *\r?\n)?(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?"
+_MAIL = re.compile(_FIELDS + rb"MIME-Version:", re.IGNORECASE)
+_NAMED_MAIL = re.compile(_FIELDS + rb"(?:MIME-Version|From|Content-Type):", re.IGNORECASE)
+# The line before each mail of a mailbox: the sender and a date, or nothing more. A header of the mail follows.
+_BORDER = re.compile(rb"From (?:\s*|(?=[^\n]*\d:\d\d)(?=[^\n]*\b(?:19|20)\d\d\b)[^\n]*)\n")
+_LONGEST_BORDER = 300  # bytes
+_HEADER = re.compile(rb"[!-9;-~]{1,100}:")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The first `HEAD_BYTES` of a file, with the format that its name suggests."""
+
+    path: Path
+    head: bytes
+    named: str  # the format that has the file's suffix; "" if none has
+    quotes_markup: bool  # a file of this name may speak of HTML and mails without being one
+
+    @cached_property
+    def is_archive(self) -> bool:
+        """True if the file is a ZIP archive, which may itself begin with a stored PDF."""
+        return self.head.startswith(_ZIP)
+
+    @cached_property
+    def begins_as_text(self) -> bool:
+        """True if the file begins like a mail, mailbox or web page, all of which may hold raw pictures or a NUL."""
+        return self.has_mime_header or self.is_mailbox or bool(_TEXT_BEGINS.match(self.head))
+
+    @cached_property
+    def is_wide(self) -> bool:
+        """True if the file is UTF-16 or UTF-32."""
+        return bool(wide_encoding(self.head))
+
+    @cached_property
+    def plain(self) -> bytes:
+        """The head with one byte for each Western character."""
+        return self.head.replace(b"\x00", b"") if self.is_wide else self.head
+
+    @cached_property
+    def looks_binary(self) -> bool:
+        """True if there are more control characters than any text has.
+
+        A text may hold a few NULs, or end in them. Shifts of letters and backspaces, as in manual pages, do not count.
+        """
+        text = self.head[:8192].rstrip(b"\x00") or self.head[:8192]
+        control = sum(byte < 32 and byte not in b"\a\b\t\n\v\f\r\x0e\x0f\x1a\x1b" for byte in text)
+        return control > max(_FEW_CONTROLS if len(text) > _FEW_CONTROLS * 5 else 0, len(text) / 50)
+
+    @cached_property
+    def holds_binary(self) -> bool:
+        """True if there is a NUL, or the head looks binary."""
+        return b"\x00" in self.head or self.looks_binary
+
+    @cached_property
+    def has_mime_header(self) -> bool:
+        """True if the file begins with the header lines of an e-mail, MIME-Version among them."""
+        return bool(_MAIL.match(self.head))
+
+    @property
+    def is_mail(self) -> bool:
+        """True if the file is an e-mail. A name that says so needs less evidence."""
+        if self.named in ("eml", "mhtml") and _NAMED_MAIL.match(self.head):
+            return True
+        return not self.quotes_markup and self.has_mime_header
+
+    @cached_property
+    def is_mailbox(self) -> bool:
+        """True if the file begins with the border line of a mailbox."""
+        first, _, after = self.plain.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").partition(b"\n")
+        return is_mail_border(first + b"\n", after)
+
+    @property
+    def is_html(self) -> bool:
+        """True if the file is a web page, or a piece of one."""
+        if not self.quotes_markup and _HTML.search(self.plain[:MARKUP_BYTES]):
+            return True
+        return bool(_HTML_FIRST.match(self.plain))
+
+    @property
+    def is_pdf(self) -> bool:
+        """True if the file is a PDF. Up to 1024 bytes may come before its signature, but a text may also mention it."""
+        if self.head.lstrip().startswith(b"%PDF-"):
+            return True
+        return b"%PDF-" in self.head[:1024] and (self.named == "pdf" or self.holds_binary)
+
+    def has_element(self, pattern: bytes) -> bool:
+        """Return whether a tag matches `pattern`, a regular expression, near the beginning."""
+        return bool(re.search(rb"<" + pattern + rb"[\s>]", self.plain[:MARKUP_BYTES]))
+
+
+def is_mail_border(line: bytes, following: bytes) -> bool:
+    """Return whether a line begins a mail of a mailbox, judging by the line and the one after it."""
+    if not line.startswith(b"From ") or len(line) > _LONGEST_BORDER:
+        return False
+    return bool(_BORDER.fullmatch(line)) and bool(_HEADER.match(following))
+
+
+@dataclass(frozen=True)
+class ArchiveSample:
+    """The directory of a ZIP archive."""
+
+    names: tuple[str, ...]
+    mimetype: str  # as EPUB and OpenDocument declare it in a member of that name; else ""
+    is_epub: bool
+    is_locked: bool  # an OpenDocument file with a password
+    open_xml: str  # "docx", "pptx", "xlsx", "xlsb", "visio" or ""
+
+    def ending(self, *suffixes: str) -> list[str]:
+        """Return the members whose names end in one of some suffixes."""
+        return [name for name in self.names if name.casefold().endswith(suffixes)]
+
+
+def sample_archive(path: Path, limits: Limits) -> ArchiveSample:
+    """Read the directory of a ZIP archive, and the few members that tell its format.
+
+    Raises:
+        TooLarge: it must not be unpacked.
+        zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError: it is damaged.
+    """
+    from ingest.office.package import Package  # lxml is not needed for other files
+
+    with zipfile.ZipFile(path) as archive:
+        check_archive(archive, path.name, limits)
+        members = Members(archive)
+        mimetype = ""
+        if (typed := members.find("mimetype")) and archive.getinfo(members.names[typed]).file_size < 200:
+            mimetype = archive.read(members.names[typed]).decode("ascii", errors="replace").strip()
+        manifest = members.find("META-INF/manifest.xml")
+        is_locked = manifest is not None and (
+            b"encryption-data" in read_member(archive, members.names[manifest], limits)
+        )
+        is_epub = mimetype == "application/epub+zip" or members.find(EPUB_CONTAINER) is not None
+        open_xml = "" if is_epub else Package(archive, limits).kind
+        return ArchiveSample(tuple(members.names), mimetype, is_epub, is_locked, open_xml)

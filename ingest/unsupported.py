@@ -1,0 +1,98 @@
+"""Kinds of files that are not read, so that a refusal can name them and say what to do."""
+
+import re
+from pathlib import Path
+
+from ingest.errors import UnsupportedFormat
+from ingest.formats import format_titles
+from ingest.sample import ArchiveSample, Sample
+from ingest.wording import count
+
+_OLE_BYTES = 1 << 24  # of an OLE file, searched for the names of its streams
+_SIGNATURES: tuple[tuple[bytes, str], ...] = (
+    (b"%!PS", "a PostScript file: convert it to PDF"),
+    (b"AT&TFORM", "a DjVu book: convert it to PDF"),
+    (b"ITSF", "a compiled help file (CHM): convert it to EPUB or PDF"),
+    (b"\x89PNG", "a PNG picture: save it as PDF to have its text recognised"),
+    (b"\xff\xd8\xff", "a JPEG picture: save it as PDF to have its text recognised"),
+    (b"GIF8", "a GIF picture: save it as PDF to have its text recognised"),
+    (b"II*\x00", "a TIFF picture: save it as PDF to have its text recognised"),
+    (b"MM\x00*", "a TIFF picture: save it as PDF to have its text recognised"),
+    (b"BM", "a BMP picture: save it as PDF to have its text recognised"),
+    (b"\x1f\x8b", "a gzip archive: unpack it first"),
+    (b"BZh", "a bzip2 archive: unpack it first"),
+    (b"\xfd7zXZ", "an xz archive: unpack it first"),
+    (b"(\xb5/\xfd", "a zstd archive: unpack it first"),
+    (b"7z\xbc\xaf", "a 7-Zip archive: unpack it first"),
+    (b"Rar!\x1a", "a RAR archive: unpack it first"),
+    (b"\x7fELF", "a program (ELF)"),
+    (b"MZ", "a program (Windows)"),
+    (b"SQLite format 3\x00", "an SQLite database"),
+    (b"ID3", "an MP3 recording"),
+    (b"OggS", "an Ogg recording"),
+    (b"RIFF", "a RIFF recording or picture"),
+    (b"fLaC", "a FLAC recording"),
+)
+_OPEN_XML = {
+    "xlsb": "a binary Excel workbook (XLSB): save it as XLSX",
+    "visio": "a Visio drawing: save it as PDF",
+}
+_ARCHIVES = (
+    ("content.opf", "an unfinished e-book archive without META-INF/container.xml"),
+    ("classes.dex", "an Android package"),
+    ("META-INF/MANIFEST.MF", "a Java archive"),
+)
+_OLE = (  # by the names of their streams
+    (
+        "EncryptedPackage",
+        "an encrypted Office document: remove its password in Word, Excel or PowerPoint and save it again",
+    ),
+    ("__properties_version1.0", "a mail of Outlook (MSG): save it from there as EML or PDF"),
+    ("VisioDocument", "a Visio drawing: save it as PDF"),
+    ("WordDocument", "a Word document of before 2007 (DOC): save it as DOCX or PDF"),
+    ("PowerPoint Document", "a PowerPoint presentation of before 2007 (PPT): save it as PPTX or PDF"),
+    ("Workbook", "an Excel workbook of before 2007 (XLS): save it as XLSX"),
+    ("", "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX, XLSX, PPTX or PDF"),
+)
+_PICTURES = re.compile(r"\.(?:jpe?g|png|gif|webp|bmp|tiff?|avif)$|(?:^|/)(?:comicinfo\.xml|thumbs\.db)$", re.IGNORECASE)
+_OPEN_DOCUMENT = "application/vnd.oasis.opendocument"
+
+
+def refusal(path: Path, kind: str) -> UnsupportedFormat:
+    """Return the error for a file of a kind that is not read. kind: a noun, and the advice after a colon."""
+    return UnsupportedFormat(f"{path.name} is {kind}. Stockpot reads {format_titles()}.")
+
+
+def binary_kind(sample: Sample) -> str:
+    """Return the kind of a binary file that is not read, with advice; "" if it is none of those known."""
+    head = sample.head
+    if head.startswith(b"\xd0\xcf\x11\xe0"):
+        with sample.path.open("rb") as file:
+            inside = file.read(_OLE_BYTES)
+        return next(kind for stream, kind in _OLE if stream.encode("utf-16-le") in inside)
+    for signature, kind in _SIGNATURES:
+        # A text may begin with letters and digits alone.
+        if head.startswith(signature) and (not signature.isalnum() or sample.holds_binary):
+            return kind
+    if head[4:8] == b"ftyp" and sample.holds_binary:
+        return "a video, recording or picture in an MP4 container"
+    return ""
+
+
+def archive_kind(archive: ArchiveSample) -> str:
+    """Return the kind of a ZIP archive that is not read, with advice; "" if it is none of those known."""
+    if archive.open_xml in _OPEN_XML:
+        return _OPEN_XML[archive.open_xml]
+    if archive.mimetype.startswith(_OPEN_DOCUMENT):
+        if archive.is_locked:
+            return "an encrypted OpenDocument file: remove its password in LibreOffice and save it again"
+        return "an OpenDocument sheet or presentation (ODS, ODP): save it as XLSX, PPTX or PDF"
+    for member, kind in _ARCHIVES:
+        if member in archive.names:
+            return kind
+    if archive.ending(".fdseq", ".fdoc"):
+        return "an XPS document: print it to a PDF"
+    if archive.names and all(_PICTURES.search(name) for name in archive.names):
+        pictures = count(len(archive.names), "picture")
+        return f"an archive of {pictures}, as comics are (CBZ): convert it to PDF, and read that with OCR"
+    return ""
