@@ -64,7 +64,9 @@ def test_on_a_gpu_no_mask_is_made_of_what_is_causal(
     span = causal_span(7, 30, window, q.device)
     segment = Shown(q.as_subclass(OnGpu), [(k, 30)], [(v, 30)], span)
     made: list[tuple[int, int]] = []
-    monkeypatch.setattr(type(span), "mask_of", lambda span, *rows: made.append(rows) or span.mask(torch.arange(*rows)))
+    monkeypatch.setattr(
+        type(span), "mask_between", lambda span, *rows: made.append(rows) or span.mask(torch.arange(*rows))
+    )
     monkeypatch.setattr(flash, "_capable", lambda device: True)
     output = attention.alone(segment, SCALE)
     if window and kv_heads < 6:
