@@ -19,7 +19,7 @@ from engine.memories import flash
 from engine.memories.memory import UNLIMITED
 from engine.seam import Scoring
 from kernels import attention, choice, columns, softmax
-from kernels.attention import BlockTable, VisibleRange, reference
+from kernels.attention import BlockTable, VisibleRange, torch_impl
 from kernels.rows import Slabs, reachable, require_unquantized
 
 FEW_QUERIES = 64  # and
@@ -78,19 +78,19 @@ class Shown:
 
     def logits(self, scoring: Scoring) -> Tensor:
         """[HQ, T, N]."""
-        return reference.logits(self.q, self.keys, self.span, self.lists, scoring.scaling, scoring.softcap)
+        return torch_impl.logits(self.q, self.keys, self.span, self.lists, scoring.scaling, scoring.softcap)
 
     def mix(self, weights: Tensor) -> Tensor:
         """[HQ, T, D]."""
-        return reference.weighted_values(weights, self.values, self.lists, self.q)
+        return torch_impl.weighted_values(weights, self.values, self.lists, self.q)
 
     def summed(self, weights: Tensor) -> Tensor:
         """[HQ, NB, N]."""
-        return reference.sum_per_block(weights, self.lists)
+        return torch_impl.sum_per_block(weights, self.lists)
 
     def writable(self) -> int:
         """Kernels need no logits: they are for the reference."""
-        if choice.uses_triton(self.q.device) and reachable([*self.keys, *self.values], self.q):
+        if choice.uses_triton(self.q.device) and reachable([*self.keys, *self.values], self.q.device):
             return UNLIMITED
         rows = sum(n for _, n in self.keys) if self.lists is None else self.lists.rows.shape[1]
         return 4 * self.q.shape[0] * self.q.shape[1] * rows

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention.reference import BlockTable, VisibleRange
+from kernels.attention.visible import BlockTable, VisibleRange
 from kernels.rows import Slabs, require_unquantized
 from kernels.slab_rows.kernel import (
     CHANGING,

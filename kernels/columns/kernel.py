@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention.kernel import listing
-from kernels.attention.reference import BlockTable, VisibleRange
+from kernels.attention.visible import BlockTable, VisibleRange
 from kernels.rows import Slabs, require_unquantized
 from kernels.slab_rows.kernel import CHANGING, factor_dtype, factors_of, load_key, logits_of, rows_of, table, widths
 

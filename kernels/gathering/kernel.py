@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gathering.reference import EntryBuffers
+from kernels.gathering.buffers import EntryBuffers
 from kernels.rows import Slabs
 from kernels.slab_rows.kernel import CHANGING, load_key, load_part, padded, rows_of, table, turn, widths
 
@@ -150,7 +150,7 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
 
 def gather_rows(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Compute `reference.gather_rows` in Triton. The slabs must be on the device or in pinned host memory."""
-    index = index.to(device)
+    index = index.to(device, non_blocking=True)
     heads, count = index.shape
     rows, width = table(slabs, device), slabs[0][0].shape[2]
     out = torch.empty(heads, count, width, dtype=dtype, device=device)

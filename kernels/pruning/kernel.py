@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.pruning.reference import KeyPositions
+from kernels.pruning.positions import KeyPositions
 from kernels.rows import Slabs
 from kernels.slab_rows.kernel import (
     CHANGING,

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.quantise.reference import BELL, LARGEST, LOWEST, SHARING, stored, width
+from kernels.quantise.kinds import BELL, LARGEST, LOWEST, SHARING, stored, width
 
 
 @triton.jit

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.quantise.reference import LOWEST, SHARING
+from kernels.quantise.kinds import LOWEST, SHARING
 from kernels.slab_rows.kernel import CHANGING, factor_dtype, padded
 
 MOST_ROWS = 128  # most rows per program

@@ -34,7 +34,7 @@ from kernels.pruning import BRANCH
 from kernels.pruning import kernel as pruning
 from kernels.quantise import kernel as quantise
 from kernels.scoring import kernel as scoring
-from tests.kernels import test_kernels_pruning
+from tests.kernels import test_pruning
 from tests.kernels.banks import Coding, case
 
 INT8, INT4, FP8, INT2 = torch.int8, torch.quint4x2, torch.float8_e4m3fn, torch.quint2x4
@@ -92,7 +92,7 @@ def launch_all() -> None:
         attention.shares_of = lambda *_, shares=shares: shares
         attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
     columns.column_sums(decode.q, decode.keys, decode.span, decode.lists, torch.zeros(8, 1), 0.1)
-    q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, INT4)
+    q, slabs, starts, limits, places = test_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, INT4)
     pruning.chunk_scores(q, slabs, starts, limits, 11, places)
     coded = case((2, 2), 128, 0, BF16, coding=Coding(FP8, coded=(True, True, True)))
     index, angles = torch.zeros(2, 5, dtype=torch.int64), torch.zeros(5, 64)
@@ -120,7 +120,7 @@ def launch_lengths() -> None:
             span = VisibleRange(first, torch.cat([first, given.span.end])[count:])
             attention.attend(given.q, given.keys, given.values, span, given.lists, 0.1)
             columns.column_sums(given.q, given.keys, span, given.lists, torch.zeros(8, count), 0.1)
-        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 96, 48, count, BRANCH, BF16)
+        q, slabs, starts, limits, places = test_pruning.case(8, 2, 96, 48, count, BRANCH, BF16)
         pruning.chunk_scores(q, slabs, starts, limits, listed, places)
         index, angles = torch.zeros(2, listed, dtype=torch.int64), torch.zeros(listed, 48)
         room = EntryBuffers(*(torch.zeros(2, listed + count, 96, dtype=BF16) for _ in range(3)))
@@ -131,14 +131,14 @@ def launch_presets() -> None:
     """Pruning and attention for 64 queries, of groups of heads and of heads that share no keys; pruning for one too."""
     attention.shares_of = lambda *_: 1
     for kind in (None, INT8, INT4):
-        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, kind)
+        q, slabs, starts, limits, places = test_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, kind)
         pruning.chunk_scores(q, slabs, starts, limits, 11, places)
         for heads, size in (((8, 2), 128), ((1, 1), 96)):
             coding = None if kind is None else Coding(kind)
             given = case(heads, size, size // 2, BF16, count=64, block=64, listed=100, coding=coding)
             attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
     for kind in (None, INT8, INT4):
-        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 128, 64, 1, BRANCH, BF16, kind)
+        q, slabs, starts, limits, places = test_pruning.case(8, 2, 128, 64, 1, BRANCH, BF16, kind)
         pruning.chunk_scores(q, slabs, starts, limits, 11, places)
 
 
@@ -150,7 +150,7 @@ def launch_widest() -> None:
             given = case((8, 2), width, width // 2 if block else 0, dtype, count=64, block=block)
             attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
         columns.column_sums(given.q, given.keys, given.span, given.lists, torch.zeros(8, 64), 0.1)
-        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, width, width // 2, 64, BRANCH, dtype)
+        q, slabs, starts, limits, places = test_pruning.case(8, 2, width, width // 2, 64, BRANCH, dtype)
         pruning.chunk_scores(q, slabs, starts, limits, 11, places)
         for kind in (INT8, INT2):
             codes = torch.zeros(2, 64, quantise.width(kind, width), dtype=quantise.stored(kind))
@@ -160,7 +160,7 @@ def launch_widest() -> None:
         latent = case((20, 1), 576, 32 if block else 0, BF16, count=count, block=block, coding=coding)
         attention.attend(latent.q, latent.keys, latent.keys, latent.span, latent.lists, 0.1)
     columns.column_sums(latent.q, latent.keys, latent.span, None, torch.zeros(20, 64), 0.1)
-    q, slabs, starts, limits, places = test_kernels_pruning.case(20, 1, 576, 32, 1, BRANCH, BF16)
+    q, slabs, starts, limits, places = test_pruning.case(20, 1, 576, 32, 1, BRANCH, BF16)
     pruning.chunk_scores(q, slabs, starts, limits, 11, places)
     for kind in (INT8, INT2):
         codes, q = torch.zeros(1, 64, quantise.width(kind, 576), dtype=quantise.stored(kind)), torch.zeros(1, 20, 576)

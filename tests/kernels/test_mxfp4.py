@@ -1,4 +1,4 @@
-"""MXFP4: weights against transformers', products against float64; the Triton kernels against both."""
+"""Test MXFP4: weights against those of transformers, products against float64, for all three implementations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from kernels.mxfp4 import reference
+from kernels.mxfp4 import reference, torch_impl
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -18,10 +18,10 @@ every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "half", "
 every_size = pytest.mark.parametrize("size", SIZES, ids=str)
 
 
-@pytest.fixture(params=["reference", "kernel"])
+@pytest.fixture(params=["reference", "torch_impl", "kernel"])
 def way(request: pytest.FixtureRequest) -> ModuleType:
-    if request.param == "reference":
-        return reference
+    if request.param != "kernel":
+        return reference if request.param == "reference" else torch_impl
     pytest.importorskip("triton")
     from kernels.mxfp4 import kernel
 
