@@ -162,6 +162,7 @@ class StableSlabs(list[tuple[Bank, int]]):
         """Wrap these slabs; tables are built when a kernel first needs them."""
         super().__init__(slabs)
         self.tables: dict[torch.device, Any] = {}
+        self.reachable: dict[torch.device, bool] = {}
 
 
 def scored_in(slabs: Slabs) -> torch.dtype:
@@ -222,6 +223,10 @@ def require_unquantized(slabs: Slabs) -> list[tuple[Tensor, int]]:
 
 def reachable(slabs: Slabs, device: torch.device) -> bool:
     """Return whether a kernel on this device can read the slabs: they are there, or in host memory pinned for it."""
+    if isinstance(slabs, StableSlabs):
+        if device not in slabs.reachable:
+            slabs.reachable[device] = reachable(list(slabs), device)
+        return slabs.reachable[device]
     parts = (part for slab, _ in slabs for part in tensors_of(slab))
     return all(_lies_on(part, device) or (device.type == "cuda" and _pinned(part)) for part in parts)
 

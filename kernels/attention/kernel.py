@@ -8,6 +8,7 @@ Signature and meaning are those of `reference.attend`. Prefixes: p_ pointer, b_ 
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -16,9 +17,11 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention.visible import BlockTable, VisibleRange
+from kernels.launch import Prepared, cdiv, cores_of, power_of_2
 from kernels.rows import Slabs, require_unquantized
 from kernels.slab_rows.kernel import (
     CHANGING,
+    Layout,
     factor_dtype,
     factors_of,
     load_key,
@@ -212,7 +215,7 @@ class Listing(NamedTuple):
     pointers: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
     angles: tuple[Tensor, Tensor]
     half: int
-    flags: dict[str, bool]
+    flags: tuple[bool, bool]
 
 
 def listing(span: VisibleRange, lists: BlockTable | None) -> Listing:
@@ -220,14 +223,11 @@ def listing(span: VisibleRange, lists: BlockTable | None) -> Listing:
     first, end = span.start.contiguous(), span.end.contiguous()
     nothing = first  # a valid pointer for unused arguments
     if lists is None:
-        return Listing(
-            (nothing, nothing, nothing, first, end), (nothing, nothing), 0, {"LISTS": False, "BY_HEAD": False}
-        )
+        return Listing((nothing, nothing, nothing, first, end), (nothing, nothing), 0, (False, False))
     seen = nothing if lists.head_mask is None else lists.head_mask.to(torch.uint8).contiguous()
     cos, sin = (angle.to(end.device, torch.float32).contiguous() for angle in (lists.cos, lists.sin))
     index, places = lists.rows.contiguous(), lists.positions.contiguous()
-    flags = {"LISTS": True, "BY_HEAD": lists.head_mask is not None}
-    return Listing((index, places, seen, first, end), (cos, sin), cos.shape[1], flags)
+    return Listing((index, places, seen, first, end), (cos, sin), cos.shape[1], (True, lists.head_mask is not None))
 
 
 def attend(
@@ -248,60 +248,58 @@ def attend(
     key_table, value_table = table(keys, q.device), table(values, q.device)
     listed = key_table.rows if lists is None else lists.rows.shape[1]
     size = min(count, max(1, DENSE_QUERIES // group)) if lists is None else lists.block_size
-    blocks = triton.cdiv(count, size)
+    blocks = cdiv(count, size)
     same = key_table.slabs is value_table.slabs  # then each row is loaded once
-    tiling = tiling_of(group * size, width, q.dtype, key_table.quantized)
-    tiles = triton.cdiv(group * size, tiling.queries)
+    tiling = tiling_of(group * size, width, q.dtype, key_table.layout.quantized)
+    tiles = cdiv(group * size, tiling.queries)
     shares = shares_of(tiles * blocks * heads, listed, q.device)
     shown = listing(span, lists)
     out = torch.empty(
         shares, query_heads, count, width, dtype=q.dtype if shares == 1 else torch.float32, device=q.device
     )
     total = torch.empty(shares, query_heads, count, dtype=torch.float32, device=q.device)
-    _attend[(tiles * shares, blocks, heads)](
-        q.contiguous(),
-        *shown.pointers,
-        *key_table.pointers,
-        *value_table.pointers,
-        *shown.angles,
-        out,
-        total,
-        count,
-        size,
-        listed,
-        key_table.rows,
-        triton.cdiv(triton.cdiv(listed, shares), tiling.keys) * tiling.keys,
-        shares,
-        key_table.halvings,
-        scaling,
-        softcap or 0.0,
-        SAME=same,
-        **shown.flags,
-        GROUP=group,
-        **key_table.constants("KEY"),
-        **value_table.constants("VALUE"),
-        DOT=factor_dtype(q.dtype),
-        **widths(width, shown.half),
-        SIZE_PAD=padded(width),
-        QUERIES=tiling.queries,
-        TILE=tiling.keys,
-        num_warps=tiling.warps,
+    launch = _prepared(
+        same, *shown.flags, group, key_table.layout, value_table.layout, q.dtype, width, shown.half, tiling
+    )
+    launch(
+        (tiles * shares, blocks, heads),
+        (q.contiguous(), *shown.pointers, *key_table.pointers, *value_table.pointers, *shown.angles, out, total),
+        (
+            *(count, size, listed, key_table.rows, cdiv(cdiv(listed, shares), tiling.keys) * tiling.keys, shares),
+            *(key_table.halvings, float(scaling), float(softcap or 0.0)),
+        ),
     )
     if shares == 1:
         return out[0], total[0]
     merged, whole = torch.empty_like(q, memory_format=torch.contiguous_format), torch.empty_like(total[0])
-    _merge[(query_heads * count,)](
-        out,
-        total,
-        merged,
-        whole,
-        query_heads * count,
-        shares,
-        SIZE=width,
-        SIZE_PAD=padded(width),
-        MERGED=MERGED,
-    )
+    _prepared_merge(width)((query_heads * count, 1, 1), (out, total, merged, whole), (query_heads * count, shares))
     return merged, whole
+
+
+@functools.cache
+def _prepared(
+    same: bool,
+    lists: bool,
+    by_head: bool,
+    group: int,
+    keys: Layout,
+    values: Layout,
+    dtype: torch.dtype,
+    width: int,
+    half: int,
+    tiling: Tiling,
+) -> Prepared:
+    constants = {
+        **{"SAME": same, "LISTS": lists, "BY_HEAD": by_head, "GROUP": group, "DOT": factor_dtype(dtype)},
+        **{**keys.constants("KEY"), **values.constants("VALUE"), **widths(width, half), "SIZE_PAD": padded(width)},
+        **{"QUERIES": tiling.queries, "TILE": tiling.keys},
+    }
+    return Prepared(_attend, constants, num_warps=tiling.warps)
+
+
+@functools.cache
+def _prepared_merge(width: int) -> Prepared:
+    return Prepared(_merge, {"SIZE": width, "SIZE_PAD": padded(width), "MERGED": MERGED})
 
 
 class Tiling(NamedTuple):
@@ -318,6 +316,7 @@ class Tiling(NamedTuple):
     warps: int
 
 
+@functools.cache
 def tiling_of(queries: int, width: int, dtype: torch.dtype, coded: bool) -> Tiling:
     """Return the tile sizes for this many query rows of a block.
 
@@ -334,6 +333,5 @@ def tiling_of(queries: int, width: int, dtype: torch.dtype, coded: bool) -> Tili
 
 def shares_of(programs: int, listed: int, device: torch.device) -> int:
     """Return the number of shares to split the keys into, a power of two, so that every core of the device has work."""
-    cores = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-    wanted = triton.cdiv(PROGRAMS_PER_CORE * cores, programs)
-    return int(triton.next_power_of_2(max(1, min(wanted, listed // LEAST))))
+    wanted = cdiv(PROGRAMS_PER_CORE * cores_of(device), programs)
+    return power_of_2(max(1, min(wanted, listed // LEAST)))

@@ -6,6 +6,8 @@ p_ pointer, b_ loaded value, m_ mask.
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
@@ -13,8 +15,19 @@ from torch import Tensor
 
 from kernels.attention.kernel import listing
 from kernels.attention.visible import BlockTable, VisibleRange
+from kernels.launch import Prepared, cdiv
 from kernels.rows import Slabs, require_unquantized
-from kernels.slab_rows.kernel import CHANGING, factor_dtype, factors_of, load_key, logits_of, rows_of, table, widths
+from kernels.slab_rows.kernel import (
+    CHANGING,
+    Layout,
+    factor_dtype,
+    factors_of,
+    load_key,
+    logits_of,
+    rows_of,
+    table,
+    widths,
+)
 
 QUERIES, FEW_QUERIES = 32, 16  # queries per step; float32 and wide heads take twice the shared memory
 TILE, SMALL_TILE = 64, 32  # keys of one program; small for heads wider than 256
@@ -115,26 +128,35 @@ def column_sums(
     out = torch.empty(query_heads, blocks, listed, dtype=torch.float32, device=q.device)
     wide = width > 256
     tile, queries = SMALL_TILE if wide else TILE, FEW_QUERIES if wide or q.dtype == torch.float32 else QUERIES
-    _column_sums[(triton.cdiv(listed, tile), blocks, heads)](
-        q.contiguous(),
-        *shown.pointers,
-        total.float().contiguous(),
-        *key_table.pointers,
-        *shown.angles,
-        out,
-        count,
-        count if lists is None else lists.block_size,
-        listed,
-        key_table.rows,
-        key_table.halvings,
-        scaling,
-        softcap or 0.0,
-        **shown.flags,
-        GROUP=query_heads // heads,
-        **key_table.constants("KEY"),
-        DOT=factor_dtype(q.dtype),
-        **widths(width, shown.half),
-        QUERIES=queries,
-        TILE=tile,
+    launch = _prepared(*shown.flags, query_heads // heads, key_table.layout, q.dtype, width, shown.half, queries, tile)
+    launch(
+        (cdiv(listed, tile), blocks, heads),
+        (
+            *(q.contiguous(), *shown.pointers, total.float().contiguous(), *key_table.pointers),
+            *(*shown.angles, out),
+        ),
+        (
+            *(count, count if lists is None else lists.block_size, listed, key_table.rows, key_table.halvings),
+            *(float(scaling), float(softcap or 0.0)),
+        ),
     )
     return out
+
+
+@functools.cache
+def _prepared(
+    lists: bool,
+    by_head: bool,
+    group: int,
+    keys: Layout,
+    dtype: torch.dtype,
+    width: int,
+    half: int,
+    queries: int,
+    tile: int,
+) -> Prepared:
+    constants = {
+        **{"LISTS": lists, "BY_HEAD": by_head, "GROUP": group, "DOT": factor_dtype(dtype)},
+        **{**keys.constants("KEY"), **widths(width, half), "QUERIES": queries, "TILE": tile},
+    }
+    return Prepared(_column_sums, constants)

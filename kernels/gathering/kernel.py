@@ -5,14 +5,17 @@ Signatures and meaning are those of `reference.py`. Prefixes: p_ pointer, b_ loa
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from kernels.gathering.buffers import EntryBuffers
+from kernels.launch import Prepared, cdiv
 from kernels.rows import Slabs
-from kernels.slab_rows.kernel import CHANGING, load_key, load_part, padded, rows_of, table, turn, widths
+from kernels.slab_rows.kernel import CHANGING, Layout, load_key, load_part, padded, rows_of, table, turn, widths
 
 TILE = 32  # rows per program
 
@@ -127,24 +130,14 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
     heads, count = index.shape
     _, capacity, width = room.keys.shape
     key_table, value_table = table(keys, index.device), table(values, index.device)
-    _gather[(triton.cdiv(count, TILE), heads)](
-        index.contiguous(),
-        *key_table.pointers,
-        *value_table.pointers,
-        cos.to(index.device, torch.float32).contiguous(),
-        sin.to(index.device, torch.float32).contiguous(),
-        room.keys,
-        room.rotated,
-        room.values,
-        count,
-        capacity,
-        key_table.halvings,
-        **key_table.constants("KEY"),
-        **value_table.constants("VALUE"),
-        **widths(width, cos.shape[1]),
-        SIZE_PAD=padded(width),
-        VALUES=len(room.values) > 0,
-        TILE=TILE,
+    _prepared_gather(key_table.layout, value_table.layout, width, cos.shape[1], len(room.values) > 0)(
+        (cdiv(count, TILE), heads, 1),
+        (
+            *(index.contiguous(), *key_table.pointers, *value_table.pointers),
+            *(angle.to(index.device, torch.float32).contiguous() for angle in (cos, sin)),
+            *(room.keys, room.rotated, room.values),
+        ),
+        (count, capacity, key_table.halvings),
     )
 
 
@@ -154,15 +147,21 @@ def gather_rows(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.
     heads, count = index.shape
     rows, width = table(slabs, device), slabs[0][0].shape[2]
     out = torch.empty(heads, count, width, dtype=dtype, device=device)
-    _take[(triton.cdiv(count, TILE), heads)](
-        index.contiguous(),
-        *rows.pointers,
-        out,
-        count,
-        rows.halvings,
-        **rows.constants("ROW"),
-        SIZE=width,
-        SIZE_PAD=padded(width),
-        TILE=TILE,
+    _prepared_take(rows.layout, width)(
+        (cdiv(count, TILE), heads, 1), (index.contiguous(), *rows.pointers, out), (count, rows.halvings)
     )
     return out
+
+
+@functools.cache
+def _prepared_gather(keys: Layout, values: Layout, width: int, half: int, with_values: bool) -> Prepared:
+    constants = {
+        **{**keys.constants("KEY"), **values.constants("VALUE"), **widths(width, half)},
+        **{"SIZE_PAD": padded(width), "VALUES": with_values, "TILE": TILE},
+    }
+    return Prepared(_gather, constants)
+
+
+@functools.cache
+def _prepared_take(rows: Layout, width: int) -> Prepared:
+    return Prepared(_take, {**rows.constants("ROW"), "SIZE": width, "SIZE_PAD": padded(width), "TILE": TILE})

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.launch import cdiv
 from kernels.mxfp4.reference import GROUP
 
 PRODUCT_ROWS, PRODUCT_BYTES = 8, 256  # tile of a program
@@ -86,7 +87,7 @@ def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dt
     out = torch.empty(len(which), rows, groups * GROUP, dtype=dtype, device=blocks.device)
     if out.numel():
         bytes_ = groups * GROUP // 2
-        grid = (triton.cdiv(rows, UNPACKED_ROWS), triton.cdiv(bytes_, UNPACKED_BYTES), len(which))
+        grid = (cdiv(rows, UNPACKED_ROWS), cdiv(bytes_, UNPACKED_BYTES), len(which))
         _unpack[grid](
             blocks.contiguous(),
             scales.contiguous(),
@@ -107,7 +108,7 @@ def product(x: Tensor, blocks: Tensor, scales: Tensor, which: Tensor) -> Tensor:
     x = x if x.stride(1) == 1 else x.contiguous()
     out = torch.empty(len(which), rows, dtype=x.dtype, device=x.device)
     if out.numel():
-        grid = (triton.cdiv(rows, PRODUCT_ROWS), len(which))
+        grid = (cdiv(rows, PRODUCT_ROWS), len(which))
         _product[grid](
             x, blocks.contiguous(), scales.contiguous(), which, out, rows, x.stride(0), groups * GROUP // 2, GROUP // 2,
             PRODUCT_ROWS, PRODUCT_BYTES,

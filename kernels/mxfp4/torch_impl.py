@@ -21,7 +21,7 @@ def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dt
 
 
 def product(x: Tensor, blocks: Tensor, scales: Tensor, which: Tensor) -> Tensor:
-    """Return `reference.product`."""
+    """Return `reference.product` of weights dequantised first."""
     return (unpack(blocks, scales, which, x.dtype) @ x[..., None])[..., 0]
 
 

@@ -7,16 +7,20 @@ Signature and meaning are those of `reference.chunk_scores`. Prefixes: p_ pointe
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.launch import Prepared, cdiv
 from kernels.pruning.positions import KeyPositions
 from kernels.rows import Slabs
 from kernels.slab_rows.kernel import (
     CHANGING,
     WIDE,
+    Layout,
     factor_dtype,
     factors_of,
     load_key,
@@ -148,35 +152,31 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
     """Compute `reference.chunk_scores` in Triton. The slabs must be on the device of q or in pinned host memory."""
     query_heads, blocks, queries, width = q.shape
     chunks, key_table = starts.shape[1], table(slabs, q.device)
-    tile = tile_of(width, q.dtype, key_table.quantized)
+    tile = tile_of(width, q.dtype, key_table.layout.quantized)
     out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
-    _chunk_scores[(triton.cdiv(chunks, tile) * query_heads, blocks)](
-        q.contiguous(),
-        starts.contiguous(),
-        limits.contiguous(),
-        places.rule.contiguous(),
-        places.group.contiguous(),
-        *key_table.pointers,
-        places.cos.float().contiguous(),
-        places.sin.float().contiguous(),
-        out,
-        blocks,
-        queries,
-        chunks,
-        size,
-        (size - 1).bit_length(),
-        places.offset,
-        key_table.halvings,
-        query_heads,
-        query_heads // slabs[0][0].shape[0],
-        **key_table.constants("KEY"),
-        DOT=factor_dtype(q.dtype),
-        QUERIES_PAD=max(LEAST_WIDE if width > WIDE else 0, padded(queries)),
-        **widths(width, places.cos.shape[1]),
-        TILE=tile,
-        num_warps=8 if width > WIDE else 4,
+    launch = _prepared(key_table.layout, q.dtype, width, places.cos.shape[1], queries, tile)
+    launch(
+        (cdiv(chunks, tile) * query_heads, blocks, 1),
+        (
+            *(q.contiguous(), starts.contiguous(), limits.contiguous()),
+            *(places.rule.contiguous(), places.group.contiguous(), *key_table.pointers),
+            *(places.cos.float().contiguous(), places.sin.float().contiguous(), out),
+        ),
+        (
+            *(blocks, queries, chunks, size, (size - 1).bit_length(), places.offset, key_table.halvings),
+            *(query_heads, query_heads // slabs[0][0].shape[0]),
+        ),
     )
     return out.amax(dim=0)
+
+
+@functools.cache
+def _prepared(keys: Layout, dtype: torch.dtype, width: int, half: int, queries: int, tile: int) -> Prepared:
+    constants = {
+        **{**keys.constants("KEY"), "DOT": factor_dtype(dtype), **widths(width, half), "TILE": tile},
+        "QUERIES_PAD": max(LEAST_WIDE if width > WIDE else 0, padded(queries)),
+    }
+    return Prepared(_chunk_scores, constants, num_warps=8 if width > WIDE else 4)
 
 
 def tile_of(width: int, dtype: torch.dtype, coded: bool) -> int:

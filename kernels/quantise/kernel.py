@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.launch import power_of_2
 from kernels.quantise.kinds import BELL, LARGEST, LOWEST, SHARING, stored, width
 
 
@@ -148,6 +149,6 @@ def _sizes(codes: Tensor) -> dict[str, int]:
     _, rows, bytes_ = codes.shape
     return {
         "WIDTH": bytes_,
-        "ROWS_PAD": triton.next_power_of_2(rows),
-        "WIDTH_PAD": triton.next_power_of_2(bytes_),
+        "ROWS_PAD": power_of_2(rows),
+        "WIDTH_PAD": power_of_2(bytes_),
     }

@@ -9,7 +9,7 @@ from kernels.quantise.kinds import BELL, LARGEST, LOWEST, SHARING, width
 
 
 def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return `reference.quantise`."""
+    """Quantise groups as `reference.quantise` does."""
     x = x.float()
     if kind == torch.quint2x4:
         return _in_two_bits(x)
@@ -68,5 +68,5 @@ def products(q: Tensor, codes: Tensor, kind: torch.dtype) -> Tensor:
 
 
 def dequantise(codes: Tensor, scale: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
-    """Return `reference.dequantise`."""
+    """Dequantise groups as `reference.dequantise` does."""
     return (unpack(codes, kind, torch.float32) * scale[:, None, None]).to(dtype)

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.launch import cdiv
 from kernels.quantise.kinds import LOWEST, SHARING
 from kernels.slab_rows.kernel import CHANGING, factor_dtype, padded
 
@@ -61,7 +62,7 @@ def scores(
     heads, queries, rows = out.shape
     share, width = SHARING.get(kind, 1), codes.shape[2]
     tile = max(16, min(MOST_ROWS, TILE_BYTES // (padded(width) * share * wide.itemsize)))
-    _scores[(triton.cdiv(rows, tile), heads)](
+    _scores[(cdiv(rows, tile), heads)](
         q.contiguous(),
         codes,
         scale,

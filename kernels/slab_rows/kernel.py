@@ -18,10 +18,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.launch import power_of_2
 from kernels.rows import QuantizedSlab, Slabs, StableSlabs
 
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 QUANTIZED = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}
+QUANTIZED_TYPES = frozenset(QUANTIZED.values())
 FACTS = tl.constexpr(6)  # int64 numbers of a slab in the table
 BEYOND = 1 << 62  # larger than any row
 WIDE = 256  # columns above which padding costs more than a third load
@@ -35,6 +37,31 @@ CHANGING = (
 PACKED = tl.constexpr(tl.uint8)  # 4 bits: two channels share a byte
 
 
+class Layout(NamedTuple):
+    """Constants that describe a list of slabs.
+
+    Attributes:
+        first, other: type of the first slab, and of slabs that differ from it.
+        group_size: rows of a quantisation group.
+        align: largest power of two, at most 16, that divides every row's address in bytes: the widest aligned load.
+    """
+
+    first: tl.dtype
+    other: tl.dtype
+    group_size: int
+    align: int
+
+    @property
+    def quantized(self) -> bool:
+        """True if some slabs are quantised."""
+        return not QUANTIZED_TYPES.isdisjoint((self.first, self.other))
+
+    def constants(self, name: str) -> dict[str, Any]:
+        """Return the constexpr arguments, prefixed with the kernel's name for these slabs ("KEY", "VALUE", "ROW")."""
+        kinds = {f"{name}_FIRST": self.first, f"{name}_OTHER": self.other}
+        return {**kinds, f"{name}_PAGE": self.group_size, f"{name}_ALIGN": self.align}
+
+
 class Table(NamedTuple):
     """Kernel arguments that describe a list of slabs.
 
@@ -43,37 +70,23 @@ class Table(NamedTuple):
             the other kind, address and head stride of the scales.
         channel_scale: mean and range, float32 [H, D], for quantised slabs.
         rows: rows of all slabs.
-        kinds: type of the first slab, and of slabs that differ from it.
-        group_size: rows of a quantisation group.
-        align: largest power of two, at most 16, that divides every row's address in bytes: the widest aligned load.
+        layout: constants that the kernel is compiled for.
     """
 
     slabs: Tensor
     channel_scale: tuple[Tensor, Tensor]
     rows: int
-    kinds: tuple[tl.dtype, tl.dtype]
-    group_size: int
-    align: int
-
-    @property
-    def quantized(self) -> bool:
-        """True if some slabs are quantised."""
-        return not set(QUANTIZED.values()).isdisjoint(self.kinds)
+    layout: Layout
 
     @property
     def halvings(self) -> int:
         """Steps of the binary search that finds a row's slab."""
-        return (len(self.slabs) - 1).bit_length()
+        return (self.slabs.shape[0] - 1).bit_length()
 
     @property
     def pointers(self) -> tuple[Tensor, Tensor, Tensor]:
         """Pointer arguments: the table, mean and range."""
         return self.slabs, *self.channel_scale
-
-    def constants(self, name: str) -> dict[str, Any]:
-        """Return the constexpr arguments, prefixed with the kernel's name for these slabs ("KEY", "VALUE", "ROW")."""
-        kinds = {f"{name}_FIRST": self.kinds[0], f"{name}_OTHER": self.kinds[1]}
-        return {**kinds, f"{name}_PAGE": self.group_size, f"{name}_ALIGN": self.align}
 
 
 def table(slabs: Slabs, device: torch.device) -> Table:
@@ -118,7 +131,7 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
         raise ValueError(f"The slabs of a bank are of two kinds at most, not of {len(kinds)}: {_named(slabs)}.")
     if len({(bank.kind, bank.group_size, id(bank.channel_scale)) for bank in coded}) > 1:
         raise ValueError(f"Slabs in codes share kind, rows of a page and levels, and these do not: {_named(slabs)}.")
-    lines += [(0, BEYOND, 0, 0, 0, 0)] * (triton.next_power_of_2(len(lines)) - len(lines))
+    lines += [(0, BEYOND, 0, 0, 0, 0)] * (power_of_2(len(lines)) - len(lines))
     found = _table_on_device(tuple(lines), device)
     return Table(
         slabs=found,
@@ -126,9 +139,12 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
         if coded
         else (found, found),  # valid pointers for unused arguments
         rows=at,
-        kinds=(kinds[0], kinds[-1]),
-        group_size=coded[0].group_size if coded else 1,
-        align=together & -together,  # lowest set bit
+        layout=Layout(
+            first=kinds[0],
+            other=kinds[-1],
+            group_size=coded[0].group_size if coded else 1,
+            align=together & -together,  # lowest set bit
+        ),
     )
 
 
@@ -151,7 +167,7 @@ def _named(slabs: Slabs) -> str:
 
 def padded(width: int) -> int:
     """Return the tile width for this many columns: a power of two, at least 16 as tl.dot needs."""
-    return max(16, int(triton.next_power_of_2(width)))
+    return max(16, power_of_2(width))
 
 
 def widths(size: int, half: int) -> dict[str, int]:

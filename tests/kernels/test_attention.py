@@ -203,11 +203,11 @@ def test_rows_are_loaded_as_wide_as_all_of_them_are_aligned() -> None:
     from kernels.slab_rows import kernel
 
     aligned = torch.zeros(2, 8, 16)
-    assert kernel.table([(aligned, 8)], aligned.device).align == 16
+    assert kernel.table([(aligned, 8)], aligned.device).layout.align == 16
     shifted = torch.zeros(2 * 8 * 16 + 1)[1:].view(2, 8, 16)
-    assert kernel.table([(aligned, 8), (shifted, 8)], aligned.device).align == 4
+    assert kernel.table([(aligned, 8), (shifted, 8)], aligned.device).layout.align == 4
     narrow = slab_of(torch.zeros(2, 8, 48), 0, Coding(INT4), ChannelScale(torch.zeros(2, 48), torch.ones(2, 48)))
-    assert kernel.table([(narrow, 8)], aligned.device).align == 8  # rows of 24 bytes
+    assert kernel.table([(narrow, 8)], aligned.device).layout.align == 8  # rows of 24 bytes
 
 
 def test_few_programs_split_the_keys() -> None:
