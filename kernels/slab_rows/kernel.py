@@ -2,7 +2,7 @@
 
 A kernel gets a table of slabs. They are of at most two kinds, so that sinks in the model's dtype may come before a host
 tier that is quantised or in another dtype. Quantised rows are dequantised in registers: code * scale of the group *
-spread of the channel + centre of the channel.
+range of the channel + mean of the channel.
 A row is loaded in three parts: both halves of its rotated width (HALF each) and the rest, each padded to a power of
 two. A wide row without rotation is split in the same way, so that the rest is a power of two.
 Prefixes: p_ pointer, b_ loaded value, m_ mask.
@@ -32,7 +32,7 @@ WIDEST = 16  # bytes of the widest load of a thread
 CHANGING = (
     *("blocks", "capacity", "chunks", "count", "halvings", "listed", "offset", "per_share", "queries", "rounds"),
     *("rows", "shares", "size"),
-    *("p_index", "p_places", "p_seen", "p_first", "p_end"),  # some are slices of one tensor
+    *("p_index", "p_rows", "p_positions", "p_head_mask", "p_first", "p_end"),  # some are slices of one tensor
 )
 PACKED = tl.constexpr(tl.uint8)  # 4 bits: two channels share a byte
 
@@ -59,7 +59,7 @@ class Layout(NamedTuple):
     def constants(self, name: str) -> dict[str, Any]:
         """Return the constexpr arguments, prefixed with the kernel's name for these slabs ("KEY", "VALUE", "ROW")."""
         kinds = {f"{name}_FIRST": self.first, f"{name}_OTHER": self.other}
-        return {**kinds, f"{name}_PAGE": self.group_size, f"{name}_ALIGN": self.align}
+        return {**kinds, f"{name}_GROUP_SIZE": self.group_size, f"{name}_ALIGN": self.align}
 
 
 class Table(NamedTuple):
@@ -197,8 +197,8 @@ def rows_of(index, p_slabs, halvings):
 
 @triton.jit
 def _load_kind(
-    slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread,
-    KIND: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
+    slab, row, head, m_row, column, m_column, p_slabs, p_mean, p_range,
+    KIND: tl.constexpr, GROUP_SIZE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """Compute `load_part` for slabs of a single kind."""
     m_part = m_row[:, None] & m_column[None, :]
@@ -213,40 +213,40 @@ def _load_kind(
             b_code = (((b_byte >> (column // WIDTH * 4)[None, :]) & 15) - 8).to(tl.float32)
         else:
             b_code = tl.load(p_row[:, None] + column[None, :], mask=m_part).to(tl.float32)
-        p_scale = tl.load(p_slabs + slab * FACTS + 4).to(tl.pointer_type(tl.float32)) + row // PAGE
+        p_scale = tl.load(p_slabs + slab * FACTS + 4).to(tl.pointer_type(tl.float32)) + row // GROUP_SIZE
         b_scale = tl.load(p_scale + head * tl.load(p_slabs + slab * FACTS + 5), mask=m_row)
-        b_centre = tl.load(p_centre + head * SIZE + column, mask=m_column)
-        b_spread = tl.load(p_spread + head * SIZE + column, mask=m_column)
-        return tl.where(m_part, b_code * b_scale[:, None] * b_spread[None, :] + b_centre[None, :], 0.0)
+        b_mean = tl.load(p_mean + head * SIZE + column, mask=m_column)
+        b_range = tl.load(p_range + head * SIZE + column, mask=m_column)
+        return tl.where(m_part, b_code * b_scale[:, None] * b_range[None, :] + b_mean[None, :], 0.0)
 
 
 @triton.jit
 def load_part(
-    slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread,
-    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
+    slab, row, head, m_row, column, m_column, p_slabs, p_mean, p_range,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, GROUP_SIZE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """Load columns [TILE, WIDTH] of a head's rows as float32; 0 where m_row [TILE] or m_column [WIDTH] is False."""
     if FIRST == OTHER:
         return _load_kind(
-            slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread, FIRST, PAGE, ALIGN, SIZE
+            slab, row, head, m_row, column, m_column, p_slabs, p_mean, p_range, FIRST, GROUP_SIZE, ALIGN, SIZE
         )
     else:
         other = tl.load(p_slabs + slab * FACTS + 3) > 0
         b_first = _load_kind(
-            slab, row, head, m_row & ~other, column, m_column, p_slabs, p_centre, p_spread,
-            FIRST, PAGE, ALIGN, SIZE,
+            slab, row, head, m_row & ~other, column, m_column, p_slabs, p_mean, p_range,
+            FIRST, GROUP_SIZE, ALIGN, SIZE,
         )  # fmt: skip
         b_other = _load_kind(
-            slab, row, head, m_row & other, column, m_column, p_slabs, p_centre, p_spread,
-            OTHER, PAGE, ALIGN, SIZE,
+            slab, row, head, m_row & other, column, m_column, p_slabs, p_mean, p_range,
+            OTHER, GROUP_SIZE, ALIGN, SIZE,
         )  # fmt: skip
         return b_first + b_other
 
 
 @triton.jit
 def load_key(
-    slab, row, head, m_row, p_slabs, p_centre, p_spread,
-    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
+    slab, row, head, m_row, p_slabs, p_mean, p_range,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, GROUP_SIZE: tl.constexpr, ALIGN: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
 ):  # fmt: skip
     """Load a head's rows in three parts, [TILE, HALF_PAD] twice and [TILE, REST_PAD], as float32; 0 outside m_row
@@ -259,17 +259,17 @@ def load_key(
     b_k3 = tl.zeros((row.shape[0], REST_PAD), dtype=tl.float32)
     if HALF > 0:
         b_k1 = load_part(
-            slab, row, head, m_row, half, half < HALF, p_slabs, p_centre, p_spread,
-            FIRST, OTHER, PAGE, ALIGN, SIZE,
+            slab, row, head, m_row, half, half < HALF, p_slabs, p_mean, p_range,
+            FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE,
         )  # fmt: skip
         b_k2 = load_part(
-            slab, row, head, m_row, HALF + half, half < HALF, p_slabs, p_centre, p_spread,
-            FIRST, OTHER, PAGE, ALIGN, SIZE,
+            slab, row, head, m_row, HALF + half, half < HALF, p_slabs, p_mean, p_range,
+            FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE,
         )  # fmt: skip
     if SIZE > 2 * HALF:
         b_k3 = load_part(
-            slab, row, head, m_row, rest, rest < SIZE, p_slabs, p_centre, p_spread,
-            FIRST, OTHER, PAGE, ALIGN, SIZE,
+            slab, row, head, m_row, rest, rest < SIZE, p_slabs, p_mean, p_range,
+            FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE,
         )  # fmt: skip
     return b_k1, b_k2, b_k3
 

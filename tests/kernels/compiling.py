@@ -1,12 +1,16 @@
-"""Compiles every kernel for an NVIDIA GPU that need not be there, down to machine code; nothing is run.
+"""Compile every kernel to machine code for an NVIDIA GPU that need not be there, and run nothing.
 
     python -m tests.kernels.compiling [all, lengths, presets or widest, all if not given]
 
-Prints a line of JSON per kernel and kind of slab (lengths: per kernel and number of queries and keys; presets: per
-kernel with the blocks of 64 queries that InfiniteHiP's presets have, and pruning also for a single one; widest: per
-kernel with heads of 256, in bfloat16 and in float32, of 512, and of latents, 576): name, the bytes of shared memory
-that a block of it takes, those that each thread puts into local memory for want of registers, and a hash of what was
-compiled. A process of its own, because Triton must know before it is imported that it does not interpret.
+Prints a line of JSON for each compiled kernel: name, bytes of shared memory of a block, bytes of local memory of a
+thread (spilled registers), and a hash.
+
+    all      each kernel, with every kind of slab
+    lengths  several numbers of queries and keys
+    presets  blocks of 64 queries as InfiniteHiP's presets have, and pruning for a single query
+    widest   heads of 256 in bfloat16 and float32, of 512, and latents of 576
+
+It runs in a process of its own, because Triton must know before its import that it does not interpret.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ BF16 = torch.bfloat16
 
 
 class Elsewhere:
-    """What Triton asks its driver while it compiles."""
+    """A driver that answers Triton's questions while it compiles."""
 
     def __init__(self, capability: int) -> None:
         self.capability = capability
@@ -58,7 +62,7 @@ class Elsewhere:
 
 
 def compile_only(capability: int) -> None:
-    """From here on a launch compiles and says so."""
+    """Make every launch compile its kernel, print a line about it and run nothing."""
     driver.set_active(Elsewhere(capability))
     run = JITFunction.run
 
@@ -73,7 +77,7 @@ def compile_only(capability: int) -> None:
 
 
 def spilled(cubin: bytes) -> int:
-    """Bytes of local memory of each thread, by NVIDIA's own tool, which Triton brings along."""
+    """Return the bytes of local memory of each thread, as counted by the tool that comes with Triton."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -83,7 +87,7 @@ def spilled(cubin: bytes) -> int:
 
 
 def launch_all() -> None:
-    """Each kernel, and those that load slabs with slabs of every kind among them."""
+    """Launch each kernel, with slabs of every kind among them."""
     decode = case((8, 2), 128, 64, BF16, count=1, block=1, coding=Coding(INT8))
     prefill = case((4, 1), 256, 128, BF16, block=16, by_head=True, coding=Coding(INT4, 1, (True, False, True)))
     many = case((8, 2), 128, 64, BF16, block=32, listed=60)
@@ -111,7 +115,7 @@ def launch_all() -> None:
 
 
 def launch_lengths() -> None:
-    """Those that a pass asks of any method, for other numbers of queries, of keys and of shares of them."""
+    """Launch the kernels of a pass for several numbers of queries, keys and shares of keys."""
     for count, listed, shares in ((1, 37, 2), (16, 48, 4), (21, 40, 32)):
         for block in (1, 0):
             given = case((8, 2), 96, 48, BF16, count=count, block=block, listed=listed)
@@ -128,7 +132,7 @@ def launch_lengths() -> None:
 
 
 def launch_presets() -> None:
-    """Pruning and attention for 64 queries, of groups of heads and of heads that share no keys; pruning for one too."""
+    """Launch pruning and attention with the blocks of the presets, and pruning for a single query."""
     attention.shares_of = lambda *_: 1
     for kind in (None, INT8, INT4):
         q, slabs, starts, limits, places = test_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, kind)
@@ -143,7 +147,7 @@ def launch_presets() -> None:
 
 
 def launch_widest() -> None:
-    """Those that take the most of what a GPU has."""
+    """Launch the kernels that take most shared memory and registers."""
     attention.shares_of = lambda *_: 1
     for width, dtype in ((256, BF16), (256, torch.float32), (512, BF16)):
         for block in (16, 0):

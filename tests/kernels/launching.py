@@ -1,9 +1,9 @@
-"""Count the function calls by which each kernel is launched, with a driver and compiled kernels that do nothing.
+"""Count the function calls of a launch of each kernel, with a driver and compiled kernels that do nothing.
 
     python -m tests.kernels.launching
 
-Prints a line of JSON: calls of Python and C functions per launch, by kernel. A process of its own, because Triton must
-know before it is imported that it does not interpret.
+Prints a line of JSON: calls of Python and C functions per launch, by kernel. It runs in a process of its own, because
+Triton must know before its import that it does not interpret.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _first_four(given: Case) -> tuple[Tensor, object, object, VisibleRange]:
 
 @pytest.mark.parametrize("first", [0, 40], ids=["from-the-beginning", "behind-others"])
 def test_causal_attention_over_slabs(first: int) -> None:
-    """What all see, and the square behind it, go without a mask, wherever slabs begin."""
+    """Rows that all queries see and the causal square behind them need no mask, wherever slabs begin."""
     given = case((4, 2), 16, 0, torch.float64, count=111 - first)
     causal = dataclasses.replace(given, span=VisibleRange(given.span.start * 0, given.span.end))
     exact = plainly(causal, SCALING, None)

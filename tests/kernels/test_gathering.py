@@ -68,7 +68,7 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(heads: int, size: int,
 
 @pytest.mark.parametrize("half", [0, 16])
 def test_keys_that_are_values_go_once(half: int) -> None:
-    """Wide ones in three parts, whether they are turned or not."""
+    """Wide rows go in three parts, whether they are rotated or not."""
     from kernels.gathering import kernel
 
     given = case((1, 1), 288, 0, torch.bfloat16)
@@ -162,7 +162,7 @@ def test_what_a_kernel_can_reach_is_codes_and_scales_both() -> None:
 
 
 def test_a_slab_is_asked_once_whether_it_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was asked in every layer, for every token."""
+    """The driver was once asked in every layer, for every token."""
     asked: list[torch.Tensor] = []
 
     def is_pinned(tensor: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Test what a launch costs the host: function calls, which unlike times are the same on every machine."""
+"""Test the cost of a launch to the host in function calls; unlike times, they are the same on every machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_launch_takes_few_calls() -> None:
 
 
 def test_numbers_that_do_not_fit_32_bits_get_a_kernel_of_their_own() -> None:
-    """Prepared keeps one compiled kernel per key; a wide number changes what Triton compiles."""
+    """Prepared keeps one compiled kernel per key; a wide number needs another kernel."""
     pytest.importorskip("triton")
     import torch
 

@@ -28,9 +28,9 @@ def case(
     dtype: torch.dtype,
     kind: torch.dtype | None = None,
 ) -> tuple[Tensor, Slabs, Tensor, Tensor, KeyPositions]:
-    """Two blocks of queries over 111 keys in slabs of 63, 47 and 1; chunks of 11, of which 9 and 4.5 are visible.
+    """Return two blocks of queries over 111 keys in slabs of 63, 47 and 1, in chunks of 11.
 
-    kind: of codes that the slabs are in.
+    The first block sees 9 chunks, the second 4.5. The slabs are quantised to `kind`.
     """
     generator = torch.Generator().manual_seed(size + queries + rule)
 
@@ -104,7 +104,7 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["half", "bfloat16"])
 def test_large_keys_neither_overflow_nor_tie(dtype: torch.dtype) -> None:
-    """Dot products were half-precision numbers: of keys with large biases all were infinite, or rounded to a few."""
+    """Dot products of keys with large biases were once infinite in half precision, or rounded to a few numbers."""
     q, slabs, starts, limits, places = case(4, 2, 64, 0, 1, CONSTANT, dtype)
     for slab, length in slabs:
         assert isinstance(slab, Tensor)

@@ -15,7 +15,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=NAMES.get)
 
 
 def pages(rows: int, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Five pages: noise, large, small, all zero, and one outlier."""
+    """Return five groups: noise, large, small, all zero, and one outlier."""
     x = torch.randn(5, rows, size, generator=torch.Generator().manual_seed(rows + size))
     x *= torch.tensor([1.0, 300.0, 1e-3, 0.0, 1.0])[:, None, None]
     x[4, 0, 0] = 50.0
@@ -66,7 +66,9 @@ def test_the_kernel_equals_the_reference(kind: torch.dtype, rows: int, size: int
 
     x = pages(rows, size, dtype)
     codes, scale = reference.quantise(x, kind)
-    if kind != torch.float8_e4m3fn or DEVICE == "cuda":  # the interpreter halves what rounds up to a power of two
+    if (
+        kind != torch.float8_e4m3fn or DEVICE == "cuda"
+    ):  # the interpreter halves numbers that round up to a power of two
         found_codes, found_scale = kernel.quantise(x, kind)
         torch.testing.assert_close(found_scale, scale, rtol=1e-6, atol=0)
         # A quotient half-way between two codes may be rounded either way: division is not the same everywhere.

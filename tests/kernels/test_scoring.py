@@ -15,7 +15,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=NAMES.get)
 
 
 def coded(kind: torch.dtype, rows: int, size: int, page: int, dtype: torch.dtype = torch.float32) -> QuantizedSlab:
-    """A bank of two heads in codes, of numbers that are not centred, and another bank's numbers behind what counts."""
+    """Return a quantised slab of two heads, of numbers whose mean is not zero."""
     x = torch.randn(2, rows, size, generator=torch.Generator().manual_seed(rows + size)) + 3
     codes = torch.empty(2, rows, width(kind, size), dtype=stored(kind), device=DEVICE)
     levels = ChannelScale.of(x[:, :64].to(DEVICE))
