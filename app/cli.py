@@ -13,15 +13,15 @@ import os
 import sys
 from collections.abc import Sequence
 
-from app.commands import asking, bench, machine, planning, reading, serving, shelf, train
+from app.commands import asking, bench, library, machine, plan, reading, serve, train
 from app.commands.parser import MORE, Parser
 from app.errors import expected, phrase, wrong_usage
+from app.formatting import printable
 from app.home import QUANTIZED
-from app.words import printable
 from training.checks import MOST_SEED
 
 DESCRIPTION = "Read long documents once, talk with them for ever."
-GROUPS = (serving, reading, asking, shelf, planning, machine, bench, train)
+GROUPS = (serve, reading, asking, library, plan, machine, bench, train)
 
 
 def seed(text: str) -> int:

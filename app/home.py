@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from app.errors import AppError
-from app.found_models import OLLAMA, find_model
+from app.machine.found_models import OLLAMA, find_model
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 POCKET = "pocket"

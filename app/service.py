@@ -4,10 +4,10 @@ from pathlib import Path
 
 import ingest
 from app.home import home_folder
-from app.library import Library
-from app.lru import Recent
-from app.models import Models
-from app.opened import OpenContext, OpenContexts, OpenConversation
+from app.lru_cache import LruCache
+from app.machine.loaded_model import Models
+from app.reading.context_cache import ContextCache, OpenContext, OpenConversation
+from app.reading.document_cache import DocumentCache
 from sessions import NotFound, Store
 
 OPEN_CONVERSATIONS = 8
@@ -42,9 +42,9 @@ class Service:
         self.store = Store(self.home)
         self.models = Models(model, device, self.forget_open)
         self.seed = seed
-        self.library = Library(lambda id: ingest.Document.from_json(self.store.document_content(id)))
-        self.conversations: Recent[str, OpenConversation] = Recent(OPEN_CONVERSATIONS)
-        self.contexts = OpenContexts(memory, self.conversations)
+        self.document_cache = DocumentCache(lambda id: ingest.Document.from_json(self.store.document_content(id)))
+        self.conversations: LruCache[str, OpenConversation] = LruCache(OPEN_CONVERSATIONS)
+        self.contexts = ContextCache(memory, self.conversations)
         self.under_way: OpenContext | None = None  # what this process reads, between two steps of the reading
 
     def read_here(self, context_id: str) -> OpenContext | None:
@@ -59,7 +59,7 @@ class Service:
 
     def forget_deleted(self) -> None:
         """Let go of what is open in memory of things that somebody else deleted, whose files take room till then."""
-        held = ((self.contexts, self.store.context), (self.library, self.store.document))
+        held = ((self.contexts, self.store.context), (self.document_cache, self.store.document))
         for opened, look_up in (*held, (self.conversations, self.store.session)):
             for id in opened.ids():
                 try:

@@ -22,7 +22,7 @@ from engine import Reader, make_method
 from engine.host.cache import POLICIES, CachedLayer, DeviceCache
 from engine.host.host_tier import HostTier
 from engine.methods.infllm import InfLLM
-from engine.seam import ModelSpec
+from engine.models.spec import ModelSpec
 
 UNITS = 16  # units that each block of queries looks up
 

@@ -33,8 +33,8 @@ from engine.memories.attention import Shown, attend, causal_span
 from engine.memories.memory import no_source
 from engine.memories.slots import SlotMemory
 from engine.methods.infinipot import PROMPTS
+from engine.models.spec import ModelSpec, Scoring
 from engine.passes import novelties
-from engine.seam import ModelSpec, Scoring
 from engine.trained.retaining import RetainingHeads, find_heads
 from training.locret.labels import overlap
 

@@ -27,7 +27,8 @@ from engine import Model
 from engine.host.host_tier import HostTier
 from engine.memories.memory import AttentionMass, Memory
 from engine.methods.infinitehip import InfiniteHiPMemory
-from engine.seam import Guests, LayerSpec, Scoring
+from engine.models.attention_interface import ExtraTokens
+from engine.models.spec import LayerSpec, Scoring
 from kernels.rows import take
 
 QUERIES = 32
@@ -81,9 +82,9 @@ class Probe:
         """Forward the call to the memory."""
         self.memory.begin(source)
 
-    def guests(self) -> Guests | None:
+    def extra_tokens(self) -> ExtraTokens | None:
         """Return the memory's extra tokens."""
-        return self.memory.guests()
+        return self.memory.extra_tokens()
 
     @property
     def states(self) -> dict[str, Tensor]:

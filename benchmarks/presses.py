@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from engine import Model
-from engine.seam import IMPLEMENTATION
+from engine.models.attention_interface import IMPLEMENTATION
 
 PRESSES = {
     "snapkv": "SnapKVPress",

@@ -20,8 +20,8 @@ from benchmarks.haystack import Haystack
 from benchmarks.needle import ask
 from benchmarks.report import named, publish
 from engine import make_method
-from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads, find_heads
+from engine.trained.sidecar_weights import save_weights
 
 
 def main(argv: list[str] | None = None) -> int:

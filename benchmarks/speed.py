@@ -32,11 +32,11 @@ from engine import Model
 from engine.memories.memory import no_source
 from engine.method import TurnTokens
 from engine.methods.locret import Locret, RetainedMemory
+from engine.models.spec import ModelSpec
 from engine.passes import feed
 from engine.reader import CHUNK
-from engine.seam import ModelSpec
-from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE, RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 
 GENERATED = 64  # tokens of an answer
 REPEATS = 5

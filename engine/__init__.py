@@ -1,6 +1,6 @@
 """The engine: tokens in, contexts and answers out.
 
-Lives here: the seam with transformers, attention, positions, memories, methods, the reading loop and conversations.
+Lives here: models and their attention interface, positions, memories, methods, the reading loop and conversations.
 Not here: files, pages, HTTP, SQL, screens. Pages reach the engine as integers attached to token positions.
 """
 
@@ -28,17 +28,17 @@ from engine.methods import (
     suited_method,
     suited_stores,
 )
+from engine.model import Model, load_chat, load_model, model_stamp
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import check_files
 from engine.models.loading import device_named, dtype_on, read_config
-from engine.models.model import Model, load_chat, load_model, model_stamp
-from engine.models.skeleton import skeleton
+from engine.models.sizes import model_sizes
+from engine.models.spec import ModelSpec, window_of
 from engine.planning.planner import GPU_BASE, Machine, Plan, Planner
 from engine.planning.rates import Rates, measure_rates
 from engine.reader import Reader, extended
 from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Sentence, Usage
 from engine.sampling import Sampling
-from engine.seam import ModelSpec, window_of
 from kernels.choice import implementation as kernels_choice
 
 __all__ = [
@@ -88,10 +88,10 @@ __all__ = [
     "make_method",
     "measure_rates",
     "memory_report",
+    "model_sizes",
     "model_stamp",
     "quicker_stores",
     "read_config",
-    "skeleton",
     "suited_method",
     "suited_stores",
     "window_of",

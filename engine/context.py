@@ -11,12 +11,12 @@ from typing import Any
 from torch import Tensor
 
 from engine.errors import ContextMismatch
-from engine.measure import said_if_out
+from engine.measure import oom_as_engine_error
 from engine.memories.memory import Memory
 from engine.method import Method
-from engine.models.model import Model
+from engine.model import Model
+from engine.models.spec import ModelSpec
 from engine.records import LoadedParts, Parts, Usage
-from engine.seam import ModelSpec
 
 STATE_VERSION = 3
 
@@ -96,7 +96,7 @@ def restore(memory: Memory, parts: LoadedParts, meta: dict[str, Any]) -> None:
         OutOfMemory: there is no room for it.
     """
     try:
-        with said_if_out(memory.spec.device, "while what was saved was opened"):
+        with oom_as_engine_error(memory.spec.device, "while what was saved was opened"):
             memory.restore(parts, meta)
     except (KeyError, IndexError, RuntimeError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ContextMismatch(f"The saved state does not fit this model and method ({error}): read again.") from error

@@ -25,12 +25,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.carry import Carry
 from engine.errors import SettingsError
-from engine.measure import ran_out
+from engine.measure import is_out_of_memory
 from engine.memories.memory import Memory
 from engine.models.architectures import SCALED_BY_PLACE
-from engine.seam import run
+from engine.models.attention_interface import run
+from engine.models.recurrent_state import RecurrentState
 
 CHOICES = ("auto", "off", "static")
 WARM_UP = 2  # passes before recording: kernels are compiled, and libraries take what memory they need
@@ -62,7 +62,7 @@ class Recorder:
         self.possible = choice() == "static" or (choice() == "auto" and network.device.type == "cuda")
         self._too_large: tuple[int, ...] | None = None  # the key of what memory ran out over
         self._failed: set[tuple[type[Memory], int]] = set()  # memories and kinds of passes that cannot be recorded
-        self._carry = Carry()  # filled anew for each token
+        self._state = RecurrentState()  # filled anew for each token
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -85,11 +85,11 @@ class Recorder:
             same = {other: each for other, each in memory.recordings.items() if each.key == key}
             memory.recordings = same  # those over what is no longer used hold it
             try:
-                carry = self._carry if memory.states else None
-                memory.recordings = {**same, kind: Recording(self.network, memory, kind, key, carry)}
+                state = self._state if memory.states else None
+                memory.recordings = {**same, kind: Recording(self.network, memory, kind, key, state)}
             except RuntimeError as error:
                 log.warning("an answer goes without a CUDA graph: recording failed: %s", error)
-                if ran_out(error):  # over these addresses, and it is not tried again for each token
+                if is_out_of_memory(error):  # over these addresses, and it is not tried again for each token
                     self._too_large = key
                 else:
                     self._failed.add((type(memory), kind))
@@ -175,7 +175,12 @@ class Recording:
     """The pass of one token over a memory."""
 
     def __init__(
-        self, network: PreTrainedModel, memory: Memory, kind: int, key: tuple[int, ...], carry: Carry | None = None
+        self,
+        network: PreTrainedModel,
+        memory: Memory,
+        kind: int,
+        key: tuple[int, ...],
+        state: RecurrentState | None = None,
     ) -> None:
         """Record it, unless graphs are only played at. carry: for the states of recurrent layers, shared by all.
 
@@ -186,7 +191,7 @@ class Recording:
         self.network = network
         self.attention = memory.static_pass(kind)
         self.ids = torch.zeros(1, dtype=torch.int64, device=network.device)
-        self.carry = carry
+        self.state = state
         scaled = network.config.model_type in SCALED_BY_PLACE
         self.place = torch.zeros_like(self.ids) if scaled else None
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -203,14 +208,14 @@ class Recording:
 
     def _warm_and_record(self, graph: torch.cuda.CUDAGraph, memory: Memory) -> None:
         self.attention.move_to(memory)
-        if self.carry:
-            self.carry.move_to(memory.states)
+        if self.state:
+            self.state.load(memory.states)
         self.hidden = record(graph, self._pass)
         # What the graph reads at its address must outlive it, also when longer tables take its place.
         self.tables = [rope.tables() for rope in memory.spec.ropes]
 
     def _pass(self) -> Tensor:
-        return run(self.network, self.ids, self.attention, carry=self.carry, places=self.place)
+        return run(self.network, self.ids, self.attention, state=self.state, places=self.place)
 
     def replay(self, ids: Tensor, memory: Memory) -> Tensor:
         """The hidden state [1, hidden] after a token, which stands behind all that the memory holds."""
@@ -218,14 +223,14 @@ class Recording:
         if self.place is not None:
             self.place.copy_(memory.places(1))
         self.attention.move_to(memory)
-        if self.carry:
-            self.carry.move_to(memory.states)
+        if self.state:
+            self.state.load(memory.states)
         if self.graph is None:
             hidden = self._pass()
         else:
             self.graph.replay()
             hidden = self.hidden.clone()
         self.attention.over(memory)
-        if self.carry:
-            memory.carried(self.carry.taken())
+        if self.state:
+            memory.carried(self.state.copies())
         return hidden

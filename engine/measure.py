@@ -45,13 +45,13 @@ def _left_in_container() -> int:
     return sys.maxsize
 
 
-def ran_out(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out; PyTorch has a class for it on a GPU and a sentence elsewhere."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in RAN_OUT)
 
 
 @contextmanager
-def said_if_out(device: torch.device, when: str) -> Iterator[None]:
+def oom_as_engine_error(device: torch.device, when: str) -> Iterator[None]:
     """While in it, memory that runs out is told in a sentence: "Memory ran out on cpu <when>; ...".
 
     Raises:
@@ -60,7 +60,7 @@ def said_if_out(device: torch.device, when: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not ran_out(error):
+        if not is_out_of_memory(error):
             raise
         raise OutOfMemory(
             f"Memory ran out on {device} {when}; nothing read so far is lost. Choose a smaller budget, or close other "

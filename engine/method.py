@@ -19,7 +19,7 @@ from engine.footprint import TurnTokens as TurnTokens
 from engine.memories.coded import Coding
 from engine.memories.memory import Memory
 from engine.memories.slot_plan import plan_slots
-from engine.seam import ModelSpec
+from engine.models.spec import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import OutOfMemory
-from engine.measure import release, said_if_out
+from engine.measure import oom_as_engine_error, release
 from engine.memories.memory import Memory, no_source
 from engine.method import Method
+from engine.model import Model
 from engine.models.loading import fast_in_bfloat16
-from engine.models.model import Model
 
 LEAST_PASS = 16  # tokens; where not even they fit, smaller passes would not help
 NOVELTY_ROWS = 128  # hidden states whose logits exist at a time; a vocabulary of 150K makes 77 MB of them
@@ -87,7 +87,7 @@ def feed(
                 continue
             hidden, novelty = worked
             last = None if novelty is None else hidden[-1].clone()
-            with said_if_out(memory.spec.device, f"after a pass of {end - at} tokens"):
+            with oom_as_engine_error(memory.spec.device, f"after a pass of {end - at} tokens"):
                 memory.commit(novelty)
             memory.last_hidden, memory.predicted = last, None
             seconds, share = time.perf_counter() - started, len(behind) / (end - at + len(behind))
@@ -131,7 +131,7 @@ def _worked_out(
         hidden = model.forward(together, memory, places, repeated)[: len(ids)]
         if not method.needs_novelty():
             return hidden, None
-        with said_if_out(model.device, f"in a pass of {len(ids)} tokens"):
+        with oom_as_engine_error(model.device, f"in a pass of {len(ids)} tokens"):
             return hidden, novelties(model, memory.last_hidden, hidden, ids, memory.predicted)
     except OutOfMemory:
         if len(ids) <= least:
@@ -165,7 +165,7 @@ def catalyst_of(model: Model, method: Method) -> Tensor:
 def _condense(memory: Memory) -> float:
     """Condense; how many seconds that took."""
     started = time.perf_counter()
-    with said_if_out(memory.spec.device, "while a memory was condensed"):
+    with oom_as_engine_error(memory.spec.device, "while a memory was condensed"):
         memory.condense()
     return time.perf_counter() - started
 

@@ -46,7 +46,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import SettingsError
-from engine.rope import Rope
+from engine.models.rope import Rope
 from kernels import pruning
 from kernels.attention import VisibleRange
 

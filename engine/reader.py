@@ -16,7 +16,7 @@ from engine.context import Context, new_memory, restore
 from engine.errors import ContextMismatch, SettingsError
 from engine.memories.memory import no_source
 from engine.method import Method
-from engine.models.model import Model
+from engine.model import Model
 from engine.passes import Pass, condense, feed
 from engine.records import LoadedParts, Parts, ReadProgress
 

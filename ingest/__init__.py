@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ingest import epub, fb2, html, mail, mbox, mobi, odt, rtf, text, titles, xlsx
+from ingest import titles
 from ingest.clean import one_line, unknown_signs
 from ingest.detect import SUPPORTED, detect
 from ingest.document import (
@@ -40,8 +40,10 @@ from ingest.errors import (
     WrongPassword,
     out_of_memory,
 )
+from ingest.formats import epub, fb2, html, mail, mbox, mobi, rtf, text
 from ingest.limits import Limits
-from ingest.ocr import ocr_languages, ocr_languages_used
+from ingest.office import odt, xlsx
+from ingest.print.ocr import ocr_languages, ocr_languages_used
 
 __all__ = [
     "PAGE_SEPARATOR", "SUPPORTED", "BrokenFile", "Document", "EmptyDocument", "IngestError", "Limits", "OcrUnavailable",
@@ -179,15 +181,17 @@ def _read(
     on_page: Callable[[int, int], None],
 ) -> Reading:
     if kind == "pdf":
-        from ingest import pdf  # PyMuPDF takes a second to load, which no other format needs
+        from ingest.print import pdf  # PyMuPDF takes a second to load, which no other format needs
 
         return pdf.read(path, limits=limits, password=password, ocr=ocr, on_page=on_page)
     if kind == "docx":
-        from ingest import docx  # python-docx and python-pptx take longer to load than most files take to be read
+        from ingest.office import (
+            docx,  # python-docx and python-pptx take longer to load than most files take to be read
+        )
 
         return docx.read(path, limits)
     if kind == "pptx":
-        from ingest import pptx
+        from ingest.office import pptx
 
         return pptx.read(path, limits)
     if kind == "epub":

@@ -5,15 +5,15 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from ingest import mbox
+from ingest.archive import Members
 from ingest.charset import wide_encoding
 from ingest.document import count
-from ingest.epub import CONTAINER
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
+from ingest.formats import mbox
+from ingest.formats.epub import CONTAINER
+from ingest.formats.text import LINED
 from ingest.limits import Limits, check_archive, read_member
-from ingest.members import Members
-from ingest.package import Package
-from ingest.text import LINED
+from ingest.office.package import Package
 
 SUPPORTED: dict[str, str] = {
     "pdf": "PDF",

@@ -19,11 +19,11 @@ MAY_IMPORT = {
 }
 
 WITHIN_ENGINE = {
-    "memories": set(),
-    "host": {"memories"},
-    "trained": set(),
-    "models": {"memories", "trained"},
-    "methods": {"host", "memories", "trained"},
+    "models": set(),
+    "memories": {"models"},
+    "host": {"memories", "models"},
+    "trained": {"models"},
+    "methods": {"host", "memories", "models", "trained"},
     "planning": {"methods", "models"},
 }
 

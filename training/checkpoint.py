@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine import SettingsError
-from engine.trained.beside import write_tensors
+from engine.trained.sidecar_weights import write_tensors
 
 
 def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:

@@ -16,9 +16,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from engine import Model, OutOfMemory, SettingsError
-from engine.measure import ran_out
+from engine.measure import is_out_of_memory
 from engine.stopping import asked_to_stop
-from engine.trained.beside import Trained
+from engine.trained.sidecar_weights import Trained
 from training import checkpoint
 from training.settings import TrainingSettings
 from training.stopping import PATIENCE, Stopped
@@ -158,7 +158,7 @@ def _step_of(run: Run[Line], settings: TrainingSettings, saved: Path) -> Line:
     try:
         return run.step()
     except (OutOfMemory, RuntimeError, MemoryError) as error:
-        if not (isinstance(error, OutOfMemory) or ran_out(error)):
+        if not (isinstance(error, OutOfMemory) or is_out_of_memory(error)):
             raise
         kept = f" What was saved is kept at {saved}: --resume goes on from there." if saved.is_file() else ""
         raise OutOfMemory(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.models.skeleton import QUANTIZATIONS
+from engine.models.sizes import QUANTIZATIONS
 from training.checks import check_least, check_numbers
 from training.pocket.settings import ROOT, PocketSettings
 

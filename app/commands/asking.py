@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from app.answer_options import AnswerOptions
+from app.asking.answer_options import AnswerOptions
 from app.commands.common import (
     Arguments,
     Commands,
@@ -22,7 +22,7 @@ from app.commands.common import (
 )
 from app.commands.parser import examples
 from app.errors import AppError, phrase, wrong_usage
-from app.words import plural, printable
+from app.formatting import plural, printable
 
 if TYPE_CHECKING:
     from app.service import Service
@@ -175,8 +175,8 @@ def _options_of(arguments: Arguments) -> AnswerOptions:
 
 def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], SessionRow]":
     """What gives the session to ask in: the one that is named, or a new one at every call."""
-    from app.shelf import find_context, find_session
-    from app.turns import checked_pages, new_session
+    from app.asking.turns import checked_pages, new_session
+    from app.listing import find_context, find_session
 
     context = find_context(service, arguments.context)
     session = find_session(service, arguments.session) if arguments.session else None
@@ -192,7 +192,7 @@ def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], Sessi
 
 def run_ask(arguments: Arguments) -> int:
     """Answer one question; 1 if that was stopped."""
-    from app.turns import checked_question
+    from app.asking.turns import checked_question
 
     question = checked_question(arguments.question)  # before a session is begun for it
     options = _options_of(arguments)
@@ -208,7 +208,7 @@ def run_ask(arguments: Arguments) -> int:
 
 def run_chat(arguments: Arguments) -> int:
     """Answer questions from standard input until it ends; 1 if, to a program, one could not be asked."""
-    from app.turns import checked_question
+    from app.asking.turns import checked_question
 
     options = _options_of(arguments)
     session, status = None, 0
@@ -267,8 +267,8 @@ def _answer(
         pages: those that are to be turned to before.
         quiet: nothing is printed but, on standard error, that it was stopped.
     """
-    from app.shelf import titles_before_places
-    from app.turns import answer, keep_question
+    from app.asking.turns import answer, keep_question
+    from app.listing import titles_before_places
     from engine.stopping import asked_to_stop
 
     with asked_to_stop() as asked, ProgressLine() as progress:
@@ -292,8 +292,8 @@ def _answer(
 
 def run_branch(arguments: Arguments) -> int:
     """Begin a session with the first turns of another."""
-    from app.shelf import details, find_context, find_session
-    from app.turns import branch
+    from app.asking.turns import branch
+    from app.listing import details, find_context, find_session
 
     with open_service(arguments) as service:
         session = find_session(service, arguments.session)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from app.words import printable, shorten
+from app.formatting import printable, shorten
 
 if TYPE_CHECKING:
     from app.service import Service

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import ingest
 from app.errors import UsageError
-from ingest.apart import check_password_apart
 from ingest.detect import ALIASES, SUPPORTED, detect
 from ingest.limits import Limits
+from ingest.subprocess import check_password_apart
 
 METHOD_NAMES = (
     "exact",

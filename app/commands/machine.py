@@ -39,7 +39,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 def run_methods(arguments: Arguments) -> int:
     """List the methods."""
     from app.home import default_model, named_model
-    from app.methods import methods_table
+    from app.reading.methods import methods_table
 
     rows = methods_table(named_model(arguments.model, arguments.quantize) or default_model())
     if arguments.json:
@@ -62,8 +62,8 @@ def _typed(value: object) -> str:
 
 def run_doctor(arguments: Arguments) -> int:
     """Check everything; 1 if something that is needed is missing."""
-    from app.doctor import examine
     from app.home import named_model
+    from app.machine.doctor import examine
 
     model = named_model(arguments.model, arguments.quantize)
     checks = examine(arguments.home, model, arguments.device, arguments.read_data, arguments.repair)

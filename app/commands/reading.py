@@ -21,12 +21,12 @@ from app.commands.common import (
 from app.commands.inputs import check_file, check_method, files_of, is_document_id
 from app.commands.parser import examples
 from app.errors import AppError, UsageError, phrase
-from app.words import byte_size, clock, of_budget, of_text, plural
+from app.formatting import byte_size, clock, of_budget, of_text, plural
 
 if TYPE_CHECKING:
-    from app.documents import Added
-    from app.preparing import OnReport, Prepared
-    from app.progress import Report
+    from app.reading.documents import Added
+    from app.reading.preparing import OnReport, Prepared
+    from app.reading.progress import Report
     from app.service import Service
     from sessions import ContextRow, DocumentRow
 
@@ -138,7 +138,7 @@ def settings_of(arguments: Arguments) -> dict[str, Any]:
             raise UsageError(f"--budget takes a whole number (or none), not {arguments.budget!r}.")
         settings["budget"] = arguments.budget.replace(",", "")
     if arguments.weights is not None:
-        from app.methods import weights_setting
+        from app.reading.methods import weights_setting
 
         key = weights_setting(arguments.method)
         if key in settings:
@@ -156,8 +156,8 @@ def run(arguments: Arguments) -> int:
     if len(sources) == 1 and not is_document_id(sources[0]):
         _check_only_file(arguments, sources[0])
     arguments.sources = sources
-    from app.readings import begin
-    from app.uploads import discard_locked
+    from app.jobs.uploads import discard_locked
+    from app.reading.readings import begin
 
     progress = ProgressLine()
 
@@ -214,15 +214,15 @@ def _to_prepare(
     service: "Service", arguments: Arguments, settings: dict[str, Any]
 ) -> "Callable[[list[str], OnReport], Prepared]":
     """What prepares documents to be read as was asked for."""
-    from app.preparing import base_for, prepare, prepare_more
-    from app.shelf import find_context
+    from app.listing import find_context
+    from app.reading.preparing import base_for, prepare, prepare_more
 
     if arguments.add_to is not None:
         base = base_for(service, find_context(service, arguments.add_to).id)
         note_other_model(arguments, base)
         return lambda ids, report: prepare_more(service, base.id, ids, report)
     import engine
-    from app.methods import method_for
+    from app.reading.methods import method_for
 
     method = arguments.method or engine.DEFAULT_METHOD
     method_for(service.models.default, method, settings)
@@ -231,7 +231,7 @@ def _to_prepare(
 
 def run_resume(arguments: Arguments) -> int:
     """Read on; print what came of it."""
-    from app.shelf import find_context
+    from app.listing import find_context
 
     with open_service(arguments) as service:
         context = find_context(service, arguments.context)
@@ -242,7 +242,7 @@ def run_resume(arguments: Arguments) -> int:
 
 def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json: bool) -> int:
     """Read what is not read yet, and print what is there then; 1 if it was stopped."""
-    from app.readings import Stopped, read
+    from app.reading.readings import Stopped, read
     from engine.stopping import asked_to_stop
 
     if row.status == "ready":
@@ -259,14 +259,14 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
     if as_json:
         print_json(result)
     else:
-        print(in_words(result, service.store.context_documents(row.id), row.tokens_read, row.read_before))
+        print(reading_in_words(result, service.store.context_documents(row.id), row.tokens_read, row.read_before))
     return 0
 
 
 def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine) -> "Added":
     """Turn what was named into documents, and say on standard error what is the matter with any."""
-    from app.documents import Added, Options, add_documents
-    from app.shelf import find_document
+    from app.listing import find_document
+    from app.reading.documents import Added, IngestOptions, add_documents
     from ingest import IngestError, PasswordNeeded, WrongPassword
 
     def on_page(name: str, done: int, total: int) -> None:
@@ -284,7 +284,7 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
     ids = [each for each in arguments.sources if is_document_id(each)]
     sources = [find_document(service, each) if each in ids else Path(each) for each in arguments.sources]
     added = Added()
-    options = Options(arguments.title, password_of(arguments), arguments.ocr, beside=arguments.add_to is not None)
+    options = IngestOptions(arguments.title, password_of(arguments), arguments.ocr, beside=arguments.add_to is not None)
     try:
         with progress:
             add_documents(service, sources, options, on_page, added)
@@ -339,7 +339,9 @@ def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
     }
 
 
-def in_words(result: dict[str, Any], documents: Sequence["DocumentRow"], tokens_read: int, read_before: int = 0) -> str:
+def reading_in_words(
+    result: dict[str, Any], documents: Sequence["DocumentRow"], tokens_read: int, read_before: int = 0
+) -> str:
     """The same for a person. documents: that were read; tokens_read: of the text's; read_before: of these, those that a
     context had read that others were added to.
     """

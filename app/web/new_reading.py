@@ -8,12 +8,12 @@ from typing import Any
 import gradio as gr
 
 from app.errors import expected
+from app.formatting import byte_size, plural
 from app.home import named_model, sample_book
-from app.local_models import LocalModel
-from app.methods import methods_table
+from app.machine.local_models import LocalModel
+from app.reading.methods import methods_table
 from app.web.confirm import Confirm, build_confirm
 from app.web.views.markup import esc
-from app.words import byte_size, plural
 
 OCR = {"Where it is needed and installed": None, "Always": True, "Never": False}
 
@@ -59,7 +59,7 @@ class NewReading:
 def build_new_reading(default_model: str) -> NewReading:
     """Build it in the column at hand. default_model: what is read with if nothing else is chosen."""
     methods = suiting(default_model)
-    chosen = next(row for row in methods if row["default"])
+    selection = next(row for row in methods if row["default"])
     with gr.Column(elem_id="new-view", elem_classes="view") as area:
         gr.HTML(
             '<header class="hello"><h1>Read something long</h1><p>Drop in books or papers. They are read once, '
@@ -94,16 +94,16 @@ def build_new_reading(default_model: str) -> NewReading:
         with gr.Column(elem_id="how") as how:
             method = gr.Radio(
                 choices=[(f"{row['name']}\n{row['summary']}", row["name"]) for row in methods],
-                value=chosen["name"],
+                value=selection["name"],
                 label="Method: how the memory keeps what it reads",
                 elem_id="method",
                 elem_classes="cards",
             )
             with gr.Column(elem_id="budget"):
-                budgets = {row["name"]: _budget(row, shown=row is chosen) for row in methods}
+                budgets = {row["name"]: _budget(row, shown=row is selection) for row in methods}
         with gr.Accordion("More settings", open=False, elem_id="more"):
             with gr.Column(elem_id="more-how") as more_how:
-                settings, groups, presets = _method_settings(methods, chosen["name"])
+                settings, groups, presets = _method_settings(methods, selection["name"])
                 model = gr.Dropdown(
                     choices=[default_model],
                     value=default_model,
@@ -181,9 +181,9 @@ def model_choices(found: list[LocalModel]) -> list[tuple[str, str]]:
 def hub_choices(recommended: list[dict[str, Any]], found: list[LocalModel]) -> list[tuple[str, str]]:
     """Return the recommended models that fit as they are published, and are not here yet."""
     here = {each.name for each in found}
-    chosen = [each for each in recommended if each["fits"] == "none" and each["name"] not in here]
-    sizes = [f"{byte_size(each['memory'])} · {byte_size(each['download'])} to fetch" for each in chosen]
-    return [(f"{Path(each['name']).name} · {size}", each["name"]) for each, size in zip(chosen, sizes, strict=True)]
+    selection = [each for each in recommended if each["fits"] == "none" and each["name"] not in here]
+    sizes = [f"{byte_size(each['memory'])} · {byte_size(each['download'])} to fetch" for each in selection]
+    return [(f"{Path(each['name']).name} · {size}", each["name"]) for each, size in zip(selection, sizes, strict=True)]
 
 
 def unusable_models(found: list[LocalModel]) -> str:
@@ -208,7 +208,7 @@ def _budget(row: dict[str, Any], shown: bool) -> gr.Number:
 
 
 def _method_settings(
-    methods: list[dict[str, Any]], chosen: str
+    methods: list[dict[str, Any]], selection: str
 ) -> tuple[dict[tuple[str, str], Any], dict[str, gr.Group], dict[str, gr.Dropdown]]:
     """A field for every setting of every method, and one for its presets; only the chosen method's are visible."""
     settings: dict[tuple[str, str], Any] = {}
@@ -217,7 +217,7 @@ def _method_settings(
     for row in methods:
         if not row["settings"]:
             continue
-        with gr.Group(visible=row["name"] == chosen, elem_classes="settings") as group:
+        with gr.Group(visible=row["name"] == selection, elem_classes="settings") as group:
             if row["presets"]:
                 presets[row["name"]] = gr.Dropdown(
                     choices=list(row["presets"]),

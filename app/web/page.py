@@ -1,18 +1,18 @@
-"""The page: its areas side by side. Building only; `wiring.py` connects them."""
+"""The page: its areas side by side. Building only; `events.py` connects them."""
 
 from typing import Any
 
 import gradio as gr
 from gradio.processing_utils import client_utils
 
+from app.jobs.uploads import check_dropped
+from app.jobs.worker import Worker
 from app.service import Service
-from app.uploads import check_dropped
+from app.web.chat_panel import build_chat_panel
+from app.web.events import Events, Page
 from app.web.new_reading import build_new_reading
-from app.web.reading import build_reading
-from app.web.shelf import build_shelf
-from app.web.talk import build_talk
-from app.web.wiring import Page, Wiring
-from app.worker import Worker
+from app.web.reading_panel import build_reading_panel
+from app.web.sidebar import build_sidebar
 
 PULSE_SEC = 1.0
 STREAM_SEC = 0.25
@@ -51,11 +51,11 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
     ) as blocks:
         with gr.Row(elem_id="frame"):
             with gr.Column(elem_id="shelf", min_width=0):
-                shelf = build_shelf()
+                sidebar = build_sidebar()
             with gr.Column(elem_id="main", min_width=0):
                 new = build_new_reading(service.models.default)
-                reading = build_reading()
-                talk = build_talk()
+                reading = build_reading_panel()
+                chat = build_chat_panel()
             with gr.Column(elem_id="side", min_width=0):
                 kept = gr.HTML(apply_default_css=False, elem_id="kept-memory")
                 memory_map = gr.HTML(apply_default_css=False, elem_id="memory-map")
@@ -63,10 +63,10 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
         where = gr.HTML(apply_default_css=False, elem_id="where")
         notice = gr.HTML(apply_default_css=False, elem_id="notice")
         page = Page(
-            shelf,
+            sidebar,
             new,
             reading,
-            talk,
+            chat,
             kept,
             memory_map,
             panel,
@@ -75,7 +75,7 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
             gr.Timer(PULSE_SEC),
             gr.Timer(STREAM_SEC, active=False),
         )
-        Wiring(page, service, worker).connect(blocks)
+        Events(page, service, worker).connect(blocks)
     blocks.service = service
     blocks.has_launched = True  # else Gradio does not check paths; only `launch` sets it, which is not called
     blocks.state_session_capacity = TABS

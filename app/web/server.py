@@ -43,8 +43,8 @@ def serve(arguments: Namespace) -> int:
     check_model(name or default_model())
     import uvicorn
 
+    from app.jobs.uploads import uploads
     from app.service import Service
-    from app.uploads import uploads
     from sessions import DiskFull, disk_free
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
@@ -116,7 +116,7 @@ def _not_a_goodbye(record: logging.LogRecord) -> bool:
 
 def _keep_private(home: Path) -> None:
     """Keep Gradio's temporary files in the home, and its calls home off; to be set before it is imported."""
-    from app.uploads import cache
+    from app.jobs.uploads import cache
 
     os.environ["GRADIO_TEMP_DIR"] = str(cache(home))
     os.environ["GRADIO_EXAMPLES_CACHE"] = str(cache(home))  # served too; else a folder of wherever it was started
@@ -142,7 +142,7 @@ async def _nowhere(request: "Request", error: Exception) -> "Response":
 
 def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     """The whole application; its worker lives as long as it does."""
-    from app.uploads import MOST_BYTES, cache, sweep, uploads
+    from app.jobs.uploads import MOST_BYTES, cache, sweep, uploads
 
     uploads(service.home)  # before Gradio makes it, for everybody to read
     import gradio as gr
@@ -150,15 +150,15 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from fastapi.responses import HTMLResponse
     from starlette.routing import Mount
 
-    from app.pages import page_of
-    from app.web import openai_api
-    from app.web.api import MOST_BODY, UNKEPT, add_error_handlers, router, status_of
-    from app.web.doors import Doors
-    from app.web.incoming import Incoming
+    from app.api import openai_chat
+    from app.api.routes import MOST_BODY, UNKEPT, add_error_handlers, router, status_of
+    from app.jobs.worker import Worker
+    from app.reading.pages import page_of
+    from app.web.dropped_files import DroppedFiles
+    from app.web.gradio_routes import GradioRoutes
     from app.web.page import build_page
     from app.web.theme import make_head, make_theme
     from app.web.views.document_page import document_page, no_page
-    from app.worker import Worker
     from sessions import StoreError
 
     worker = Worker(service)
@@ -189,7 +189,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
             return HTMLResponse(no_page(phrase(error)), status_of(error), headers=UNKEPT)
 
     app.include_router(router(service, worker), max_body_size=MOST_BODY)
-    app.include_router(openai_api.router(service, worker), max_body_size=MOST_BODY)
+    app.include_router(openai_chat.router(service, worker), max_body_size=MOST_BODY)
     add_error_handlers(app)
     gr.mount_gradio_app(
         app,
@@ -209,7 +209,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     mounts = (route.app for route in app.routes if isinstance(route, Mount))
     (gradios,) = (each for each in mounts if isinstance(each, FastAPI))  # which takes whatever nobody else does
     gradios.add_exception_handler(404, _nowhere)
-    app.add_middleware(Incoming, folder=cache(service.home))
-    app.add_middleware(Doors, most_body=MOST_BODY)
+    app.add_middleware(DroppedFiles, folder=cache(service.home))
+    app.add_middleware(GradioRoutes, most_body=MOST_BODY)
     app.add_middleware(Guard, login=login)
     return app

@@ -19,7 +19,7 @@ from benchmarks.options import words
 from benchmarks.random_models import SHAPES
 from benchmarks.report import RESULTS, machine
 from engine import GPU_BASE, METHODS, free_bytes
-from engine.models.skeleton import CPU
+from engine.models.sizes import CPU
 
 LENGTHS = (64 << 10, 256 << 10, 1 << 20)
 TINY_LENGTHS = (512, 1024, 2048)

@@ -28,8 +28,8 @@ from engine.host.sketch import KINDS, Sketch
 from engine.memories import flash
 from engine.memories.memory import no_source
 from engine.memories.window import WindowMemory
-from engine.rope import Rope
-from engine.seam import LayerSpec, ModelSpec, Scoring
+from engine.models.rope import Rope
+from engine.models.spec import LayerSpec, ModelSpec, Scoring
 
 HIP_ATTN = "hip_attn"
 WINDOW, THETA = 131072, 500000.0  # Llama-3.1-8B's

@@ -17,8 +17,9 @@ from benchmarks.gpu_check.growing import LAST, entries, noise
 from benchmarks.gpu_check.methods import DECODED, FILLED, QUESTION, READ, READING_SHARE
 from benchmarks.presses import NoPresses, load_kvpress
 from engine import Model, Planner
+from engine.models.rotary import NoRotation
+from engine.models.spec import ModelSpec
 from engine.reader import default_chunk
-from engine.seam import ModelSpec, NoRotation
 from kernels.rows import BANKS
 
 KVPRESS = "kvpress"

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.gpu_check.gauge import computed_in, free_all
 from engine import EngineError
-from engine.measure import ran_out
+from engine.measure import is_out_of_memory
 
 PENDING = "not reached: no time left"
 LEAST_SEC = 0.2  # shorter attempts are not started
@@ -82,7 +82,7 @@ class Check:
             self.missed(facts, status=f"not reached: stopped after {time.monotonic() - began:.0f} s")
         except Exception as error:  # one failing cell must not end the whole run
             said = f"{type(error).__name__}: {error}".splitlines()[0]
-            if isinstance(error, EngineError) or ran_out(error):
+            if isinstance(error, EngineError) or is_out_of_memory(error):
                 self.missed(facts, status=said)
             else:
                 log.exception("%s failed", facts)

@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks.random_models import SPREAD
 from engine import Method, Model
 from engine.context import Context, new_memory
-from engine.measure import said_if_out
+from engine.measure import oom_as_engine_error
 from engine.memories.memory import NOT_IN_SOURCE, Memory, no_source
 from engine.passes import condense, feed
 
@@ -44,10 +44,10 @@ class Filling(Model):
         """Return noise [T, hidden] for tokens of a text; see `Model.forward`."""
         if source[-1] == NOT_IN_SOURCE:
             return super().forward(ids, memory, source, repeated)
-        with said_if_out(self.device, f"in a pass of {len(ids)} tokens"), torch.no_grad():
+        with oom_as_engine_error(self.device, f"in a pass of {len(ids)} tokens"), torch.no_grad():
             memory.begin(source)
-            guests = memory.guests()
-            count = len(ids) + (0 if guests is None else guests.count)
+            extra_tokens = memory.extra_tokens()
+            count = len(ids) + (0 if extra_tokens is None else extra_tokens.count)
             made: dict[tuple[int, int, int], tuple[Tensor, ...]] = {}
             for number, layer in enumerate(self.spec.layers):
                 shape = layer.query_heads, layer.kv_heads, layer.head_size

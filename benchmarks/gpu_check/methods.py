@@ -20,8 +20,8 @@ from engine import (
     quicker_stores,
     suited_stores,
 )
+from engine.models.spec import ModelSpec
 from engine.records import DEVICE, HOST
-from engine.seam import ModelSpec
 
 QUESTION = 50  # tokens of the question
 DECODED = 32  # timed tokens of an answer, or as many as time allows

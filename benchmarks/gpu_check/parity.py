@@ -10,9 +10,9 @@ from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_kernels import kernel_rows
 from benchmarks.random_models import config_of, random_network
 from engine import make_method
-from engine.carry import Carry
 from engine.memories.memory import no_source
-from engine.seam import attach, run
+from engine.models.attention_interface import attach, run
+from engine.models.recurrent_state import RecurrentState
 
 SEAM = {"what": "seam, bf16"}
 KERNELS = {"kernel": "all"}
@@ -31,12 +31,12 @@ def check_seam(check: Check, name: str) -> None:
         exact = high(input_ids=ids[None], use_cache=False).logits[0]
         theirs = low(input_ids=ids[None], use_cache=False).logits[0].float()
     spec = attach(low)
-    memory, carry = make_method("full").new_memory(spec, lambda text: 1), Carry() if spec.recurrent else None
+    memory, state = make_method("full").new_memory(spec, lambda text: 1), RecurrentState() if spec.recurrent else None
     pieces = []
     with torch.no_grad():
         for chunk in torch.split(ids, 171):
             memory.begin(no_source(len(chunk)))
-            pieces.append(low.lm_head(run(low, chunk, memory, carry=carry)).float())
+            pieces.append(low.lm_head(run(low, chunk, memory, state=state)).float())
             memory.commit()
     ours = torch.cat(pieces)
     error, allowed = float((ours - exact).norm() / exact.norm()), 2 * float((theirs - exact).norm() / exact.norm())

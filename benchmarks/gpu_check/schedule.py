@@ -18,9 +18,9 @@ from benchmarks.random_models import SEAM_ONLY, config_of, random_model
 from engine import METHODS, Machine, Model, Planner, Rates, measure_rates
 from engine.trained.beacons import FILE as BEACONS
 from engine.trained.beacons import Beacons
-from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 
 SEAM_SHARE = 0.03  # share of the whole time, for each model
 KERNEL_SHARE = 0.2  # a hundred compilations of half a second: one for each kind of slab and of heads

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.host.host_tier import HostTier
-from engine.seam import ModelSpec
+from engine.models.spec import ModelSpec
 
 POLICIES = ("lru", "frequency", "fifo", "random")
 DECAY = 0.1

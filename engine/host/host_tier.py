@@ -23,8 +23,8 @@ from engine.host.slabs import Slab, page_of
 from engine.host.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
 from engine.host.transfers import Staging, homeward, pin_exactly
 from engine.measure import require_memory
+from engine.models.spec import ModelSpec
 from engine.records import LoadedParts, Part, Parts
-from engine.seam import ModelSpec
 from kernels import quantise, rows
 from kernels.gathering import gather_rows
 from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab, Slabs, take

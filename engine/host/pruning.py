@@ -23,9 +23,9 @@ from torch import Tensor
 from engine.host.retrieving import EMPTY
 from engine.host.tiered import TieredMemory
 from engine.method import require
+from engine.models.spec import ModelSpec
 from engine.positions import QueryBlocks, pruning_places
 from engine.records import Usage
-from engine.seam import ModelSpec
 from kernels.pruning import chunk_scores
 from kernels.rows import Slabs
 

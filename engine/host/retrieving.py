@@ -23,9 +23,9 @@ from engine.host.transfers import on_host
 from engine.memories.attention import BlockTable, Picked, Segment, Shown
 from engine.memories.coded import check_codes
 from engine.memories.window import LayerWindow, WindowMemory, parted
+from engine.models.spec import LayerSpec, ModelSpec, Scoring
 from engine.positions import FarPlaces, QueryBlocks, far_query_position
 from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
-from engine.seam import LayerSpec, ModelSpec, Scoring
 from kernels.gathering import gather_rows
 from kernels.rows import Slabs
 

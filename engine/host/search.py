@@ -22,7 +22,7 @@ from engine.host import tier_plan
 from engine.host.sketch import CANDIDATES, Sketch
 from engine.host.slabs import page_of
 from engine.host.transfers import STREAMED, streamed
-from engine.seam import ModelSpec
+from engine.models.spec import ModelSpec
 from kernels import rows
 from kernels.gathering import gather_rows
 from kernels.rows import Bank, Slabs, to_device

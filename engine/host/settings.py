@@ -16,8 +16,8 @@ from engine.host.tier_plan import FIRST_OF_CONVERSATION, SLAB, host_usage, mappe
 from engine.memories.coded import CODES
 from engine.memories.window import plan_window
 from engine.method import require
+from engine.models.spec import ModelSpec
 from engine.records import DEVICE, DISK, HOST, Usage
-from engine.seam import ModelSpec
 from kernels.rows import GROUP_SIZE
 
 DTYPES = {

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import SettingsError
-from engine.seam import LayerSpec, ModelSpec
+from engine.models.spec import LayerSpec, ModelSpec
 from kernels import quantise
 from kernels.gathering import gather_rows
 from kernels.rows import GROUP_SIZE, ChannelScale, QuantizedSlab, Slabs, covering, reachable

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.seam import ModelSpec
+from engine.models.spec import ModelSpec
 from kernels import quantise, rows
 from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.memories.static_window import StaticWindow
 from engine.memories.window import WindowMemory
-from engine.seam import Scoring
+from engine.models.spec import Scoring
 from kernels.rows import Slabs, StableSlabs
 
 if TYPE_CHECKING:

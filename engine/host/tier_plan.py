@@ -6,8 +6,8 @@ import torch
 
 from engine.host.slabs import page_of
 from engine.memories.coded import level_bytes
+from engine.models.spec import ModelSpec
 from engine.records import DISK, HOST, Usage
-from engine.seam import ModelSpec
 from kernels import quantise
 
 SLAB = 32768  # entries

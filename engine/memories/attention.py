@@ -17,7 +17,7 @@ from torch.nn.attention.bias import causal_lower_right
 
 from engine.memories import flash
 from engine.memories.memory import UNLIMITED
-from engine.seam import Scoring
+from engine.models.spec import Scoring
 from kernels import attention, choice, columns, softmax
 from kernels.attention import BlockTable, VisibleRange, torch_impl
 from kernels.rows import Slabs, reachable, require_unquantized

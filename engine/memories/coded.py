@@ -23,7 +23,7 @@ from torch import Tensor
 from engine.errors import SettingsError
 from engine.memories.attention import FEW_QUERIES, BlockTable
 from engine.memories.entries import Slots
-from engine.seam import LayerSpec, ModelSpec
+from engine.models.spec import LayerSpec, ModelSpec
 from kernels import choice, quantise
 from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab, Slabs
 

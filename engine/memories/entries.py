@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.memories.attention import BlockTable
 from engine.memories.memory import NOT_IN_SOURCE, UNLIMITED
-from engine.seam import LayerSpec, ModelSpec
+from engine.models.spec import LayerSpec, ModelSpec
 from kernels.gathering import EntryBuffers, gather
 from kernels.rows import Slabs
 

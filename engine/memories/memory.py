@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from engine.memories.static_pass import Recorded, StaticPass
+from engine.models.attention_interface import ExtraTokens
+from engine.models.spec import ModelSpec, Scoring
 from engine.records import LoadedParts, Part, Parts, Usage
-from engine.seam import Guests, ModelSpec, Scoring
 
 UNLIMITED = sys.maxsize
 STATES = "states"  # the part of what is saved that holds those of recurrent layers
@@ -69,7 +70,7 @@ class Memory(ABC):
         self.predicted: Tensor | None = None  # its logits [vocabulary], where they have been worked out; never saved
         self.mass: AttentionMass | None = None  # set while the passes of an answer are watched
         self.recordings: dict[int, Recorded] = {}  # of passes of one token, by kind; replaced, never changed
-        self.states: dict[str, Tensor] = {}  # of recurrent layers, see `carry.py`; replaced, never changed
+        self.states: dict[str, Tensor] = {}  # of recurrent layers (`RecurrentState`); replaced, never changed
         self.base_states: dict[str, Tensor] = {}  # of what it is a fork of
         self._carried: dict[str, Tensor] = {}  # the states after the pass that has been, until `commit`
         self._incoming = torch.zeros(0, dtype=torch.int32)  # on the device; what is counted or kept on the host:
@@ -80,13 +81,13 @@ class Memory(ABC):
         self._incoming_here = source
         self._incoming = source.to(self.spec.device, non_blocking=True)
 
-    def guests(self) -> Guests | None:
+    def extra_tokens(self) -> ExtraTokens | None:
         """Tokens of its own that the pass which has begun shall carry behind those that were given."""
         return None
 
     @abstractmethod
     def arrive(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """Take in what a layer has of the pass, q [HQ, T, D] and k, v [H, T, D], all before RoPE; guests last.
+        """Take in what a layer has of the pass, q [HQ, T, D] and k, v [H, T, D], all before RoPE; extra tokens last.
 
         `attend` begins with this. By itself, with any numbers, it fills a memory as reading does, but for attention.
         """

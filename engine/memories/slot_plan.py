@@ -12,8 +12,8 @@ from engine.memories.attention import FEW_QUERIES
 from engine.memories.coded import Coding, level_bytes
 from engine.memories.memory import UNLIMITED
 from engine.memories.window import window_slack
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.records import DEVICE, Usage
-from engine.seam import LayerSpec, ModelSpec
 
 FIRST_CAPACITY = 256
 

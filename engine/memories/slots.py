@@ -35,8 +35,8 @@ from engine.memories.sharing import APART, shared
 from engine.memories.slot_plan import FIRST_CAPACITY, farthest, near_room, near_window, planned_bytes
 from engine.memories.static_pass import StaticPass
 from engine.memories.static_slots import StaticSlots
+from engine.models.spec import LayerSpec, ModelSpec, Scoring
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from engine.seam import LayerSpec, ModelSpec, Scoring
 
 
 def _each_head(layer: LayerSpec) -> list[LayerSpec]:

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from engine.seam import ModelSpec, Scoring
+from engine.models.spec import ModelSpec, Scoring
 
 
 class Recorded(Protocol):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.memories.attention import Segment, Shown, VisibleRange, attend
 from engine.memories.static_pass import StaticPass
-from engine.seam import Scoring
+from engine.models.spec import Scoring
 from kernels.rows import StableSlabs
 
 if TYPE_CHECKING:

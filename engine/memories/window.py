@@ -22,9 +22,9 @@ from engine.memories.attention import Segment, Shown, VisibleRange, attend
 from engine.memories.memory import NOT_IN_SOURCE, Memory
 from engine.memories.static_pass import StaticPass
 from engine.memories.static_window import StaticWindow
+from engine.models.spec import LayerSpec, ModelSpec, Scoring
 from engine.positions import sink_query_positions
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from engine.seam import LayerSpec, ModelSpec, Scoring
 from kernels import choice
 
 LEAST_SLACK, MOST_SLACK = 512, 2048

@@ -37,10 +37,11 @@ from engine.memories.memory import NOT_IN_SOURCE, Memory
 from engine.memories.slot_plan import plan_slots, slot_bytes
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
+from engine.models.attention_interface import ExtraTokens
+from engine.models.spec import ModelSpec, Scoring
 from engine.records import DEVICE, LoadedParts, Parts, Usage
-from engine.seam import Guests, ModelSpec, Scoring
 from engine.trained.beacons import KIND, RATIOS, Beacons, beacon_numbers, find_beacons
-from engine.trained.beside import digest_there
+from engine.trained.sidecar_weights import sidecar_digest
 
 RAW = 1  # the ratio of a text that fits without beacons
 WINDOW = 2048  # the authors', for models whose own window is 16K or more
@@ -106,7 +107,7 @@ class Beacon(Method):
 
     def weights_digest(self, spec: ModelSpec) -> str:
         """A digest of the beacon weights."""
-        return digest_there(KIND, spec, self.weights)
+        return sidecar_digest(KIND, spec, self.weights)
 
     def passing(self, spec: ModelSpec) -> int:
         """The open window: its raw tokens and their beacons."""
@@ -238,9 +239,9 @@ class BeaconMemory(SlotMemory):
         """None where a beacon passes with the token."""
         return super().static_kind() if self._orders is None else None
 
-    def guests(self) -> Guests | None:
+    def extra_tokens(self) -> ExtraTokens | None:
         """The beacons of the pass."""
-        return self.beacons.guests(len(self._incoming) - self._arriving)
+        return self.beacons.extra_tokens(len(self._incoming) - self._arriving)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Causal attention over all slots, beacons at their places."""

@@ -39,8 +39,8 @@ from engine.memories.memory import UNLIMITED, Memory
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.methods.static_sketched import StaticSketched
+from engine.models.spec import ModelSpec
 from engine.records import HOST
-from engine.seam import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

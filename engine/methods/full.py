@@ -10,7 +10,7 @@ from engine.memories.coded import MODEL, STORES, Coding
 from engine.memories.memory import Memory
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
-from engine.seam import ModelSpec
+from engine.models.spec import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,8 +30,8 @@ from engine.memories.sharing import SHARES, widest
 from engine.memories.slot_plan import seen
 from engine.memories.slots import SlotMemory, highest, pooled
 from engine.method import Method, TurnTokens, require
+from engine.models.spec import ModelSpec
 from engine.records import DEVICE, Usage
-from engine.seam import ModelSpec
 
 PROMPTS = {
     "G": "Summarize the critical points highlighted in this section.",

@@ -33,9 +33,9 @@ from engine.memories.memory import UNLIMITED, Memory
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.methods.static_pruned import StaticPruned
+from engine.models.spec import ModelSpec
 from engine.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, QueryBlocks, require_between
 from engine.records import HOST
-from engine.seam import ModelSpec
 
 
 def _published(stages: str, most: int, **others: int) -> Mapping[str, Any]:

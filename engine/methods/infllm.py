@@ -39,9 +39,9 @@ from engine.memories.attention import Segment
 from engine.memories.memory import Memory
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
+from engine.models.spec import ModelSpec
 from engine.positions import QueryBlocks
 from engine.records import DEVICE, HOST, LoadedParts, Part, Parts, Usage
-from engine.seam import ModelSpec
 from kernels.gathering import gather_rows
 
 FIT_BYTES = 64 << 20  # of units' keys in float32, which are there at a time

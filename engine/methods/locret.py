@@ -32,10 +32,10 @@ from engine.memories.sharing import SHARES, widest
 from engine.memories.slot_plan import seen
 from engine.memories.slots import SlotMemory, pooled
 from engine.method import Method, TurnTokens, require
+from engine.models.spec import ModelSpec
 from engine.records import DEVICE, LoadedParts, Parts, Usage
-from engine.seam import ModelSpec
-from engine.trained.beside import digest_there
 from engine.trained.retaining import KIND, RetainingHeads, find_heads, head_bytes
+from engine.trained.sidecar_weights import sidecar_digest
 
 SCORE_DECIMALS = 3  # scores estimate dot products of some units; no head is that exact
 
@@ -100,7 +100,7 @@ class Locret(Method):
 
     def weights_digest(self, spec: ModelSpec) -> str:
         """A digest of the retaining heads."""
-        return digest_there(KIND, spec, self.heads)
+        return sidecar_digest(KIND, spec, self.heads)
 
     def passing(self, spec: ModelSpec) -> int:
         """The chunk and the last tokens, which the paper does not count."""

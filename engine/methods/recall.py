@@ -43,9 +43,9 @@ from engine.methods.infinipot import InfiniPot, Pot
 from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.locret import Locret, RetainedMemory
 from engine.methods.static_pruned import StaticRecalling
+from engine.models.spec import ModelSpec
 from engine.positions import PRUNING_RULES, TRUE, FarPlaces, QueryBlocks, require_between
 from engine.records import HOST, LoadedParts, Parts
-from engine.seam import ModelSpec
 from kernels.rows import Slabs
 
 GISTS = ("locret", "infinipot")

@@ -13,7 +13,7 @@ from engine.memories.memory import Memory
 from engine.memories.slots import SlotMemory
 from engine.memories.window import WindowMemory, plan_window
 from engine.method import Method, TurnTokens, require
-from engine.seam import ModelSpec
+from engine.models.spec import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import torch
 from engine.memories.memory import Memory
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
-from engine.seam import ModelSpec
+from engine.models.spec import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

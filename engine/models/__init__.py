@@ -1,4 +1,5 @@
-"""Models: from a folder or a hub id to a network on its device, its chat template and its sizes.
+"""transformers models: which are supported, and how they are loaded, quantised, measured and given to a memory.
 
-Lives here: what is proven, loaded, quantised and refused. Not here: attention (`engine/seam.py` takes it over).
+Lives here: architectures, weight files, GGUF, quantisation, sizes, RoPE, recurrent states, the attention interface.
+Not here: memories, which know models only by their `ModelSpec`, and the loaded model with its tokenizer (`model.py`).
 """

@@ -1,4 +1,4 @@
-"""The architectures that the seam is known to match, each proven in `tests/engine/test_architectures.py`.
+"""The architectures that the engine is known to match, each proven in `tests/engine/test_architectures.py`.
 
 A model that is not in this table is refused by name: a wrong rotation or a missing mask gives fluent nonsense, and
 nobody would see it. To add one, add it here and run that test: it compares logits with transformers' own eager
@@ -109,7 +109,7 @@ WITH_PICTURES = frozenset({"gemma3", "gemma4", "gemma4_unified", "internvl", "mi
 MXFP4 = frozenset({"gpt_oss"})
 
 # Linear layers that quantising leaves as they are, by the ends of their names: what chooses among experts, because a
-# wrong choice costs more than a rounded weight, and what latents are multiplied with, which the seam takes apart.
+# wrong choice costs more than a rounded weight, and what latents are multiplied with, which `mla.py` takes apart.
 EXPANDING = "kv_b_proj"
 KEPT = {"gemma4_text": ("router.proj",), **dict.fromkeys(LATENT, (EXPANDING,))}
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import UnsupportedModel
-from engine.models.refusing import cause_of
+from engine.models.load_errors import cause_of
 from engine.models.thinking import find_marks
 
 INSTRUCTION = "Answer questions about the text below. If the answer is not in it, say so.\n\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from engine.errors import ModelNotFound, UnsupportedModel
 from engine.models.fp8 import CODES, FP8
 from engine.models.gguf.header import is_gguf
 from engine.models.gguf.reading import check_weights
+from engine.models.load_errors import ANEW, load_errors_as, refuse_pointers
 from engine.models.quantised import Published
-from engine.models.refusing import ANEW, refuse_pointers, refusing
-from engine.trained import beacons, retaining
 
 WEIGHT_NAMES = (".weight", ".bias")
-BESIDE = (beacons.KIND.pattern, retaining.KIND.pattern)  # of what methods read from the same files for themselves
+# Tensors that methods read for themselves; they may lie among the model's own weights.
+BEACON_TENSORS = re.compile(r".*beacon_.*")
+RETAINING_TENSORS = re.compile(r"model\.layers\.(\d+)\.self_attn\.fc[12]\.weight")
 NUMBERS = ("F64", "F32", "F16", "BF16")  # safetensors' names of what weights may be in, where no config says otherwise
 
 
@@ -41,7 +43,7 @@ def check_files(folder: Path, config: PretrainedConfig) -> None:
     stored: dict[str, tuple[str, tuple[int, ...]]] = {}
     known = (*NUMBERS, CODES) if fp8 else NUMBERS
     for path in paths:
-        with refusing(ModelNotFound, f"{path} is damaged, fetch it anew"), safe_open(path, "pt") as opened:
+        with load_errors_as(ModelNotFound, f"{path} is damaged, fetch it anew"), safe_open(path, "pt") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
             kinds = {name: (each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()}
         coded = [name for name, (kind, _) in kinds.items() if name.endswith(WEIGHT_NAMES) and kind not in known]
@@ -68,7 +70,7 @@ def named_files(folder: Path) -> list[Path]:
         raise ModelNotFound(
             f"There are no weights at '{folder}': it needs {single.name}, or {index.name} and the files that it names."
         )
-    with refusing(ModelNotFound, f"{index} is damaged, fetch it anew"):
+    with load_errors_as(ModelNotFound, f"{index} is damaged, fetch it anew"):
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         paths = [folder / name for name in sorted(names)]
     missing = [path.name for path in paths if not path.is_file()]
@@ -98,7 +100,7 @@ def check_loaded(
             f"{name} at '{source}' has the shape {list(found)}, and its config.json asks for {list(wanted)}: {ANEW}."
         )
     modules = dict(network.named_modules())
-    strange = [name for name in info["unexpected_keys"] if _has_place(modules, name) and not _lies_beside(name)]
+    strange = [name for name in info["unexpected_keys"] if _has_place(modules, name) and not _is_sidecar(name)]
     if strange and Published.of(config) is None:
         raise ModelNotFound(
             f"The weights at '{source}' hold {_listed(strange)}, for which a {config.model_type} has no place: {ANEW}."
@@ -122,9 +124,9 @@ def _has_place(modules: Mapping[str, nn.Module], name: str) -> bool:
     )
 
 
-def _lies_beside(name: str) -> bool:
-    """Whether a tensor is of beacons or retaining heads, which may lie among a model's own weights."""
-    return any(pattern.fullmatch(name) for pattern in BESIDE)
+def _is_sidecar(name: str) -> bool:
+    """Return whether a tensor belongs to beacons or retaining heads."""
+    return any(pattern.fullmatch(name) for pattern in (BEACON_TENSORS, RETAINING_TENSORS))
 
 
 def _listed(names: Collection[str]) -> str:

@@ -21,8 +21,8 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from engine.errors import ModelNotFound, UnsupportedModel
+from engine.models.load_errors import ANEW, load_errors_as
 from engine.models.quantised import COMPRESSED, FINEGRAINED, NOT_UNDERSTOOD, described
-from engine.models.refusing import ANEW, refusing
 
 CODES = "F8_E4M3"  # as safetensors names what weights are in
 SCALES = ("_scale_inv", "_scale")  # behind a weight's name; both are factors, in spite of the first
@@ -50,7 +50,7 @@ class FP8:
         if found is None or found[0] not in (FINEGRAINED, COMPRESSED):
             return None
         method, facts = found
-        with refusing(UnsupportedModel, NOT_UNDERSTOOD):
+        with load_errors_as(UnsupportedModel, NOT_UNDERSTOOD):
             if method == FINEGRAINED:
                 return cls((_block(facts.get("weight_block_size")),))
             groups = [group["weights"] for group in facts["config_groups"].values() if group["weights"] is not None]

@@ -49,9 +49,9 @@ from engine.models.gguf.header import is_gguf
 from engine.models.gguf.reading import config_of, generation_of, weights_of
 from engine.models.hub import fetched, hub_is_silent
 from engine.models.integers import INTEGERS, in_integers
+from engine.models.load_errors import cause_of, load_errors_as
 from engine.models.quantised import OWN, Published
-from engine.models.refusing import cause_of, refusing
-from engine.models.skeleton import CPU, NO_MODEL, Skeleton, skeleton
+from engine.models.sizes import CPU, NO_MODEL, ModelSizes, model_sizes
 
 # In checkpoints of models for pictures as well, the names of what is the part for text, and what they are there.
 PART_FOR_TEXT = {r"^language_model\.(.+)": r"\1", r"^model\.language_model\.(.+)": r"model.\1"}
@@ -133,7 +133,7 @@ def read_config(source: str | Path) -> PretrainedConfig:
         raise UnsupportedModel(f"{heads[0]} does not generate text: choose a model that is a ...ForCausalLM.")
     if not part:
         architectures.check_kind(kind)
-    with refusing(UnsupportedModel, f"The config.json of '{source}' {NO_MODEL}"):
+    with load_errors_as(UnsupportedModel, f"The config.json of '{source}' {NO_MODEL}"):
         whole = AutoConfig.from_pretrained(source, trust_remote_code=False)
         config = whole.get_text_config(decoder=True)
         assert isinstance(config, PretrainedConfig)
@@ -193,7 +193,7 @@ def load_network(
         UnsupportedModel: weights in codes without a word on what they stand for, or published quantised in a way whose
             packages are not installed.
     """
-    published, fp8, sizes = Published.of(config), FP8.of(config), skeleton(config, dtype, place)
+    published, fp8, sizes = Published.of(config), FP8.of(config), model_sizes(config, dtype, place)
     sizes.check(quantize)
     if published is not None:
         published.require_packages()
@@ -219,7 +219,7 @@ def load_network(
     origin: str | Path | None = source
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error is the program's own
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # what it would report is refused below
-    with LOADING, refusing(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
+    with LOADING, load_errors_as(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
         if fp8 is not None or gguf:
             # Weights are handed over, for which transformers wants the class itself and no place where they could lie.
             kind, origin = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], None
@@ -271,7 +271,7 @@ def unpack_as_computed(network: nn.Module) -> None:
             layer.support_avx512bf16_for_cpu = False
 
 
-def _require_room(source: str | Path, sizes: Skeleton, quantize: str, place: torch.device, as_stored: bool) -> None:
+def _require_room(source: str | Path, sizes: ModelSizes, quantize: str, place: torch.device, as_stored: bool) -> None:
     """Refuse weights that cannot fit, naming how they would.
 
     Plain weights on their way to a GPU go through the host's memory if their type changes, else they are mapped from

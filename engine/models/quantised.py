@@ -10,7 +10,7 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from engine.errors import UnsupportedModel
-from engine.models.refusing import refusing
+from engine.models.load_errors import load_errors_as
 
 BLOCK, NESTED = 64, 256  # weights that share a constant, and constants that share one of the second level
 CODE, NESTED_TABLES = 4 * 16, 4 * (256 + 1)  # per layer: the code; the code of the constants and their offset; float32
@@ -48,7 +48,7 @@ def described(config: PretrainedConfig) -> tuple[str, dict[str, Any]] | None:
     given: Any = getattr(config, "quantization_config", None)
     if given is None:
         return None
-    with refusing(UnsupportedModel, NOT_UNDERSTOOD):
+    with load_errors_as(UnsupportedModel, NOT_UNDERSTOOD):
         facts: dict[str, Any] = dict(given if isinstance(given, dict) else given.to_dict())
     # Configs of early versions of bitsandbytes do not name it.
     in_bits = facts.get("load_in_4bit") or facts.get("load_in_8bit")
@@ -88,7 +88,7 @@ class Published:
                 f"Its weights were published quantised as '{method}'; Stockpot loads {known}, or quantises a plain "
                 f"checkpoint itself with --quantize."
             )
-        with refusing(UnsupportedModel, NOT_UNDERSTOOD):
+        with load_errors_as(UnsupportedModel, NOT_UNDERSTOOD):
             if method == BNB:
                 kept = tuple(facts.get("llm_int8_skip_modules") or ())
                 nested = bool(facts.get("bnb_4bit_use_double_quant"))

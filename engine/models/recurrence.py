@@ -21,10 +21,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
-from engine.carry import Carry
 from engine.models.architectures import RECURRENT
 from engine.models.building import outline
-from engine.seam import spare_kernels
+from engine.models.recurrent_state import RecurrentState, spare_kernels
 
 ROWS = 512  # tokens of the pass that is sent: whole chunks of all of them, which are of 64 to 256 tokens
 
@@ -98,12 +97,12 @@ def recurrence_of(network: PreTrainedModel, dtype: torch.dtype) -> Recurrence | 
         return None
     own = copy.deepcopy(layers[0]).to(dtype)
     linear = sum(each.weight.numel() for each in own.modules() if isinstance(each, nn.Linear))
-    carry, size = Carry(), int(network.config.hidden_size)
-    many, meter, products = len(layers), *_sent(own, carry, torch.empty(1, ROWS, size, dtype=dtype, device="meta"))
-    token, _ = _sent(own, carry, torch.empty(1, 1, size, dtype=dtype, device="meta"))
+    state, size = RecurrentState(), int(network.config.hidden_size)
+    many, meter, products = len(layers), *_sent(own, state, torch.empty(1, ROWS, size, dtype=dtype, device="meta"))
+    token, _ = _sent(own, state, torch.empty(1, 1, size, dtype=dtype, device="meta"))
     return Recurrence(
         layers=many,
-        state_bytes=many * carry.nbytes,
+        state_bytes=many * state.nbytes,
         held=-(-meter.most // ROWS),
         moved=many * meter.moved // ROWS,
         products=many * (products / ROWS - 2 * linear),
@@ -117,10 +116,10 @@ def _is_recurrent(module: nn.Module) -> bool:
     return mixes and any(isinstance(each, nn.Conv1d) for each in module.children())
 
 
-def _sent(layer: nn.Module, carry: Carry, tokens: Tensor) -> tuple[_Meter, int]:
+def _sent(layer: nn.Module, state: RecurrentState, tokens: Tensor) -> tuple[_Meter, int]:
     """What a pass of tokens [1, T, hidden] through a layer takes, and operations of matrix products in it."""
     name = {"cache_params", "past_key_values"} & set(inspect.signature(layer.forward).parameters)
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), _Meter() as meter, counter:
-        layer(tokens, **{name.pop(): carry})
+        layer(tokens, **{name.pop(): state})
     return meter, counter.get_total_flops()

@@ -1,7 +1,7 @@
 """How many operations passing tokens takes: the FLOP model of Activation Beacon (appendix B).
 
 The paper writes F(s, s_past) for s tokens that see s_past cached ones and all of themselves. Here the second number
-is what a token attends to, s + s_past, so that an average serves as well. The sizes are those of `skeleton.py`: the
+is what a token attends to, s + s_past, so that an average serves as well. The sizes are those of `models/sizes.py`: the
 paper's terms for queries, keys, values, output, up, gate and down projections are together twice the weights that a
 token is multiplied with, which holds for mixtures of experts too.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.models.skeleton import Skeleton
+from engine.models.sizes import ModelSizes
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Operations:
         return self.linear + self.attention + self.softmax + self.gate + self.head + self.recurrence
 
 
-def operations(model: Skeleton, tokens: float, attended: float, scored: float = 0) -> Operations:
+def operations(model: ModelSizes, tokens: float, attended: float, scored: float = 0) -> Operations:
     """Of `tokens` tokens that attend to `attended` entries each and of which `scored` go through the head.
 
     The paper scores all tokens. Its F^softmax has (s + s_past) twice as a factor; one of them must be s.

@@ -4,7 +4,7 @@
     KV of the host tier                                   <= memory of the host
     KV of all tiers, while it is saved                    <= room on the disk, where that is known
 
-The bytes of weights come from the configuration (`skeleton.py`), those of the KV from the method (`Method.plan`),
+The bytes of weights come from the configuration (`models/sizes.py`), those of the KV from the method (`Method.plan`),
 those of the workspace from the tensors that a pass holds at once, and times from `roofline.py`. Bytes are meant to be
 right; times to be right within a factor of two.
 """
@@ -24,16 +24,16 @@ from engine.footprint import Footprint, Task, TurnTokens
 from engine.measure import free_bytes
 from engine.method import Method
 from engine.methods import HOST_STORES, METHODS, make_method, quicker_stores, suited_stores
-from engine.models.model import Model
+from engine.model import Model
 from engine.models.recurrence import ROWS
-from engine.models.skeleton import Skeleton, skeleton_of
+from engine.models.sizes import ModelSizes, sizes_of
+from engine.models.spec import LayerSpec
 from engine.passes import NOVELTY_ROWS
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
 from engine.planning.roofline import Roofline
 from engine.reader import default_chunk
 from engine.records import DEVICE, DISK, HOST
-from engine.seam import LayerSpec
 
 LEAST_CHUNK = 64
 OF_MIXTURES = 4  # times as long are their passes on a GPU, each of which goes through nearly all experts
@@ -122,7 +122,7 @@ class Planner:
     """Plans readings by one model on one machine."""
 
     def __init__(
-        self, model: Skeleton, machine: Machine, turn_tokens: TurnTokens | None = None, prefix: int = PREFIX
+        self, model: ModelSizes, machine: Machine, turn_tokens: TurnTokens | None = None, prefix: int = PREFIX
     ) -> None:
         """turn_tokens, prefix: from the model's chat template; without a tokenizer they are estimated."""
         self.model, self.machine = model, machine
@@ -131,7 +131,7 @@ class Planner:
     @classmethod
     def of_loaded(cls, model: Model, machine: Machine) -> Planner:
         """Plans readings by a model that is loaded."""
-        return cls(skeleton_of(model.network, model.spec), machine, model.turn_length, len(model.chat.prefix))
+        return cls(sizes_of(model.network, model.spec), machine, model.turn_length, len(model.chat.prefix))
 
     def plan(self, method: Method, tokens: int, quantize: str = "none", weights: bool = True, read: int = 0) -> Plan:
         """What reading a text of so many tokens needs, in the largest passes that fit.

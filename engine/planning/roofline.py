@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from engine.footprint import Footprint
 from engine.models.experts import together_on
 from engine.models.integers import DIRECT
-from engine.models.skeleton import Skeleton
+from engine.models.sizes import ModelSizes
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
 from engine.records import DISK, HOST
@@ -31,7 +31,7 @@ CODED_MOVES = 8  # times that an entry in codes is read or written on its way to
 class Roofline:
     """Of a model on a machine. shared: there is no GPU; quantize: how its weights are, see `Skeleton.weight_bytes`."""
 
-    model: Skeleton
+    model: ModelSizes
     rates: Rates
     shared: bool
     quantize: str

@@ -5,21 +5,22 @@ their queries, keys and values come from projections of their own; all else is t
 
 Files are those that the authors publish, by the names `model.beacon_embed_tokens.weight` [1, hidden] and
 `model.layers.{i}.self_attn.beacon_{q,k,v}_proj.weight` and `.bias`, the latter where the model's own projection has one
-(a model with a fused `qkv_proj` has a `beacon_qkv_proj`). They may lie among the model's own weights (`beside.py`).
+(a model with a fused `qkv_proj` has a `beacon_qkv_proj`). They may lie among the model's own weights, see
+`sidecar_weights.py`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from torch import Tensor, nn
 
 from engine.errors import WeightsError
-from engine.seam import EMBEDDING, Guests, ModelSpec
-from engine.trained.beside import Kind, Shapes, Trained, find
+from engine.models.attention_interface import EMBEDDING, ExtraTokens
+from engine.models.checkpoint import BEACON_TENSORS
+from engine.models.spec import ModelSpec
+from engine.trained.sidecar_weights import Kind, Shapes, Trained, find
 
-PATTERN = re.compile(r".*beacon_.*")
 RATIOS = (2, 4, 8, 16, 32)  # raw tokens a beacon; what the authors, and `training/beacon`, train for
 
 
@@ -39,9 +40,9 @@ class Beacons(Trained):
         """By the name of the model's module whose place each takes for beacons."""
         return {EMBEDDING: self.embedding, **dict(zip(self.names, self.projections, strict=True))}
 
-    def guests(self, count: int) -> Guests | None:
+    def extra_tokens(self, count: int) -> ExtraTokens | None:
         """So many beacons for a pass."""
-        return Guests(count, self.modules_by_name) if count else None
+        return ExtraTokens(count, self.modules_by_name) if count else None
 
     def named_weights(self) -> dict[str, Tensor]:
         """The weights under their published names."""
@@ -73,12 +74,12 @@ def find_beacons(spec: ModelSpec, given: str) -> Beacons:
     return find(KIND, spec, given)
 
 
-def _barred_by(spec: ModelSpec) -> str:
+def _why_untrainable(spec: ModelSpec) -> str:
     """What a model has for which beacons cannot be trained yet, in words; nothing if they can be."""
     return "layers with a sliding window" if any(layer.sliding_window for layer in spec.layers) else ""
 
 
-def _never_for(spec: ModelSpec) -> str:
+def _why_impossible(spec: ModelSpec) -> str:
     """Why a model cannot have beacons, in words; nothing if it can."""
     if not spec.recurrent:
         return ""
@@ -93,7 +94,14 @@ def _build(spec: ModelSpec, shapes: Shapes, facts: Mapping[str, str], where: str
 
 
 KIND = Kind(
-    "beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight", _build, _barred_by, _never_for
+    "beacon",
+    "beacon weights",
+    "weights",
+    BEACON_TENSORS,
+    "model.beacon_embed_tokens.weight",
+    _build,
+    _why_untrainable,
+    _why_impossible,
 )
 FILE = KIND.file  # where beacons lie beside a model
 

@@ -5,13 +5,12 @@ RoPE, of all heads together, to one causal importance score per KV head. The act
 no biases, and a score estimates a dot product before softmax (scaled, as in the authors' code), so it has no bounds.
 
 Files are those that the authors publish, by the names `model.layers.{i}.self_attn.fc1.weight` [width, (HQ + 2H) D] and
-`fc2.weight` [H, width] (`beside.py`). Sizes: HQ query heads, H KV heads, T tokens, D head size.
+`fc2.weight` [H, width] (`sidecar_weights.py`). Sizes: HQ query heads, H KV heads, T tokens, D head size.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 
 import torch
@@ -19,11 +18,11 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from engine.errors import WeightsError
-from engine.seam import LayerSpec, ModelSpec
-from engine.trained.beside import Kind, Shapes, Trained, find, shapes_there
+from engine.models.checkpoint import RETAINING_TENSORS
+from engine.models.spec import LayerSpec, ModelSpec
+from engine.trained.sidecar_weights import Kind, Shapes, Trained, find, sidecar_shapes
 
 NAME = "model.layers.{layer}.self_attn.fc{part}.weight"
-PATTERN = re.compile(r"model\.layers\.(\d+)\.self_attn\.fc[12]\.weight")
 PAPERS_WIDTH = 1024
 
 
@@ -87,7 +86,7 @@ def head_numbers(layer: LayerSpec, width: int) -> int:
 
 def head_bytes(spec: ModelSpec, given: str) -> int:
     """Bytes of the heads that `find_heads` would give, in the model's dtype; of the usual width if there are none."""
-    shapes = shapes_there(KIND, spec, given)
+    shapes = sidecar_shapes(KIND, spec, given)
     if shapes is None:
         sizes = [head_numbers(layer, usual_width(layer)) for layer in spec.layers]
     else:
@@ -108,7 +107,7 @@ def _build(spec: ModelSpec, shapes: Shapes, facts: Mapping[str, str], where: str
     return RetainingHeads(spec, hidden_widths(shapes, spec, where))
 
 
-KIND = Kind("locret", "retaining heads", "heads", PATTERN, NAME.format(layer=0, part=1), _build)
+KIND = Kind("locret", "retaining heads", "heads", RETAINING_TENSORS, NAME.format(layer=0, part=1), _build)
 FILE = KIND.file  # where heads lie beside a model
 
 
@@ -122,7 +121,7 @@ def hidden_widths(shapes: Shapes, spec: ModelSpec, where: str) -> list[int]:
         WeightsError: naming both sides.
     """
     count = len(spec.layers)
-    beyond = max(int(match[1]) for name in shapes if (match := PATTERN.fullmatch(name))) + 1
+    beyond = max(int(match[1]) for name in shapes if (match := RETAINING_TENSORS.fullmatch(name))) + 1
     if beyond > count:
         raise WeightsError(f"{where} holds retaining heads of {beyond} layers, and this model has {count}.")
     widths = []

@@ -12,8 +12,8 @@ import pytest
 
 from app.cli import main
 from app.home import ASSETS
+from app.jobs.worker import Worker
 from app.service import Service
-from app.worker import Worker
 from tests.app.helpers import Cli, book_text
 from tests.app.slow import hold_back
 from tests.app.tiny import make_tiny_model

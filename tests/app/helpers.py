@@ -17,21 +17,23 @@ from typing import Any
 
 import pytest
 
-from app import readings
-from app.answer_options import AnswerOptions
+from app.asking.answer_options import AnswerOptions
 from app.cli import main
-from app.documents import Options, add_documents
-from app.preparing import prepare
-from app.readings import read
+from app.jobs.uploads import copy_in
+from app.jobs.worker import Worker
+from app.reading import readings
+from app.reading.documents import IngestOptions, add_documents
+from app.reading.preparing import prepare
+from app.reading.readings import read
 from app.service import Service
-from app.uploads import copy_in
-from app.worker import Worker
-from sessions import UNDER_WAY, ContextRow
+from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"budget": 320}
 BUDGET = {"budget": "320"}  # as people type it
 SHORT = AnswerOptions(max_tokens=12)
+TOO_WIDE = {"budget": 320, "top_k": 300}
+"""Settings of `exact` that leave no room for a question."""
 PATIENCE_SEC = 240.0
 """Whatever takes longer than this hangs: a slow machine with much else to do takes ten times as long as a good one."""
 FACTS = (
@@ -250,7 +252,7 @@ def answered(service: Service, worker: Worker, session: str, options: AnswerOpti
 
 def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int, wait: bool = True) -> str:
     files = upload(service, tmp_path, "book.txt", book_text(paragraphs).encode())
-    job = worker.ingest(files, "exact", SETTINGS, Options())
+    job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     assert ended(service, job.id) == "done"
     context = str(service.store.job(job.id).progress["context"])
     if wait:
@@ -260,7 +262,7 @@ def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int,
 
 def add(service: Service, *files: Path) -> list[str]:
     """Turn files into documents; their ids."""
-    return [row.id for row in add_documents(service, files, Options(), lambda *_: None).documents]
+    return [row.id for row in add_documents(service, files, IngestOptions(), lambda *_: None).documents]
 
 
 def begin(
@@ -280,3 +282,25 @@ def read_through(service: Service, ids: list[str], method: str = "exact", model:
     """Read documents to their end."""
     row = begin(service, ids, method, BUDGET, model)
     return read(service, row.id, lambda report: None)
+
+
+def add_document(service: Service, title: str) -> DocumentRow:
+    number = len(service.store.documents())
+    facts: dict[str, Any] = {"format": "txt", "pages": 1, "characters": 3, "content": {}, "file": None}
+    return service.store.add_document(sha256=f"{number:064x}", title=title, **facts)
+
+
+def add_context(service: Service, *documents: DocumentRow, **other: Any) -> ContextRow:
+    reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320, "tokens": 9}
+    reading |= other
+    number = len(service.store.contexts())
+    return service.store.add_context(**reading, fingerprint=str(number), document_ids=[each.id for each in documents])
+
+
+def fails(worker: Worker, files: list[Path], *documents: str) -> JobRow:
+    """An upload that becomes documents, which cannot be read like this."""
+    job = worker.ingest(files, "exact", TOO_WIDE, IngestOptions(), documents=documents)
+    work_once(worker)
+    job = worker.service.store.job(job.id)
+    assert (job.status, "top_k" in str(job.error)) == ("failed", True)
+    return job

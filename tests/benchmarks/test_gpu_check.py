@@ -48,7 +48,7 @@ from engine.host.pruning import parse_stages
 from engine.host.transfers import pin_exactly
 from engine.memories.window import WindowMemory
 from engine.models.experts import PackedExperts
-from engine.models.skeleton import skeleton, skeleton_of
+from engine.models.sizes import model_sizes, sizes_of
 from engine.reader import GPU_CHUNK
 from tests.engine.reading import read
 
@@ -80,7 +80,7 @@ def check(tmp_path: Path) -> Check:
 def test_the_weights_of_real_shapes_have_the_planned_bytes(name: str, tmp_path: Path) -> None:
     """The planner's count for the published sizes, and the tensors really made for the tiny ones."""
     billions = {"Llama-3.1-8B": 8.03, "Qwen2.5-7B": 7.62, "Phi-3-mini": 3.82}
-    assert skeleton(config_of(name), torch.bfloat16).parameters == pytest.approx(billions[name] * 1e9, rel=0.002)
+    assert model_sizes(config_of(name), torch.bfloat16).parameters == pytest.approx(billions[name] * 1e9, rel=0.002)
     config = config_of(name, tiny=True)
     model = random_model(name, config, CPU, torch.float32, True, tmp_path)
     assert not any(each.is_meta for each in [*model.network.parameters(), *model.network.buffers()])
@@ -91,7 +91,7 @@ def test_the_weights_of_real_shapes_have_the_planned_bytes(name: str, tmp_path: 
             made += sum(
                 each.nbytes for each in (state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code)
             )
-    assert made == skeleton(config, torch.float32).weight_bytes("nf4")
+    assert made == model_sizes(config, torch.float32).weight_bytes("nf4")
 
 
 @pytest.mark.parametrize("name", SHAPES | SEAM_ONLY)
@@ -103,7 +103,7 @@ def test_the_seam_holds_in_bf16(name: str, check: Check) -> None:
 @pytest.mark.parametrize(("name", "sinks", "looks"), [("infllm", 128, 1), ("infinitehip", 256, 1), ("exact", 128, 1)])
 def test_models_of_real_size_are_read_as_suits_their_window(name: str, sinks: int, looks: int) -> None:
     machine = Machine(24 << 30, 512 << 30, False, RATES)
-    planner = Planner(skeleton(config_of(NAME), torch.bfloat16), machine, len)
+    planner = Planner(model_sizes(config_of(NAME), torch.bfloat16), machine, len)
     method, lengths = methods._fitting(planner, name, (1 << 16, 1 << 20), planner.model.spec.window)
     assert lengths == [1 << 16, 1 << 20]
     assert (method.settings()["sinks"], method.settings()["looks"]) == (sinks, looks)
@@ -123,7 +123,7 @@ def test_answers_are_measured_without_drawing_lots(check: Check, monkeypatch: py
 def test_methods_and_caches_are_measured_against_their_plans(check: Check) -> None:
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
     free = psutil.virtual_memory().available
-    planner = Planner(skeleton_of(model.network, model.spec), Machine(free, free, True, RATES), model.turn_length)
+    planner = Planner(sizes_of(model.network, model.spec), Machine(free, free, True, RATES), model.turn_length)
     check_cache(check, model, planner, "dense", math.inf)
     for name in ("infinipot", "exact"):
         check_method(check, model, planner, name, math.inf)
@@ -183,14 +183,14 @@ def test_a_method_is_measured_once_its_kernels_are_there(check: Check, monkeypat
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
     machine = Machine(1 << 40, 1 << 40, True, RATES)
     check.lengths = TINY_LENGTHS[:1]
-    check_method(check, model, Planner(skeleton_of(model.network, model.spec), machine), "streaming", math.inf)
+    check_method(check, model, Planner(sizes_of(model.network, model.spec), machine), "streaming", math.inf)
     assert begun[:4] == ["Growing", "Conversation", "Growing", "Gauge"]
 
 
 def test_a_method_that_leaves_most_out_is_measured_too(check: Check) -> None:
     """`truncate` is at its end before any of the lengths, and was never said to be there."""
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
-    planner = Planner(skeleton_of(model.network, model.spec), Machine(1 << 40, 1 << 40, True, RATES), model.turn_length)
+    planner = Planner(sizes_of(model.network, model.spec), Machine(1 << 40, 1 << 40, True, RATES), model.turn_length)
     check.lengths = (4096, 8192)
     check_method(check, model, planner, "truncate", math.inf)
     found = {(row["part"], row["tokens"], row["status"]) for row in check.rows}

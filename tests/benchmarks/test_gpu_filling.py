@@ -25,9 +25,9 @@ from engine.methods.infllm import InfLLMMemory
 from engine.records import HOST
 from engine.trained.beacons import FILE as BEACONS
 from engine.trained.beacons import Beacons
-from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 from tests.engine.reading import read
 
 CPU = torch.device("cpu")

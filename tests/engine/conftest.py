@@ -9,11 +9,11 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.models.model import Model
+from engine.model import Model
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
-from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 
 TEMPLATE = (
     "<|bos|>{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}"

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from engine.memories.sharing import SPREAD
 from engine.memories.window import WindowMemory
-from engine.rope import Rope
-from engine.seam import Scoring
+from engine.models.rope import Rope
+from engine.models.spec import Scoring
 
 SCALE = 8**-0.5
 GROUP = 3  # query heads per KV head

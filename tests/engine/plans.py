@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import AutoConfig
 
-from engine.models.skeleton import skeleton
+from engine.models.sizes import model_sizes
 from engine.planning.planner import Machine, Planner
 from engine.planning.rates import Rates
 
@@ -38,7 +38,7 @@ QWEN3_30B = {
 
 
 def llama() -> Planner:
-    model = skeleton(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16)
+    model = model_sizes(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16)
     return Planner(
         model, Machine(device=24 * GB, host=64 * GB, shared=False, rates=Rates(80e12, 9e11, 2e10, 1e12, 5e10))
     )

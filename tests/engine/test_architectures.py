@@ -12,9 +12,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from engine.errors import UnsupportedModel
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.memories.slots import SlotMemory
+from engine.model import Model
 from engine.models.architectures import SUPPORTED, check
-from engine.models.model import Model
-from engine.models.skeleton import skeleton_of
+from engine.models.sizes import sizes_of
 from tests.engine.conftest import byte_tokenizer
 
 SMALL = {
@@ -321,7 +321,7 @@ def test_weights_that_were_published_quantised_need_not_be_in_linear_layers() ->
             network.base_model.set_submodule(name, Published(module))
     model = Model(network, byte_tokenizer(), "llama", "-")
     assert model.spec.projections == expected.spec.projections
-    assert skeleton_of(network, model.spec).linear == skeleton_of(expected.network, expected.spec).linear
+    assert sizes_of(network, model.spec).linear == sizes_of(expected.network, expected.spec).linear
     ids, source = torch.arange(3, 40), torch.arange(37, dtype=torch.int32)
     hidden = [each.forward(ids, SlotMemory(each.spec), source) for each in (model, expected)]
     torch.testing.assert_close(*hidden)

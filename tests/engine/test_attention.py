@@ -8,7 +8,7 @@ from torch import Tensor
 
 from engine.memories import attention, flash
 from engine.memories.attention import Picked, Shown, attend, causal_span, stock
-from engine.seam import Scoring
+from engine.models.spec import Scoring
 
 SCALE = 0.3
 

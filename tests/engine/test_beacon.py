@@ -17,15 +17,16 @@ from engine import Conversation, Method, Model, Reader, SettingsError, WeightsEr
 from engine.footprint import Task
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.methods.beacon import RAW, Beacon, BeaconMemory, window_places
-from engine.models.skeleton import Skeleton, skeleton, skeleton_of
+from engine.models.attention_interface import run
+from engine.models.rope import NoRope
+from engine.models.sizes import ModelSizes, model_sizes, sizes_of
+from engine.models.spec import LayerSpec, ModelSpec, Projection, Scoring
 from engine.passes import feed
 from engine.planning.flops import Operations, operations
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE
-from engine.rope import NoRope
-from engine.seam import LayerSpec, ModelSpec, Projection, Scoring, run
 from engine.trained.beacons import FILE, RATIOS, Beacons, beacon_numbers, find_beacons
-from engine.trained.beside import save_weights
+from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, loaded, next_logits, read
 from tests.engine.test_architectures import small_config
@@ -67,7 +68,7 @@ class PlainBeacon:
             due = self.fresh % self.ratio == 0
             self.order = [(0, False), (1, True)] if due else [(0, False)]
             with torch.no_grad():
-                hidden = run(self.model.network, token[None], self, self.beacons.guests(int(due)))
+                hidden = run(self.model.network, token[None], self, self.beacons.extra_tokens(int(due)))
             found.append(self.model.logits(hidden))
             if self.fresh == self.window:
                 self.fresh = 0
@@ -335,7 +336,7 @@ def test_the_spec_of_qwen2_7b_is_the_models_own() -> None:
         vocab_size=152064,
         max_position_embeddings=32768,
     )
-    model = skeleton(config, torch.bfloat16)
+    model = model_sizes(config, torch.bfloat16)
     assert model.spec.projections == qwen2_7b(28).projections
     with torch.device("meta"):
         own = {name: weight.shape for name, weight in Beacons(model.spec).named_weights().items()}
@@ -414,7 +415,7 @@ def counted(model: Model, method: Method, ids: Tensor) -> int:
     return int(counter.get_total_flops())
 
 
-def by_windows(model: Skeleton, tokens: int, window: int, ratio: int) -> list[Operations]:
+def by_windows(model: ModelSizes, tokens: int, window: int, ratio: int) -> list[Operations]:
     """Of all full windows, and of the last, which may be short: the paper's equation 10, no token being scored.
 
     What the model's own projections do for beacons, whose results are not used, is left out, as in the paper.
@@ -428,7 +429,7 @@ def by_windows(model: Skeleton, tokens: int, window: int, ratio: int) -> list[Op
 
 @pytest.mark.parametrize("ratio", RATIOS)
 def test_operations_are_those_that_are_counted(model: Model, ids: Tensor, ratio: int) -> None:
-    sizes = skeleton_of(model.network, model.spec)
+    sizes = sizes_of(model.network, model.spec)
     total, window = len(model.chat.prefix) + 301, 64
     work = sum(each.linear + each.attention for each in by_windows(sizes, total, window, ratio))
     unused = 2 * (total // ratio) * sum(p.inputs * p.outputs for p in model.spec.projections)
@@ -444,7 +445,7 @@ def test_operations_are_those_of_the_appendix(model: Model) -> None:
     qk = av = 2 * hq * s * (s + past) * d
     out = 2 * s * d * hq * D
     up, gate, down, lm = 2 * s * D * 2 * inner, s * inner, 2 * s * D * inner, 2 * s * D * V
-    found = operations(skeleton_of(model.network, model.spec), s, s + past, s)
+    found = operations(sizes_of(model.network, model.spec), s, s + past, s)
     assert found.linear == layers * (qkv + out + up + down)
     assert found.attention == layers * (qk + av)
     assert found.softmax == layers * hq * s * (s + past)
@@ -463,7 +464,7 @@ def test_the_planner_counts_beacons_as_tokens_and_saves_as_the_paper_says(model:
         vocab_size=152064,
         max_position_embeddings=131072,
     )
-    planner = Planner(skeleton(config, torch.bfloat16), Machine(80 << 30, 80 << 30, False))
+    planner = Planner(model_sizes(config, torch.bfloat16), Machine(80 << 30, 80 << 30, False))
     tokens = 128 * 1024
     beacon = planner.operations(make_method("beacon", ratio=8, budget=1 << 15), tokens, tokens)
     own = sum(each.total for each in by_windows(planner.model, tokens, 2048, 8))
@@ -474,6 +475,6 @@ def test_the_planner_counts_beacons_as_tokens_and_saves_as_the_paper_says(model:
 def test_where_they_are_missing_and_cannot_be_trained_nobody_is_sent_to_train_them(tmp_path: Path) -> None:
     """Training refuses models with sliding windows."""
     for kind, advice in (("gemma2", "cannot be trained yet for a model that has layers with"), ("llama", "Train them")):
-        spec = skeleton(small_config(kind), torch.float32, folder=tmp_path).spec
+        spec = model_sizes(small_config(kind), torch.float32, folder=tmp_path).spec
         with pytest.raises(WeightsError, match=advice):
             find_beacons(spec, "")

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from engine.models import architectures
 from engine.models.building import outline
 from engine.models.loading import load_network, read_config
-from engine.models.skeleton import CPU, skeleton
+from engine.models.sizes import CPU, model_sizes
 from tests.engine.test_architectures import small_config
 
 ROUNDS = 4
@@ -39,7 +39,7 @@ def test_loads_and_plans_side_by_side_change_nothing_of_the_process(tmp_path: Pa
         config.tie_word_embeddings = True
         AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(places[dtype])
     before, wrong, stop = settings(), [], threading.Event()
-    weights = skeleton(read_config(places[torch.float32]), torch.float32).parameters
+    weights = model_sizes(read_config(places[torch.float32]), torch.float32).parameters
 
     def watch() -> None:
         while not stop.is_set():
@@ -47,7 +47,7 @@ def test_loads_and_plans_side_by_side_change_nothing_of_the_process(tmp_path: Pa
 
     def plan() -> None:
         for _ in range(8 * ROUNDS):
-            sizes = skeleton(read_config(places[torch.float32]), torch.bfloat16)
+            sizes = model_sizes(read_config(places[torch.float32]), torch.bfloat16)
             if sizes.parameters != weights:
                 wrong.append("planned without tying its weights")
 

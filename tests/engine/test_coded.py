@@ -14,9 +14,9 @@ from engine.memories.coded import CODES, CodedSlots, Coding, check_codes, level_
 from engine.memories.memory import Memory, no_source
 from engine.memories.slot_plan import slot_bytes
 from engine.memories.slots import SlotMemory
+from engine.models.spec import Scoring
 from engine.passes import condense, feed
 from engine.records import DEVICE
-from engine.seam import Scoring
 from kernels import choice
 from kernels.rows import QuantizedSlab
 from tests.engine.reading import answer, read

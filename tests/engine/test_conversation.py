@@ -14,8 +14,8 @@ from engine import Answer, AnswerPiece, Conversation, Method, Model, Reader, Sam
 from engine.conversation import _cut, _steady
 from engine.errors import ContextMismatch, ModelError, ModelNotFound, OutOfMemory, UnsupportedModel
 from engine.memories.memory import AttentionMass
+from engine.model import load_model
 from engine.models.chat import INSTRUCTION, Chat
-from engine.models.model import load_model
 from engine.sampling import LIKELY, choose, own_sampling, penalize
 from engine.sources import Sentences, passages
 from tests.engine.conftest import byte_tokenizer, tiny_config

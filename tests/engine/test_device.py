@@ -30,8 +30,8 @@ from engine.memories import attention
 from engine.records import LoadedParts, Parts
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
-from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 from kernels import choice, rows
 from kernels.rows import Slabs
 from tests.engine.conftest import byte_tokenizer, tiny_config

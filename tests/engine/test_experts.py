@@ -26,7 +26,7 @@ from engine.conversation import Conversation
 from engine.models.architectures import MIXTURES, SUPPORTED
 from engine.models.experts import BIAS, MXFP4, NF4, PACKINGS, EightBit, PackedExperts, has_experts, stacks_of
 from engine.models.loading import load_network, read_config
-from engine.models.skeleton import skeleton, skeleton_of
+from engine.models.sizes import model_sizes, sizes_of
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, read
 from tests.engine.test_architectures import small_config
@@ -252,11 +252,11 @@ def test_packed_experts_take_the_planned_bytes(kind: str, quantize: str, tmp_pat
     config = read_config(saved(kind, tmp_path, moe_intermediate_size=33, intermediate_size=45))
     network = load_network(tmp_path, config, CPU, torch.float32, quantize)
     held = sum(each.get_buffer(name).nbytes for each in packed_experts(network) for name in each.stacks)
-    planned = skeleton(config, torch.float32)
+    planned = model_sizes(config, torch.float32)
     assert held == planned.expert_bytes(quantize)
     assert held < 0.4 * planned.expert_bytes("none")
     model = load_model(tmp_path, "cpu", quantize=quantize)
-    assert skeleton_of(model.network, planned.spec) == planned
+    assert sizes_of(model.network, planned.spec) == planned
 
 
 def test_what_chooses_among_experts_stays_as_it_is(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_experts_that_are_not_all_there_are_refused(change: str, words: str, tmp
 
 
 def test_a_layer_needs_room_while_it_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = skeleton(read_config(saved("qwen3_moe", tmp_path)), torch.float32)
+    planned = model_sizes(read_config(saved("qwen3_moe", tmp_path)), torch.float32)
     needed = planned.weight_bytes("nf4") + 2 * 4 * (4 * 64 * 64)
     for free in (needed - 1, needed):
         monkeypatch.setattr("engine.models.loading.free_bytes", lambda device, free=free: free)
@@ -349,11 +349,11 @@ def test_a_mixture_that_was_published_in_mxfp4_stays_in_it(tmp_path: Path) -> No
     experts = packed_experts(model.network)
     assert len(experts) == 4
     config = read_config(tmp_path)
-    planned = skeleton(config, torch.float32)
+    planned = model_sizes(config, torch.float32)
     parts = [part for each in experts for name in each.stacks for part in each.stack(name)]
     assert sum(part.nbytes for part in parts) == planned.expert_bytes("none")
     assert sum(part.nbytes for part in (*model.network.parameters(), *parts)) == planned.weight_bytes("none")
-    assert skeleton_of(model.network, planned.spec) == planned
+    assert sizes_of(model.network, planned.spec) == planned
     assert planned.published is not None
     assert planned.quantizations == ("none",)
     reference.set_attn_implementation("eager")
@@ -402,7 +402,7 @@ def test_ways_of_publishing_that_do_not_go_with_an_architecture_are_refused(
 
 def test_every_mixture_is_known_as_one() -> None:
     for kind in SUPPORTED:
-        assert bool(skeleton(small_config(kind), torch.float32).experts) == (kind in MIXTURES), kind
+        assert bool(model_sizes(small_config(kind), torch.float32).experts) == (kind in MIXTURES), kind
 
 
 PEAK = """
@@ -435,7 +435,7 @@ def test_loading_unpacked_holds_a_layer_at_a_time(quantize: str, tmp_path: Path)
     AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(tmp_path / "large")
     saved("qwen3_moe", tmp_path / "small")
     files = sum(path.stat().st_size for path in (tmp_path / "large").glob("*.safetensors"))
-    planned = skeleton(config, torch.float32)
+    planned = model_sizes(config, torch.float32)
     stack = 16 * 512 * 256 * 4  # bytes of a layer's larger one, in float32
     plain = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"}  # what is freed goes back to the system at once
     command = [sys.executable, "-c", PEAK, str(tmp_path / "large"), str(tmp_path / "small"), quantize]

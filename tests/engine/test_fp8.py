@@ -21,7 +21,7 @@ from engine import ModelNotFound, OutOfMemory, UnsupportedModel, check_files, lo
 from engine.models import hub, loading
 from engine.models.fp8 import Block, scaled
 from engine.models.loading import load_network, read_config
-from engine.models.skeleton import QUANTIZATIONS, skeleton
+from engine.models.sizes import QUANTIZATIONS, model_sizes
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.test_architectures import small_config
 from tests.engine.test_loading import packed_bytes
@@ -129,7 +129,7 @@ def test_a_checkpoint_in_fp8_is_loaded_as_a_plain_one_with_its_numbers(kind: str
     for quantize in QUANTIZATIONS if layout == "blocks" else ("none", "nf4"):
         found = load_network(tmp_path / "fp8", config, CPU, torch.bfloat16, quantize)
         expected = load_network(tmp_path / "plain", plain, CPU, torch.bfloat16, quantize)
-        assert packed_bytes(found) == skeleton(config, torch.bfloat16).weight_bytes(quantize)
+        assert packed_bytes(found) == model_sizes(config, torch.bfloat16).weight_bytes(quantize)
         for (name, one), (_, other) in zip(tensors_of(found), tensors_of(expected), strict=True):
             assert one.dtype == other.dtype
             assert torch.equal(one, other), (quantize, name)
@@ -142,7 +142,7 @@ def test_a_checkpoint_in_fp8_is_loaded_as_a_plain_one_with_its_numbers(kind: str
 def test_a_model_in_fp8_is_planned_as_a_plain_one(tmp_path: Path) -> None:
     in_fp8(random_model("qwen3_moe"), tmp_path, "blocks")
     for dtype in (torch.float32, torch.bfloat16):
-        found, plain = (skeleton(read_config(tmp_path / each), dtype) for each in ("fp8", "plain"))
+        found, plain = (model_sizes(read_config(tmp_path / each), dtype) for each in ("fp8", "plain"))
         assert replace(found, spec=plain.spec) == plain
         assert found.quantizations == QUANTIZATIONS
 

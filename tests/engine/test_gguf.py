@@ -23,7 +23,7 @@ from engine.models.gguf.header import BLOCKS, FLOATS, read_header
 from engine.models.gguf.reading import generation_of, weights_of
 from engine.models.gguf.weights import fill
 from engine.models.loading import load_network
-from engine.models.skeleton import skeleton
+from engine.models.sizes import model_sizes
 from tests.engine.gguf_files import MODELS, merging_tokenizer, tiny_network, write_gguf
 
 LLAMA_CPP = os.environ.get("LLAMA_CPP_PYTHON", "")
@@ -60,7 +60,7 @@ def test_logits_are_those_of_the_network_that_was_written(name: str, tmp_path: P
         assert theirs[0] == ours[0]
         torch.testing.assert_close(ours[1], theirs[1], atol=2e-7, rtol=1e-6)
     torch.testing.assert_close(logits(own), logits(network), atol=5e-5, rtol=1e-4)
-    assert skeleton(config, torch.float32).parameters == sum(each.numel() for each in network.parameters())
+    assert model_sizes(config, torch.float32).parameters == sum(each.numel() for each in network.parameters())
 
 
 @pytest.mark.skipif(not LLAMA_CPP, reason="LLAMA_CPP_PYTHON names no interpreter with llama-cpp-python")
@@ -235,7 +235,7 @@ def test_a_plan_reads_no_weights(llama: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("engine.models.gguf.weights.np.fromfile", None)
     config = read_config(llama)
     check_files(llama, config)
-    sizes = skeleton(config, torch.float32)
+    sizes = model_sizes(config, torch.float32)
     assert sizes.weight_bytes("none") == 4 * sum(each.numel() for each in tiny_network("llama").parameters())
     with pytest.raises(ModelNotFound):
         loaded(llama)

@@ -16,9 +16,9 @@ from engine.errors import OutOfMemory
 from engine.footprint import Task
 from engine.host.host_tier import TAIL, HostTier, Slab
 from engine.host.retrieving import picked
+from engine.models.rope import Rope
+from engine.models.spec import ModelSpec, Scoring
 from engine.records import DISK, HOST
-from engine.rope import Rope
-from engine.seam import ModelSpec, Scoring
 from kernels import choice
 from kernels.rows import QuantizedSlab
 from tests.engine.conftest import byte_tokenizer

@@ -15,7 +15,7 @@ from engine.context import new_memory
 from engine.footprint import Task
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.methods.infinipot import PROMPTS, InfiniPot, Pot
-from engine.models.model import load_model
+from engine.model import load_model
 from engine.passes import feed, novelties
 from engine.records import DEVICE
 from tests.engine.reading import answer, next_logits, read

@@ -13,8 +13,8 @@ from engine import Model, SettingsError, make_method
 from engine.host.pruning import Stage, parse_stages
 from engine.memories.memory import AttentionMass
 from engine.methods.infinitehip import InfiniteHiP, InfiniteHiPMemory
-from engine.rope import Rope
-from engine.seam import ModelSpec
+from engine.models.rope import Rope
+from engine.models.spec import ModelSpec
 from tests.engine.plain import GROUP, Turned, attended, full_attention, mixed, stream, tail, through
 
 SINKS, STREAM, TRAINED = 4, 24, 64

@@ -11,8 +11,8 @@ from torch import Tensor
 from engine import Model, SettingsError, make_method
 from engine.memories.memory import AttentionMass
 from engine.methods.infllm import InfLLM, InfLLMMemory, Units
-from engine.rope import NoRope, Rope
-from engine.seam import ModelSpec
+from engine.models.rope import NoRope, Rope
+from engine.models.spec import ModelSpec
 from tests.engine.plain import GROUP, Turned, attended, full_attention, mixed, stream, tail, through
 
 WINDOW, BLOCK = 24, 8

@@ -10,7 +10,7 @@ from torch import nn
 
 from engine import SettingsError, load_model, read_config
 from engine.models.integers import GROUP, INTEGERS, IntegerLinear, fits, layer_bytes
-from engine.models.skeleton import skeleton, skeleton_of
+from engine.models.sizes import model_sizes, sizes_of
 from tests.engine.test_experts import saved
 
 POCKET = Path(__file__).resolve().parents[2] / "assets" / "pocket"
@@ -44,9 +44,9 @@ def test_products_are_those_of_rounded_weights(kind: str, steps: int, rows: int,
 def test_a_loaded_model_takes_what_is_planned(kind: str) -> None:
     plain, packed = load_model(POCKET, "cpu"), load_model(POCKET, "cpu", quantize=kind)
     held = [*packed.network.parameters(), *(b for each in layers(packed.network) for b in each.buffers())]
-    sizes = skeleton(read_config(POCKET), packed.spec.dtype)
+    sizes = model_sizes(read_config(POCKET), packed.spec.dtype)
     assert sum(each.nbytes for each in held) == sizes.weight_bytes(kind)
-    assert skeleton_of(packed.network, packed.spec).weight_bytes(kind) == sizes.weight_bytes(kind)
+    assert sizes_of(packed.network, packed.spec).weight_bytes(kind) == sizes.weight_bytes(kind)
     assert len(layers(packed.network)) == len(sizes.linear)
     assert packed.network.lm_head.weight.dtype == plain.network.lm_head.weight.dtype
     assert packed.fingerprint != plain.fingerprint
@@ -65,6 +65,6 @@ def test_layers_that_the_products_do_not_take_stay_as_they_are() -> None:
 def test_other_models_and_devices_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="int8 is for models without experts on a CPU: choose 8bit or nf4"):
         load_model(saved("qwen3_moe", tmp_path), "cpu", quantize="int8")
-    sizes = skeleton(read_config(POCKET), torch.bfloat16, torch.device("cuda"))
+    sizes = model_sizes(read_config(POCKET), torch.bfloat16, torch.device("cuda"))
     with pytest.raises(SettingsError, match="int4 is for models without experts on a CPU"):
         sizes.weight_bytes("int4")

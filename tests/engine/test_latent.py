@@ -13,17 +13,17 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from engine import Conversation, Method, Reader, load_model
 from engine.errors import UnsupportedModel
 from engine.footprint import Task
+from engine.model import Model
 from engine.models.architectures import INDEXED, check_kind
 from engine.models.loading import read_config
-from engine.models.model import Model
-from engine.models.skeleton import skeleton, skeleton_of
+from engine.models.sizes import model_sizes, sizes_of
 from engine.planning.flops import operations
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE, HOST
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
-from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 from kernels import choice
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plans import GB
@@ -145,13 +145,13 @@ def test_what_expands_latents_is_never_quantised(kind: str, quantize: str, tmp_p
     own = network(kind)
     own.save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
-    model, planned = load_model(tmp_path, "cpu", quantize=quantize), skeleton(read_config(tmp_path), torch.float32)
+    model, planned = load_model(tmp_path, "cpu", quantize=quantize), model_sizes(read_config(tmp_path), torch.float32)
     layers = [module for name, module in model.network.named_modules() if name.endswith("kv_b_proj")]
     assert len(layers) == len(model.spec.layers)
     assert all(type(layer) is torch.nn.Linear for layer in layers)
     kept = sum(layer.weight.numel() for layer in layers)
     rest = sum(sizes[0] * sizes[1] for sizes in planned.linear)
-    assert planned.multiplied - kept == skeleton_of(own, model.spec).multiplied - kept >= 0
+    assert planned.multiplied - kept == sizes_of(own, model.spec).multiplied - kept >= 0
     assert planned.active >= rest + kept
     attention = operations(planned, 1, 100).attention
     assert attention == 4 * 100 * 4 * (8 + 32) * len(layers)  # 4 heads
@@ -209,7 +209,7 @@ def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
 
 def test_what_glm_flash_takes() -> None:
     """By its configuration, the default of transformers'."""
-    sizes = skeleton(AutoConfig.for_model(KIND), torch.bfloat16)
+    sizes = model_sizes(AutoConfig.for_model(KIND), torch.bfloat16)
     assert sizes.spec.entry_bytes == 47 * 576 * 2
     assert 29e9 < sizes.parameters < 30.5e9
     assert 15e9 < sizes.weight_bytes("nf4") < 19e9

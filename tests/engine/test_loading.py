@@ -17,15 +17,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, make_method
+from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, make_method, model
 from engine.context import new_memory
 from engine.memories.memory import NOT_IN_SOURCE
-from engine.models import loading, model
+from engine.model import model_stamp
+from engine.models import loading
 from engine.models.architectures import SUPPORTED
 from engine.models.experts import PackedExperts
 from engine.models.loading import dtype_on, load_network, read_config
-from engine.models.model import model_stamp
-from engine.models.skeleton import skeleton, skeleton_of
+from engine.models.sizes import model_sizes, sizes_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.test_architectures import small_config
 
@@ -72,14 +72,14 @@ def packed_bytes(network: PreTrainedModel) -> int:
 def test_quantised_weights_take_the_planned_bytes_and_match_eager_attention(folder: Path, quantize: str) -> None:
     config = read_config(folder)
     reference = load_network(folder, config, CPU, torch.float32, quantize)
-    assert packed_bytes(reference) == skeleton(config, torch.float32).weight_bytes(quantize)
+    assert packed_bytes(reference) == model_sizes(config, torch.float32).weight_bytes(quantize)
     reference.set_attn_implementation("eager")
     ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = reference(input_ids=ids[None], use_cache=False).logits[0]
 
     model = load_model(folder, "cpu", quantize=quantize)
-    assert skeleton_of(model.network, model.spec).weight_bytes(quantize) == skeleton(
+    assert sizes_of(model.network, model.spec).weight_bytes(quantize) == model_sizes(
         config, torch.float32
     ).weight_bytes(quantize)
     memory = new_memory(model, make_method("full"))
@@ -103,7 +103,7 @@ def test_every_architecture_is_loaded_and_quantised_as_planned(kind: str, tmp_pa
     weights = dict(loaded.named_parameters())
     assert weights.keys() == dict(saved.named_parameters()).keys()
     assert all(torch.equal(weights[name], weight) for name, weight in saved.named_parameters())
-    planned = skeleton(config, torch.float32)
+    planned = model_sizes(config, torch.float32)
     assert packed_bytes(loaded) == planned.weight_bytes()
     for quantize in ("8bit", "nf4"):
         assert packed_bytes(load_network(tmp_path, config, CPU, torch.float32, quantize)) == planned.weight_bytes(
@@ -178,7 +178,7 @@ def test_a_model_without_a_chat_template_is_refused_before_weights_are_read(fold
 def test_weights_that_cannot_fit_are_refused_with_what_would(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = skeleton(read_config(folder), torch.float32)
+    sizes = model_sizes(read_config(folder), torch.float32)
     place = tmp_path / "large"
     shutil.copytree(folder, place)
     (place / "model.safetensors").write_bytes(b"never read")

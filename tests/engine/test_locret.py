@@ -18,12 +18,12 @@ from engine.footprint import Task
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.memories.sharing import SPREAD
 from engine.methods.locret import Locret, RetainedMemory
+from engine.models.rope import NoRope, Rope
+from engine.models.spec import LayerSpec, ModelSpec, Scoring
 from engine.passes import feed
 from engine.records import DEVICE
-from engine.rope import NoRope, Rope
-from engine.seam import LayerSpec, ModelSpec, Scoring
-from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE, RetainingHeads, find_heads, hidden_widths
+from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plain import one_by_one
 from tests.engine.reading import answer, next_logits, read

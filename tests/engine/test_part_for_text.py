@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedMode
 from engine import ModelNotFound, UnsupportedModel, load_model
 from engine.models.architectures import WITH_PICTURES
 from engine.models.loading import read_config
-from engine.models.skeleton import skeleton
+from engine.models.sizes import model_sizes
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.test_architectures import EXTRA, SMALL
 from tests.engine.test_experts import through
@@ -92,7 +92,7 @@ def test_only_the_part_for_text_takes_memory(kind: str, tmp_path: Path) -> None:
     assert config.model_type == TEXT[kind]
     model = load_model(tmp_path, "cpu")
     held = sum(weight.nbytes for weight in model.network.parameters())
-    assert held == skeleton(config, torch.float32).weight_bytes() < sum(each.nbytes for each in whole.parameters())
+    assert held == model_sizes(config, torch.float32).weight_bytes() < sum(each.nbytes for each in whole.parameters())
 
 
 def test_that_embeddings_are_tied_may_be_said_of_the_whole_alone(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from engine.footprint import Task
 from engine.memories.entries import Slots
 from engine.models.architectures import MIXTURES, SUPPORTED
 from engine.models.experts import has_experts
-from engine.models.skeleton import skeleton, skeleton_of
+from engine.models.sizes import model_sizes, sizes_of
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE, HOST
 from kernels.rows import tensors_of
@@ -59,12 +59,12 @@ METHODS_TO_READ = {**TIGHT, **{f"{name}-default": make_method(name) for name in 
 @pytest.mark.parametrize("kind", sorted(SUPPORTED))
 def test_a_config_tells_what_the_loaded_model_is_like(kind: str) -> None:
     config = small_config(kind)
-    planned = skeleton(config, torch.float32)
+    planned = model_sizes(config, torch.float32)
     model = Model(AutoModelForCausalLM.from_config(copy.deepcopy(config)), byte_tokenizer(), kind, "-")
     for expected, layer in zip(model.spec.layers, planned.spec.layers, strict=True):
         assert dataclasses.replace(layer, rope=expected.rope) == expected
     assert planned.weight_bytes() == sum(weight.nbytes for weight in model.network.parameters())
-    loaded = skeleton_of(model.network, model.spec)
+    loaded = sizes_of(model.network, model.spec)
     assert dataclasses.replace(loaded, spec=planned.spec) == planned
     assert planned.spec.entry_bytes == model.spec.entry_bytes
     tables = [sorted(rope.bytes_for(5000, 4) for rope in spec.ropes) for spec in (planned.spec, model.spec)]
@@ -75,13 +75,13 @@ def test_a_config_tells_what_the_loaded_model_is_like(kind: str) -> None:
 def test_a_token_is_multiplied_with_the_experts_that_are_chosen(kind: str) -> None:
     """With two of four, and with all of them."""
     config = small_config(kind)
-    two = skeleton(config, torch.float32).active
+    two = model_sizes(config, torch.float32).active
     config.num_experts_per_tok = 4
     network = AutoModelForCausalLM.from_config(config)
     stacks = [each for each in network.modules() if has_experts(each)]
     experts = sum(weight.numel() for each in stacks for weight in each.parameters() if weight.dim() == 3)
     assert experts > 0
-    assert skeleton(config, torch.float32).active - two == experts / 2
+    assert model_sizes(config, torch.float32).active - two == experts / 2
 
 
 @pytest.mark.parametrize("tokens", [40, 301, 1501])
@@ -246,7 +246,7 @@ def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
     model = Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), "wide", "-")
     method = with_store(name)
     ids = torch.randint(4, 260, (3 * 256 - len(model.chat.prefix),))
-    plan = Planner(skeleton_of(model.network, model.spec), Machine(64 * GB, 0, True), model.turn_length).plan(
+    plan = Planner(sizes_of(model.network, model.spec), Machine(64 * GB, 0, True), model.turn_length).plan(
         method, len(ids)
     )
     peak = peak_of_pass(model, method, ids, plan.chunk)
@@ -267,7 +267,7 @@ def test_nor_is_it_less_than_a_mixture_takes(kind: str, quantize: str, tmp_path:
     byte_tokenizer().save_pretrained(tmp_path)
     model, method = load_model(tmp_path, "cpu", quantize=quantize), make_method("full")
     ids = torch.randint(4, 260, (3 * 256 - len(model.chat.prefix),))
-    plan = Planner(skeleton_of(model.network, model.spec), Machine(64 * GB, 0, True), model.turn_length).plan(
+    plan = Planner(sizes_of(model.network, model.spec), Machine(64 * GB, 0, True), model.turn_length).plan(
         method, len(ids), quantize
     )
     peak = peak_of_pass(model, method, ids, plan.chunk)
@@ -299,7 +299,7 @@ def test_weights_that_were_published_quantised_are_planned_as_their_config_says(
     published: dict[str, object], low: float, high: float
 ) -> None:
     config = AutoConfig.for_model("llama", **LLAMA_8B, quantization_config=published)
-    model = skeleton(config, torch.bfloat16)
+    model = model_sizes(config, torch.bfloat16)
     assert low * GB < model.weight_bytes() < high * GB
     assert model.parameters == llama().model.parameters
     with pytest.raises(SettingsError, match="quantised already"):

@@ -14,19 +14,19 @@ from engine import (
     make_method,
     suited_method,
 )
-from engine.models.skeleton import skeleton
+from engine.models.sizes import model_sizes
 from engine.planning.planner import ENOUGH, FIRST, SLOWEST, Machine, Plan, Planner
 from engine.planning.rates import Rates
 from engine.trained import beacons
 from engine.trained.beacons import Beacons
-from engine.trained.beside import save_weights
+from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import tiny_config
 from tests.engine.plans import GB, LLAMA_8B, QWEN3_30B, ROOMY, llama
 
 
 def test_experts_in_codes_fit_a_card_that_they_did_not_fit() -> None:
     """Qwen3-30B-A3B in 4 bits took 58 GB, because its experts stayed in bfloat16."""
-    model = skeleton(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
+    model = model_sizes(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
     assert model.parameters == 30_532_122_624
     assert model.active + model.head == pytest.approx(3.0e9, rel=0.05)
     sizes = {each: model.weight_bytes(each) / GB for each in model.quantizations}
@@ -41,7 +41,7 @@ def test_best_leaves_out_what_lacks_trained_weights(tmp_path: Path) -> None:
     """A machine where beacon's largest budget fits and infinipot's does not."""
     config = tiny_config()
     config.max_position_embeddings = 1 << 17
-    model = skeleton(config, torch.float32, folder=tmp_path)
+    model = model_sizes(config, torch.float32, folder=tmp_path)
     planner = Planner(model, Machine(model.weight_bytes() + 400_000_000, 60_000_000, False))
     largest = make_method("beacon", budget=1 << 17)
     plan = planner.plan(largest, 1 << 21)
@@ -131,7 +131,7 @@ def test_a_long_text_is_looked_up_exactly_rather_than_with_lossless_weights() ->
 def test_a_search_that_is_barely_fast_enough_is_left_for_sketches() -> None:
     """A small model and 150,000 tokens: five tokens a second by a search of everything, 90 by sketches."""
     small = {**LLAMA_8B, "num_hidden_layers": 16, "hidden_size": 2048, "intermediate_size": 8192, "head_dim": 64}
-    model = skeleton(AutoConfig.for_model("llama", **small), torch.bfloat16, torch.device("cuda"))
+    model = model_sizes(AutoConfig.for_model("llama", **small), torch.bfloat16, torch.device("cuda"))
     planner = Planner(model, dataclasses.replace(llama().machine, device=24 * GB, host=64 * GB))
     plans = [plan for plan in planner._candidates(150_000, "none") if plan.method.name == "exact"]
     plain, sketched = (plan.answer_tokens_per_sec or 0.0 for plan in plans)
@@ -163,7 +163,7 @@ def test_what_a_query_looks_up_counts_as_seen_at_once() -> None:
     """A preset that looks up 3,072 entries made the pocket model say the same word for ever, and nothing had warned."""
     config = tiny_config()
     config.max_position_embeddings = 2048
-    planner = Planner(skeleton(config, torch.float32), Machine(64 * GB, 64 * GB, False))
+    planner = Planner(model_sizes(config, torch.float32), Machine(64 * GB, 64 * GB, False))
     for name, settings in (("infinitehip", {"preset": "3k"}), ("infllm", {"budget": 6000, "units": 40})):
         assert "at once: expect poor answers" in planner.plan(make_method(name, **settings), 100_000).beyond
     for name in METHODS:
@@ -187,7 +187,7 @@ def test_models_whose_layers_all_look_back_a_little_are_not_read_with_what_looks
     """Of Phi-3-mini (4K) nothing is ever looked up, and yet `exact` was said to look everything up."""
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 128}
     config = AutoConfig.for_model("mistral", **sizes, max_position_embeddings=4096, sliding_window=2047)
-    planner = Planner(skeleton(config, torch.float32, folder=tmp_path), ROOMY)
+    planner = Planner(model_sizes(config, torch.float32, folder=tmp_path), ROOMY)
     best = planner.best(1_000_000)
     assert best is not None
     assert (best.plan.method.family, best.plan.method.budget) == ("condensing", 2048)
@@ -199,7 +199,7 @@ def test_models_whose_layers_all_look_back_a_little_are_not_read_with_what_looks
     assert not any(warned[name] for name in ("infinipot", "beacon", "streaming", "truncate"))
     assert not planner.plan(make_method("full"), 3000).beyond  # as the model itself would read it
     config.sliding_window = None
-    far = Planner(skeleton(config, torch.float32, folder=tmp_path), ROOMY).best(1_000_000)
+    far = Planner(model_sizes(config, torch.float32, folder=tmp_path), ROOMY).best(1_000_000)
     assert far is not None
     assert far.plan.method.family != "condensing"
 
@@ -208,7 +208,7 @@ def test_a_chunk_that_stands_too_far_behind_what_is_kept_is_warned_of() -> None:
     """On the pocket model `locret` answered half as much with a budget of 2,048 as with 1,024, and nobody knew."""
     config = tiny_config()
     config.max_position_embeddings = 2048
-    planner = Planner(skeleton(config, torch.float32), Machine(64 * GB, 64 * GB, False))
+    planner = Planner(model_sizes(config, torch.float32), Machine(64 * GB, 64 * GB, False))
 
     def beyond(name: str, budget: int, tokens: int = 20_000) -> str:
         return planner.plan(make_method(name, budget=budget), tokens).beyond
@@ -223,7 +223,7 @@ def test_a_chunk_that_stands_too_far_behind_what_is_kept_is_warned_of() -> None:
     assert (budgets["locret"], budgets["infinipot"]) == (1024, 2048)
     for window in (2048, 4096, 1 << 17):
         config.max_position_embeddings = window
-        wide = Planner(skeleton(config, torch.float32), planner.machine)
+        wide = Planner(model_sizes(config, torch.float32), planner.machine)
         suited = [wide.plan(suited_method(window, name), 1_000_000) for name in METHODS]
         assert [plan.method.name for plan in suited if plan.beyond] == ["full"]
 
@@ -231,7 +231,7 @@ def test_a_chunk_that_stands_too_far_behind_what_is_kept_is_warned_of() -> None:
 def test_what_takes_days_to_read_is_not_recommended() -> None:
     """`exact` answers too slowly on this processor, and what looks up as it reads takes hours, not minutes."""
     rates = Rates(2e9, 2e8, 2e8, 2e9, 2e8)
-    planner = Planner(skeleton(tiny_config(), torch.float32), Machine(64 * GB, 0, True, rates))
+    planner = Planner(model_sizes(tiny_config(), torch.float32), Machine(64 * GB, 0, True, rates))
     best = planner.best(1_000_000)
     assert best is not None
     for plan in (planner.plan(suited_method(planner.model.spec.window, name), 1_000_000) for name in METHODS):

@@ -17,7 +17,7 @@ from engine import (
     suited_method,
 )
 from engine.footprint import Task
-from engine.models.skeleton import skeleton, skeleton_of
+from engine.models.sizes import model_sizes, sizes_of
 from engine.planning import rates
 from engine.planning.planner import Machine, Planner
 from engine.planning.rates import Rates, measure_rates
@@ -39,7 +39,7 @@ def test_reading_takes_the_operations_that_were_planned(model: Model, name: str)
 
 
 def test_a_pass_reads_the_experts_that_its_tokens_choose() -> None:
-    model = skeleton(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
+    model = model_sizes(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
     assert model.hit(1) == 8 / 128
     assert 0.11 < model.hit(2) < 0.125
     assert model.hit(2048) > 0.999
@@ -52,7 +52,7 @@ def test_a_pass_reads_the_experts_that_its_tokens_choose() -> None:
 
 def test_experts_in_codes_cost_a_gpu_their_launches() -> None:
     """A pass launches some 120,000 kernels for them, however many tokens it has."""
-    model = skeleton(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
+    model = model_sizes(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
     rates = Rates(80e12, 9e11, 2e10, 1e12, 5e10)
 
     def seconds(quantize: str, operation_sec: float) -> float:
@@ -73,7 +73,7 @@ def test_layers_that_never_look_far_cost_no_search() -> None:
     def times(sliding: int | None, kind: str) -> tuple[float, float]:
         config = AutoConfig.for_model("mistral", **sizes, max_position_embeddings=32768, sliding_window=sliding)
         planner = Planner(
-            skeleton(config, torch.float32), dataclasses.replace(ROOMY, rates=Rates(1e11, 1e10, 1e10, 1e11, 1e10))
+            model_sizes(config, torch.float32), dataclasses.replace(ROOMY, rates=Rates(1e11, 1e10, 1e10, 1e11, 1e10))
         )
         plan = planner.plan(make_method(kind), 65_536)
         assert plan.reading_sec is not None
@@ -108,7 +108,7 @@ def test_rates_are_measured_and_times_follow_them(model: Model, ids: Tensor) -> 
     assert 1e-8 < found.operation_sec < 1e-2
     half = dataclasses.replace(found, flops=found.flops / 2, memory=found.memory / 2, operation_sec=0.0)
     whole = dataclasses.replace(found, operation_sec=0.0)
-    sizes = skeleton_of(model.network, model.spec)
+    sizes = sizes_of(model.network, model.spec)
     slow = Planner(sizes, Machine(GB, 0, True, half)).plan(make_method("streaming"), 5000).reading_sec
     fast = Planner(sizes, Machine(GB, 0, True, whole)).plan(make_method("streaming"), 5000).reading_sec
     assert slow is not None
@@ -167,7 +167,7 @@ def test_what_searches_everything_has_the_keys_sent_to_a_gpu(name: str) -> None:
     """The host was planned to search, which for one question took over a minute."""
     rates = llama().machine.rates
     assert rates is not None
-    model = skeleton(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16, torch.device("cuda"))
+    model = model_sizes(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16, torch.device("cuda"))
     method = suited_method(131_072, name, **({} if name == "exact" else {"select": "exact", "gist": "infinipot"}))
     footprint = method.plan(model.spec, Task(1_000_000, 32, 2048, len))
 
@@ -206,7 +206,7 @@ def test_layers_with_a_sliding_window_take_no_time_to_search() -> None:
     speeds = []
     for kinds in (["sliding_attention", "full_attention"] * 2, ["full_attention"] * 4):
         config.layer_types = kinds
-        planner = Planner(skeleton(config, torch.float32), machine)
+        planner = Planner(model_sizes(config, torch.float32), machine)
         speeds.append(planner.plan(make_method("exact", looks=1), 10_000_000_000).answer_tokens_per_sec or 0.0)
     assert speeds[0] == pytest.approx(2 * speeds[1], rel=0.01)
 

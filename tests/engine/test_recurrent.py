@@ -14,21 +14,21 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from engine import Context, Conversation, Method, Reader, make_method
-from engine.carry import Carry
 from engine.errors import ContextMismatch, NoSuchWeights, OutOfMemory, UnsupportedModel
 from engine.footprint import Task
 from engine.memories.memory import STATES, no_source
+from engine.model import Model
 from engine.models.architectures import RECURRENT
-from engine.models.model import Model
+from engine.models.attention_interface import run
 from engine.models.recurrence import recurrence_of
-from engine.models.skeleton import skeleton, skeleton_of
+from engine.models.recurrent_state import RecurrentState, spare_kernels
+from engine.models.sizes import model_sizes, sizes_of
 from engine.passes import condense, feed
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE
-from engine.seam import run, spare_kernels
 from engine.trained import retaining
-from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plans import GB
 from tests.engine.reading import answer, finish, loaded, next_logits, read, reopened, resumed, with_budget
@@ -159,10 +159,10 @@ def test_what_a_catalyst_says_is_not_carried_on(model: Model, ids: Tensor) -> No
     assert memory.states is before
     for _ in feed(model, method, memory, QUESTION, no_source(len(QUESTION)), 64):
         pass
-    carry = Carry(before)
-    run(model.network, QUESTION, read(model, TIGHT["full"], ids[:3]).memory.fork(), carry=carry)
-    first = sorted(carry.states)[0]  # of the first layer, which nothing reaches but the tokens
-    torch.testing.assert_close(memory.states[first], carry.states[first])
+    state = RecurrentState(before)
+    run(model.network, QUESTION, read(model, TIGHT["full"], ids[:3]).memory.fork(), state=state)
+    first = sorted(state.states)[0]  # of the first layer, which nothing reaches but the tokens
+    torch.testing.assert_close(memory.states[first], state.states[first])
 
 
 @every_kind
@@ -189,12 +189,12 @@ def test_some_of_a_family_attend_in_all_layers() -> None:
     spec = compare(config, "granitemoehybrid").spec
     assert len(spec.layers) == 4
     assert not spec.recurrent
-    assert skeleton(config, torch.float32).recurrence is None
+    assert model_sizes(config, torch.float32).recurrence is None
 
 
 def test_where_no_layer_attends_there_is_nothing_to_remember() -> None:
     with pytest.raises(UnsupportedModel, match="No layer of this 'granitemoehybrid' attends to tokens"):
-        skeleton(granite(layer_types=["mamba"] * 4), torch.float32)
+        model_sizes(granite(layer_types=["mamba"] * 4), torch.float32)
 
 
 def test_kernels_of_other_packages_are_called_on_a_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,10 +251,10 @@ def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor,
 def test_a_config_tells_what_the_loaded_model_carries(kind: str) -> None:
     config = small_config(kind)
     loaded_model = Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), kind, "-")
-    planned = skeleton(config, torch.float32)
+    planned = model_sizes(config, torch.float32)
     assert planned.spec.state_bytes == loaded_model.spec.state_bytes > 0
     assert planned.recurrence == recurrence_of(loaded_model.network, torch.float32)
-    halved = skeleton(config, torch.bfloat16).spec.state_bytes
+    halved = model_sizes(config, torch.bfloat16).spec.state_bytes
     assert halved == Model(loaded_model.network.to(torch.bfloat16), byte_tokenizer(), kind, "-").spec.state_bytes
 
 
@@ -268,7 +268,7 @@ def test_the_workspace_is_not_less_than_a_pass_takes(kind: str) -> None:
     model = Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), kind, "-")
     ids, method = torch.randint(4, 260, (3 * 256 - len(model.chat.prefix),)), make_method("full")
     machine = Machine(64 * GB, 0, True)
-    plan = Planner(skeleton_of(model.network, model.spec), machine, model.turn_length).plan(method, len(ids))
+    plan = Planner(sizes_of(model.network, model.spec), machine, model.turn_length).plan(method, len(ids))
     assert peak_of_pass(model, method, ids, plan.chunk) <= plan.workspace_bytes + plan.footprint.spare_bytes
 
 
@@ -278,6 +278,6 @@ def test_beacons_are_refused(model: Model) -> None:
     method = make_method("beacon")
     with pytest.raises(NoSuchWeights, match="this model's recurrent layers would carry them on: choose another method"):
         method.weights_digest(model.spec)
-    plan = Planner(skeleton_of(model.network, model.spec), Machine(64 * GB, 0, True)).plan(method, 1000)
+    plan = Planner(sizes_of(model.network, model.spec), Machine(64 * GB, 0, True)).plan(method, 1000)
     assert (plan.fits, plan.possible, plan.longest) == (False, False, 0)
     assert "carry them on" in plan.lacks

@@ -12,7 +12,7 @@ from engine.graphs import Recorder
 from engine.host import search
 from engine.host.host_tier import HostTier
 from engine.host.sketch import CANDIDATES, KINDS, Sketch, check_sketch, sketch_bytes
-from engine.seam import ModelSpec
+from engine.models.spec import ModelSpec
 from kernels.rows import take
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import loaded, read

@@ -16,14 +16,14 @@ from engine.host import retrieving
 from engine.memories import slots, window
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.memories.slots import SlotMemory
-from engine.models.model import Model
+from engine.model import Model
 from engine.passes import feed
 from engine.planning.planner import Planner
 from engine.records import DEVICE
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
-from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plans import ROOMY, fused_operations
 from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed

@@ -15,8 +15,8 @@ from engine.models.chat import INSTRUCTION, Chat
 from engine.models.thinking import Channels, Marks, Speech, find_marks
 from engine.trained import beacons
 from engine.trained.beacons import Beacons
-from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE, RetainingHeads
+from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import TEMPLATE, byte_tokenizer, tiny_config
 from tests.engine.reading import loaded, read
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, every_method

@@ -14,8 +14,8 @@ from engine.focus import AROUND
 from engine.memories.memory import no_source
 from engine.memories.window import WindowMemory, window_bytes
 from engine.methods.exact import Exact, ExactMemory
-from engine.rope import Rope
-from engine.seam import ModelSpec, Scoring
+from engine.models.rope import Rope
+from engine.models.spec import ModelSpec, Scoring
 from kernels import choice
 from tests.engine.plain import SCALE, stream, tail, through
 

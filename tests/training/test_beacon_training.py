@@ -19,7 +19,7 @@ from engine import EngineError, Model, Reader, SettingsError, WeightsError, load
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.passes import feed
 from engine.trained.beacons import FILE, RATIOS, find_beacons
-from engine.trained.beside import save_weights
+from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.test_architectures import small_config
 from tests.training.resuming import bench_command, trained_and_resumed

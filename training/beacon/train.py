@@ -23,7 +23,7 @@ from torch import Tensor
 from engine import Model, SettingsError, load_model
 from engine.methods.beacon import RAW
 from engine.trained.beacons import FILE, KIND, RATIOS, Beacons, check_shapes, find_beacons
-from engine.trained.beside import require_possible, save_weights
+from engine.trained.sidecar_weights import require_possible, save_weights
 from training import checkpoint, loop
 from training.beacon.card import CARD
 from training.beacon.examples import Example, Examples, check_lengths, open_examples, window_of
@@ -222,7 +222,7 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
     out = loop.output_of(settings, FILE)
     model = load_model(settings.model, device=settings.device)
     require_possible(KIND, model.spec)
-    if bar := KIND.bars(model.spec):
+    if bar := KIND.why_untrainable(model.spec):
         raise SettingsError(f"'{model.name}' has {bar}, for which beacons cannot be trained yet.")
     run = Run(settings, model, open_examples(settings, model))
     check_lengths(settings, run.window, run.examples)

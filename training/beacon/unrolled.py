@@ -12,7 +12,8 @@ from torch import Tensor
 
 from engine import Model
 from engine.methods.beacon import window_places
-from engine.seam import ModelSpec, Scoring, run
+from engine.models.attention_interface import run
+from engine.models.spec import ModelSpec, Scoring
 from engine.trained.beacons import Beacons
 
 
@@ -68,6 +69,6 @@ def read_through(model: Model, beacons: Beacons, ids: Tensor, window: int, ratio
     memory, hidden = Unrolled(model.spec), []
     for part, ratio in zip(torch.split(ids.to(model.device), window), ratios, strict=True):
         count = memory.begin(len(part), ratio)
-        hidden.append(run(model.network, part, memory, beacons.guests(count)))
+        hidden.append(run(model.network, part, memory, beacons.extra_tokens(count)))
         memory.end(count)
     return torch.cat(hidden)

@@ -16,7 +16,7 @@ from torch import Tensor
 from engine import Model
 from engine.memories.memory import no_source
 from engine.memories.slots import SlotMemory
-from engine.seam import ModelSpec, Scoring
+from engine.models.spec import ModelSpec, Scoring
 from kernels.softmax import scores
 from training.locret.examples import Example
 

@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 
 from engine import Model, load_model
-from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE, RetainingHeads, head_numbers, usual_width
+from engine.trained.sidecar_weights import save_weights
 from training import checkpoint, loop
 from training.card import write_card
 from training.locret.card import CARD

@@ -3,7 +3,7 @@
 Of a PDF it is shown beside its text as it is printed.
 """
 
-from app.pages import DocumentPage
+from app.reading.pages import DocumentPage
 from app.web.views.markup import esc
 
 DEEPEST = 6  # level of the contents that is still set apart from the one above it

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from app.named_pages import around, in_words
+from app.asking.named_pages import pages_around, pages_in_words
+from app.formatting import plural, short_seconds, speed
 from app.web.views.markdown import Mark, rendered
 from app.web.views.markup import bar, esc, page_link
-from app.words import plural, short_seconds, speed
 from sessions import TurnRow
 
 NOTES = {
@@ -143,9 +143,9 @@ def _reasoned(numbers: Mapping[str, Any]) -> str:
 def _read_again(tokens: int, pages: str) -> str:
     if pages and not tokens:
         why = "As was asked: of the text only these, and the beginning and the end that are always seen"
-        return f'<span title="{why}">looked at {esc(in_words(pages))}</span>'
+        return f'<span title="{why}">looked at {esc(pages_in_words(pages))}</span>'
     if pages:
-        return f'<span title="{plural(tokens, "token")}, as was asked">{esc(in_words(pages))} read again</span>'
+        return f'<span title="{plural(tokens, "token")}, as was asked">{esc(pages_in_words(pages))} read again</span>'
     if not tokens:
         return ""
     why = "The passages that the question looked at, and of which words had been forgotten, were read again first"
@@ -214,7 +214,7 @@ def _to_ask_about(source: Mapping[str, Any], documents: Sequence[str]) -> str:
         return ""
     paragraph = source.get("paragraph")  # answers of earlier versions do not say
     document = documents.index(source["document"]) + 1 if len(documents) > 1 else None
-    named = around(int(source["page"]), None if paragraph is None else int(paragraph), document, source["place"])
+    named = pages_around(int(source["page"]), None if paragraph is None else int(paragraph), document, source["place"])
     return (
         f'<button type="button" data-action="name" data-pages="{named}" title="Turn to it for the next answer">'
         "Ask about this place</button>"

@@ -21,7 +21,7 @@ from typing import Any
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from engine.errors import ModelNotFound, UnsupportedModel
-from engine.models.refusing import refuse_pointers
+from engine.models.load_errors import refuse_pointers
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

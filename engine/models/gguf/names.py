@@ -14,7 +14,7 @@ from engine.errors import ModelNotFound
 from engine.models.gguf.architectures import known_of
 from engine.models.gguf.header import Header
 from engine.models.gguf.weights import Place
-from engine.models.refusing import ANEW
+from engine.models.load_errors import ANEW
 
 NOT_WEIGHTS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")  # of which a config tells
 EXPERTS = re.compile(r"^model\.layers\.(\d+)\..+\.experts\.(gate_up|down)_proj(_bias)?$")

@@ -18,7 +18,7 @@ from engine.models.gguf.architectures import config_facts
 from engine.models.gguf.header import read_header
 from engine.models.gguf.names import places_of
 from engine.models.gguf.weights import Weight
-from engine.models.refusing import refusing
+from engine.models.load_errors import load_errors_as
 
 SAMPLING = {  # general.sampling.*, and what transformers calls it
     "temp": "temperature",
@@ -37,7 +37,7 @@ def config_of(source: str | Path) -> PretrainedConfig:
         ModelNotFound, UnsupportedModel: see `read_header` and `config_facts`; sizes that go with no model.
     """
     header = read_header(source)
-    with refusing(UnsupportedModel, f"What '{source}' says of itself describes no model that can be used"):
+    with load_errors_as(UnsupportedModel, f"What '{source}' says of itself describes no model that can be used"):
         facts = config_facts(header)
         config = AutoConfig.for_model(facts.pop("model_type"), **facts)
         assert isinstance(config, PretrainedConfig)

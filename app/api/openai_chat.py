@@ -1,0 +1,231 @@
+"""OpenAI's chat API, `/v1/...`, over contexts: whatever speaks it can talk with what was read.
+
+A context is a model of that API, listed by its title, and named by its title, its id, or the beginning of that. Each
+request carries the whole conversation (`openai_turns.py`), so a client that adds a question to what was said continues
+where the memory stands. Beside the answer come the session, the sources, and warnings about what was left out, which
+clients that do not know them leave alone.
+"""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import Field
+
+import sessions
+from app.api.openai_responses import add_responses
+from app.api.openai_turns import (
+    LISTED,
+    MOST_TOKENS,
+    PREFIX,
+    Answering,
+    Asked,
+    Given,
+    Message,
+    error_body,
+    rested_on,
+    tokens_of,
+    was_cut,
+)
+from app.asking.answer_options import LONGEST, AnswerOptions
+from app.errors import NotFound, phrase
+from app.jobs.worker import Worker
+from app.listing import find_context
+from app.service import Service
+from app.web.guard import BEFORE_ALL
+from sessions import ContextRow, StoreError, TurnRow
+
+ANY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+EFFORTS = {"none": 0, "minimal": 256, "low": 1024, "medium": 4096, "high": 16384, "xhigh": 65536}
+"""Tokens of reasoning."""
+UNSTORED = {"Cache-Control": "no-store"}
+ASKED = ("ready", "reading")
+"""States of the contexts that are listed."""
+
+
+class StreamOptions(Given):
+    """include_usage: whether the numbers of tokens come at the end."""
+
+    include_usage: bool = False
+
+
+class ChatRequest(Asked):
+    """What a client asks for; of other fields nothing is promised, and nothing needed.
+
+    reasoning_effort: none, minimal, low, medium, high or xhigh, of a model that reasons first: tokens that it may take
+    for it, 0, 256, 1,024, 4,096, 16,384 or 65,536; without it 4,096, or as many as the answer may have if that is less.
+    temperature, top_p, top_k, min_p, repetition_penalty: without them the model's own.
+    """
+
+    messages: list[Message]
+    stream_options: StreamOptions = StreamOptions()
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    seed: int | None = None
+    n: int | None = None
+    stop: str | list[str] = Field(default_factory=list)
+    logprobs: bool | None = None
+    response_format: dict[str, Any] = Field(default_factory=lambda: {"type": "text"})
+    reasoning_effort: str | None = None
+
+    def options(self) -> AnswerOptions:
+        """How to answer. A number of tokens below 1, and a seed or top_k below 0, mean none: so other servers take -1.
+
+        Raises:
+            UsageError: as cannot be, or as Stockpot cannot.
+        """
+        effort = (self.reasoning_effort or "").strip().lower()
+        refused = {
+            "n above 1": (self.n or 1) > 1,
+            "logprobs": self.logprobs,
+            "a response_format other than text": self.response_format.get("type") != "text",
+            f"a reasoning_effort other than {', '.join(EFFORTS)}": effort and effort not in EFFORTS,
+        }
+        self.refuse(refused)
+        most, reasoning = MOST_TOKENS, AnswerOptions.max_reasoning
+        if (given := self.max_completion_tokens or self.max_tokens or 0) > 0:
+            most = min(given, LONGEST)
+            reasoning = min(reasoning, most)
+        return AnswerOptions(
+            self.temperature,
+            self.top_p,
+            most,
+            EFFORTS[effort] if effort else reasoning,
+            seed=None if self.seed is None or self.seed < 0 else self.seed,
+            stop=[self.stop] if isinstance(self.stop, str) else self.stop,
+            top_k=None if self.top_k is None else max(0, self.top_k),
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+        )
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    **{
+        status: {"description": why, "content": {"application/json": {"example": error_body("Why.", status)}}}
+        for status, why in ((400, "It cannot be done."), (404, "It is not there."), (500, "It went wrong."))
+    },
+    "default": BEFORE_ALL,
+}
+"""What every route may answer instead."""
+
+
+def router(service: Service, worker: Worker) -> APIRouter:
+    """All routes, over one home and its worker."""
+    api = APIRouter(prefix=PREFIX, responses=REFUSALS)
+    store, answering = service.store, Answering(service, worker)
+    add_responses(api, answering)
+
+    @api.get("/models")
+    def models() -> dict[str, Any]:
+        """List the contexts that can be asked, also those that are being read."""
+        rows = store.contexts()
+        return {"object": "list", "data": [described(row, rows) for row in rows if row.status in ASKED]}
+
+    @api.get("/models/{name:path}")
+    def model(name: str) -> dict[str, Any]:
+        """Describe one context, by its title or id."""
+        return described(find_context(service, name, LISTED), store.contexts())
+
+    @api.post("/chat/completions", responses={200: {"content": {"text/event-stream": {}}}})
+    async def complete(given: ChatRequest, request: Request) -> Response:
+        """Answer the last message. Going away stops the answer."""
+        options = given.options()
+        turn = await run_in_threadpool(answering.begin, given.model, given.messages, options, given.store)
+        head: dict[str, Any] = {"id": turn.id, "created": int(turn.created_at), "model": given.model}
+        if given.store:
+            head["session"] = turn.session_id
+        if given.left_out:
+            head["warnings"] = given.left_out
+        if given.stream:
+            turns = answering.followed(turn, given.store)
+            pieces = _pieces(turns, head, given.stream_options.include_usage)
+            return StreamingResponse(pieces, media_type="text/event-stream", headers=UNSTORED)
+        now = await answering.whole(turn, request, given.store)
+        if now.status == "failed":
+            return JSONResponse(error_body(now.error or "It could not be answered.", 500), 500)
+        message = {"role": "assistant", "content": now.answer.strip()}
+        if now.reasoning:
+            message["reasoning_content"] = now.reasoning
+        choice = {"index": 0, "message": message, "finish_reason": _reason(now)}
+        whole = {"object": "chat.completion", "choices": [choice], "usage": _usage(now), **rested_on(now)}
+        return JSONResponse({**head, **whole})
+
+    @api.api_route("", methods=ANY_METHOD, include_in_schema=False)
+    @api.api_route("/{path:path}", methods=ANY_METHOD, include_in_schema=False)
+    def nothing(request: Request) -> None:
+        raise NotFound(
+            f"There is no {request.method} {request.url.path}: there are POST {PREFIX}/chat/completions, "
+            f"POST {PREFIX}/responses and GET {PREFIX}/models."
+        )
+
+    return api
+
+
+def described(row: ContextRow, rows: Sequence[ContextRow]) -> dict[str, Any]:
+    """Return a context as a model of that API. Its name is its title, or its id where others have that title.
+
+    rows: all contexts.
+    """
+    alike = sum(each.title.casefold() == row.title.casefold() for each in rows)
+    name = row.title if alike == 1 and row.title.strip() else row.id
+    known = {"context": row.id, "title": row.title, "method": row.method, "status": row.status}
+    return {"id": name, "object": "model", "created": int(row.created_at), "owned_by": "stockpot", **known}
+
+
+async def _pieces(turns: AsyncGenerator[TurnRow], head: dict[str, Any], include_usage: bool) -> AsyncIterator[str]:
+    """Server-sent events: what has come of a turn since the one before; the last says why it ended."""
+    head = {**head, "object": "chat.completion.chunk"}
+
+    def event(delta: dict[str, str], reason: str | None = None, **more: Any) -> str:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        return _line({**head, "choices": [choice], **more})
+
+    yield event({"role": "assistant", "content": ""})
+    thought = told = ""
+    try:
+        async with aclosing(turns):
+            async for now in turns:
+                if now.reasoning != thought:
+                    yield event({"reasoning_content": now.reasoning[len(thought) :]})
+                    thought = now.reasoning
+                if len(now.answer) > len(told):  # one that came to repeat itself has been cut
+                    yield event({"content": now.answer[len(told) :]})
+                    told = now.answer
+    except StoreError as error:  # too late for a status
+        yield _line(error_body(phrase(error), 404 if isinstance(error, sessions.NotFound) else 500))
+        return
+    if now.status == "failed":
+        yield _line(error_body(now.error or "It could not be answered.", 500))
+        return
+    yield event({}, _reason(now), **rested_on(now))
+    if include_usage:
+        yield _line({**head, "choices": [], "usage": _usage(now)})
+    yield "data: [DONE]\n\n"
+
+
+def _line(body: dict[str, Any]) -> str:
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+
+
+def _reason(turn: TurnRow) -> str:
+    """Why an answer ended, in that API's words, which know nobody who stopped it."""
+    return "length" if was_cut(turn) else "stop"
+
+
+def _usage(turn: TurnRow) -> dict[str, Any]:
+    """Tokens, without those of the text, which are not read again."""
+    asked, answered, reasoned = tokens_of(turn)
+    said = answered + reasoned
+    return {
+        "prompt_tokens": asked,
+        "completion_tokens": said,
+        "total_tokens": asked + said,
+        "completion_tokens_details": {"reasoning_tokens": reasoned},
+    }

@@ -1,0 +1,244 @@
+"""Conversations as clients of OpenAI's APIs send them, and the answers to them.
+
+Each request carries the whole conversation: a session that says just that goes on; one that begins so is branched; else
+the turns are kept in a new session, and read from their text. Where a client asks to store nothing, a session of its
+own is deleted once the answer has come.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, Literal
+
+from anyio import CancelScope
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, model_validator
+
+import sessions
+from app import listing
+from app.asking.answer_options import AnswerOptions
+from app.asking.turns import branch, checked_question, keep_question, new_session, said_in
+from app.errors import UsageError
+from app.formatting import shorten
+from app.jobs.worker import Worker
+from app.listing import find_context
+from app.service import Service
+from sessions import SHOWN_TITLE, SessionRow, TurnRow
+
+PREFIX = "/v1"
+LISTED = f"GET {PREFIX}/models"
+"""Where a client finds the contexts that it can ask."""
+MOST_TOKENS = 4000
+"""Tokens of an answer, where a client does not say."""
+POLL_SEC = 0.05
+"""The store is asked this often for more of an answer."""
+TEXT_PARTS = ("text", "input_text", "output_text")
+"""Kinds of pieces of a message that hold text, as the chat API and the responses API name them."""
+Said = Sequence[tuple[str, str]]
+"""Questions and their answers."""
+
+
+class Given(BaseModel):
+    """An object of a request, in which null says as much as leaving a field away."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        return {key: each for key, each in given.items() if each is not None} if isinstance(given, dict) else given
+
+
+class TextPart(Given):
+    """A piece of a message."""
+
+    type: str
+    text: str = ""
+
+
+class Message(Given):
+    """What somebody said."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart] = ""
+
+    @property
+    def text(self) -> str:
+        """Its words.
+
+        Raises:
+            UsageError: it holds something else.
+        """
+        if isinstance(self.content, str):
+            return self.content
+        if other := next((part.type for part in self.content if part.type not in TEXT_PARTS), None):
+            raise UsageError(f"A message holds text, not {other}: what is to be read is read with `stockpot ingest`.")
+        return "".join(part.text for part in self.content)
+
+
+class Asked(Given):
+    """Fields that every request for an answer has.
+
+    store: whether the turn is kept once it is answered, or the client has gone away.
+    """
+
+    model: str
+    stream: bool = False
+    temperature: float | None = None
+    top_p: float | None = None
+    tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] = "auto"
+    store: bool = True
+
+    @property
+    def left_out(self) -> list[str]:
+        """Sentences about fields that are left aside, where a client may expect an answer all the same."""
+        unused = self.tools and self.tool_choice != "none"
+        return ["The tools were left out: no answer calls one."] if unused else []
+
+    def refuse(self, wrong: dict[str, Any]) -> None:
+        """Refuse a tool that must be called, and each name in `wrong` whose value is true.
+
+        Raises:
+            UsageError: the first of them is asked for.
+        """
+        tool = self.tools and self.tool_choice not in ("auto", "none")
+        refused = {"a tool_choice that demands a tool": tool, **wrong}
+        if name := next((name for name, asked in refused.items() if asked), None):
+            raise UsageError(f"Stockpot does not support {name}: leave it out.")
+
+
+def was_cut(turn: TurnRow) -> bool:
+    """Return whether an answer ended before its model ended it."""
+    return turn.status == "cancelled" or turn.measurements.get("finish_reason") in ("length", "repetition")
+
+
+def tokens_of(turn: TurnRow) -> tuple[int, int, int]:
+    """Return tokens of question, answer and reasoning, without those of the text, which are not read again."""
+    asked, answered, reasoned = (
+        int(turn.measurements.get(name, 0)) for name in ("prompt_tokens", "answer_tokens", "reasoning_tokens")
+    )
+    return asked, answered, reasoned
+
+
+def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:
+    """What was said before, and the question. What the system says stands before the first question.
+
+    Raises:
+        UsageError: there are none, they do not take turns, the last is not the user's, or a question is empty or too
+            long.
+    """
+    if not messages:
+        raise UsageError("There are no messages: send the question as the last of them, with the role user.")
+    system = "\n\n".join(each.text for each in messages if each.role in ("system", "developer"))
+    spoken = [each for each in messages if each.role in ("user", "assistant")]
+    roles = ["user", "assistant"] * (len(spoken) // 2) + ["user"]
+    if [each.role for each in spoken] != roles:
+        raise UsageError("Messages of user and assistant take turns, and the last is the user's.")
+    texts = [each.text.strip() for each in spoken]
+    if system.strip():
+        texts[0] = f"{system.strip()}\n\n{texts[0]}"
+    *before, question = map(checked_question, texts[::2])
+    return list(zip(before, texts[1::2], strict=True)), question
+
+
+def session_saying(service: Service, context_id: str, said: Said, title: str | None, anew: bool = False) -> SessionRow:
+    """A session over a context in which just that has been said: one that is there, a branch of one, or a new one.
+
+    anew: none that is there.
+    """
+    store, begins = service.store, None
+    for row in store.sessions(context_id, said[0][0]) if said else ():
+        turns = store.turns(row.id)
+        done = [turn for turn in turns if turn.status == "done"]
+        if said_in(done[: len(said)]) != list(said):
+            continue
+        if not anew and len(done) == len(said) and all(turn.status != "answering" for turn in turns):
+            return row
+        begins = begins or (row.id, done[len(said) - 1].position + 1)
+    if begins is not None:
+        return branch(service, *begins)
+    session = new_session(service, context_id, title)
+    for question, answer in said:
+        turn = keep_question(service, session.id, question)
+        store.finish_turn(turn.id, answer=answer)
+    return session
+
+
+class Answering:
+    """Answers over one home and its worker, for every route that asks."""
+
+    def __init__(self, service: Service, worker: Worker) -> None:
+        """service: the home; worker: what answers."""
+        self.service = service
+        self._store, self._worker = service.store, worker
+
+    def begin(self, model: str, messages: Sequence[Message], options: AnswerOptions, store: bool) -> TurnRow:
+        """Keep the question and queue it.
+
+        Args:
+            model: a context, by its title or id.
+            store: a session that goes on may be used; otherwise the turn gets a session of its own.
+
+        Raises:
+            UsageError, NotFound: it cannot be asked.
+        """
+        said, question = turns_of(messages)
+        context = find_context(self.service, model, LISTED)
+        plain = next(each.text.strip() for each in messages if each.role == "user")
+        first = said[0][0] if said else question
+        title = None if first == plain else shorten(plain, SHOWN_TITLE)  # not what the system says before it
+        return self._worker.ask(
+            lambda: session_saying(self.service, context.id, said, title, anew=not store).id, question, options
+        )
+
+    async def followed(self, turn: TurnRow, store: bool) -> AsyncGenerator[TurnRow]:
+        """Yield the turn as it grows, to its end. Whoever leaves early stops the answer.
+
+        store: whether the turn is kept, with its session.
+        """
+        now = turn
+        try:
+            while now.status == "answering":
+                await asyncio.sleep(POLL_SEC)
+                now = await run_in_threadpool(self._store.turn, turn.id)
+                yield now
+        finally:
+            await self._end(now, store)
+
+    async def whole(self, turn: TurnRow, request: Request, store: bool) -> TurnRow:
+        """Return the turn at its end, or as far as it came when the client went away."""
+        now = turn
+        async with aclosing(self.followed(turn, store)) as turns:
+            async for grown in turns:
+                now = grown
+                if await request.is_disconnected():
+                    break
+        return now
+
+    async def _end(self, turn: TurnRow, store: bool) -> None:
+        """Stop an answer that is not over, and delete what is not to be stored."""
+        # Whoever has gone away took what waited for the answer along; the turn may be deleted.
+        with CancelScope(shield=True), suppress(sessions.NotFound):
+            if turn.status == "answering":
+                await run_in_threadpool(self._worker.stop_answer, turn.id)
+            if store:
+                return
+            while await run_in_threadpool(self._store.work_on, turn.id):
+                await asyncio.sleep(POLL_SEC)
+            await run_in_threadpool(listing.delete, self.service, "session", self._store.session(turn.session_id))
+
+
+def rested_on(turn: TurnRow) -> dict[str, Any]:
+    """Return what is told beside an answer, which those APIs know nothing of."""
+    measured = turn.measurements
+    return {
+        "found": measured.get("found", True),
+        "sources": turn.sources,
+        "citations": measured.get("citations", []),
+    }
+
+
+def error_body(sentence: str, status: int) -> dict[str, Any]:
+    """Return an error as clients of those APIs expect it."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    return {"error": {"message": sentence, "type": kind, "param": None, "code": None}}

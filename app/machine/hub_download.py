@@ -1,0 +1,257 @@
+"""Models of the hub, fetched into its cache, where `--model HUB_ID` finds them.
+
+huggingface_hub 2 begins a file from its first byte again after a cut. So files are fetched here, to their place among
+the cache's blobs, and huggingface_hub only links them from there.
+"""
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.errors import AppError
+from app.formatting import byte_size, duration
+from app.machine.hub import explain_hub_errors
+from sessions import disk_free
+
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+BESIDE_WEIGHTS = (
+    CONFIG, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json",
+    "merges.txt", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json", INDEX,
+)  # fmt: skip
+"""Files that are fetched besides weights. None of them is code."""
+SHARD = re.compile(r"[\w-][\w.-]*\.safetensors")
+DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+TRIES = 5
+PAUSE_SEC = 1.0
+ANSWER_SEC = 10.0
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a model. digest: its SHA-256 where the hub keeps it as a large file, else git's SHA-1 of it."""
+
+    name: str
+    size: int
+    digest: str
+
+    def is_whole(self, path: Path) -> bool:
+        """Return whether a file has this one's content."""
+        if path.stat().st_size != self.size:
+            return False
+        hashed = hashlib.sha256() if len(self.digest) == 64 else hashlib.sha1(b"blob %d\0" % self.size)
+        with path.open("rb") as opened:
+            while block := opened.read(1 << 20):
+                hashed.update(block)
+        return hashed.hexdigest() == self.digest
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A model that is whole. bytes: of all its files; fetched_bytes: of those that came just now."""
+
+    name: str
+    folder: str
+    bytes: int
+    fetched_bytes: int
+
+
+def fetch_model(name: str, show: Callable[[str], None]) -> Fetched:
+    """Fetch what is missing here of a model of the hub, and check all of its files.
+
+    Its configuration is looked at before its weights are fetched.
+
+    Args:
+        name: hub id.
+        show: called with a line that says how far it is.
+
+    Raises:
+        AppError: it cannot be fetched. What has come stays, and is not fetched again.
+        engine.EngineError: the model is none that can be used.
+    """
+    import engine
+
+    with explain_hub_errors(name):
+        fetch = _Fetch(name, show)
+        folder = fetch.get([each for each in BESIDE_WEIGHTS if each in fetch.files]).parent
+        config = engine.read_config(folder)
+        engine.load_chat(folder, config)
+        fetch.get(fetch.weights(folder))
+        fetch.remember()
+    engine.check_files(folder, config)
+    return Fetched(name, str(folder), fetch.done, fetch.came)
+
+
+class _Fetch:
+    """One model on its way. done: bytes of files that are here; came: bytes that were fetched for it just now."""
+
+    def __init__(self, name: str, show: Callable[[str], None]) -> None:
+        """Ask the hub for the list of the model's files.
+
+        Raises:
+            AppError: they are none that can be used here.
+        """
+        from huggingface_hub import HfApi, constants
+        from huggingface_hub.file_download import repo_folder_name
+
+        show(f"Asking the hub for {name}")
+        info = HfApi().model_info(name, files_metadata=True, timeout=ANSWER_SEC)
+        self.name, self.revision, self._show = name, str(info.sha), show
+        self.files: dict[str, HubFile] = {}
+        for each in info.siblings or ():
+            digest = str(each.lfs.sha256 if each.lfs else each.blob_id)
+            if each.size is not None and DIGEST.fullmatch(digest):
+                self.files[each.rfilename] = HubFile(each.rfilename, each.size, digest)
+        if CONFIG not in self.files or not {SINGLE, INDEX} & set(self.files):
+            raise AppError(
+                f"{name} has no {CONFIG if CONFIG not in self.files else 'weights in safetensors'} on the hub: choose "
+                "a model that is published with config.json and safetensors."
+            )
+        self._cache = Path(constants.HF_HUB_CACHE)
+        self._kept = repo_folder_name(repo_id=name, repo_type="model")
+        self._total = self.done = self.came = 0
+        self._started = time.monotonic()
+
+    def weights(self, folder: Path) -> list[str]:
+        """Return the names of the files with weights; those of several are in the index, which is in the folder.
+
+        Raises:
+            AppError: the index is damaged, or names a file that the hub does not have.
+        """
+        if SINGLE in self.files:
+            return [SINGLE]
+        try:
+            named = set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise AppError(f"{INDEX} of {self.name} is damaged on the hub: choose another model.") from None
+        lacking = sorted(str(each) for each in named if each not in self.files or not SHARD.fullmatch(each))
+        if lacking:
+            raise AppError(f"The hub has no {lacking[0]!r} of {self.name}, which {INDEX} names: choose another model.")
+        return sorted(named)
+
+    def get(self, names: list[str]) -> Path:
+        """Fetch files that are not here, and return the path of the first.
+
+        Raises:
+            AppError: the disk has no room for them, or one is not as the hub says.
+        """
+        files = [self.files[name] for name in names]
+        missing = sum(each.size - _size(self._part(each)) for each in files if self._here(each) is None)
+        free = disk_free(self._cache)
+        if missing > free:
+            raise AppError(
+                f"{self.name} needs {byte_size(missing)} more on the disk, and {byte_size(free)} are free for "
+                f"{self._cache}: free some space, or name a folder on another disk in the variable HF_HOME."
+            )
+        self._total += sum(each.size for each in files)
+        paths = [self._get(each) for each in files]
+        return paths[0]
+
+    def remember(self) -> None:
+        """Let the cache know that this is the newest version of the model."""
+        self._linked(CONFIG, None)
+
+    def _get(self, file: HubFile) -> Path:
+        """Fetch one file if it is not here, compare it with its checksum, and return its path in the snapshot."""
+        from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]  # looked up when asked for
+
+        blob, part = self._blob(file), self._part(file)
+        lock = self._cache / ".locks" / self._kept / f"{file.digest}.lock"
+        for folder in (blob.parent, lock.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        with WeakFileLock(lock):
+            path = self._here(file)
+            if path is None:
+                self._fetch(file, part)
+            self._show(f"Checking {file.name} of {self.name}")
+            if not file.is_whole(path or part):
+                (path or part).resolve().unlink()
+                raise AppError(
+                    f"{file.name} of {self.name} was not what the hub says that it is (its checksum differs), and is "
+                    "deleted: run the same command again to fetch it anew."
+                )
+            if path is None:
+                part.replace(blob)
+        self.done += file.size
+        return self._linked(file.name, self.revision)
+
+    def _fetch(self, file: HubFile, part: Path) -> None:
+        """Fetch what is not here of a file; a connection that breaks is made again, and goes on where it was."""
+        from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]  # whoever's it is
+
+        part.touch()
+        tries = 0
+        while (had := _size(part)) < file.size:
+            try:
+                self._stream(file, part, had)
+            except HfHubHTTPError:
+                raise
+            except HTTPError:
+                if tries == TRIES:
+                    raise
+            tries = 0 if _size(part) > had else tries + 1
+            if tries > TRIES:
+                raise AppError(f"The hub sends less of {file.name} than it has: try again later.")
+            if tries:
+                time.sleep(PAUSE_SEC)
+
+    def _stream(self, file: HubFile, part: Path, had: int) -> None:
+        """Write what comes behind what was had of a file; from its first byte on, where the hub sends all of it."""
+        from huggingface_hub import constants, get_session, hf_hub_url
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]  # looked up when asked for
+            build_hf_headers,
+            hf_raise_for_status,
+        )
+
+        url = hf_hub_url(self.name, file.name, revision=self.revision)
+        headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+        if had:
+            headers["Range"] = f"bytes={had}-"
+        waiting = constants.HF_HUB_DOWNLOAD_TIMEOUT
+        with get_session().stream("GET", url, headers=headers, timeout=waiting) as response, part.open("ab") as opened:
+            hf_raise_for_status(response)
+            if response.status_code != 206:
+                had = opened.truncate(0)
+            for block in response.iter_bytes():
+                opened.write(block)
+                had += len(block)
+                self.came += len(block)
+                self._show(self._line(had))
+                if had > file.size:  # it is not the one that was listed, as its checksum will say
+                    return
+
+    def _line(self, had: int) -> str:
+        """Return how far all files are: bytes, speed and the time left. had: of the file that is fetched."""
+        now = self.done + had
+        rate = self.came / max(time.monotonic() - self._started, 1e-3)
+        left = duration(max(self._total - now, 0) / rate) if rate else "?"
+        share = f"{byte_size(now)} of {byte_size(self._total)}"
+        return f"Fetching {self.name}: {share}, {byte_size(rate)}/s, about {left} left"
+
+    def _here(self, file: HubFile) -> Path | None:
+        """Return the path of a file that is in the cache, as a blob or in the snapshot; None if it is not."""
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(self.name, file.name, cache_dir=self._cache, revision=self.revision)
+        blob = self._blob(file)
+        return Path(found) if isinstance(found, str) else blob if blob.exists() else None
+
+    def _blob(self, file: HubFile) -> Path:
+        return self._cache / self._kept / "blobs" / file.digest
+
+    def _part(self, file: HubFile) -> Path:
+        return self._blob(file).with_name(f"{file.digest}.incomplete")
+
+    def _linked(self, name: str, revision: str | None) -> Path:
+        from huggingface_hub import hf_hub_download
+
+        return Path(hf_hub_download(self.name, name, revision=revision, cache_dir=self._cache))
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

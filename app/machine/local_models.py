@@ -1,0 +1,112 @@
+"""The models on this machine and what each would need: those that ship, those in the home, those of other programs."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.errors import phrase
+from app.home import ASSETS, GGUF, POCKET, SMOLLM2, model_source, smollm2_file
+from app.machine.found_models import found_models
+
+MODELS = "models"
+LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # of a model in several files, of which the first is named
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """One model. name: what `--model` takes; reason: why it cannot be used, empty if it can.
+
+    weight_bytes: by quantisation; "none" is bfloat16, or as published. entry_bytes: of one token's keys and values in
+    all layers, in bfloat16.
+    """
+
+    name: str
+    place: str  # "shipped" | "home" | "cache" | "named", or the name of the program that keeps it
+    architecture: str = ""
+    reason: str = ""
+    parameters: int = 0
+    window: int = 0
+    weight_bytes: dict[str, int] = field(default_factory=dict)
+    entry_bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {**asdict(self), "usable": not self.reason}
+
+
+def local_models(home: Path, named: str = "") -> list[LocalModel]:
+    """Every model that is found, and the one that is named wherever on this machine it lies; weights are not read."""
+    found = list(_find(home))
+    folder = local_folder(named) if named else None
+    if folder is not None and folder.resolve() not in [each.resolve() for *_, each in found]:
+        found.append((named, "named", folder))
+    return [_examine(*each) for each in found]
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder or GGUF file of a model that is on this machine; None if it is not, or would have to be fetched."""
+    source = model_source(name)
+    if Path(source).exists():
+        return Path(source)
+    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        config = try_to_load_from_cache(source, "config.json", cache_dir=constants.HF_HUB_CACHE)
+    except HFValidationError:  # a path that leads nowhere
+        return None
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def _find(home: Path) -> Iterator[tuple[str, str, Path]]:
+    """Name, place and folder or file of each."""
+    file = smollm2_file()
+    if file is not None:
+        yield SMOLLM2, "shipped", file
+    if (ASSETS / POCKET / "config.json").exists():
+        yield POCKET, "shipped", ASSETS / POCKET
+    for path in sorted((home / MODELS).glob("*/config.json")):
+        yield str(path.parent), "home", path.parent
+    for path in sorted((home / MODELS).glob(f"*{GGUF}")):
+        if not LATER_PART.search(path.name):
+            yield str(path), "home", path
+    for model in found_models():
+        yield model.name, model.place, model.path
+    from huggingface_hub import constants, scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
+    except (CacheNotFound, ValueError):
+        return
+    for repository in sorted(repositories, key=lambda each: each.repo_id):
+        newest = max(repository.revisions, key=lambda each: each.last_modified, default=None)
+        if repository.repo_type == "model" and newest and (newest.snapshot_path / "config.json").exists():
+            yield repository.repo_id, "cache", newest.snapshot_path
+
+
+def _examine(name: str, place: str, folder: Path) -> LocalModel:
+    import torch
+
+    import engine
+
+    try:
+        config = engine.read_config(folder)
+        engine.check_files(folder, config)
+        engine.load_chat(folder, config)
+        sizes = engine.model_sizes(config, torch.bfloat16)
+        if sizes.published is not None:
+            sizes.published.require_packages()
+    except Exception as error:  # whatever is wrong with one, the others are still listed
+        return LocalModel(name, place, reason=phrase(error))
+    return LocalModel(
+        name,
+        place,
+        architecture=str(config.model_type),
+        parameters=sizes.parameters,
+        window=sizes.spec.window,
+        weight_bytes={each: sizes.weight_bytes(each) for each in sizes.quantizations},
+        entry_bytes=sizes.spec.entry_bytes,
+    )

@@ -1,0 +1,145 @@
+"""Checkpoints: save a reading while it goes on.
+
+The state is taken between two steps and does not change afterwards, so a thread writes it to disk while the next passes
+are computed. One checkpoint is written at a time. An error in it is raised after a later step.
+"""
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from app.reading.open_context import to_host
+from app.reading.progress import Report
+from app.reading.token_stream import PART, Stream
+from app.service import Service
+from sessions import ContextRow, Part
+
+if TYPE_CHECKING:
+    import engine
+
+CHECKPOINT_SEC = 10.0
+"""Least time between two checkpoints; twenty times as long as the last one took, if that is more."""
+
+
+def save(
+    service: Service,
+    row: ContextRow,
+    stream: Stream,
+    model: "engine.Model",
+    parts: dict[str, Part],
+    reader: dict[str, Any] | None = None,
+    context: dict[str, Any] | None = None,
+    beside: bool = False,
+) -> None:
+    """Save the stream, with the parts and facts of a reader under way or of the finished context.
+
+    The saved state also holds the tokens that the chat template puts before a text (for `model_of`), the fingerprint of
+    the model's files (for `readings.find_finished`), and the row of the database (for `repair.take_back`).
+
+    Args:
+        service: the home in use.
+        row: the context.
+        stream: its text as tokens.
+        model: the model that reads.
+        parts: tensors of the memory.
+        reader: facts of a reader under way.
+        context: facts of the finished context.
+        beside: keep files that were saved before, and replace only these parts.
+    """
+    kept = {**parts, PART: Part(stream.tensors(), sealed=True)}
+    before = {"prefix": model.chat.prefix, "day": model.chat.day.isoformat()}
+    by = {"stamp": model.stamp, "fingerprint": model.fingerprint}
+    fixed = {name: getattr(row, name) for name in ("model", "method", "settings", "budget", "tokens", "created_at")}
+    meta = {"stretches": stream.meta(), **before, "model": by, "row": fixed, "reader": reader, "context": context}
+    service.store.context_state(row.id).save(kept, meta, row.fingerprint, beside)
+
+
+class _Writing(NamedTuple):
+    """A checkpoint that is being written.
+
+    now: the progress that it saves.
+    full: bytes of memory that can be dropped once it is on disk.
+    seconds: how long writing took.
+    """
+
+    now: Report
+    full: int
+    seconds: Future[float]
+
+
+class Checkpoints:
+    """The checkpoints of one reading. Leaving it waits for one that is being written."""
+
+    def __init__(
+        self, service: Service, row: ContextRow, stream: Stream, reader: "engine.Reader", period_sec: float
+    ) -> None:
+        """Prepare the thread that writes. period_sec: least time between two checkpoints."""
+        self._service, self._row, self._stream, self._reader = service, row, stream, reader
+        self._period = period_sec
+        self._next = time.monotonic() + period_sec
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: _Writing | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        with self._thread:
+            if error is None:
+                self.settle()
+            else:
+                with suppress(Exception):  # the first error is the cause
+                    self.settle()
+
+    def after_step(self, now: Report) -> None:
+        """Start a checkpoint if one is due.
+
+        One is due early if memory can be dropped once it is saved. If more of that has come since the last checkpoint
+        began, wait for that one first, so that memory never holds more than two checkpoints' worth.
+
+        Raises:
+            sessions.StoreError: the last checkpoint could not be written.
+        """
+        memory = self._reader.memory
+        if self._writing and (self._writing.seconds.done() or memory.full_in_memory() > self._writing.full):
+            self.settle()
+        if not self._writing and (time.monotonic() >= self._next or memory.full_in_memory()):
+            self._begin(now)
+
+    def save_now(self, now: Report) -> None:
+        """Save a checkpoint and wait for it.
+
+        Raises:
+            sessions.StoreError: it could not be written.
+        """
+        self.settle()
+        self._begin(now)
+        self.settle()
+
+    def _begin(self, now: Report) -> None:
+        parts, facts = self._reader.state()
+        kept, full = to_host(parts), self._reader.memory.full_in_memory()
+
+        def write() -> float:
+            began = time.monotonic()
+            save(self._service, self._row, self._stream, self._reader.model, kept, reader=facts)
+            return time.monotonic() - began
+
+        self._writing = _Writing(now, full, self._thread.submit(write))
+
+    def settle(self) -> None:
+        """Wait for the checkpoint that is being written, and drop the memory that it saved.
+
+        Raises:
+            sessions.StoreError: it could not be written.
+        """
+        if not self._writing:
+            return
+        writing, self._writing = self._writing, None
+        took = writing.seconds.result()
+        self._next = time.monotonic() + max(self._period, 20 * took)
+        store, row, now = self._service.store, self._row, writing.now
+        if writing.full:
+            self._reader.memory.adopt(store.context_state(row.id).load(row.fingerprint, contents=False)[0])
+        store.update_context(row.id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)

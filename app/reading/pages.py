@@ -1,0 +1,81 @@
+"""The pages of documents, numbered as the file counts them: their text, and a PDF's pages as pictures."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.asking.named_pages import OF_THE_FILE
+from app.errors import NotFound
+from app.service import Service
+from ingest import IngestError, Page, PasswordNeeded, TocEntry
+from ingest.subprocess import picture_apart
+
+
+@dataclass(frozen=True)
+class DocumentPage:
+    """A page of a document.
+
+    document: id of the document.
+    start: offset of the page in the document's text, in characters.
+    numbers: numbers of the first and the last page.
+    printed: the PDF that shows the page as printed, if there is one.
+    contents: table of contents of the document.
+    """
+
+    document: str
+    title: str
+    page: Page
+    start: int
+    numbers: tuple[int, int]
+    printed: Path | None
+    contents: tuple[TocEntry, ...] = ()
+
+
+def page_of(service: Service, document_id: str, number: int) -> DocumentPage:
+    """Return the page with this number.
+
+    Raises:
+        NotFound: the document has no such page.
+    """
+    document = service.document_cache.document(document_id)
+    for page, start in zip(document.pages, document.page_starts, strict=True):
+        if page.number == number:
+            title, printed = service.store.document(document_id).title, pdf_of(service, document_id)
+            numbers = document.pages[0].number, document.pages[-1].number
+            return DocumentPage(document_id, title, page, start, numbers, printed, document.toc)
+    there = f"its pages are 1 to {document.pages[-1].number:,}" if document.pages else "it has none"
+    raise NotFound(f"There is no page {number} in {document_id}: {there}.")
+
+
+def pdf_of(service: Service, document_id: str) -> Path | None:
+    """Return the file of a document if it is a PDF and still there, else None."""
+    is_pdf = service.store.document(document_id).format == "pdf"
+    return service.store.document_file(document_id) if is_pdf else None
+
+
+def picture_of_page(found: DocumentPage, start: int = 0, end: int = 0, password: str | None = None) -> bytes:
+    """Return a page as printed, as a PNG.
+
+    Args:
+        found: a page of a PDF.
+        start: first character of the document's text to mark, where it can be found in print.
+        end: offset behind the last character to mark.
+        password: password of an encrypted file.
+
+    Raises:
+        NotFound: the document is no PDF, or its file is gone.
+        ingest.IngestError: the file is encrypted, or its page cannot be drawn.
+    """
+    if found.printed is None:
+        raise NotFound(f"{found.title!r} has no printed pages: only those of a PDF are shown as they are.")
+    start, end = max(0, start - found.start), min(end - found.start, len(found.page.text))
+    number = found.page.number
+    try:
+        return picture_apart(found.printed, number, found.page.text, start, end, password)
+    except PasswordNeeded as error:
+        raise PasswordNeeded(
+            f"{found.title} is encrypted, and its password is not kept: open the PDF itself, or draw the page with "
+            f"`STOCKPOT_PASSWORD=... stockpot show {found.document} --page '{number} {OF_THE_FILE}' --picture "
+            "page.png`."
+        ) from error
+    except IngestError as error:  # it names the file as the home does
+        raise type(error)(str(error).replace(found.printed.name, found.title)) from error

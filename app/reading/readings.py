@@ -1,0 +1,324 @@
+"""Readings: read documents once with one model and method, save checkpoints, and end as a context."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from app.errors import AppError, phrase
+from app.machine.planning import plan_reading, remaining_time, require_disk, require_memory
+from app.reading.checkpoints import CHECKPOINT_SEC, Checkpoints, save
+from app.reading.context_cache import OpenContext
+from app.reading.documents import LEFT_OUT
+from app.reading.memory_map import memory_map, save_map
+from app.reading.methods import spec_of
+from app.reading.open_context import check_finished, model_of, to_host
+from app.reading.preparing import OnReport, Prepared
+from app.reading.progress import Report, usage_json
+from app.reading.saved_state import check_context
+from app.reading.token_stream import PART, Stream
+from app.service import Service
+from sessions import ContextRow, InUse, StoreError
+
+if TYPE_CHECKING:
+    import engine
+
+RESUME_ORDER = ("ready", "paused", "failed", "cancelled", "reading")
+"""Statuses of equal readings; the first one found is resumed."""
+
+
+class Stopped(Exception):
+    """The work was asked to stop. A reading has saved a checkpoint and can be resumed."""
+
+
+def find_finished(
+    service: Service, prepared: Prepared, warnings: Sequence[str] = (), title: str | None = None
+) -> ContextRow | None:
+    """Return the finished context for this input if one exists. Does not load the model.
+
+    It is found if the model's files have not changed since. Safe in any thread; `begin` finds all others.
+    """
+    stamp = service.models.stamp(prepared.model)
+    for row in (row for row in _same_request(service, prepared) if row.status == "ready"):
+        with suppress(StoreError):  # deleted meanwhile, or damaged, as opening it will say
+            _, meta = service.store.context_state(row.id).load(row.fingerprint, only=())
+            by = meta.get("model")  # missing in old saved states
+            if by and by["stamp"] == stamp and _matches(row, by["fingerprint"], spec_of(prepared.model), prepared):
+                return _reuse(service, row, prepared, warnings, title)
+    return None
+
+
+def begin(
+    service: Service,
+    prepared: Prepared,
+    warnings: Sequence[str] = (),
+    report: OnReport = lambda report: None,
+    title: str | None = None,
+) -> ContextRow:
+    """Keep a row for a reading. Loads the model, unless a finished context is found without it.
+
+    Args:
+        service: the home in use.
+        prepared: the encoded documents.
+        warnings: further warnings to keep.
+        report: told about progress.
+        title: title of the context, also of one that is found; None leaves that unchanged.
+
+    Returns:
+        A finished context (status "ready"), or one to pass to `read` (status "reading").
+
+    Raises:
+        engine.EngineError: the model cannot be used, or the settings leave no room to read.
+        Exception: any exception of `report`, which ends the work; nothing is kept.
+        sessions.InUse: it is being read right now.
+        AppError: it does not fit the free memory.
+    """
+    if row := find_finished(service, prepared, warnings, title):
+        return row
+    name, method, stream = prepared.model, prepared.method, prepared.stream
+    begun = any(row.model == name for row in _same_request(service, prepared))
+    # A held model will be dropped first, so the memory that is free now says nothing. Readings that exist need less.
+    if service.models.held is None and not begun:
+        require_memory(name, method, len(stream.ids), prepared.chat, service.models.device, _read_before(prepared))
+    report(Report("loading the model"))
+    model = service.models.get(name).on(date.today())
+
+    def same() -> list[ContextRow]:
+        return [
+            row for row in _same_request(service, prepared) if _matches(row, model.fingerprint, model.spec, prepared)
+        ]
+
+    def check() -> None:
+        if rows := same():
+            raise InUse(f"This has just begun to be read (context {rows[0].id}); wait for it, or cancel it first.")
+
+    if not (there := same()):
+        return _create(service, prepared, model, [*prepared.warnings, *warnings], title, check)
+    row = service.store.take_reading(min(there, key=lambda row: RESUME_ORDER.index(row.status)).id)
+    return _reuse(service, row, prepared, warnings, title)
+
+
+def _same_request(service: Service, prepared: Prepared) -> list[ContextRow]:
+    """Return the contexts of these documents with this method, by any model."""
+    ids, method = prepared.document_ids, prepared.method
+    return [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
+
+
+def _matches(row: ContextRow, model: str, spec: "engine.ModelSpec", prepared: Prepared) -> bool:
+    """Return whether a context has exactly these tokens and the model with this fingerprint."""
+    import engine
+
+    return engine.fingerprint(model, spec, prepared.method, prepared.stream.ids, row.settings) == row.fingerprint
+
+
+def _reuse(
+    service: Service, row: ContextRow, prepared: Prepared, warnings: Sequence[str], title: str | None
+) -> ContextRow:
+    """Return an earlier context with the present title and warnings."""
+    if title:
+        row = service.store.rename_context(row.id, title)
+    # Other files may be left out this time.
+    now = list(dict.fromkeys([*_document_warnings(row), *prepared.warnings, *warnings]))
+    return row if now == row.warnings else service.store.update_context(row.id, warnings=now)
+
+
+def _create(
+    service: Service,
+    prepared: Prepared,
+    model: "engine.Model",
+    warnings: Sequence[str],
+    title: str | None,
+    check: Callable[[], None],
+) -> ContextRow:
+    """Keep a row for a new reading with its encoded stream, and with the state of the context that it continues.
+
+    check: raises if an equal reading was begun meanwhile.
+    """
+    import engine
+
+    store, method, stream, base = service.store, prepared.method, prepared.stream, prepared.base
+    there, facts = 0, None
+    if base is not None:
+        kept = base.usage.get("bytes", {})
+        there = kept.get("host", 0) + kept.get("disk", 0)  # the rest is written again
+        model, facts = _starting_checkpoint(service, base, model, method, stream)
+        title = title or _given_title(service, base)
+        warnings = [*_document_warnings(base), *warnings]
+    # Refuse readings that cannot fit before memory is taken, and impossible settings before anything is kept.
+    plan = _planned(service, model, prepared.model, method, len(stream.ids), _read_before(prepared))
+    method.new_memory(model.spec, model.turn_length)
+    require_disk(plan, service.home, there)
+    return store.add_context(
+        model=prepared.model,
+        method=method.name,
+        settings=method.settings(),
+        budget=method.budget,
+        fingerprint=engine.fingerprint(model.fingerprint, model.spec, method, stream.ids),
+        document_ids=prepared.document_ids,
+        tokens=len(stream.ids),
+        warnings=list(dict.fromkeys([*warnings, *filter(None, [plan.beyond])])),
+        title=title,
+        base=base,
+        save=lambda row: save(service, row, stream, model, {}, facts, beside=base is not None),
+        check=check,
+    )
+
+
+def _planned(
+    service: Service, model: "engine.Model", name: str, method: "engine.Method", tokens: int, read_before: int
+) -> "engine.Plan":
+    """Return `plan_reading`; if memory is short, drop the open contexts, which are on disk anyway, and plan again."""
+    try:
+        return plan_reading(model, name, method, tokens, read_before)
+    except AppError:
+        if not service.contexts.ids():
+            raise
+    service.forget_open()
+    return plan_reading(model, name, method, tokens, read_before)
+
+
+def _given_title(service: Service, row: ContextRow) -> str | None:
+    """Return the title that somebody gave a context; None if it is made of its documents' titles."""
+    titles = ", ".join(each.title for each in service.store.context_documents(row.id))
+    return row.title if row.title != titles else None
+
+
+def _read_before(prepared: Prepared) -> int:
+    return prepared.base.tokens if prepared.base else 0
+
+
+def _document_warnings(row: ContextRow) -> list[str]:
+    """Return the warnings about documents, without those about files that were left out."""
+    return [each for each in row.warnings if not each.startswith(LEFT_OUT)]
+
+
+def _starting_checkpoint(
+    service: Service, base: ContextRow, model: "engine.Model", method: "engine.Method", stream: Stream
+) -> tuple["engine.Model", dict[str, Any]]:
+    """Return the model that read `base`, and the facts of the first checkpoint of a reading that continues it.
+
+    Raises:
+        engine.EngineError: the present method or model cannot continue there.
+    """
+    import engine
+
+    _, meta = service.store.context_state(base.id).load(base.fingerprint, only=())
+    model = model_of(base, model, method, replace(stream, ids=stream.ids[: base.tokens]), meta)
+    check_finished(base, meta)
+    return model, engine.extended(model, method, stream.ids, meta["context"])
+
+
+def _method_of(row: ContextRow) -> "engine.Method | None":
+    """Return the method of a context, with defaults for settings added since; None if there is no such method."""
+    import engine
+
+    try:
+        return engine.make_method(row.method, **row.settings)
+    except engine.SettingsError:
+        return None
+
+
+def read(
+    service: Service,
+    context_id: str,
+    report: OnReport,
+    should_stop: Callable[[], bool] = lambda: False,
+    checkpoint_sec: float = CHECKPOINT_SEC,
+) -> ContextRow:
+    """Read a context to its end, or resume it, with checkpoints on the way. A finished one is returned unchanged.
+
+    Args:
+        service: the home in use.
+        context_id: the context.
+        report: called after each step; it may answer questions meanwhile, in the same thread, also about the text read
+            so far (`Service.under_way`).
+        should_stop: asked after each step.
+        checkpoint_sec: least time between checkpoints.
+
+    Raises:
+        Stopped: `should_stop` returned True; the status is "paused" and a checkpoint is saved.
+        Exception: any error; the status is "failed" with a sentence, and the last checkpoint stays.
+    """
+    row = service.store.context(context_id)
+    if row.status == "ready":
+        return row
+    try:
+        return _read(service, row, report, should_stop, checkpoint_sec)
+    except Stopped:
+        service.store.update_context(context_id, status="paused")
+        raise
+    except BaseException as error:
+        _note_failure(service, context_id, error)
+        raise
+    finally:
+        service.under_way = None
+
+
+def _note_failure(service: Service, context_id: str, error: BaseException) -> None:
+    """Keep the reason of a failure; a reading interrupted by Ctrl-C is only paused."""
+    status = "paused" if isinstance(error, KeyboardInterrupt) else "failed"
+    # The context may have been deleted, or the store may have failed; the first error is the cause.
+    with suppress(StoreError):
+        service.store.update_context(context_id, status=status, error=None if status == "paused" else phrase(error))
+
+
+def _read(
+    service: Service, row: ContextRow, report: OnReport, should_stop: Callable[[], bool], checkpoint_sec: float
+) -> ContextRow:
+    import engine
+
+    report(Report("loading the model", row.tokens_read, row.tokens))
+    found = service.models.get(row.model)
+    method = engine.make_method(row.method, **row.settings)
+    parts, meta = service.store.context_state(row.id).load(row.fingerprint)
+    check_context(row, parts, meta)
+    stream = Stream.load(parts.pop(PART), meta["stretches"])
+    model = model_of(row, found, method, stream, meta)
+    if meta["context"]:  # the process that finished it may have died before it updated the row
+        reader = engine.Reader.resume(model, method, stream.ids, parts, meta["context"])
+    else:
+        chunk = _planned(service, model, row.model, method, len(stream.ids), row.tokens_read).chunk
+        reader = (
+            engine.Reader.resume(model, method, stream.ids, parts, meta["reader"], chunk)
+            if meta["reader"]
+            else engine.Reader(model, method, stream.ids, chunk)
+        )
+    reader.memory.adopt(parts)
+    service.store.update_context(row.id, status="reading", error=None)
+    now = Report("reading", row.tokens_read, row.tokens, row.seconds)
+    before = len(model.chat.prefix)  # tokens of the chat template are not text
+    total = reader.total - before
+    seconds_left = remaining_time(model, method, total, row.read_before)
+    with Checkpoints(service, row, stream, reader, checkpoint_sec) as checkpoints:
+        for progress in reader.run():
+            done = max(0, progress.tokens_done - before)
+            now = Report(
+                progress.stage,
+                done,
+                total,
+                progress.seconds,
+                seconds_left(done, progress.seconds),
+                progress.tokens_per_second,
+                usage_json(progress.usage),
+            )
+            share = now.tokens_done / now.tokens_total
+            service.under_way = OpenContext(row, model, reader.so_far(), stream, {}, share)
+            report(now)
+            if reader.finished:
+                break  # only saving is left, so do not stop
+            if should_stop():
+                checkpoints.save_now(now)
+                raise Stopped
+            checkpoints.after_step(now)
+    now = replace(now, usage=usage_json(reader.memory.usage()))  # the last checkpoint may have dropped memory
+    report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
+    context = reader.context()
+    stretches = memory_map(context.remembered(), stream, service.document_cache)
+    state, facts = context.state()
+    save(service, row, stream, model, to_host(state), context=facts)  # no-op if deleted meanwhile
+    save_map(service.store, row.id, stretches)
+    seconds = max(now.seconds, row.seconds)  # one that was resumed at its end has no time of its own
+    return service.store.update_context(
+        row.id, status="ready", tokens_read=now.tokens_total, seconds=seconds, usage=now.usage
+    )

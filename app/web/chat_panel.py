@@ -1,0 +1,153 @@
+"""The conversation: the documents' head, the turns, the question field, and what can be done with a session."""
+
+from dataclasses import dataclass
+
+import gradio as gr
+
+from app.asking.answer_options import AnswerOptions
+from app.web.confirm import Confirm, build_confirm
+
+TELL_EDITED = """element.addEventListener("click", (event) => {
+  const turn = event.target.closest("[data-action=edit]")?.closest(".turn");
+  if (turn) trigger("edit", { turn: turn.id });
+});"""
+
+
+@dataclass(frozen=True)
+class ChatPanel:
+    """Its components.
+
+    unroll: asks for turns before those that are shown. earlier, past: finished turns, those of long ago and the last
+    ones. Both tell "edit", with the id of a turn, when the question of that turn is to be edited.
+    """
+
+    area: gr.Column
+    head: gr.HTML
+    unroll: gr.Button
+    earlier: gr.HTML
+    past: gr.HTML
+    live: gr.HTML
+    edit_area: gr.Row
+    edit_line: gr.HTML
+    never_mind: gr.Button
+    question: gr.Textbox
+    pages: gr.Textbox
+    ask: gr.Button
+    stop: gr.Button
+    temperature: gr.Number
+    top_p: gr.Number
+    max_tokens: gr.Slider
+    read_again: gr.Checkbox
+    reason: gr.Checkbox
+    manage: "Manage"
+
+
+@dataclass(frozen=True)
+class Manage:
+    """Renaming, exporting, deleting."""
+
+    rename_what: gr.Dropdown
+    rename_to: gr.Textbox
+    rename: gr.Button
+    export: gr.HTML
+    delete_session: gr.Button
+    delete_context: gr.Button
+    delete_documents: gr.Button
+    confirm: Confirm
+
+
+def build_chat_panel() -> ChatPanel:
+    """Build it in the column at hand."""
+    with gr.Column(visible=False, elem_id="talk-view") as area:
+        head = gr.HTML(apply_default_css=False, elem_id="context-head")
+        with gr.Column(elem_id="conversation"):
+            unroll = gr.Button("", size="sm", elem_id="unroll", visible=False)
+            earlier = gr.HTML(apply_default_css=False, elem_id="earlier", js_on_load=TELL_EDITED)
+            past = gr.HTML(apply_default_css=False, elem_id="past", js_on_load=TELL_EDITED)
+            live = gr.HTML(apply_default_css=False, elem_id="live-turn")
+        with gr.Column(elem_id="composer"):
+            with gr.Row(visible=False, elem_id="edit-area") as edit_area:
+                edit_line = gr.HTML(apply_default_css=False, elem_id="edit-line")
+                never_mind = gr.Button("Never mind", size="sm", elem_id="never-mind", scale=0, min_width=100)
+            with gr.Row(elem_id="ask-row"):
+                question = gr.Textbox(
+                    placeholder="Ask about what was read",
+                    label="Question",
+                    show_label=False,
+                    elem_id="question",
+                    lines=1,
+                    max_lines=6,
+                    container=False,
+                    scale=8,
+                )
+                pages = gr.Textbox(
+                    placeholder="Pages",
+                    label="Pages to turn to before answering, as they are printed, such as 12-14 or iii",
+                    show_label=False,
+                    elem_id="pages",
+                    max_lines=1,
+                    container=False,
+                    scale=0,
+                    min_width=92,
+                )
+                ask = gr.Button("Ask", variant="primary", elem_id="ask", scale=0, min_width=84)
+                stop = gr.Button("Stop", variant="stop", elem_id="stop", scale=0, min_width=84, visible=False)
+            with gr.Row(elem_id="folds"):
+                options = _build_options()
+                manage = _build_manage()
+    edit = (edit_area, edit_line, never_mind)
+    return ChatPanel(area, head, unroll, earlier, past, live, *edit, question, pages, ask, stop, *options, manage)
+
+
+def _build_options() -> tuple[gr.Number, gr.Number, gr.Slider, gr.Checkbox, gr.Checkbox]:
+    """Temperature, top-p, the longest answer, and whether passages are read again and models reason first."""
+    with gr.Accordion("How to answer", open=False, elem_id="sampling"):
+        with gr.Row():
+            temperature = _own("temperature", 0.0, 2.0, "Temperature", "0 takes the likeliest word.")
+            top_p = _own("top-p", 0.05, 1.0, "Top-p", "Share of probability to choose from.")
+            most = gr.Slider(
+                8, 4000, AnswerOptions.max_tokens, step=8, label="Longest answer", info="Tokens.", elem_id="max-tokens"
+            )
+        with gr.Row():
+            read_again = gr.Checkbox(
+                AnswerOptions.read_again,
+                label="Read passages again",
+                info="Those that a question looks at, where infinipot or locret has forgotten words of them.",
+                elem_id="read-again",
+            )
+            reason = gr.Checkbox(
+                True,
+                label="Reason first",
+                info="Where the model does so; off, it answers at once.",
+                elem_id="reason",
+            )
+    return temperature, top_p, most, read_again, reason
+
+
+def _own(name: str, least: float, most: float, label: str, info: str) -> gr.Number:
+    """A number that is the model's own where it is left empty."""
+    return gr.Number(
+        None,
+        label=label,
+        info=f"{info} Empty: the model's own.",
+        placeholder="the model's own",
+        minimum=least,
+        maximum=most,
+        step=0.05,
+        elem_id=name,
+    )
+
+
+def _build_manage() -> Manage:
+    with gr.Accordion("Rename, export, delete", open=False, elem_id="manage"):
+        with gr.Row(elem_id="rename-row"):
+            rename_what = gr.Dropdown(choices=[], label="Title of", elem_id="rename-what", scale=3)
+            rename_to = gr.Textbox(label="Title", elem_id="rename-to", max_length=200, scale=6)
+            rename = gr.Button("Rename", size="sm", elem_id="rename", scale=0, min_width=100)
+        export = gr.HTML(apply_default_css=False, elem_id="export")
+        with gr.Row(elem_id="delete-row"):
+            delete_session = gr.Button("Delete session", size="sm", elem_id="delete-session", min_width=120)
+            delete_context = gr.Button("Delete context", size="sm", elem_id="delete-context", min_width=120)
+            delete_documents = gr.Button("Delete documents", size="sm", elem_id="delete-documents", min_width=120)
+        confirm = build_confirm()
+    return Manage(rename_what, rename_to, rename, export, delete_session, delete_context, delete_documents, confirm)

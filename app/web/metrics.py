@@ -1,0 +1,89 @@
+"""The numbers of the live panel, gathered from the store's measurements and from this process."""
+
+import time
+from collections import deque
+from itertools import pairwise
+from typing import Any
+
+import psutil
+
+from app.jobs.worker import HISTORY
+from app.listing import titles_before_places
+from app.reading.memory_map import load_map
+from app.service import Service
+from app.web.views.metrics_panel import Metrics
+from sessions import ContextRow, SessionRow
+
+
+class MetricsReader:
+    """Gathers numbers, and remembers the memory of this process over the last minutes."""
+
+    def __init__(self, service: Service) -> None:
+        """service: the home that is shown."""
+        self.service = service
+        self.store = service.store
+        self._memory: deque[tuple[float, int]] = deque(maxlen=240)
+        self._memory_total = psutil.virtual_memory().total
+
+    def read(self, context: ContextRow | None, session: SessionRow | None) -> Metrics:
+        """The numbers now, for what a tab has chosen."""
+        import engine
+
+        memory = engine.memory_report()
+        now = time.monotonic()
+        if not self._memory or now - self._memory[-1][0] >= 1.0:
+            self._memory.append((now, memory["process_bytes"]))
+        common: dict[str, Any] = {
+            "memory": memory,
+            "memory_total": self._memory_total,
+            "model": self._model_line(),
+            "open_bytes": self.service.contexts.bytes(),
+            "open_limit": self.service.contexts.limit,
+            "memory_history": [value for _, value in tuple(self._memory)],  # which another tab may add to meanwhile
+        }
+        if context is None:
+            return Metrics(**common)
+        read = [row.values for row in self.store.measurements("reading", context.id, limit=HISTORY)]
+        answers = [row.values for row in self.store.measurements("answer", session.id, limit=200)] if session else []
+        usage, done, rate = context.usage, context.tokens_read, 0.0
+        if read:
+            last, rate = read[-1], read[-1]["tokens_per_second"]
+            if context.status == "reading" or not usage:  # one that was stopped went on after its last measurement
+                usage = last["usage"] or usage
+            done = max(done, last["tokens_done"])
+        elif context.seconds:
+            rate = context.tokens_per_second
+        if answers and context.status == "ready":  # else more has been read since
+            usage = {"entries": answers[-1]["entries"], "bytes": answers[-1]["kv_bytes"]}
+        stretches = load_map(self.store, context.id)
+        return Metrics(
+            budget=context.budget,
+            usage=usage,
+            memory_map=stretches,
+            titles=titles_before_places(self.service, context.id) if stretches else {},
+            tokens_read=done,
+            tokens=context.tokens,
+            reading_speed=rate,
+            first_token_sec=answers[-1]["time_to_first_token_seconds"] if answers else None,
+            answer_speed=answers[-1]["tokens_per_second"] if answers else None,
+            reading_history=_rates(read),
+            entries_history=[each["usage"]["entries"]["device"] for each in read if each["usage"]],
+            first_token_history=[each["time_to_first_token_seconds"] for each in answers],
+            answer_history=[each["tokens_per_second"] for each in answers],
+            **common,
+        )
+
+    def _model_line(self) -> str:
+        held = self.service.models.held
+        name = (held or self.service.models.default).rpartition("/")[2]
+        return f"{name} on {self.service.models.device_in_use}" if held else f"{name}, loaded when it is needed"
+
+
+def _rates(read: list[dict[str, Any]]) -> list[float]:
+    """Tokens per second between one measurement of a reading and the next."""
+    rates = []
+    for before, after in pairwise(read):
+        seconds, tokens = after["seconds"] - before["seconds"], after["tokens_done"] - before["tokens_done"]
+        if seconds > 0 and tokens > 0:
+            rates.append(tokens / seconds)
+    return rates

@@ -1,0 +1,217 @@
+"""A reading: what it is of, how far it has come, and what it holds."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.formatting import byte_size, clock, of_budget, of_text, plural, speed
+from app.reading.documents import LEFT_OUT
+from app.web.views.markup import bar, esc, page_link
+from ingest.document import noun_of_pages
+from sessions import ContextRow, DocumentRow, JobRow, shown_title
+
+STAGES = {
+    "reading": "Reading",
+    "distilling": "Distilling what was read",
+    "ready": "Read",
+    "saving": "Saving",
+    "loading the model": "Loading the model",
+    "": "Beginning",
+}
+MOST_COVERAGE = 3  # documents of which each has its line; of more, they are folded
+WAITING, STOPPING = "Waiting for its turn", "Stopping as soon as it can"
+ENDED = {
+    "paused": "Stopped. What was read so far is kept: it goes on from there.",
+    "cancelled": "Cancelled.",
+    "failed": "It could not be read.",
+}
+
+
+def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()) -> str:
+    """Files on their way to becoming documents, and documents on their way to being read.
+
+    Args:
+        kept: how many documents there are of it.
+        names: of all that it is of.
+    """
+    head = f'<section class="card" data-tab="{_tab_of_upload(job, name)}"><h1>{esc(name)}</h1>'
+    noun = "document" if job.payload.get("documents") else "file"
+    head += _folded(job.id, plural(len(names), noun), names if len(names) > 1 else (), "names")
+    missing = job.progress.get("left_out", [])
+    if job.status == "failed":
+        if job.progress.get("locked"):
+            ready = f"{plural(kept, 'other file')} {'is' if kept == 1 else 'are'} ready and kept here."
+            said = f"{ready} What is left out can be added later."
+        else:
+            whose, them = ("Its text", "it") if kept == 1 else (f"The text of {plural(kept, 'document')}", "them")
+            said = f"{whose} is kept: New reading lists {them}, to be read in another way."
+        quiet = f'<p class="quiet">{said}</p>' if kept else ""
+        if job.progress.get("locked") or kept:  # else the reason names them all
+            others = f"{plural(len(missing), 'other file')} cannot be read"
+            quiet += _folded(job.id, others, missing, "left-out", expanded=True)
+        reason = f'<p class="note failed" role="alert">{esc(job.error or "")}</p>'
+        return f"{head}{reason}{quiet}</section>"
+    if job.status == "cancelled":
+        return f'{head}<p class="note">Cancelled. Nothing new was kept.</p></section>'
+    stage, colon, rest = _stage(job).partition(": ")
+    how_far = colon + rest  # which changes too often to be read out
+    pages = f"{job.done:,} of {plural(job.total, 'page')}" if job.total else ""
+    share = job.done / job.total if job.total else 0.0
+    line = bar(share, f"Pages: {pages or 'none yet'}", "wide")
+    left_out = _folded(job.id, f"{plural(len(missing), 'file')} cannot be read", missing, "left-out", expanded=True)
+    return (
+        f'{head}<p class="stage"><span role="status">{esc(stage)}</span>{esc(how_far)}</p>'
+        f'{line}<p class="figures"><span>{pages}</span></p>{left_out}</section>'
+    )
+
+
+def _tab_of_upload(job: JobRow, name: str) -> str:
+    """What page.js writes on the browser's tab."""
+    failed = "Needs a password · " if job.progress.get("locked") else "Could not be read · "
+    return esc(f"{failed if job.status == 'failed' else ''}{shown_title(name)}")
+
+
+def _stage(job: JobRow) -> str:
+    """What a job is doing, in words."""
+    if job.status == "queued":
+        return WAITING
+    if job.cancel_requested:
+        return STOPPING
+    return STAGES.get(job.stage, job.stage[:1].upper() + job.stage[1:])
+
+
+def reading_card(
+    context: ContextRow,
+    documents: Sequence[DocumentRow],
+    job: JobRow | None,
+    progress: Mapping[str, Any],
+) -> str:
+    """A reading that is not finished. progress: a Report, as the job or the last measurement keeps it."""
+    done = max(int(progress.get("tokens_done", 0)), context.tokens_read)
+    total = int(progress.get("tokens_total", 0)) or context.tokens
+    share = done / total if total else 0.0
+    running = context.status == "reading"
+    stage = _stage(job) if job else "Read by another program"
+    if not running:
+        stage = context.error or ENDED.get(context.status, context.status)
+    left = f"{clock(progress.get('seconds_left'))} left" if running and progress.get("tokens_per_second") else ""
+    rate = f"{speed(progress['tokens_per_second'])} tokens/s" if progress.get("tokens_per_second") else ""
+    pages = sum(document.pages for document in documents)
+    nouns = {noun_of_pages(document.format) for document in documents}
+    noun = nouns.pop() if len(nouns) == 1 else "section"
+    place = f"about {share * pages:,.0f} of {plural(pages, noun)}"
+    figures = [f"{done:,} of {plural(total, 'token')}", place, rate, left]
+    cells = "".join(f"<span>{esc(each)}</span>" for each in figures if each)
+    tone = "failed" if context.status == "failed" else ""
+    titles = [_opened(document) for document in documents]
+    listed = _folded_lines(context.id, plural(len(titles), "document"), titles, "names") if len(titles) > 1 else ""
+    return (
+        f'<section class="card" data-tab="{_tab(context, share)}"><h1>{esc(context.title)}</h1>{listed}'
+        f'<p class="stage {tone}" role="status">{esc(stage)}</p>'
+        f'<div class="percent">{share:.0%}</div>{bar(share, f"{share:.0%} read", "wide")}'
+        f'<p class="figures">{cells}</p>{_warned(context, expanded=True)}'
+        f"{kept(context, progress.get('usage') or context.usage)}</section>"
+    )
+
+
+def kept(context: ContextRow, usage: Mapping[str, Any]) -> str:
+    """What the memory holds now, against its budget."""
+    if not usage:
+        return ""
+    entries, size = usage["entries"]["device"], usage["bytes"]
+    limit, line = of_budget(entries, context.budget), ""
+    if context.budget:
+        line = bar(entries / context.budget, f"{entries:,} {limit}", "wide budget")
+    sizes = " · ".join(f"{byte_size(size[tier])} on the {tier}" for tier in ("device", "host", "disk") if size[tier])
+    return (
+        f'<div class="kept"><p><strong>{entries:,}</strong> {esc(limit)} (per KV head and layer)</p>{line}'
+        f'<p class="quiet">{esc(sizes)}</p></div>'
+    )
+
+
+def context_head(
+    context: ContextRow,
+    documents: Sequence[DocumentRow],
+    coverage: Sequence[str],
+    share: float = 1.0,
+    *,
+    expanded: bool = False,
+) -> str:
+    """What stands over a conversation: the documents, how they were read, and what a person should know.
+
+    Args:
+        coverage: a line for each document, after its title where that is not the context's; of several each has the
+            number by which its pages are named.
+        share: of the text, what has been read.
+        expanded: show unfolded which files were left out and what is doubtful.
+    """
+    budget = f"budget {context.budget:,}" if context.budget else "no budget"
+    model = context.model.rpartition("/")[2]
+    done = "read by" if context.status == "ready" else "·"
+    read = context.tokens_read if context.status == "ready" else context.tokens
+    how = f"{of_text(read, context.tokens)} {done} {model} with {context.method}, {budget}"
+    so_far = "" if context.status == "ready" else _so_far(context, share)
+    formats = Counter(document.format.upper() for document in documents)
+    kinds = ", ".join(each if count == 1 else f"{count:,} {each}" for each, count in formats.items())
+    alone = [document.title for document in documents] == [context.title]
+    title = _opened(documents[0]) if alone else esc(context.title)
+    lines = [_covered(*each) for each in zip(documents, coverage, strict=True)]
+    if len(lines) > 1:
+        lines = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
+    covered = f'<p class="coverage">{"".join(f"<span>{line}</span>" for line in lines)}</p>'
+    if len(lines) > MOST_COVERAGE:
+        covered = _folded_lines(context.id, f"{plural(len(lines), 'document')}: what of each has text", lines)
+    return (
+        f'<header class="context-head" data-tab="{_tab(context, share)}"><h1>{title}</h1>'
+        f'<p class="how">{esc(how)} · {esc(kinds)}</p>{so_far}{covered}'
+        f"{_warned(context, coverage, expanded)}</header>"
+    )
+
+
+def _warned(context: ContextRow, said: Sequence[str] = (), expanded: bool = False) -> str:
+    """Which files were left out, and what is doubtful. said: what is in plain sight anyway, without its title."""
+    warnings = list(dict.fromkeys(context.warnings))
+    missing = [each.removeprefix(LEFT_OUT) for each in warnings if each.startswith(LEFT_OUT)]
+    doubts = [each for each in warnings if not each.startswith(LEFT_OUT) and not each.endswith(tuple(said))]
+    left_out = f"{plural(len(missing), 'file')} {'was' if len(missing) == 1 else 'were'} left out"
+    folded = _folded(context.id, left_out, missing, "left-out", expanded)
+    return folded + _folded(context.id, plural(len(doubts), "warning"), doubts, "doubts", expanded)
+
+
+def _tab(context: ContextRow, share: float) -> str:
+    """What page.js writes on the browser's tab: the title, after how much is read of what is not read to its end."""
+    title = shown_title(context.title)
+    return esc(title if context.status == "ready" else f"{share:.0%} · {title}")
+
+
+def _opened(document: DocumentRow) -> str:
+    """The title of a document, which leads to its first page."""
+    return page_link(document.id, 1, esc(document.title), hint="Read it from its first page")
+
+
+def _covered(document: DocumentRow, line: str) -> str:
+    before = f"{document.title}: "
+    return f"{_opened(document)}: {esc(line.removeprefix(before))}" if line.startswith(before) else esc(line)
+
+
+def _so_far(context: ContextRow, share: float) -> str:
+    """How much of a text that is not read to its end can be asked about, and the way to its reading."""
+    going = "and it goes on" if context.status == "reading" else "and then it stopped"
+    return (
+        f'<p class="so-far">{share:.0%} of it has been read, {going}: questions are answered from that. '
+        f'<a href="?context={esc(context.id)}">Show the reading</a></p>{bar(share, f"{share:.0%} read", "thin")}'
+    )
+
+
+def _folded(of: str, summary: str, items: Sequence[str], kind: str = "", expanded: bool = False) -> str:
+    """A list under its summary, about what has the id `of`; nothing for no items."""
+    return _folded_lines(of, summary, [esc(each) for each in items], kind, expanded) if items else ""
+
+
+def _folded_lines(of: str, summary: str, lines: Sequence[str], kind: str = "", expanded: bool = False) -> str:
+    """The same of lines that are HTML."""
+    listed = "".join(f"<li>{line}</li>" for line in lines)
+    return (
+        f'<details class="warnings {kind}" data-fold="{esc(of)} {kind}"{" open" if expanded else ""}>'
+        f"<summary>{esc(summary)}</summary><ul>{listed}</ul></details>"
+    )

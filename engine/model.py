@@ -1,0 +1,303 @@
+"""A model as the engine uses it: token ids in, hidden states and logits out, attention left to a memory."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.hub import cached_file
+
+from engine import graphs
+from engine.errors import ModelNotFound, SettingsError, UnsupportedModel
+from engine.graphs import Recorder
+from engine.measure import oom_as_engine_error
+from engine.memories.memory import Memory
+from engine.models import architectures
+from engine.models.attention_interface import attach, run, sampled
+from engine.models.chat import Chat, Encoding
+from engine.models.checkpoint import named_files
+from engine.models.gguf.header import is_gguf, parts_of
+from engine.models.gguf.reading import description_of
+from engine.models.gguf.tokens import tokenizer_of
+from engine.models.load_errors import load_errors_as, refuse_pointers
+from engine.models.loading import device_named, dtype_on, fast_in_bfloat16, load_network, read_config
+from engine.models.recurrent_state import RecurrentState
+from engine.models.sizes import layers_of
+from engine.models.spec import LayerSpec, ModelSpec
+from engine.sampling import own_sampling
+from kernels.choice import implementation
+
+log = logging.getLogger(__name__)
+
+CHAT_TEMPLATE = "chat_template.json"
+FINGERPRINTED_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+class Model:
+    """A loaded model whose attention the engine has taken over."""
+
+    def __init__(
+        self,
+        network: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str,
+        digest: str,
+        folder: Path | None = None,
+        stamp: str = "",
+    ) -> None:
+        """network: in evaluation mode, on its device; digest: a hash of weights, configuration and tokenizer;
+        folder: where it came from, for what is trained for it and lies beside it; stamp: `model_stamp` before it came.
+
+        Raises:
+            UnsupportedModel: architecture, RoPE or template that the engine cannot use.
+        """
+        architectures.check(network.config)
+        network.train(False)
+        network.requires_grad_(False)
+        self.network = network
+        self.tokenizer = tokenizer
+        self.name = name
+        self.fingerprint = digest
+        self.stamp = stamp
+        self.chat = Chat(tokenizer)
+        planned = layers_of(network)
+        self.spec: ModelSpec = attach(network, folder)
+        _check_windows(network.config.model_type, planned, self.spec.layers)
+        self.recorder = Recorder(network)
+        self.stop_ids = _stop_ids(network, tokenizer)
+        self.sampling = own_sampling(network.generation_config)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.spec.device
+
+    def on(self, day: date) -> Model:
+        """The same model, told that it is that day; itself, if its template says nothing of days before a text."""
+        chat = Chat(self.tokenizer, day)
+        if chat.prefix == self.chat.prefix:
+            return self
+        other = copy.copy(self)
+        other.chat = chat
+        return other
+
+    def forward(self, ids: Tensor, memory: Memory, source: Tensor, repeated: bool = False) -> Tensor:
+        """Pass tokens through the model; the memory answers attention but remembers nothing before its `commit`.
+
+        Args:
+            ids: int64 [T].
+            source: int32 [T], the source position each token stands for, -1 for none.
+            repeated: whether more passes of one token are to follow, so that it pays to record one.
+
+        Returns:
+            Hidden states [T, hidden] after the last norm.
+
+        Raises:
+            OutOfMemory: memory ran out; what is remembered is what it was.
+        """
+        with oom_as_engine_error(self.device, f"in a pass of {len(ids)} tokens"), torch.no_grad():
+            memory.begin(source)
+            if repeated and len(ids) == 1 and (hidden := self.recorder.step(ids, memory)) is not None:
+                return hidden
+            state = RecurrentState(memory.states) if self.spec.recurrent else None
+            scaled = self.network.config.model_type in architectures.SCALED_BY_PLACE
+            places = memory.places(len(ids)).to(self.device, non_blocking=True) if scaled else None
+            ids = ids.to(self.device, non_blocking=True)
+            hidden = run(self.network, ids, memory, memory.extra_tokens(), state, places)
+            if state:
+                memory.carried(state.states)
+            return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [..., vocabulary] in float32 for hidden states [..., hidden]."""
+        config = self.network.config
+        logits: Tensor = self.network.lm_head(hidden).float()
+        if name := architectures.LOGIT_FACTORS.get(config.model_type):
+            logits = logits * float(getattr(config, name))
+        if name := architectures.LOGIT_DIVISORS.get(config.model_type):
+            logits = logits / float(getattr(config, name))
+        softcap = getattr(config, "final_logit_softcapping", None)
+        return torch.tanh(logits / softcap) * softcap if softcap else logits
+
+    def encode(self, text: str, on_piece: Callable[[int], None] = lambda characters: None) -> Encoding:
+        """Tokens of a document's text: `Chat.encode`."""
+        return self.chat.encode(text, on_piece)
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of tokens, special tokens left out."""
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[assignment]
+        return text
+
+    def turn_length(self, text: str) -> int:
+        """Tokens that a text takes when it is put to the model as a turn."""
+        return self.chat.turn_length(text)
+
+
+def _check_windows(kind: str, planned: Sequence[LayerSpec], found: Sequence[LayerSpec]) -> None:
+    """Refuse a model in which some layers' sliding windows are not told to their attention, but masked.
+
+    Raises:
+        UnsupportedModel: naming the architecture.
+    """
+    if [each.sliding_window for each in planned] != [each.sliding_window for each in found]:
+        raise UnsupportedModel(
+            f"'{kind}' with sliding windows as in its config.json has not been shown to match transformers in Stockpot."
+        )
+
+
+def load_model(
+    source: str | Path, device: str = "auto", dtype: torch.dtype | None = None, quantize: str = "none"
+) -> Model:
+    """Load a model from a folder, a GGUF file or a hub id.
+
+    device: "auto" takes the GPU if there is one. dtype: see `dtype_on` for the default.
+    quantize: "none", "8bit" or "nf4", on a CPU also "int8" or "int4".
+
+    Raises, before any weight is read:
+        ModelNotFound: nothing that can be loaded is there.
+        UnsupportedModel: see `loading.py` and `architectures.py`; or there is no chat template.
+        SettingsError: a device that this machine does not have, quantising that cannot be, or a variable of the
+            environment that says how to compute, and what it says cannot be.
+        OutOfMemory: the weights do not fit the memory that is free.
+    """
+    graphs.choice()
+    try:
+        implementation()
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    place = device_named(device)
+    config, stamp = read_config(source), model_stamp(source, device, dtype, quantize)
+    tokenizer = load_chat(source, config).tokenizer
+    network = load_network(source, config, place, dtype or dtype_on(place, config), quantize)
+    log.info("loaded %s on %s", source, place)
+    folder = Path(source).resolve() if Path(source).is_dir() else None
+    return Model(network, tokenizer, Path(source).name, _digest(network, tokenizer, Path(source)), folder, stamp)
+
+
+def model_stamp(
+    source: str | Path, device: str = "auto", dtype: torch.dtype | None = None, quantize: str = "none"
+) -> str:
+    """Where this is what it was, `load_model` gives a model of the same fingerprint: a hash of how it is loaded and by
+    what, and of the names, sizes and times of its files, of which none is read. A commit of the hub never changes.
+
+    Raises:
+        SettingsError: this machine does not have the device.
+    """
+    place = device_named(device)
+    how = str(dtype or os.environ.get("STOCKPOT_DTYPE")), fast_in_bfloat16(place)
+    facts: list[object] = [*_loaders(), place.type, *how, quantize]
+    if Path(source).is_dir() or is_gguf(source):
+        files = set() if is_gguf(source) else {Path(each.path) for each in os.scandir(source) if each.is_file()}
+        with suppress(ModelNotFound):  # of which loading it will tell
+            files |= set(parts_of(source) if is_gguf(source) else named_files(Path(source)))
+        stats = [(str(path), path.stat()) for path in sorted(files)]
+        facts += [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats]
+    else:
+        facts.append(str(cached_file(source, "config.json")))
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+@functools.cache
+def _loaders() -> list[str]:
+    """What fingerprints depend on beside files: packages, and what makes models of files here."""
+    found = [metadata.version(each) for each in ("torch", "transformers")]
+    with suppress(metadata.PackageNotFoundError):
+        found.append(metadata.version("bitsandbytes"))
+    own = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        own.update(path.read_bytes())
+    return [*found, own.hexdigest()]
+
+
+def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
+    """The tokenizer of a model with that configuration, and its chat template.
+
+    Raises:
+        ModelNotFound: there is no tokenizer, or it is damaged.
+        UnsupportedModel: no chat template that can be used, or ids that the model has no embedding for.
+    """
+    if Path(source).is_dir():
+        whole = Path(source) / "tokenizer.json"
+        refuse_pointers(
+            [whole if whole.exists() else whole.with_suffix(".model"), whole.with_name("tokenizer_config.json")]
+        )
+    with load_errors_as(ModelNotFound, f"The model at '{source}' has no tokenizer that can be loaded"):
+        tokenizer = tokenizer_of(source) if is_gguf(source) else _tokenizer(source)
+    chat = Chat(tokenizer)
+    largest = max([*_ids_of_text(tokenizer), *chat.own_ids()], default=0)
+    if largest >= int(config.vocab_size):
+        raise UnsupportedModel(
+            f"The tokenizer at '{source}' has ids up to {largest:,}, and its config.json has embeddings for "
+            f"{config.vocab_size:,} (vocab_size): fetch the tokenizer that goes with the weights."
+        )
+    return chat
+
+
+def _tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or a hub id."""
+    # Where it is left open, transformers asks at the terminal whether to run code of the model's own.
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    except ValueError as error:
+        if "custom code" in str(error):
+            raise UnsupportedModel(
+                f"The tokenizer of the model at '{source}' is code of its own, which is never run: choose another "
+                f"model, or put a tokenizer.json beside it."
+            ) from error
+        raise
+    assert isinstance(tokenizer, PreTrainedTokenizerBase)
+    tokenizer.chat_template = tokenizer.chat_template or _template_beside(source)
+    return tokenizer
+
+
+def _template_beside(source: str | Path) -> str | None:
+    """The chat template of a model for pictures as well, which may lie in a file of its own."""
+    quietly = dict.fromkeys(("_raise_exceptions_for_missing_entries", "_raise_exceptions_for_connection_errors"), False)
+    path = cached_file(source, CHAT_TEMPLATE, **quietly)
+    return None if path is None else str(json.loads(Path(path).read_text(encoding="utf-8"))["chat_template"])
+
+
+def _ids_of_text(tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """All ids that a text can become. Special tokens stay text, and some models have more of them than embeddings."""
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return set(tokenizer.get_vocab().values()) - special
+
+
+def _digest(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> str:
+    """A hash that changes when weights, configuration or tokenizer change. Of each tensor a sample is taken.
+
+    folder: or a GGUF file.
+    """
+    digest = hashlib.sha256()
+    digest.update(json.dumps(network.config.to_diff_dict(), sort_keys=True, default=str).encode())
+    digest.update(str(network.dtype).encode())
+    for name in FINGERPRINTED_FILES:
+        if (folder / name).is_file():
+            digest.update((folder / name).read_bytes())
+    if is_gguf(folder):
+        digest.update(description_of(folder))
+    digest.update(str(tokenizer.chat_template).encode())
+    for name, tensor in network.state_dict().items():
+        sample = sampled(tensor).float().cpu().contiguous()
+        digest.update(name.encode() + str(tuple(tensor.shape)).encode() + sample.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _stop_ids(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Tokens that end an answer: those of the generation config and the tokenizer's own."""
+    generation = network.generation_config
+    listed = generation.eos_token_id if generation is not None else None
+    stops = listed if isinstance(listed, list) else [listed]
+    return frozenset(int(stop) for stop in [*stops, tokenizer.eos_token_id] if stop is not None)

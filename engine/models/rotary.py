@@ -1,0 +1,100 @@
+"""Keep a model from rotating queries and keys, and read the frequencies that it would rotate them by."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from engine.models.architectures import ROPE_WITHIN_WINDOWS, ROTARY
+from engine.models.rope import NoRope, Rope
+
+ROTATIONS = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")  # in their modules
+ANGLES = ("cos", "freqs_cis")  # their first parameter behind what they rotate
+
+
+class _Unrotated:
+    """Instead of cosine and sine, both together, and any part of them."""
+
+    def __getitem__(self, part: object) -> _Unrotated:
+        return self
+
+    def __iter__(self) -> Iterator[_Unrotated]:
+        return iter((self, self))
+
+    def to(self, device: torch.device) -> _Unrotated:
+        return self
+
+
+UNROTATED = _Unrotated()
+
+
+class NoRotation(nn.Module):
+    """Stands in for a model's rotary embedding: queries and keys are left as they are."""
+
+    def __init__(self, original: nn.Module) -> None:
+        """Keeps the original module, whose frequencies the engine reads."""
+        super().__init__()
+        self.original = original
+        self.layer_types: list[str] = list(getattr(original, "layer_types", []))  # some models go through them
+        self._asked: set[str | None] = set()  # of these
+
+    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> _Unrotated:
+        """In place of cosine and sine, what `leave_unrotated` is about."""
+        if layer_type not in self._asked:  # only when it is asked does LongRoPE work out its frequencies for long texts
+            self._asked.add(layer_type)
+            self.original(*((x, position_ids) if layer_type is None else (x, position_ids, layer_type)))
+        return UNROTATED
+
+
+@functools.cache
+def leave_unrotated(modeling: str) -> None:
+    """Let the models of a module of transformers pass on as they are queries and keys that are `UNROTATED`.
+
+    To rotate these by nothing would take a twentieth of the time of a token of an answer, in the pocket model.
+    """
+    module = sys.modules[modeling]
+    for name in ROTATIONS:
+        if hasattr(module, name):
+            setattr(module, name, _sparing(getattr(module, name)))
+
+
+def _sparing(rotation: Callable[..., Any]) -> Callable[..., Any]:
+    names = list(inspect.signature(rotation).parameters)
+    together = next(at for at, name in enumerate(names) if name in ANGLES)  # queries and keys, or either by itself
+
+    @functools.wraps(rotation)
+    def rotate(*args: Any, **kwargs: Any) -> Any:
+        if args[together] is not UNROTATED:
+            return rotation(*args, **kwargs)
+        return args[0] if together == 1 else args[:together]
+
+    return rotate
+
+
+def rope_of(module: nn.Module, rotary: nn.Module | None) -> Rope:
+    """What an attention module's queries and keys are rotated by; rotary: the model's own rotary embedding, if any."""
+    if rotary is None:
+        return NoRope(next(module.parameters()).device)
+    config: Any = module.config
+    kinds = getattr(config, "layer_types", None)
+    kind = kinds[int(module.layer_idx)] if kinds else ""  # type: ignore[arg-type]
+    within = config.model_type in ROPE_WITHIN_WINDOWS and config.sliding_window and kind != "sliding_attention"
+    if within or getattr(module, "use_rope", 1) in (0, False):
+        return NoRope(next(rotary.buffers()).device)
+    prefix = f"{kind}_" if hasattr(rotary, f"{kind}_inv_freq") else ""
+    # LongRoPE has two sets, for short texts and for long ones. A reading takes one of them, as its keys change places.
+    inv_freq = getattr(rotary, f"{prefix}long_inv_freq", getattr(rotary, f"{prefix}inv_freq"))
+    return Rope(inv_freq, float(getattr(rotary, f"{prefix}attention_scaling", 1.0)))
+
+
+def rotary_of(model: PreTrainedModel) -> nn.Module | None:
+    """A model's own rotary embedding, also where the engine has taken over already; None where it has none."""
+    rotary = getattr(model.base_model, ROTARY.get(model.config.model_type, "rotary_emb"), None)
+    return rotary.original if isinstance(rotary, NoRotation) else rotary

@@ -1,0 +1,1 @@
+"""XML and HTML, and formulas in them."""

@@ -1,0 +1,1 @@
+"""Office documents and OpenDocument, and the parts that they share."""

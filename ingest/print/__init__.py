@@ -1,0 +1,1 @@
+"""PDF, and the layout of printed pages."""

