@@ -217,7 +217,7 @@ def require_unquantized(slabs: Slabs) -> list[tuple[Tensor, int]]:
     """
     found = [(slab, length) for slab, length in slabs if isinstance(slab, Tensor)]
     if len(found) < len(slabs):
-        raise ValueError("Slabs in codes hold keys before RoPE, and are read by lists: list the rows that are wanted.")
+        raise ValueError("Quantised slabs hold keys before RoPE: attend through a BlockTable of the wanted rows.")
     return found
 
 
@@ -278,7 +278,7 @@ def take(slabs: Slabs, index: Tensor) -> Tensor:
         ValueError: some slabs are quantised and others are not.
     """
     if len({isinstance(slab, QuantizedSlab) for slab, _ in slabs}) > 1:
-        raise ValueError("Rows are taken by head from slabs that are all in codes, or none: take them bank by bank.")
+        raise ValueError("Rows are taken by head from slabs that are all quantised, or none: take them bank by bank.")
     if len(slabs) > 1 and index.numel() and index.device.type == "cpu":  # on a GPU this would synchronise
         low, high = index.aminmax()
         slabs, before = covering(slabs, int(low), int(high) + 1)

@@ -130,14 +130,12 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
     if len(kinds) > 2:
         raise ValueError(f"The slabs of a bank are of two kinds at most, not of {len(kinds)}: {_named(slabs)}.")
     if len({(bank.kind, bank.group_size, id(bank.channel_scale)) for bank in coded}) > 1:
-        raise ValueError(f"Slabs in codes share kind, rows of a page and levels, and these do not: {_named(slabs)}.")
+        raise ValueError(f"Quantised slabs share kind, group size and scale, and these do not: {_named(slabs)}.")
     lines += [(0, BEYOND, 0, 0, 0, 0)] * (power_of_2(len(lines)) - len(lines))
     found = _table_on_device(tuple(lines), device)
     return Table(
         slabs=found,
-        channel_scale=coded[0].channel_scale.on(device)
-        if coded
-        else (found, found),  # valid pointers for unused arguments
+        channel_scale=coded[0].channel_scale.on(device) if coded else (found, found),  # any valid pointers if unused
         rows=at,
         layout=Layout(
             first=kinds[0],
@@ -159,7 +157,7 @@ def _table_on_device(lines: tuple[tuple[int, ...], ...], device: torch.device) -
 
 def _named(slabs: Slabs) -> str:
     kinds = [
-        (bank.kind, f" in pages of {bank.group_size}") if isinstance(bank, QuantizedSlab) else (bank.dtype, "")
+        (bank.kind, f" in groups of {bank.group_size}") if isinstance(bank, QuantizedSlab) else (bank.dtype, "")
         for bank, _ in slabs
     ]
     return ", ".join(dict.fromkeys(str(kind).removeprefix("torch.") + pages for kind, pages in kinds))

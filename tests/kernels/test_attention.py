@@ -36,7 +36,7 @@ CASES = {
     "window-bfloat16": case((8, 1), 128, 0, torch.bfloat16, count=20),
 }
 INT8, INT4, FP8 = torch.int8, torch.quint4x2, torch.float8_e4m3fn
-CASES |= {  # in codes
+CASES |= {  # quantised
     "int8": case((4, 2), 64, 32, torch.float32, block=8, coding=Coding(INT8)),
     "int8-bfloat16-decode": case((8, 1), 128, 64, torch.bfloat16, count=1, block=1, coding=Coding(INT8)),
     "int8-half-all-slabs": case((4, 2), 64, 32, torch.float16, block=8, coding=Coding(INT8, coded=(True,) * 3)),
@@ -168,9 +168,9 @@ def test_slabs_that_a_kernel_cannot_read_are_refused() -> None:
     int8, rows, int4, other = (slab_of(slab, 0, how, levels[number == 3]) for number, how in enumerate(kinds))
     for banks, message in (
         ((slab, slab, slab.half(), slab.bfloat16()), "two kinds.*float32, float16, bfloat16"),
-        ((slab, slab.half(), int8), "two kinds.*int8 in pages of 64"),
-        ((int8, rows), "do not: int8 in pages of 64, int8 in pages of 1"),
-        ((slab[:, :4], rows, other), "levels"),
+        ((slab, slab.half(), int8), "two kinds.*int8 in groups of 64"),
+        ((int8, rows), "do not: int8 in groups of 64, int8 in groups of 1"),
+        ((slab[:, :4], rows, other), "scale"),
         ((rows, int4), "kind"),
         ((slab[:, ::2],), "next to one another"),
         ((dataclasses.replace(int8, quantized=int8.quantized[..., ::2]),), "next to one another"),
@@ -182,7 +182,7 @@ def test_slabs_that_a_kernel_cannot_read_are_refused() -> None:
 @pytest.mark.parametrize("module", ["torch_impl", "kernel"])
 def test_codes_are_read_by_lists_alone(module: str) -> None:
     given = dataclasses.replace(CASES["int8"], lists=None)
-    with pytest.raises(ValueError, match="read by lists"):
+    with pytest.raises(ValueError, match="through a BlockTable"):
         attend(importlib.import_module(f"kernels.attention.{module}"), given, None)
 
 

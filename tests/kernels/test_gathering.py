@@ -145,9 +145,9 @@ def test_codes_behind_sinks_are_read_as_they_are_taken() -> None:
     whole = torch.cat([sinks, take([(pages, 128)], torch.arange(128).expand(2, -1))], dim=1)
     assert torch.equal(take_shared(bank, split_by_slab(bank, index), sinks), whole[:, index])
     assert (whole[:, 5:] - x).abs().max() < 0.05
-    with pytest.raises(ValueError, match="in codes"):
+    with pytest.raises(ValueError, match="through a BlockTable"):
         require_unquantized(bank)
-    with pytest.raises(ValueError, match="all in codes, or none"):
+    with pytest.raises(ValueError, match="all quantised, or none"):
         take(bank, index.expand(2, -1))
 
 
