@@ -327,18 +327,18 @@ class Tiling(NamedTuple):
 
 
 @functools.cache
-def tiling_of(queries: int, width: int, dtype: torch.dtype, coded: bool) -> Tiling:
+def tiling_of(queries: int, width: int, dtype: torch.dtype, quantized: bool) -> Tiling:
     """Return the tile sizes for this many query rows of a block.
 
     They spill the fewest registers and fit the shared memory of a consumer GPU. A tile holds as many queries as
     possible, because listed rows may be in host memory and are read once per tile.
     """
     if width > 256:
-        return Tiling(min(16, padded(queries)), 16 if coded or dtype == torch.float32 else 32, 8)
+        return Tiling(min(16, padded(queries)), 16 if quantized or dtype == torch.float32 else 32, 8)
     if dtype == torch.float32:  # no tensor cores
         return Tiling(min(32, padded(queries)), 16, 8)
     together = min(64 if width > 128 else 128, padded(queries))
-    return Tiling(together, 32 if coded else 64, 8 if width > 128 or together >= 64 else 4)
+    return Tiling(together, 32 if quantized else 64, 8 if width > 128 or together >= 64 else 4)
 
 
 def shares_of(programs: int, listed: int, device: torch.device) -> int:

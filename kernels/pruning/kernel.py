@@ -184,6 +184,6 @@ def _prepared(keys: Layout, dtype: torch.dtype, width: int, half: int, queries: 
     return Prepared(_chunk_scores, constants, num_warps=8 if width > WIDE else 4)
 
 
-def tile_of(width: int, dtype: torch.dtype, coded: bool) -> int:
+def tile_of(width: int, dtype: torch.dtype, quantized: bool) -> int:
     """Return the chunks per program: as many as possible with few or no spilled registers."""
-    return 16 if width > 128 or coded or dtype == torch.float32 else 32  # float32 has no tensor cores
+    return 16 if width > 128 or quantized or dtype == torch.float32 else 32  # float32 has no tensor cores

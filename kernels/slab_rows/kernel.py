@@ -108,14 +108,14 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
     # One loop: a million tokens take about thirty slabs, and this runs for every layer of every token.
     lines: list[tuple[int, ...]] = []
     kinds: list[tl.dtype] = []
-    coded: list[QuantizedSlab] = []
+    quantized: list[QuantizedSlab] = []
     at, together = 0, WIDEST
     for bank, length in slabs:
         scale_at = scale_step = 0
         if isinstance(bank, QuantizedSlab):
             rows, kind = bank.quantized, QUANTIZED[bank.kind]
             (scale_step, step), scale_at = bank.scale.stride(), bank.scale.data_ptr()
-            coded.append(bank)
+            quantized.append(bank)
         else:
             rows, kind, step = bank, DTYPES[bank.dtype], 1
         if kind not in kinds:
@@ -129,18 +129,18 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
         at += length
     if len(kinds) > 2:
         raise ValueError(f"The slabs of a bank are of two kinds at most, not of {len(kinds)}: {_named(slabs)}.")
-    if len({(bank.kind, bank.group_size, id(bank.channel_scale)) for bank in coded}) > 1:
+    if len({(bank.kind, bank.group_size, id(bank.channel_scale)) for bank in quantized}) > 1:
         raise ValueError(f"Quantised slabs share kind, group size and scale, and these do not: {_named(slabs)}.")
     lines += [(0, BEYOND, 0, 0, 0, 0)] * (power_of_2(len(lines)) - len(lines))
     found = _table_on_device(tuple(lines), device)
     return Table(
         slabs=found,
-        channel_scale=coded[0].channel_scale.on(device) if coded else (found, found),  # any valid pointers if unused
+        channel_scale=quantized[0].channel_scale.on(device) if quantized else (found, found),  # unused pointers
         rows=at,
         layout=Layout(
             first=kinds[0],
             other=kinds[-1],
-            group_size=coded[0].group_size if coded else 1,
+            group_size=quantized[0].group_size if quantized else 1,
             align=together & -together,  # lowest set bit
         ),
     )
@@ -160,7 +160,7 @@ def _named(slabs: Slabs) -> str:
         (bank.kind, f" in groups of {bank.group_size}") if isinstance(bank, QuantizedSlab) else (bank.dtype, "")
         for bank, _ in slabs
     ]
-    return ", ".join(dict.fromkeys(str(kind).removeprefix("torch.") + pages for kind, pages in kinds))
+    return ", ".join(dict.fromkeys(str(kind).removeprefix("torch.") + groups for kind, groups in kinds))
 
 
 def padded(width: int) -> int:
