@@ -1,8 +1,8 @@
 """The command line: `stockpot COMMAND ...`.
 
-Standard output carries only the result, progress and messages go to standard error, and the exit status is
-0 for success, 1 for an error and 2 for wrong usage. Each command group is a file in `commands/`; whatever is
-heavy (torch, gradio) is imported inside the command that needs it, so that `stockpot --help` is instant.
+Standard output gets only the result; progress and messages go to standard error. The exit status is 0 for success, 1
+for an error and 2 for wrong usage. Each group of commands is a file in `commands/`. Heavy modules (torch, gradio) are
+imported inside the command that needs them, so that `stockpot --help` is instant.
 """
 
 import argparse
@@ -13,30 +13,31 @@ import os
 import sys
 from collections.abc import Sequence
 
-from app.commands import asking, bench, library, machine, plan, reading, serve, train
+from app.commands import asking, backup, bench, library, machine, models, plan, reading, serve, train
 from app.commands.parser import MORE, Parser
 from app.errors import expected, phrase, wrong_usage
 from app.formatting import printable
-from app.home import QUANTIZED
+from app.machine.model_names import QUANTIZED
 from training.checks import MOST_SEED
 
 DESCRIPTION = "Read long documents once, talk with them for ever."
-GROUPS = (serve, reading, asking, library, plan, machine, bench, train)
+GROUPS = (serve, reading, asking, library, backup, plan, models, machine, bench, train)
 
 
 def seed(text: str) -> int:
-    """A seed: a whole number that every generator takes."""
+    """Return a seed: a whole number that every generator accepts."""
     if not text.isdecimal() or int(text) > MOST_SEED:
         raise argparse.ArgumentTypeError(f"a whole number from 0 to {MOST_SEED:,} is needed, not {text!r}")
     return int(text)
 
 
 def global_options(*, suppress: bool) -> argparse.ArgumentParser:
-    """The options that every command takes, before or after its name.
+    """Return a parser with the options that every command takes, before or after its name.
 
     Args:
-        suppress: leave absent options unset, so that a subcommand's parser does not undo what stood before it, and
-            leave them out of its help.
+        suppress: leave absent options unset, so that a subcommand's parser keeps the values given before it, and leave
+            the
+            options out of its help.
     """
 
     def default(value: object) -> object:
@@ -97,7 +98,7 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The whole parser, with every command registered by its group."""
+    """Return the whole parser, with the commands of every group."""
     parser = Parser(prog="stockpot", description=DESCRIPTION, parents=[global_options(suppress=False)])
     version = f"%(prog)s {importlib.metadata.version('stockpot')}"
     parser.add_argument("--version", action="version", version=version, help="show which version this is, and exit")
@@ -111,7 +112,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _write_whatever_comes() -> None:
-    """Print to files and programs in UTF-8; a terminal of another encoding gets "?" for what it cannot show."""
+    """Print files and pipes in UTF-8; a terminal with another encoding shows "?" for other characters."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="replace")
 

@@ -1,8 +1,8 @@
-"""The one place that turns errors into sentences for people.
+"""The errors of the app, and the one place that turns errors into sentences for people.
 
-AppError            something a person asked for cannot be done
+AppError            something that a person asked for cannot be done
 ├── NotFound        no such document, context, session or turn
-├── Ambiguous       a title or id prefix fits several
+├── Ambiguous       a title or id prefix fits several things
 └── UsageError      the request itself is wrong (the command line exits with 2)
 """
 
@@ -15,18 +15,18 @@ class AppError(Exception):
 
 
 class NotFound(AppError):
-    """No document, context, session or turn by that name."""
+    """There is no document, context, session or turn with that name."""
 
 
 class Ambiguous(AppError):
-    """A title or id prefix that fits more than one thing."""
+    """A title or id prefix fits several things."""
 
 
 class UsageError(AppError):
     """The request is malformed: an unknown setting, a value that is no number."""
 
 
-# Errors whose own message is written for people, by the module that defines them.
+# Errors whose message is a sentence for people.
 _SPOKEN = (("ingest", "IngestError"), ("sessions", "StoreError"), ("engine", "EngineError"))
 
 
@@ -41,24 +41,24 @@ def _is_spoken(error: BaseException) -> bool:
 
 
 def expected(error: BaseException) -> bool:
-    """Whether `error` is one of those that people cause and can mend, and so needs no traceback in the log."""
+    """Return whether people cause and can mend `error`, so that it needs no traceback in the log."""
     return _is_spoken(error) or isinstance(error, OSError | MemoryError)
 
 
 def log_error(log: logging.Logger, what: str, error: Exception) -> None:
-    """Log what went wrong; what nobody expects is logged as an error with its traceback."""
+    """Log an error, with its traceback if it was not expected."""
     known = expected(error)
     log.log(logging.INFO if known else logging.ERROR, "%s: %s", what, error, exc_info=None if known else error)
 
 
 def wrong_usage(error: BaseException) -> bool:
-    """Whether the request itself was wrong: an unknown setting or method, a number out of range."""
+    """Return whether the request itself was wrong: an unknown setting or method, a number out of range."""
     settings = getattr(sys.modules.get("engine"), "SettingsError", None)
     return isinstance(error, UsageError) or (settings is not None and isinstance(error, settings))
 
 
 def phrase(error: BaseException) -> str:
-    """Say `error` in one sentence that a person understands, with what to do next where that is known."""
+    """Return a sentence for `error` that a person understands, with the next step if it is known."""
     message = str(error).strip()
     if _is_spoken(error):
         return message or type(error).__name__

@@ -1,10 +1,10 @@
-"""Numbers in words for people, the same in the command line and on the page."""
+"""Numbers and lists as text for people, the same in the command line and on the page."""
 
 from collections.abc import Sequence
 
 
 def byte_size(size: float) -> str:
-    """Bytes: "512 B", "8.5 MB"."""
+    """Return bytes with their unit: "512 B", "8.5 MB"."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= factor:
             return f"{size / factor:.1f} {unit}"
@@ -12,7 +12,7 @@ def byte_size(size: float) -> str:
 
 
 def clock(seconds: float | None) -> str:
-    """Seconds as a clock shows them: "0:07", "1:02:03"; "?" if they are not known."""
+    """Return seconds as a clock shows them: "0:07", "1:02:03"; "?" for None."""
     if seconds is None:
         return "?"
     whole = round(seconds)
@@ -21,7 +21,7 @@ def clock(seconds: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds with their units: "8 s", "2 min 15 s", "6 h 12 min"; "?" if they are not known."""
+    """Return seconds with units: "8 s", "2 min 15 s", "6 h 12 min"; "?" for None."""
     if seconds is None:
         return "?"
     whole = round(seconds)
@@ -32,39 +32,40 @@ def duration(seconds: float | None) -> str:
 
 
 def speed(per_second: float) -> str:
-    """Tokens per second: "8.1", "1,136"."""
+    """Return tokens per second: "8.1", "1,136"."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}"
 
 
 def roughly(number: float) -> str:
-    """A number of two digits: "8.1", "1,100", "840,000", "3.2 M"."""
+    """Return a number with two digits: "8.1", "1,100", "840,000", "3.2 M"."""
     rough = float(f"{number:.2g}")
     return f"{rough / 1e6:,g} M" if rough >= 1e6 else f"{rough:,g}"
 
 
 def percent(share: float) -> str:
-    """A share with two digits: "100%", "8.1%", "0.098%"."""
+    """Return a share with two digits: "100%", "8.1%", "0.098%"."""
     return f"{roughly(100 * share)}%"
 
 
 def short_seconds(seconds: float) -> str:
-    """A short time: "42 ms", "1.3 s"."""
+    """Return a short time: "42 ms", "1.3 s"."""
     return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"
 
 
 def plural(count: int, noun: str) -> str:
-    """A number with its noun: "1 page", "1,200 pages"."""
+    """Return a number with its noun: "1 page", "1,200 pages"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def of_text(read: int, tokens: int) -> str:
-    """Tokens of a text: "80,936 tokens"; "324 of 80,936 tokens" where no more of them were read."""
+    """Return the tokens of a text: "80,936 tokens", or "324 of 80,936 tokens" if fewer were read."""
     return f"{read:,} of {plural(tokens, 'token')}" if read < tokens else plural(tokens, "token")
 
 
 def of_budget(entries: int, budget: int | None) -> str:
-    """Entries against a budget: "of 1,024 entries"; "entries: 1,024 and 512 on their way through" where a method lets
-    tokens pass behind it (locret).
+    """Return a budget as it follows a number of entries: "of 1,024 entries".
+
+    Some methods hold tokens beyond the budget for a while (locret): "entries: 1,024 and 512 on their way through".
     """
     if budget is None:
         return "entries, no budget"
@@ -73,20 +74,22 @@ def of_budget(entries: int, budget: int | None) -> str:
 
 
 def either(names: Sequence[str]) -> str:
-    """Names to choose from: "one", "one or two", "one, two or three"."""
+    """Return names to choose from: "one", "one or two", "one, two or three"."""
     return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def replay_progress(done: int, total: int) -> str:
-    """How far a branch has read the turns that it begins with."""
+    """Return how many of a branch's first turns are read."""
     return f"Reading what was said before: {done:,} of {plural(total, 'turn')}"
 
 
 def shorten(text: str, most: int) -> str:
-    """Text of at most `most` characters: "A very long ti…"."""
+    """Return text of at most `most` characters: "A very long ti…"."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def printable(text: str) -> str:
-    """Text without control characters but line ends and tabs: a document or a model must not steer the terminal."""
+    """Return text without control characters except line ends and tabs, so that a document or model cannot steer a
+    terminal.
+    """
     return "".join(letter for letter in text if letter in "\n\t" or (letter >= " " and not "\x7f" <= letter <= "\x9f"))

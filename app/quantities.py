@@ -1,4 +1,4 @@
-"""Lengths, sizes and rates as people write them on the command line. Loads nothing heavy."""
+"""Parse lengths, sizes and rates as people write them on the command line. Loads nothing heavy."""
 
 import math
 import re
@@ -16,10 +16,10 @@ UNITS = {
 
 
 def tokens_of(text: str) -> int:
-    """Return the tokens that --tokens gives, as `token_count` reads them.
+    """Return the number of tokens that --tokens gives, see `token_count`.
 
     Raises:
-        UsageError: it is no length.
+        UsageError: the text is no length.
     """
     try:
         return token_count(text)
@@ -28,10 +28,10 @@ def tokens_of(text: str) -> int:
 
 
 def bytes_of(text: str) -> int:
-    """Return the bytes of "24GiB", "64 GB", or "24G" and plain "24", which mean GiB.
+    """Return the bytes of "24GiB", "64 GB", or of "24G" and "24", which mean GiB.
 
     Raises:
-        UsageError: it is no size, less than a byte, or more than any machine has.
+        UsageError: the text is no size, less than a byte, or more than any machine has.
     """
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
     size = 0 if found is None else int(Fraction(found[1]) * UNITS.get(found[2].lower(), 0))
@@ -44,7 +44,7 @@ def rates_of(text: str) -> tuple[float, float, float]:
     """Return the rates "TFLOPS,GB/S,GB/S" of products, device memory and host link, in operations and bytes a second.
 
     Raises:
-        UsageError: they are not three positive numbers.
+        UsageError: the text is not three positive numbers.
     """
     try:
         numbers = [float(each) for each in text.split(",")]

@@ -1,4 +1,4 @@
-"""What all faces stand on: one home with its store, its model and the contexts that are open in memory."""
+"""A home in use: its store, its model, and the contexts that are open in memory. All faces work on it."""
 
 from pathlib import Path
 
@@ -12,11 +12,11 @@ from sessions import NotFound, Store
 
 OPEN_CONVERSATIONS = 8
 OPEN_BYTES = 8 << 30
-"""What open contexts may take together, on the device and in host memory each, unless somebody says otherwise."""
+"""Default limit for open contexts, on the device and in host memory each."""
 
 
 class Service:
-    """A home in use by this process. The store may be used from any thread; one thread alone reads and answers."""
+    """A home in use by this process. Any thread may use the store; one thread alone reads and answers."""
 
     def __init__(
         self,
@@ -26,14 +26,14 @@ class Service:
         seed: int | None = None,
         memory: int = OPEN_BYTES,
     ) -> None:
-        """Open (or make) a home.
+        """Open a home, or create it.
 
         Args:
             home: its folder; None for $STOCKPOT_HOME or ~/.stockpot.
-            model: the model for new readings; None for `app.home.default_model`.
+            model: the model for new readings; None for `default_model`.
             device: auto, cpu or cuda.
-            seed: of answers with a temperature, unless they have one; None takes another for each.
-            memory: bytes that open contexts may take together, on the device and in host memory each.
+            seed: seed for answers with a temperature and no seed of their own; None for a random one each time.
+            memory: bytes for open contexts, on the device and in host memory each.
 
         Raises:
             sessions.StoreError: the folder cannot be used.
@@ -42,25 +42,25 @@ class Service:
         self.store = Store(self.home)
         self.models = Models(model, device, self.forget_open)
         self.seed = seed
-        self.document_cache = DocumentCache(lambda id: ingest.Document.from_json(self.store.document_content(id)))
+        self.document_cache = DocumentCache(lambda id: ingest.Document.from_json(self.store.documents.content(id)))
         self.conversations: LruCache[str, OpenConversation] = LruCache(OPEN_CONVERSATIONS)
         self.contexts = ContextCache(memory, self.conversations)
-        self.under_way: OpenContext | None = None  # what this process reads, between two steps of the reading
+        self.under_way: OpenContext | None = None  # the context that this process is reading, between two steps
 
     def read_here(self, context_id: str) -> OpenContext | None:
-        """What has been read of a context, if this process is reading it. It may end while another thread asks."""
+        """Return the text read so far of a context that this process is reading, else None. It may end at any time."""
         reading = self.under_way
         return reading if reading is not None and reading.row.id == context_id else None
 
     def forget_open(self) -> None:
-        """Let go of everything that is open in memory; it is on disk and is opened again when needed."""
+        """Drop everything that is open in memory; it is on disk, and is opened again when needed."""
         self.conversations.clear()
         self.contexts.clear()
 
     def forget_deleted(self) -> None:
-        """Let go of what is open in memory of things that somebody else deleted, whose files take room till then."""
-        held = ((self.contexts, self.store.context), (self.document_cache, self.store.document))
-        for opened, look_up in (*held, (self.conversations, self.store.session)):
+        """Drop open things that another program has deleted, because their files use disk until then."""
+        held = ((self.contexts, self.store.contexts.get), (self.document_cache, self.store.documents.get))
+        for opened, look_up in (*held, (self.conversations, self.store.sessions.get)):
             for id in opened.ids():
                 try:
                     look_up(id)
@@ -68,6 +68,6 @@ class Service:
                     opened.drop(id)
 
     def close(self) -> None:
-        """Let go of memory and of the database."""
+        """Drop everything in memory and close the database."""
         self.forget_open()
         self.store.close()

@@ -1,7 +1,8 @@
-"""All benchmarks behind docs/results.md, each written to `results/`; finished ones are skipped. `make bench`.
+"""The benchmarks of the pocket model, each written to `results/`; finished ones are skipped. `make bench`.
 
 Interrupted runs of `needle`, and those with fewer trials than planned here, are continued. Everything takes more than a
-day on two CPU cores; `--quick` runs the sizes of docs/results.md that fit into hours.
+day on two CPU cores; `--quick` runs the sizes of docs/results.md that fit into hours. Real models are measured by
+`benchmarks.real_suite` and `benchmarks.gguf`.
 """
 
 from __future__ import annotations
@@ -14,21 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import (
-    ablation,
     cache,
     citations,
-    consistency,
     growth,
     haystack,
     latency,
-    mass,
     needle,
     neighbours,
     options,
     random_heads,
-    rounds,
     speed,
-    turns,
 )
 from benchmarks.report import RESULTS
 
@@ -37,20 +33,14 @@ RUNS = {
     "latency": latency.main,
     "speed": speed.main,
     "citations": citations.main,
-    "consistency": consistency.main,
     "neighbours": neighbours.main,
-    "rounds": rounds.main,
-    "turns": turns.main,
-    "mass": mass.main,
-    "ablation": ablation.main,
     "growth": growth.main,
     "cache": cache.main,
     "random-heads": random_heads.main,
 }
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc"
-FIXED = f"exact,{CONDENSING},locret"
+FIXED = "exact,infinipot,locret"
 RETRIEVING = "infllm,infinitehip"
-LESS = "recall,infinitehip"  # compared with `exact`, which attends to half as much by default
 PROMPT = "infinipot:preset=pocket"  # a catalyst prompt for this model
 THREE = "infinitehip:preset=pocket-far"  # three stages; the paper's presets attend to more than this model's window
 HEADS = "locret,recall"  # run apart, so that new retaining heads change no other results
@@ -84,8 +74,8 @@ def passkeys(methods: str, tokens: str, trials: int, budgets: str) -> str:
 
 
 def settings(name: str, values: str) -> str:
-    """Return the options for facts read with each value of a setting."""
-    each = ",".join(f"{method}:{name}={value}" for method in ("locret", "infinipot") for value in values.split(","))
+    """Return the options for facts read by Locret with each value of a setting."""
+    each = ",".join(f"locret:{name}={value}" for value in values.split(","))
     return f"--methods {each} --budgets 512 --tokens 2K,8K --trials 5"
 
 
@@ -103,7 +93,9 @@ PLAN = [
         f"--methods exact --budgets 512 --kinds {UNSEEN} --tokens 2K,8K --trials 12",
     ),
     Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 512,2K,8K,32K --trials 20"),
-    Run("facts-stores", "needle", "--methods exact-int8,exact-int4 --budgets 512 --tokens 2K,8K --trials 20"),
+    Run(
+        "facts-stores", "needle", "--methods exact:store=int8,exact:store=int4 --budgets 512 --tokens 2K,8K --trials 20"
+    ),
     Run("facts-sketched", "needle", f"--methods {SKETCHED} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
     Run("facts-sketched-128k", "needle", f"--methods {SKETCHED} --budgets 1024 --tokens 128K --trials 4"),
     Run("facts-sketched-1m", "needle", f"--methods {SKETCHED} --budgets 1024 --tokens 1M --trials 1", False),
@@ -115,7 +107,6 @@ PLAN = [
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-prompt", "needle", f"--methods {PROMPT} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-retrieving", "needle", f"--methods {RETRIEVING} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
-    Run("facts-512", "needle", f"--methods {LESS} --budgets 512 --tokens 2K,8K,32K --trials 20"),
     Run("facts-exact-1024", "needle", "--methods exact --budgets 1024 --tokens 2K,8K,32K --trials 20"),
     Run("facts-presets", "needle", f"--methods {THREE} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-heads", "needle", f"--methods {HEADS} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
@@ -128,8 +119,6 @@ PLAN = [
     ),
     Run("facts-looked-at-128k", "needle", f"{NAMED} --methods exact,recall --tokens 128K --trials 2"),
     Run("facts-far", "needle", f"--methods recall,{RETRIEVING},locret --budgets 1024 --tokens 128K --trials 2"),
-    Run("facts-512-128k", "needle", "--methods recall --budgets 512 --tokens 128K --trials 2"),
-    Run("facts-512-1m", "needle", "--methods recall --budgets 512 --tokens 1M --trials 1", False),
     Run("facts-exact-1024-128k", "needle", "--methods exact --budgets 1024 --tokens 128K --trials 4"),
     Run("facts-exact-1024-1m", "needle", "--methods exact --budgets 1024 --tokens 1M --trials 1", False),
     Run("facts-recall-1m", "needle", "--methods recall --budgets 1024 --tokens 1M --trials 1"),
@@ -151,26 +140,13 @@ PLAN = [
     Run(
         "hard", "needle", f"--methods exact,locret,{RETRIEVING},recall --kinds two,pairs --tokens 2K,8K,32K --trials 4"
     ),
-    Run(
-        "hard-128k",
-        "needle",
-        f"--methods exact,locret,infllm,{THREE},recall --kinds two,pairs --tokens 128K --trials 2",
-    ),
-    Run("hard-1m", "needle", "--methods exact,locret --kinds two,pairs --tokens 1M --trials 1", False),
-    Run("mass", "mass", "--tokens 2K,4K,8K,16K,32K --trials 2"),
-    Run("ablation", "ablation", "--tokens 4K --trials 2"),
     Run("growth", "growth", f"--methods {RETRIEVING},exact,recall,locret,{BEACONS} --tokens 2K,4K,8K,16K,32K"),
     Run("growth-beacon", "growth", f"--methods locret,{BEACONS} --tokens 8K,32K,128K", False),
     Run("facts-budgets", "needle", f"--methods {FIXED} --budgets 512,2048,4096 --tokens 2K,8K,32K --trials 5"),
     Run("facts-pooling", "needle", settings("pooling", "1,3,5,9")),
     Run("facts-shares", "needle", settings("share", "even,pyramid,heads,all")),
     Run("citations", "citations", "--methods full,exact --budget 512 --tokens 512,1K,2K --trials 40"),
-    Run("consistency", "consistency", "--tokens 2K --trials 5"),
     Run("neighbours", "neighbours", "--entries 256,512 --tokens 1K,1920 --trials 3"),
-    Run("rounds", "rounds", "--turns 2000 --budget 1024"),
-    Run("turns", "turns", "--methods full,exact,locret,infinipot --budget 512 --tokens 1536 --trials 5"),
-    Run("turns-beacon", "turns", "--methods beacon:ratio=2 --budget 1024 --tokens 1K --trials 5 --no-press"),
-    Run("turns-long", "turns", "--methods exact,locret,infinipot --budget 512 --tokens 32K --trials 5 --no-press"),
     Run("passkey-full", "needle", "--methods full --kinds passkey,prose --tokens 1K,2K --trials 20"),
     Run("passkey", "needle", passkeys("exact,streaming,truncate,infinipot", "2K,8K", 20, "1024")),
     Run("passkey-prompt", "needle", passkeys(PROMPT, "2K,8K", 20, "1024")),
@@ -179,12 +155,6 @@ PLAN = [
     Run("passkey-heads", "needle", passkeys(HEADS, "2K,8K", 20, "1024")),
     Run("passkey-beacon", "needle", passkeys("beacon,beacon:ratio=2", "1K,2K,8K", 20, "1024")),
     Run("passkey-beacon-far", "needle", passkeys("beacon", "32K,128K", 2, "1024")),
-    Run("passkey-budgets", "needle", passkeys(FIXED, "2K,8K", 20, "512,2048,4096")),
-    Run("passkey-32k-budgets", "needle", passkeys(f"exact,{CONDENSING}", "32K", 20, "512,2048,4096"), False),
-    *(
-        Run(f"passkey-128k-{budget}", "needle", passkeys(f"exact,{CONDENSING}", "128K", 20, budget), False)
-        for budget in ("512", "2048", "4096")
-    ),
     Run("passkey-32k", "needle", passkeys(f"exact,{CONDENSING}", "32K", 20, "1024")),
     Run("passkey-32k-retrieving", "needle", passkeys(RETRIEVING, "32K", 20, "1024")),
     Run("passkey-32k-heads", "needle", passkeys(HEADS, "32K", 20, "1024")),
@@ -193,10 +163,6 @@ PLAN = [
     Run("passkey-128k-infinitehip", "needle", passkeys(THREE, "128K", 20, "1024"), False),
     Run("passkey-1m", "needle", passkeys(FAR, "1M", 1, "1024"), False),
     Run("passkey-1m-others", "needle", passkeys(OTHERS, "1M", 1, "1024"), False),
-    *(
-        Run(f"passkey-1m-{budget}", "needle", passkeys(f"exact,{CONDENSING}", "1M", 1, budget), False)
-        for budget in ("512", "2048", "4096")
-    ),
     Run("passkey-1m-recall", "needle", passkeys("recall", "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-1m-infllm", "needle", passkeys("infllm", "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-1m-infinitehip", "needle", passkeys(THREE, "1M", 1, "1024") + " --depths 0.5", False),

@@ -10,19 +10,19 @@ from typing import Any
 from benchmarks.haystack import INVENTED
 from benchmarks.neighbours import own_method
 from benchmarks.options import POCKET, variant
-from benchmarks.report import named
+from benchmarks.report import hardware, named
 from engine import METHODS, load_model
 
-ASKING = ("ablation", "citations", "consistency", "mass", "neighbours", "random-heads", "rounds", "turns")
-"""Benchmarks whose texts have facts in them that matter; of `needle` it depends on the kind."""
+ASKING = ("citations", "neighbours", "random-heads")
+"""Benchmarks that ask about facts; `needle` does so for some of its kinds."""
 Row = dict[str, Any]
 
 
 def load(folder: Path) -> dict[str, dict[str, Any]]:
     """Return all results of a folder by name.
 
-    Each row has `earlier` (measured with older weights, wordings or settings) and `scored`. GPU checks are left out, as
-    their weights are noise; they have tables of their own.
+    Each row has `model`, `machine`, `scored`, and `earlier` (measured with older weights, wordings or settings). GPU
+    checks are left out, as their weights are noise; they have tables of their own.
     """
     files = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
     results = {name: result for name, result in files.items() if result["benchmark"] != "gpu-check"}
@@ -30,6 +30,7 @@ def load(folder: Path) -> dict[str, dict[str, Any]]:
     for result in results.values():
         for row in result["rows"]:
             row |= {"earlier": is_earlier(result, row, now), "scored": result.get("scored")}
+            row |= {"model": result.get("model", ""), "machine": hardware(result["machine"])}
     return results
 
 
@@ -55,7 +56,7 @@ def _facts_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> boo
 
 def _method(row: Row) -> str:
     """Return the name of a row's method without settings; "" if there is none."""
-    said = row.get("method") or row.get("scorer") or row.get("comparison") or ""
+    said = row.get("method") or row.get("comparison") or ""
     return "locret" if row.get("heads") == "trained" else re.split("[ :]", said)[0]
 
 

@@ -8,7 +8,6 @@ reading time; decoding is timed on a fork of its memory. So other load on the ma
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Iterator
@@ -59,21 +58,6 @@ def decode(model: Model, reader: Reader, question: Tensor) -> float:
     return (time.perf_counter() - started) / DECODED
 
 
-def crossover(lengths: list[int], times: list[float], full: list[float]) -> float | None:
-    """Return the length from which a method is faster than full attention, interpolated on a logarithmic scale.
-
-    None if it is slower at the longest length; the shortest length if it is always faster.
-    """
-    if times[-1] >= full[-1]:
-        return None
-    last = max((at for at in range(len(lengths)) if times[at] >= full[at]), default=None)
-    if last is None:
-        return float(lengths[0])
-    slow, quick = (math.log(full[at] / times[at]) for at in (last, last + 1))
-    share = slow / (slow - quick)
-    return float(lengths[last] * (lengths[last + 1] / lengths[last]) ** share)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; see the module's docstring."""
     parser = shared.parser(
@@ -103,16 +87,7 @@ def main(argv: list[str] | None = None) -> int:
             row |= {"settings": methods[name].settings()}
             rows.append(row | {"read_seconds": reading, "decode_seconds": decode(model, readers[name], question)})
             print(rows[-1], file=sys.stderr, flush=True)
-    crossed = {
-        what: {
-            name: crossover(
-                sorted(chosen.tokens), *([row[what] for row in rows if row["method"] == who] for who in (name, FULL))
-            )
-            for name in names[1:]
-        }
-        for what in ("read_seconds", "decode_seconds")
-    }
-    publish("growth", rows, chosen.out, chosen.json, **named(model), crossover=crossed)
+    publish("growth", rows, chosen.out, chosen.json, **named(model))
     return 0
 
 

@@ -117,8 +117,6 @@ SEPARATED = "separated by commas, settings after colons, as in locret:pooling=1"
 """How methods are named, in a help."""
 
 VARIANTS = {
-    "exact-int8": "exact:store=int8",
-    "exact-int4": "exact:store=int4",
     "infinipot-cap": "infinipot:novelty_share=0",
     "infinipot-nuc": "infinipot:novelty_share=1",
 }

@@ -30,6 +30,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def hardware(machine: dict[str, Any]) -> str:
+    """Return what `machine` said of a device and its threads, as in "AMD EPYC, 1 thread"."""
+    threads = machine["threads"]
+    return f"{machine['device']}, {threads} thread{'s' * (threads > 1)}"
+
+
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -1,10 +1,10 @@
 """Storage of documents, contexts, sessions, turns, sources, measurements and jobs.
 
-Rows are in SQLite (`Store`), tensors in safetensors files beside it (`TensorFolder`). This package imports neither
-engine, ingest nor app. Fingerprints, settings, sources and measurements are opaque to it.
+Rows are in SQLite (`Store`, with an object for each table), tensors in safetensors files beside it (`TensorFolder`).
+This package imports neither engine, ingest nor app. Fingerprints, settings, sources and measurements are opaque to it.
 """
 
-from sessions.conversations import MOST_HITS
+from sessions.backup import Backup, back_up, restore
 from sessions.database import DATABASE, check_whole
 from sessions.errors import (
     AlreadyRead,
@@ -18,11 +18,10 @@ from sessions.errors import (
     is_disk_full,
 )
 from sessions.files import disk_free, nearest, write_whole
-from sessions.jobs import INTERRUPTED
 from sessions.parts import Part
 from sessions.processes import stamp
+from sessions.recovery import INTERRUPTED
 from sessions.rows import (
-    SHOWN_TITLE,
     UNDER_WAY,
     ContextRow,
     DocumentRow,
@@ -32,12 +31,11 @@ from sessions.rows import (
     SessionRow,
     TurnRow,
     WorkerRow,
-    listed,
-    number_of,
-    shown_title,
 )
+from sessions.search import MOST_HITS
 from sessions.store import Store
 from sessions.tensors import TensorFolder
+from sessions.titles import SHOWN_TITLE, listed, number_of, shown_title
 
 __all__ = [
     "DATABASE",
@@ -46,6 +44,7 @@ __all__ = [
     "SHOWN_TITLE",
     "UNDER_WAY",
     "AlreadyRead",
+    "Backup",
     "ContextRow",
     "DiskFull",
     "DocumentRow",
@@ -64,12 +63,14 @@ __all__ = [
     "TensorFolder",
     "TurnRow",
     "WorkerRow",
+    "back_up",
     "check_whole",
     "disk_free",
     "is_disk_full",
     "listed",
     "nearest",
     "number_of",
+    "restore",
     "shown_title",
     "stamp",
     "write_whole",

@@ -1,73 +1,71 @@
 """Integrity check of a home: every row, every text, every byte of saved states, and SQLite's own structure."""
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sessions.checksums import SUMMED, altered
-from sessions.errors import InUse, NotFound, StoreError
-from sessions.export import Export
+from sessions.errors import NotFound, StoreError
 from sessions.files import sha256_of
 from sessions.tensors import TensorFolder
 
+if TYPE_CHECKING:
+    from sessions.database import Database
+    from sessions.store import Store
 
-class Checking(Export):
-    """Finds damage by comparing stored data with its checksums."""
+_RESTORE = "Restore the database from a backup, or export what can still be read and start a new home."
 
-    def damage(self) -> Iterator[str]:
-        """Read everything and yield one sentence for each damaged item, with the way to mend it.
 
-        Items deleted during the check are left out.
-        """
-        yield from self._database_damage()
-        for document in self.documents():
-            if not self.has_content(document.id):
-                yield (
-                    f"The text of document {document.id} ({document.title!r}) is missing or altered: read its file "
-                    "again, which mends it, or delete the document."
-                )
-            original = self.document_file(document.id)
-            if original is not None and sha256_of(original) != document.sha256:
-                yield f"The original of document {document.id} at {original} is not the file that was read."
-        states = [self.home / "contexts" / each.id for each in self.contexts()]
-        states += [self.home / "sessions" / each.id for each in self.sessions()]
-        for path in states:
-            yield from self._state_damage(path)
+def damage(store: Store) -> Iterator[str]:
+    """Read everything and yield one sentence for each damaged item, with the way to mend it.
 
-    def _database_damage(self) -> Iterator[str]:
-        again = "Restore the database from a backup, or export what can still be read and start a new home."
-        for check in ("integrity_check", "foreign_key_check"):
-            try:
-                found = [" ".join(map(str, row.values())) for row in self._rows(f"PRAGMA {check}")]
-            except (StoreError, sqlite3.DatabaseError) as error:
-                found = [str(error)]
-            for each in found:
-                if each != "ok":
-                    yield f"The database {self.path} is damaged ({each}). {again}"
+    Items deleted during the check are left out.
+    """
+    yield from _database_damage(store.database)
+    if not store.search.is_intact():
+        yield "The index by which questions are searched is not that of the turns: `stockpot doctor --repair`."
+    yield from _altered_rows(store.database)
+    for document in store.documents.all():
+        if not store.documents.has_content(document.id):
+            yield (
+                f"The text of document {document.id} ({document.title!r}) is missing or altered: read its file "
+                "again, which mends it, or delete the document."
+            )
+        original = store.documents.file(document.id)
+        if original is not None and sha256_of(original) != document.sha256:
+            yield f"The original of document {document.id} at {original} is not the file that was read."
+    for id in [row.id for row in store.contexts.all()] + [row.id for row in store.sessions.all()]:
+        yield from _state_damage(TensorFolder(store.folders.path(id)))
+
+
+def _database_damage(database: Database) -> Iterator[str]:
+    for check in ("integrity_check", "foreign_key_check"):
         try:
-            with self._write() as db:
-                db.execute("INSERT INTO turns_fts(turns_fts, rank) VALUES ('integrity-check', 1)")
+            found = [" ".join(map(str, row.values())) for row in database.rows(f"PRAGMA {check}")]
         except (StoreError, sqlite3.DatabaseError) as error:
-            if not isinstance(error, InUse):
-                yield "The index by which questions are searched is not that of the turns: `stockpot doctor --repair`."
-        for table in SUMMED:
-            try:
-                ids = [row["id"] for row in self._rows(altered(table))]
-            except (StoreError, sqlite3.DatabaseError) as error:
-                yield f"The {table} cannot be read ({error}). {again}"
-                continue
-            for id in ids:
-                yield f"What the database says of {table.removesuffix('s')} {id} is not what was written there. {again}"
+            found = [str(error)]
+        for each in found:
+            if each != "ok":
+                yield f"The database {database.path} is damaged ({each}). {_RESTORE}"
 
-    def _state_damage(self, path: Path) -> Iterator[str]:
+
+def _altered_rows(database: Database) -> Iterator[str]:
+    for table in SUMMED:
         try:
-            TensorFolder(path).load()
-        except NotFound:  # nothing has been saved yet, or it was deleted
-            return
-        except StoreError as error:
-            yield str(error)
+            ids = [row["id"] for row in database.rows(altered(table))]
+        except (StoreError, sqlite3.DatabaseError) as error:
+            yield f"The {table} cannot be read ({error}). {_RESTORE}"
+            continue
+        for id in ids:
+            yield f"What the database says of {table.removesuffix('s')} {id} is not what was written there. {_RESTORE}"
 
-    def mend_search(self) -> None:
-        """Rebuild the search index of questions and answers."""
-        with self._write() as db:
-            db.execute("INSERT INTO turns_fts(turns_fts) VALUES ('rebuild')")
+
+def _state_damage(folder: TensorFolder) -> Iterator[str]:
+    try:
+        folder.load()
+    except NotFound:  # nothing has been saved yet, or it was deleted
+        return
+    except StoreError as error:
+        yield str(error)

@@ -5,13 +5,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sessions.database import kind_of
+from sessions.database import Database
+from sessions.deletion import Deletion
 from sessions.documents import Documents
 from sessions.errors import AlreadyRead, NotFound
 from sessions.files import remove_tree
+from sessions.folders import Folders
+from sessions.ids import kind_of
 from sessions.processes import stamp
-from sessions.rows import READING_STATUSES, ContextRow, DocumentRow, make_row, one_line, to_json
+from sessions.rows import READING_STATUSES, ContextRow, DocumentRow, make_row, to_json
 from sessions.tensors import TensorFolder
+from sessions.titles import one_line
 
 _SELECT = """
     SELECT contexts.*, (
@@ -25,10 +29,13 @@ _SELECT = """
 _CHANGEABLE = {"status", "tokens", "tokens_read", "seconds", "usage", "warnings", "error"}
 
 
-class Contexts(Documents):
-    """Adds contexts to the store."""
+class Contexts:
+    """The table of contexts, and their folders of tensors."""
 
-    def add_context(
+    def __init__(self, database: Database, folders: Folders, deletion: Deletion, documents: Documents) -> None:
+        self._database, self._folders, self._deletion, self._documents = database, folders, deletion, documents
+
+    def add(
         self,
         *,
         model: str,
@@ -47,9 +54,14 @@ class Contexts(Documents):
         """Add a context with status "reading", owned by this process, and return it.
 
         Args:
+            model: name of the model.
+            method: name of the method.
+            settings: the method's settings.
+            budget: the method's budget; None if it has none.
             fingerprint: identifies model, tokenizer, method and settings; opaque here.
             document_ids: the documents, in reading order.
             tokens: tokens to read; 0 if not known yet.
+            warnings: sentences about the reading; None for none.
             title: title of the context; None to name it after its documents.
             base: a finished context to continue from. Its tokens count as read, and the new context starts with its
                 state (`TensorFolder.begin_like`).
@@ -57,15 +69,15 @@ class Contexts(Documents):
                 exception removes the row.
             check: called under the write lock, before anything is stored. An exception aborts.
         """
-        now, id = time.time(), self._id_for_folder("context")
-        staging, folder = self.home / "incoming" / f"{id}.{os.getpid()}", self.home / "contexts" / id
+        now, id = time.time(), self._folders.new_id("context")
+        staging, folder = self._folders.incoming(id), self._folders.path(id)
         try:
             if base is not None:  # outside the write lock: it takes long where hard links are not supported
-                TensorFolder(staging).begin_like(self.context_state(base.id))
-            with self._write() as db:
+                TensorFolder(staging).begin_like(self.state(base.id))
+            with self._database.transaction() as db:
                 check()
-                self._check_documents(document_ids)
-                self._forget_leftovers([id])
+                self._documents.check(document_ids)
+                self._folders.keep([id])
                 db.table("contexts").insert(
                     {
                         "id": id,
@@ -93,14 +105,14 @@ class Contexts(Documents):
                 )
                 if base is not None:
                     os.replace(staging, folder)
-                save(self.context(id))
+                save(self.get(id))
         except BaseException:
             for each in (staging, folder):
                 remove_tree(each)
             raise
-        return self.context(id)
+        return self.get(id)
 
-    def take_back(self, id: str, document_ids: list[str], **fields: Any) -> ContextRow:
+    def restore(self, id: str, document_ids: list[str], **fields: Any) -> ContextRow:
         """Restore the lost row of a context that still has its folder. `fields` are the other columns.
 
         Raises:
@@ -111,30 +123,32 @@ class Contexts(Documents):
         now = time.time()
         fields = {**fields, "settings": to_json(fields["settings"])}
         empty = {"seconds": 0.0, "usage": "{}", "warnings": "[]", "updated_at": now, "created_at": now}
-        with self._write() as db:
-            self._check_documents(document_ids)
+        with self._database.transaction() as db:
+            self._documents.check(document_ids)
             db.table("contexts").insert({"id": id, **empty, **fields})
             db.table("context_documents").insert_all(
                 {"context_id": id, "document_id": document_id, "position": position}
                 for position, document_id in enumerate(document_ids)
             )
-        return self.context(id)
+        return self.get(id)
 
-    def context(self, id: str) -> ContextRow:
+    def get(self, id: str) -> ContextRow:
         """Return one context; NotFound if there is none with this id."""
-        return make_row(ContextRow, self._one(f"{_SELECT} WHERE id = ?", id, "context"))
+        return make_row(ContextRow, self._database.one(f"{_SELECT} WHERE id = ?", id, "context"))
 
-    def contexts(self, document_id: str | None = None) -> list[ContextRow]:
+    def all(self, document_id: str | None = None) -> list[ContextRow]:
         """Return all contexts, or those that read a document; newest first."""
         where, values = "", []
         if document_id is not None:
             where = "WHERE id IN (SELECT context_id FROM context_documents WHERE document_id = ?)"
             values = [document_id]
-        rows = self._rows(f"{_SELECT} {where} ORDER BY created_at DESC, rowid DESC", values)
+        rows = self._database.rows(f"{_SELECT} {where} ORDER BY created_at DESC, rowid DESC", values)
         return [make_row(ContextRow, row) for row in rows]
 
-    def update_context(self, id: str, **changes: Any) -> ContextRow:
+    def update(self, id: str, **changes: Any) -> ContextRow:
         """Change status, tokens, tokens_read, seconds, usage, warnings or error; other fields are fixed.
+
+        Progress in tokens_read resets the attempts of the running job.
 
         Raises:
             NotFound: the context was deleted, so its reader should stop.
@@ -150,35 +164,42 @@ class Contexts(Documents):
         columns["updated_at"] = time.time()
         if changes.get("status") == "reading":
             columns["owner"] = stamp()
-        with self._write():
+        with self._database.transaction() as db:
+            before = self.get(id)
             if changes.get("status", "ready") != "ready":
-                self._check_unread(id)
-            self._update("context", id, columns)
-        return self.context(id)
+                self.check_unread(id)
+            self._database.update("context", id, columns)
+            if changes.get("tokens_read", 0) > before.tokens_read:
+                db.execute("UPDATE jobs SET attempts = 1 WHERE subject_id = ? AND status = 'running'", [id])
+        return self.get(id)
 
-    def rename_context(self, id: str, title: str) -> ContextRow:
+    def rename(self, id: str, title: str) -> ContextRow:
         """Give a context its own title; an empty title names it after its documents again."""
-        self._update("context", id, {"own_title": one_line(title)})
-        return self.context(id)
+        self._database.update("context", id, {"own_title": one_line(title)})
+        return self.get(id)
 
-    def context_documents(self, id: str) -> list[DocumentRow]:
+    def delete(self, *ids: str) -> None:
+        """Delete contexts with their tensors and sessions. Raises InUse as `Documents.delete` does."""
+        self._deletion.delete("context", ids)
+
+    def documents(self, id: str) -> list[DocumentRow]:
         """Return the documents of a context, in reading order."""
-        rows = self._rows(
+        rows = self._database.rows(
             "SELECT documents.* FROM context_documents JOIN documents ON documents.id = document_id "
             "WHERE context_id = ? ORDER BY position",
-            [self.context(id).id],
+            [self.get(id).id],
         )
         return [make_row(DocumentRow, row) for row in rows]
 
-    def context_state(self, id: str) -> TensorFolder:
+    def state(self, id: str) -> TensorFolder:
         """Return the folder of a context's tensors.
 
         Saving there raises NotFound after the context was deleted, and AlreadyRead after it was finished.
         """
-        self.context(id)
-        return TensorFolder(self.home / "contexts" / id, guard=lambda: self._check_unread(id))
+        self.get(id)
+        return TensorFolder(self._folders.path(id), guard=lambda: self.check_unread(id))
 
-    def _check_unread(self, id: str) -> None:
+    def check_unread(self, id: str) -> None:
         """Raise AlreadyRead if a context is ready, NotFound if there is none."""
-        if self.context(id).status == "ready":
+        if self.get(id).status == "ready":
             raise AlreadyRead(f"Context {id} has been read: nothing had to be done. Ask it.")

@@ -1,41 +1,24 @@
-"""Base of the store: one connection per thread, transactions, ids."""
+"""The database of a home: one connection per thread, transactions, and rows by id."""
 
 import os
-import re
-import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlite_utils import Database
+import sqlite_utils
 
 from sessions.checksums import know_checksums
 from sessions.errors import NotFound, StoreCorrupt, StoreFailing, sqlite_errors
+from sessions.ids import ID, TABLES, kind_of, random_id
 from sessions.migrations import migrate
 
 DATABASE = "stockpot.db"
 _HEADER_BYTES = 100  # header of an SQLite file; SQLite takes a shorter file for a new database
 BUSY_SEC = 30.0
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # without letters that look alike
-NOUNS = {"d": "document", "c": "context", "s": "session", "t": "turn", "j": "job"}
-ID = re.compile(f"[{''.join(NOUNS)}]-[{_LETTERS}]{{6}}")
-TABLES = {kind: f"{kind}s" for kind in NOUNS.values()}
-
-
-def kind_of(id: str) -> str:
-    """Return the kind ("document", "context", ...) that an id stands for, from its prefix.
-
-    Raises:
-        NotFound: the text is not an id. Paths are made from ids only after this check.
-    """
-    if not ID.fullmatch(id):
-        examples = ", ".join(f"{letter}-... ({noun})" for letter, noun in NOUNS.items())
-        raise NotFound(f"{id!r} is not an id; ids look like {examples}. List what there is to see them.")
-    return NOUNS[id[0]]
 
 
 def check_whole(home: Path) -> None:
@@ -67,10 +50,14 @@ def _text(data: bytes) -> str:
     return data.decode(errors="replace")
 
 
-class Base:
-    """A home folder and its database. The classes of the store derive from this; `Store` combines them.
+class Database:
+    """A home folder and the SQLite database in it, for any number of threads.
 
-    alone: the disk has no room for SQLite's shared files, so only one thread can use the database, to read and delete.
+    Attributes:
+        home: the folder, as an absolute path.
+        path: the database file.
+        alone: the disk has no room for SQLite's shared files, so only one thread can use the database, to read and
+            delete.
     """
 
     def __init__(self, home: Path) -> None:
@@ -78,8 +65,8 @@ class Base:
         self.path = self.home / DATABASE
         self._local = threading.local()
         self._lock = threading.Lock()
-        self._open: list[tuple[threading.Thread, Database]] = []
-        self._inherited: list[tuple[threading.Thread, Database]] = []
+        self._open: list[tuple[threading.Thread, sqlite_utils.Database]] = []
+        self._inherited: list[tuple[threading.Thread, sqlite_utils.Database]] = []
         self._pid = os.getpid()
         self.alone = False
         check_whole(self.home)
@@ -93,21 +80,21 @@ class Base:
         except OSError as error:
             raise StoreFailing(f"Cannot make the home folder {self.home}: {error}. Choose another.") from error
         with sqlite_errors(self.path):
-            migrate(self._db)
+            migrate(self.connection)
 
     @property
-    def _db(self) -> Database:
-        """Connection of the calling thread."""
+    def connection(self) -> sqlite_utils.Database:
+        """SQLite connection of the calling thread."""
         if self._pid != os.getpid():
             # A connection must not be used, or even closed, by a forked process.
             self._pid, self._inherited = os.getpid(), self._open
             self._open, self._local, self._lock = [], threading.local(), threading.Lock()
-        db: Database | None = getattr(self._local, "db", None)
+        db: sqlite_utils.Database | None = getattr(self._local, "db", None)
         if db is None:
             db = self._local.db = self._connect()
         return db
 
-    def _connect(self) -> Database:
+    def _connect(self) -> sqlite_utils.Database:
         with sqlite_errors(self.path):
             try:
                 db = self._opened("NORMAL")
@@ -124,14 +111,14 @@ class Base:
             old.close()
         return db
 
-    def _opened(self, locking: str) -> Database:
+    def _opened(self, locking: str) -> sqlite_utils.Database:
         # check_same_thread is off only so that another thread can close the connections of finished threads.
         connection = sqlite3.connect(self.path, timeout=BUSY_SEC, check_same_thread=False)
         try:
             know_checksums(connection)
             connection.text_factory = _text
             connection.execute(f"PRAGMA locking_mode = {locking}")
-            db = Database(connection)
+            db = sqlite_utils.Database(connection)
             self._set_wal(db)
         except BaseException:
             connection.close()
@@ -139,7 +126,7 @@ class Base:
         return db
 
     @staticmethod
-    def _set_wal(db: Database) -> None:
+    def _set_wal(db: sqlite_utils.Database) -> None:
         # SQLite does not wait for other connections here, so two that open a new home at once take turns.
         deadline = time.monotonic() + BUSY_SEC
         while True:
@@ -160,13 +147,13 @@ class Base:
             db.close()
 
     @contextmanager
-    def _write(self, passing: bool = False) -> Iterator[Database]:
+    def transaction(self, passing: bool = False) -> Iterator[sqlite_utils.Database]:
         """Open a transaction that holds the write lock from the start; inside another transaction, join it.
 
         When this returns, the data is on the disk and survives a power failure.
         passing: skip that wait, for data that is replaced many times a second.
         """
-        db = self._db
+        db = self.connection
         with sqlite_errors(self.path):
             if db.conn.in_transaction:
                 yield db
@@ -180,20 +167,14 @@ class Base:
                 db.rollback()
                 raise
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Make all writes inside one transaction: all are stored or none, and no other process writes in between."""
-        with self._write():
-            yield
-
-    def _rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[dict[str, Any]]:
+    def rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[dict[str, Any]]:
         """Return all rows of a SELECT."""
         with sqlite_errors(self.path):
-            return list(self._db.query(sql, parameters))
+            return list(self.connection.query(sql, parameters))
 
-    def _one(self, sql: str, id: str, kind: str) -> dict[str, Any]:
+    def one(self, sql: str, id: str, kind: str) -> dict[str, Any]:
         """Return the row that `sql` selects by an id of this kind; NotFound if there is none."""
-        rows = self._rows(sql, [id]) if kind_of(id) == kind else []
+        rows = self.rows(sql, [id]) if kind_of(id) == kind else []
         if not rows:
             gone, todo = "it was deleted", f"List the {kind}s there are."
             if kind == "job":  # no command lists jobs
@@ -201,37 +182,25 @@ class Base:
             raise NotFound(f"There is no {kind} {id}: {gone}, or the id is mistyped. {todo}")
         return rows[0]
 
-    def _update(self, kind: str, id: str, changes: dict[str, Any]) -> None:
+    def update(self, kind: str, id: str, changes: dict[str, Any]) -> None:
         """Change columns of one row.
 
         Raises:
             NotFound: the row is gone.
         """
-        with self._write() as db:
-            self._one(f"SELECT id FROM {TABLES[kind]} WHERE id = ?", id, kind)
+        with self.transaction() as db:
+            self.one(f"SELECT id FROM {TABLES[kind]} WHERE id = ?", id, kind)
             sets = ", ".join(f'"{name}" = ?' for name in changes)
             db.execute(f"UPDATE {TABLES[kind]} SET {sets} WHERE id = ?", [*changes.values(), id])
 
-    def _id_for_folder(self, kind: str) -> str:
-        """Return a new id, noted as a leftover: its folder is swept up unless its row is added and the note removed."""
-        with self._write():
-            id = self._new_id(kind)
-            self._note_leftovers([id])
-        return id
-
-    def _note_leftovers(self, ids: Sequence[str]) -> None:
-        with self._write() as db:
-            db.table("leftovers").insert_all({"id": id, "noted_at": time.time()} for id in ids)
-
-    def _forget_leftovers(self, ids: Sequence[str]) -> None:
-        with self._write() as db:
-            for id in ids:
-                db.execute("DELETE FROM leftovers WHERE id = ?", [id])
-
-    def _new_id(self, kind: str) -> str:
-        """Return an id that is not taken; only for use inside `_write`."""
-        prefix = next(letter for letter, noun in NOUNS.items() if noun == kind)
+    def new_id(self, kind: str) -> str:
+        """Return an id that is not taken; only for use inside a transaction."""
         while True:
-            id = f"{prefix}-" + "".join(secrets.choice(_LETTERS) for _ in range(6))
-            if not self._rows(f"SELECT 1 FROM {TABLES[kind]} WHERE id = ?", [id]):
+            id = random_id(kind)
+            if not self.rows(f"SELECT 1 FROM {TABLES[kind]} WHERE id = ?", [id]):
                 return id
+
+    def empty_log(self) -> None:
+        """Write SQLite's log into the database and truncate it, so that no deleted text is left in it."""
+        with suppress(sqlite3.OperationalError):  # other readers: a later call empties the log
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -10,18 +10,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sessions.database import Base
+from sessions.database import Database
+from sessions.deletion import Deletion
 from sessions.errors import DiskFull, InUse, StoreCorrupt, StoreError, StoreFailing, is_disk_full
 from sessions.files import disk_free, flush_directory, flush_file, remove_tree, sha256_of, write_whole
-from sessions.rows import DocumentRow, clean, make_row, one_line, to_json
+from sessions.folders import Folders
+from sessions.rows import DocumentRow, make_row, to_json
+from sessions.titles import clean, one_line
 
 _CONTENT = "content.json"
 
 
-class Documents(Base):
-    """Adds documents to the store."""
+class Documents:
+    """The table of documents, and their folders."""
 
-    def add_document(
+    def __init__(self, database: Database, folders: Folders, deletion: Deletion) -> None:
+        self._database, self._folders, self._deletion = database, folders, deletion
+        self._home = database.home
+
+    def add(
         self,
         *,
         sha256: str,
@@ -38,8 +45,13 @@ class Documents(Base):
 
         Args:
             sha256: hash of the original file; it identifies a document.
-            content: the text as JSON from `ingest`; `document_content` returns it.
+            title: title; "Untitled" if it is empty.
+            format: format of the file, such as "pdf".
+            pages: number of pages, slides or sections.
+            characters: length of the text.
+            content: the text as JSON from `ingest`; `content` returns it.
             file: the original file, copied into the home if given.
+            warnings: sentences about the text; None for none.
             instead_of: id of the document with this sha256 to replace in the same transaction, if it still exists.
                 The new one gets a new id, as holders of the old id expect the old text.
 
@@ -47,23 +59,23 @@ class Documents(Base):
             DiskFull: no room. Nothing was added or removed.
             InUse: a context reads the document to replace. Nothing was added or removed.
         """
-        if (known := self.find_document(sha256)) and known.id != instead_of:
+        if (known := self.find(sha256)) and known.id != instead_of:
             return known
         # Prepared aside and renamed inside the transaction: a row never lacks its files, and a folder without a row
         # (a crash between rename and commit) is swept up at the next start.
         data = to_json(content).encode()
-        id = self._id_for_folder("document")
-        staging = self.home / "incoming" / f"{id}.{os.getpid()}"
+        id = self._folders.new_id("document")
+        staging = self._folders.incoming(id)
         needed = len(data) + (file.stat().st_size if file else 0)
-        if needed > (free := disk_free(self.home)):
-            raise DiskFull(self.home, needed, free)
+        if needed > (free := disk_free(self._home)):
+            raise DiskFull(self._home, needed, free)
         try:
             staging.mkdir(mode=0o700)
             write_whole(staging / _CONTENT, data)
             kept = self._keep_original(file, staging) if file else None
             flush_directory(staging)
-            with self._write() as db:
-                if known := self.find_document(sha256):
+            with self._database.transaction() as db:
+                if known := self.find(sha256):
                     if known.id != instead_of:
                         return known
                     self._give_way(known)
@@ -83,33 +95,33 @@ class Documents(Base):
                         "created_at": time.time(),
                     }
                 )
-                self._forget_leftovers([id])
-                os.rename(staging, self.home / "documents" / id)
-                flush_directory(self.home / "documents")
+                self._folders.keep([id])
+                os.rename(staging, self._folders.path(id))
+                flush_directory(self._home / "documents")
         except OSError as error:
             if is_disk_full(error):
-                raise DiskFull(self.home, needed, disk_free(self.home)) from error
-            raise StoreFailing(f"Cannot keep {title!r} in {self.home}: {error}.") from error
+                raise DiskFull(self._home, needed, disk_free(self._home)) from error
+            raise StoreFailing(f"Cannot keep {title!r} in {self._home}: {error}.") from error
         finally:
             remove_tree(staging)
         if known:
-            remove_tree(self.home / "documents" / known.id)
-        return self.document(id)
+            remove_tree(self._folders.path(known.id))
+        return self.get(id)
 
     def _give_way(self, row: DocumentRow) -> None:
-        """Remove a document's row and note its folder as a leftover. Only inside `_write`.
+        """Remove a document's row and note its folder as a leftover. Only inside a transaction.
 
         Raises:
             InUse: a context reads it.
         """
-        if self._rows("SELECT 1 FROM context_documents WHERE document_id = ?", [row.id]):
+        if self._database.rows("SELECT 1 FROM context_documents WHERE document_id = ?", [row.id]):
             raise InUse(
                 f"{row.title!r} was read meanwhile, so it stays as it is: delete {row.id} with what was read of it, "
                 "then read the file again."
             )
-        with self._write() as db:
+        with self._database.transaction() as db:
             db.execute("DELETE FROM documents WHERE id = ?", [row.id])
-            self._note_leftovers([row.id])
+            self._folders.note([row.id])
 
     @staticmethod
     def _keep_original(file: Path, folder: Path) -> Path:
@@ -120,24 +132,29 @@ class Documents(Base):
         flush_file(kept)
         return kept
 
-    def document(self, id: str) -> DocumentRow:
-        """Return one document; NotFound if there is none with this id."""
-        return make_row(DocumentRow, self._one("SELECT * FROM documents WHERE id = ?", id, "document"))
+    def _one(self, id: str) -> dict[str, Any]:
+        return self._database.one("SELECT * FROM documents WHERE id = ?", id, "document")
 
-    def find_document(self, sha256: str) -> DocumentRow | None:
+    def get(self, id: str) -> DocumentRow:
+        """Return one document; NotFound if there is none with this id."""
+        return make_row(DocumentRow, self._one(id))
+
+    def find(self, sha256: str) -> DocumentRow | None:
         """Return the document with this hash, or None."""
-        rows = self._rows("SELECT * FROM documents WHERE sha256 = ?", [sha256])
+        rows = self._database.rows("SELECT * FROM documents WHERE sha256 = ?", [sha256])
         return make_row(DocumentRow, rows[0]) if rows else None
 
-    def documents(self, among: Sequence[str] | None = None) -> list[DocumentRow]:
-        """Return all documents, newest first; or the existing ones of these ids, in their order."""
-        if among is None:
-            rows = self._rows("SELECT * FROM documents ORDER BY created_at DESC, rowid DESC")
-        else:
-            rows = [row for id in among for row in self._rows("SELECT * FROM documents WHERE id = ?", [id])]
+    def all(self) -> list[DocumentRow]:
+        """Return all documents, newest first."""
+        rows = self._database.rows("SELECT * FROM documents ORDER BY created_at DESC, rowid DESC")
         return [make_row(DocumentRow, row) for row in rows]
 
-    def document_content(self, id: str) -> dict[str, Any]:
+    def existing(self, ids: Sequence[str]) -> list[DocumentRow]:
+        """Return those of these documents that exist, in the order of the ids."""
+        rows = [row for id in ids for row in self._database.rows("SELECT * FROM documents WHERE id = ?", [id])]
+        return [make_row(DocumentRow, row) for row in rows]
+
+    def content(self, id: str) -> dict[str, Any]:
         """Return the text of a document as JSON from `ingest`.
 
         Raises:
@@ -146,7 +163,7 @@ class Documents(Base):
         path = self._content_of(id)
         if not self.has_content(id):
             raise StoreCorrupt(
-                f"The text of document {id} ({self.document(id).title!r}) at {path} is missing or altered: "
+                f"The text of document {id} ({self.get(id).title!r}) at {path} is missing or altered: "
                 "read its file again, which mends it, or delete the document."
             )
         content: dict[str, Any] = json.loads(path.read_bytes())
@@ -154,7 +171,7 @@ class Documents(Base):
 
     def has_content(self, id: str) -> bool:
         """Return whether a document's text file is there and unaltered."""
-        row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
+        row = self._one(id)
         try:
             return bool(sha256_of(self._content_of(id)) == row["content_sha256"])
         except OSError:
@@ -163,7 +180,7 @@ class Documents(Base):
     def mend_content(self, id: str, content: dict[str, Any]) -> bool:
         """Write a document's text again if it is the same text; return whether it is."""
         data = to_json(content).encode()
-        row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
+        row = self._one(id)
         if hashlib.sha256(data).hexdigest() != row["content_sha256"]:
             return False
         path = self._content_of(id)
@@ -172,24 +189,32 @@ class Documents(Base):
         return True
 
     def _content_of(self, id: str) -> Path:
-        return self.home / "documents" / id / _CONTENT
+        return self._folders.path(id) / _CONTENT
 
-    def document_file(self, id: str) -> Path | None:
+    def file(self, id: str) -> Path | None:
         """Return the kept copy of the original file; None if there was none or it was removed from the folder."""
-        row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
-        path = self.home / "documents" / id / str(row["file_path"])
+        row = self._one(id)
+        path = self._folders.path(id) / str(row["file_path"])
         return path if row["file_path"] and path.exists() else None
 
-    def rename_document(self, id: str, title: str) -> DocumentRow:
+    def rename(self, id: str, title: str) -> DocumentRow:
         """Give a document another title; StoreError if it is empty."""
         if not one_line(title):
-            raise StoreError(f"A title cannot be empty; document {id} keeps {self.document(id).title!r}.")
-        self._update("document", id, {"title": one_line(title)})
-        return self.document(id)
+            raise StoreError(f"A title cannot be empty; document {id} keeps {self.get(id).title!r}.")
+        self._database.update("document", id, {"title": one_line(title)})
+        return self.get(id)
 
-    def _check_documents(self, ids: list[str]) -> None:
+    def delete(self, *ids: str) -> None:
+        """Delete documents with every context that read one, their tensors, sessions, turns and index entries.
+
+        Raises:
+            InUse: a live worker is reading or answering from one. Nothing was deleted.
+        """
+        self._deletion.delete("document", ids)
+
+    def check(self, ids: list[str]) -> None:
         """Raise NotFound for an unknown id, and StoreError for an empty list or repeated ids."""
         for id in ids:
-            self.document(id)
+            self.get(id)
         if not ids or len(set(ids)) != len(ids):
             raise StoreError(f"A context reads one or more different documents, not {ids}.")

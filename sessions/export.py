@@ -9,60 +9,49 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from sessions.deletion import Deletion
-from sessions.errors import StoreError
+from sessions.rows import ContextRow, DocumentRow, SessionRow, TurnRow
 
 LONGEST_HEADING = 120  # characters of a question in its heading
 _MARKDOWN = MarkdownIt("commonmark")
 
 
-class Export(Deletion):
-    """Adds export to the store."""
+def as_json(session: SessionRow, context: ContextRow, documents: list[DocumentRow], turns: list[TurnRow]) -> str:
+    """Return a session as JSON with every field of every row."""
+    rows = {"session": asdict(session), "context": asdict(context)}
+    lists = {"documents": [asdict(each) for each in documents], "turns": [asdict(each) for each in turns]}
+    return json.dumps({"version": 1, **rows, **lists}, ensure_ascii=False, indent=2) + "\n"
 
-    def export_session(self, id: str, format: str = "md") -> str:
-        """Return a session as text, with its documents, questions, answers and sources.
 
-        Args:
-            format: "md", or "json" for every field of every row.
-        """
-        if format not in ("md", "json"):
-            raise StoreError(f"A session can be exported as md or json, not {format!r}.")
-        session = self.session(id)
-        context = self.context(session.context_id)
-        documents = self.context_documents(context.id)
-        turns = self.turns(id)
-        if format == "json":
-            rows = {"session": asdict(session), "context": asdict(context)}
-            lists = {"documents": [asdict(each) for each in documents], "turns": [asdict(each) for each in turns]}
-            return json.dumps({"version": 1, **rows, **lists}, ensure_ascii=False, indent=2) + "\n"
-        titles = {document.id: document.title for document in documents}
-        budget = "" if context.budget is None else f", budget {context.budget:,}"
-        lines = [f"# {_line(session.title)}", ""]
-        for document in documents:
-            noun = {"pdf": "page", "pptx": "slide"}.get(document.format, "section")
-            pages = f"{document.pages:,} {noun}{'s' * (document.pages != 1)}"
-            lines.append(f"- *{_line(document.title)}* ({document.format}, {pages})")
-        lines += [
-            "",
-            f"Read by {_line(context.model)} with {_line(context.method)}{budget}. {_date(session.created_at)}.",
-            "",
-        ]
-        for turn in turns:
-            answer = _numbered(turn.answer, turn.measurements.get("citations", []))
-            lines += _question(turn.position + 1, turn.question)
-            lines += [f"*(Pages named: {_line(turn.pages)})*", ""] if turn.pages else []
-            lines += [_text(answer), ""]
-            if turn.status != "done":
-                note = {"answering": "still being answered", "cancelled": "stopped", "failed": "failed"}[turn.status]
-                lines += [f"*({note}{': ' + _line(turn.error) if turn.error else ''})*", ""]
-            before = turn.asked_before([document.title for document in documents])
-            notes = [before] if before else []
-            lines += [f"*({_line(each)})*\n" for each in [*notes, *turn.measurements.get("warnings", [])]]
-            if turn.sources and not turn.measurements.get("found", True):
-                lines += ["*(Closest passages:)*", ""]
-            lines += [_source(number, source, titles) for number, source in enumerate(turn.sources, 1)]
-            lines += [""] if turn.sources else []
-        return "\n".join(lines).rstrip() + "\n"
+def as_markdown(session: SessionRow, context: ContextRow, documents: list[DocumentRow], turns: list[TurnRow]) -> str:
+    """Return a session as Markdown, with its documents, questions, answers and sources."""
+    titles = {document.id: document.title for document in documents}
+    budget = "" if context.budget is None else f", budget {context.budget:,}"
+    lines = [f"# {_line(session.title)}", ""]
+    for document in documents:
+        noun = {"pdf": "page", "pptx": "slide"}.get(document.format, "section")
+        pages = f"{document.pages:,} {noun}{'s' * (document.pages != 1)}"
+        lines.append(f"- *{_line(document.title)}* ({document.format}, {pages})")
+    lines += [
+        "",
+        f"Read by {_line(context.model)} with {_line(context.method)}{budget}. {_date(session.created_at)}.",
+        "",
+    ]
+    for turn in turns:
+        answer = _numbered(turn.answer, turn.measurements.get("citations", []))
+        lines += _question(turn.position + 1, turn.question)
+        lines += [f"*(Pages named: {_line(turn.pages)})*", ""] if turn.pages else []
+        lines += [_text(answer), ""]
+        if turn.status != "done":
+            note = {"answering": "still being answered", "cancelled": "stopped", "failed": "failed"}[turn.status]
+            lines += [f"*({note}{': ' + _line(turn.error) if turn.error else ''})*", ""]
+        before = turn.asked_before([document.title for document in documents])
+        notes = [before] if before else []
+        lines += [f"*({_line(each)})*\n" for each in [*notes, *turn.measurements.get("warnings", [])]]
+        if turn.sources and not turn.measurements.get("found", True):
+            lines += ["*(Closest passages:)*", ""]
+        lines += [_source(number, source, titles) for number, source in enumerate(turn.sources, 1)]
+        lines += [""] if turn.sources else []
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _question(number: int, question: str) -> list[str]:

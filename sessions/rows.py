@@ -1,7 +1,6 @@
 """The rows of the store as frozen dataclasses. Times are seconds since the epoch; sizes are bytes."""
 
 import json
-import re
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -9,18 +8,11 @@ from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from sessions.errors import StoreCorrupt
+from sessions.titles import clean, listed, shown_title
 
 READING_STATUSES = ("reading", "paused", "ready", "failed", "cancelled")
 UNDER_WAY, ENDED = ("queued", "running"), ("done", "failed", "cancelled")
 JOB_STATUSES = (*UNDER_WAY, *ENDED)
-LONGEST_TITLE = 200
-"""Characters of a title that are kept."""
-SHOWN_TITLE = 60
-"""Of them, those that a list has room for."""
-MOST_LISTED = 3
-"""Things that are named in a sentence; of more, the others are counted."""
-_NUMBER = re.compile(r" (\(\d{1,3}\))$")  # four digits are a year
-_UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 
 
 @dataclass(frozen=True)
@@ -216,42 +208,6 @@ def make_row(cls: Callable[..., Row], columns: dict[str, Any]) -> Row:
                 ) from error
         values[name] = bool(value) if kind is bool else value
     return cls(**values)
-
-
-def clean(text: str) -> str:
-    """Return text that SQLite and UTF-8 can hold: lone surrogates (odd file names) and NULs become U+FFFD."""
-    return _UNSTORABLE.sub("\ufffd", text)
-
-
-def one_line(title: str | None) -> str:
-    """Return a title `clean`, on one line with single spaces, and at most LONGEST_TITLE characters long."""
-    return " ".join(clean(title or "").split())[:LONGEST_TITLE].rstrip()
-
-
-def number_of(title: str) -> str:
-    """Return the number that tells equal titles apart, with its brackets: "(2)"; "" for none."""
-    found = _NUMBER.search(title)
-    return found[1] if found else ""
-
-
-def numbered(title: str, number: int) -> str:
-    """Return the title with this number in place of its own, if any."""
-    tail = f" ({number})"
-    return f"{_NUMBER.sub('', title)[: LONGEST_TITLE - len(tail)].rstrip()}{tail}"
-
-
-def shown_title(title: str) -> str:
-    """Return a title for a list: at most SHOWN_TITLE characters, with its number."""
-    if len(title) <= SHOWN_TITLE:
-        return title
-    tail = f" {number_of(title)}" if number_of(title) else ""
-    return f"{title[: SHOWN_TITLE - 1 - len(tail)].rstrip()}…{tail}"
-
-
-def listed(names: Sequence[str], most: int = MOST_LISTED) -> str:
-    """Join names to a phrase: "one", "one, two and three", or "one, two and 5 others" if there are more than `most`."""
-    shown = [*names] if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1:,} others"]
-    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def to_json(value: Any) -> str:

@@ -11,15 +11,14 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
 from sessions import manifest
-from sessions.database import ID, kind_of
 from sessions.errors import (
     DiskFull,
     FingerprintMismatch,
@@ -30,16 +29,13 @@ from sessions.errors import (
     is_disk_full,
 )
 from sessions.files import crc32_of, disk_free, flush_directory, link_or_copy, write_whole
+from sessions.ids import ID, kind_of
+from sessions.locking import only_saver
 from sessions.parts import Part, header_crc32, summary, write_part
 from sessions.rows import to_json
 
 if TYPE_CHECKING:
     import torch
-
-try:
-    import fcntl
-except ImportError:  # Windows: no lock between two savers of one folder
-    fcntl = None  # type: ignore[assignment]
 
 _MANIFEST = "manifest.json"
 _SPARE_BYTES = 1 << 20  # for headers and the manifest
@@ -65,6 +61,7 @@ class TensorFolder:
         sealed: a part later saved under the same name is identical or has another shape.
 
         Args:
+            other: the folder to start with.
             meta: replaces the other folder's meta; None to keep it.
 
         Raises:
@@ -87,12 +84,15 @@ class TensorFolder:
             raise StoreFailing(f"Cannot save in {self.path}: {error}. What was saved before is intact.") from error
 
     def save(self, parts: Mapping[str, Part], meta: dict[str, Any], fingerprint: str, beside: bool = False) -> None:
-        """Replace the state by these parts. `meta` comes back as JSON gives it (tuples as lists).
+        """Replace the state by these parts.
 
         A sealed part that is already saved under this fingerprint, with tensors of the same names, dtypes and shapes,
         is not written again: its contents are taken to be the same.
 
         Args:
+            parts: tensors by name of their file.
+            meta: comes back as JSON gives it (tuples as lists).
+            fingerprint: identifies the model, tokenizer, method and settings of the tensors.
             beside: keep the other saved parts, whatever their fingerprint.
 
         Raises:
@@ -104,7 +104,7 @@ class TensorFolder:
                 raise ValueError(f"{name!r} cannot name a part: use a-z, 0-9, '_', '-' and '.' (not first).")
         self._guard()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _only_saver(self.path):
+        with only_saver(self.path):
             old = self._old_manifest(fingerprint)
             listed: dict[str, Any] = {}
             if beside:
@@ -179,7 +179,7 @@ class TensorFolder:
 
     def discard(self) -> None:
         """Remove the saved state; the next save reuses nothing of it."""
-        with _only_saver(self.path):
+        with only_saver(self.path):
             (self.path / _MANIFEST).unlink(missing_ok=True)
             flush_directory(self.path)
             self._remove_unlisted(set())
@@ -188,7 +188,7 @@ class TensorFolder:
         """Remove temporary files of a killed save; does nothing while another save is running."""
         if not any(file.name.startswith(".tmp") or file.suffix == ".tmp" for file in self.path.iterdir()):
             return
-        with suppress(BlockingIOError, StoreError), _only_saver(self.path, wait=False):
+        with suppress(BlockingIOError, StoreError), only_saver(self.path, wait=False):
             self._remove_unlisted({entry["file"] for entry in self._manifest()["parts"].values()})
 
     def stamps(self) -> dict[str, tuple[int, int, int]]:
@@ -290,24 +290,6 @@ class TensorFolder:
                     file.unlink()
                 except OSError as error:  # still mapped by a process on Windows; the next save tries again
                     log.info("cannot remove %s yet: %s", file, error)
-
-
-@contextmanager
-def _only_saver(folder: Path, wait: bool = True) -> Iterator[None]:
-    """Lock the folder against other savers; the lock ends with the process.
-
-    Raises:
-        BlockingIOError: another saver has the lock and `wait` is False.
-    """
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _generation(file: Path) -> int:

@@ -1,9 +1,8 @@
-"""OpenAI's chat API, `/v1/...`, over contexts: whatever speaks it can talk with what was read.
+"""OpenAI's chat API, `/v1/...`, over contexts, for programs that speak it.
 
-A context is a model of that API, listed by its title, and named by its title, its id, or the beginning of that. Each
-request carries the whole conversation (`openai_turns.py`), so a client that adds a question to what was said continues
-where the memory stands. Beside the answer come the session, the sources, and warnings about what was left out, which
-clients that do not know them leave alone.
+A context is a model of that API. It is listed by its title, and named by its title, its id, or the beginning of the id.
+Each request carries the whole conversation (`openai_turns.py`), so a client that adds a question continues from the
+memory. The answer also carries the session, the sources and warnings, which other clients ignore.
 """
 
 import json
@@ -17,6 +16,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import Field
 
 import sessions
+from app.api.bodies import BEFORE_ALL
 from app.api.openai_responses import add_responses
 from app.api.openai_turns import (
     LISTED,
@@ -36,29 +36,29 @@ from app.errors import NotFound, phrase
 from app.jobs.worker import Worker
 from app.listing import find_context
 from app.service import Service
-from app.web.guard import BEFORE_ALL
 from sessions import ContextRow, StoreError, TurnRow
 
 ANY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 EFFORTS = {"none": 0, "minimal": 256, "low": 1024, "medium": 4096, "high": 16384, "xhigh": 65536}
-"""Tokens of reasoning."""
+"""Most tokens of reasoning by effort."""
 UNSTORED = {"Cache-Control": "no-store"}
 ASKED = ("ready", "reading")
-"""States of the contexts that are listed."""
+"""Statuses of contexts that are listed."""
 
 
 class StreamOptions(Given):
-    """include_usage: whether the numbers of tokens come at the end."""
+    """Options of a stream. include_usage: whether the token counts come at the end."""
 
     include_usage: bool = False
 
 
 class ChatRequest(Asked):
-    """What a client asks for; of other fields nothing is promised, and nothing needed.
+    """A request for an answer. Other fields are ignored.
 
-    reasoning_effort: none, minimal, low, medium, high or xhigh, of a model that reasons first: tokens that it may take
-    for it, 0, 256, 1,024, 4,096, 16,384 or 65,536; without it 4,096, or as many as the answer may have if that is less.
-    temperature, top_p, top_k, min_p, repetition_penalty: without them the model's own.
+    reasoning_effort: none, minimal, low, medium, high or xhigh: at most 0, 256, 1,024, 4,096, 16,384 or 65,536 tokens
+        of
+        reasoning; by default 4,096, or as many as the answer may have if that is less.
+    temperature, top_p, top_k, min_p, repetition_penalty: by default the model's own.
     """
 
     messages: list[Message]
@@ -76,10 +76,11 @@ class ChatRequest(Asked):
     reasoning_effort: str | None = None
 
     def options(self) -> AnswerOptions:
-        """How to answer. A number of tokens below 1, and a seed or top_k below 0, mean none: so other servers take -1.
+        """Return the options for the answer. Token counts below 1, and a seed or top_k below 0, mean none, as in other
+        servers.
 
         Raises:
-            UsageError: as cannot be, or as Stockpot cannot.
+            UsageError: a value is impossible, or not supported.
         """
         effort = (self.reasoning_effort or "").strip().lower()
         refused = {
@@ -113,11 +114,11 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     },
     "default": BEFORE_ALL,
 }
-"""What every route may answer instead."""
+"""Refusals of every route."""
 
 
 def router(service: Service, worker: Worker) -> APIRouter:
-    """All routes, over one home and its worker."""
+    """Return all routes over one home and its worker."""
     api = APIRouter(prefix=PREFIX, responses=REFUSALS)
     store, answering = service.store, Answering(service, worker)
     add_responses(api, answering)
@@ -125,17 +126,17 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.get("/models")
     def models() -> dict[str, Any]:
         """List the contexts that can be asked, also those that are being read."""
-        rows = store.contexts()
+        rows = store.contexts.all()
         return {"object": "list", "data": [described(row, rows) for row in rows if row.status in ASKED]}
 
     @api.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
         """Describe one context, by its title or id."""
-        return described(find_context(service, name, LISTED), store.contexts())
+        return described(find_context(service, name, LISTED), store.contexts.all())
 
     @api.post("/chat/completions", responses={200: {"content": {"text/event-stream": {}}}})
     async def complete(given: ChatRequest, request: Request) -> Response:
-        """Answer the last message. Going away stops the answer."""
+        """Answer the last message. A client that disconnects stops the answer."""
         options = given.options()
         turn = await run_in_threadpool(answering.begin, given.model, given.messages, options, given.store)
         head: dict[str, Any] = {"id": turn.id, "created": int(turn.created_at), "model": given.model}
@@ -169,9 +170,11 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
 
 def described(row: ContextRow, rows: Sequence[ContextRow]) -> dict[str, Any]:
-    """Return a context as a model of that API. Its name is its title, or its id where others have that title.
+    """Return a context as a model of that API, named by its title, or by its id if other contexts have that title.
 
-    rows: all contexts.
+    Args:
+        row: the context.
+        rows: all contexts.
     """
     alike = sum(each.title.casefold() == row.title.casefold() for each in rows)
     name = row.title if alike == 1 and row.title.strip() else row.id
@@ -180,7 +183,7 @@ def described(row: ContextRow, rows: Sequence[ContextRow]) -> dict[str, Any]:
 
 
 async def _pieces(turns: AsyncGenerator[TurnRow], head: dict[str, Any], include_usage: bool) -> AsyncIterator[str]:
-    """Server-sent events: what has come of a turn since the one before; the last says why it ended."""
+    """Yield server-sent events with each new piece of a turn; the last one says why it ended."""
     head = {**head, "object": "chat.completion.chunk"}
 
     def event(delta: dict[str, str], reason: str | None = None, **more: Any) -> str:
@@ -195,10 +198,10 @@ async def _pieces(turns: AsyncGenerator[TurnRow], head: dict[str, Any], include_
                 if now.reasoning != thought:
                     yield event({"reasoning_content": now.reasoning[len(thought) :]})
                     thought = now.reasoning
-                if len(now.answer) > len(told):  # one that came to repeat itself has been cut
+                if len(now.answer) > len(told):  # a repetitive answer was cut
                     yield event({"content": now.answer[len(told) :]})
                     told = now.answer
-    except StoreError as error:  # too late for a status
+    except StoreError as error:  # the status was sent long ago
         yield _line(error_body(phrase(error), 404 if isinstance(error, sessions.NotFound) else 500))
         return
     if now.status == "failed":
@@ -215,12 +218,12 @@ def _line(body: dict[str, Any]) -> str:
 
 
 def _reason(turn: TurnRow) -> str:
-    """Why an answer ended, in that API's words, which know nobody who stopped it."""
+    """Return why an answer ended, in that API's words, which have none for a stop by a person."""
     return "length" if was_cut(turn) else "stop"
 
 
 def _usage(turn: TurnRow) -> dict[str, Any]:
-    """Tokens, without those of the text, which are not read again."""
+    """Return the token counts, without the text's, which is not read again."""
     asked, answered, reasoned = tokens_of(turn)
     said = answered + reasoned
     return {

@@ -1,7 +1,7 @@
 """OpenAI's responses API, `/v1/responses`, over contexts.
 
-A response is a turn: its id is the turn's, and `previous_response_id` goes on behind it. Text alone goes in and comes
-out; a stream brings the events that clients need to show it as it grows.
+A response is a turn: it has the turn's id, and `previous_response_id` continues it. Input and output are text; a stream
+has the events that clients need to show it as it grows.
 """
 
 import json
@@ -21,10 +21,11 @@ from sessions import TurnRow
 
 
 class ResponseRequest(Asked):
-    """A request. Fields that are not here are left aside.
+    """A request for a response. Other fields are ignored.
 
-    input: the question, or messages of which the last is the user's; instructions: stand before the first question;
-    previous_response_id: the turn to go on behind.
+    input: the question, or messages that end with the user's.
+    instructions: text to put before the first question.
+    previous_response_id: the turn to continue.
     """
 
     input: str | list[Message] = ""
@@ -35,10 +36,10 @@ class ResponseRequest(Asked):
     background: bool = False
 
     def options(self) -> AnswerOptions:
-        """Return how to answer.
+        """Return the options for the answer.
 
         Raises:
-            UsageError: something is asked for that Stockpot cannot do.
+            UsageError: a value is impossible, or not supported.
         """
         refused = {
             "a text.format other than text": (self.text.get("format") or {"type": "text"}).get("type") != "text",
@@ -60,11 +61,11 @@ def add_responses(api: APIRouter, answering: Answering) -> None:
     store = answering.service.store
 
     def messages_of(given: ResponseRequest) -> list[Message]:
-        """Return the whole conversation, with what was said up to the previous response."""
+        """Return the whole conversation, with the turns up to the previous response."""
         said: list[Message] = []
         if given.previous_response_id:
-            last = store.turn(given.previous_response_id)
-            turns = [each for each in store.turns(last.session_id) if each.position <= last.position]
+            last = store.turns.get(given.previous_response_id)
+            turns = [each for each in store.turns.all(last.session_id) if each.position <= last.position]
             for question, answer in said_in([each for each in turns if each.status == "done"]):
                 said += [Message(role="user", content=question), Message(role="assistant", content=answer)]
         rules = [Message(role="system", content=given.instructions)] if given.instructions.strip() else []
@@ -76,7 +77,7 @@ def add_responses(api: APIRouter, answering: Answering) -> None:
 
     @api.post("/responses", responses={200: {"content": {"text/event-stream": {}}}})
     async def respond(given: ResponseRequest, request: Request) -> Response:
-        """Answer the last message. Going away stops the answer."""
+        """Answer the last message. A client that disconnects stops the answer."""
         turn = await run_in_threadpool(begin, given)
         if given.stream:
             events = _events(answering.followed(turn, given.store), turn, given)
@@ -124,7 +125,7 @@ def _item(turn: TurnRow, status: str) -> dict[str, Any]:
 
 
 def _usage(turn: TurnRow) -> dict[str, Any]:
-    """Return numbers of tokens, without those of the text, which are not read again."""
+    """Return the token counts, without the text's, which is not read again."""
     asked, answered, reasoned = tokens_of(turn)
     return {
         "input_tokens": asked,

@@ -1,8 +1,8 @@
-"""Conversations as clients of OpenAI's APIs send them, and the answers to them.
+"""Conversations as clients of OpenAI's APIs send them, and their answers.
 
-Each request carries the whole conversation: a session that says just that goes on; one that begins so is branched; else
-the turns are kept in a new session, and read from their text. Where a client asks to store nothing, a session of its
-own is deleted once the answer has come.
+Each request carries the whole conversation. If a session has exactly these turns, it goes on. If one begins with them,
+it is branched. Otherwise the turns are kept in a new session and read from their text. If a client asks to store
+nothing, a session of its own is deleted after the answer.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, model_validator
 
 import sessions
-from app import listing
+from app import deletion
 from app.asking.answer_options import AnswerOptions
 from app.asking.turns import branch, checked_question, keep_question, new_session, said_in
 from app.errors import UsageError
@@ -28,19 +28,19 @@ from sessions import SHOWN_TITLE, SessionRow, TurnRow
 
 PREFIX = "/v1"
 LISTED = f"GET {PREFIX}/models"
-"""Where a client finds the contexts that it can ask."""
+"""Words that say where a client finds the contexts."""
 MOST_TOKENS = 4000
-"""Tokens of an answer, where a client does not say."""
+"""Default for the most tokens of an answer."""
 POLL_SEC = 0.05
-"""The store is asked this often for more of an answer."""
+"""Time between two looks for more of an answer in the store."""
 TEXT_PARTS = ("text", "input_text", "output_text")
-"""Kinds of pieces of a message that hold text, as the chat API and the responses API name them."""
+"""Kinds of message parts that hold text, in the chat API and the responses API."""
 Said = Sequence[tuple[str, str]]
 """Questions and their answers."""
 
 
 class Given(BaseModel):
-    """An object of a request, in which null says as much as leaving a field away."""
+    """An object of a request. A null means the same as a missing field."""
 
     @model_validator(mode="before")
     @classmethod
@@ -49,24 +49,24 @@ class Given(BaseModel):
 
 
 class TextPart(Given):
-    """A piece of a message."""
+    """A part of a message."""
 
     type: str
     text: str = ""
 
 
 class Message(Given):
-    """What somebody said."""
+    """A message of the system, the user or the assistant."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart] = ""
 
     @property
     def text(self) -> str:
-        """Its words.
+        """Text of the message.
 
         Raises:
-            UsageError: it holds something else.
+            UsageError: it holds something else than text.
         """
         if isinstance(self.content, str):
             return self.content
@@ -76,9 +76,9 @@ class Message(Given):
 
 
 class Asked(Given):
-    """Fields that every request for an answer has.
+    """Fields of every request for an answer.
 
-    store: whether the turn is kept once it is answered, or the client has gone away.
+    store: whether to keep the turn after the answer.
     """
 
     model: str
@@ -91,7 +91,7 @@ class Asked(Given):
 
     @property
     def left_out(self) -> list[str]:
-        """Sentences about fields that are left aside, where a client may expect an answer all the same."""
+        """Return a sentence for each ignored field that a client may rely on."""
         unused = self.tools and self.tool_choice != "none"
         return ["The tools were left out: no answer calls one."] if unused else []
 
@@ -99,7 +99,7 @@ class Asked(Given):
         """Refuse a tool that must be called, and each name in `wrong` whose value is true.
 
         Raises:
-            UsageError: the first of them is asked for.
+            UsageError: one of them is asked for.
         """
         tool = self.tools and self.tool_choice not in ("auto", "none")
         refused = {"a tool_choice that demands a tool": tool, **wrong}
@@ -108,12 +108,12 @@ class Asked(Given):
 
 
 def was_cut(turn: TurnRow) -> bool:
-    """Return whether an answer ended before its model ended it."""
+    """Return whether an answer ended before the model ended it."""
     return turn.status == "cancelled" or turn.measurements.get("finish_reason") in ("length", "repetition")
 
 
 def tokens_of(turn: TurnRow) -> tuple[int, int, int]:
-    """Return tokens of question, answer and reasoning, without those of the text, which are not read again."""
+    """Return the tokens of question, answer and reasoning, without the text's, which is not read again."""
     asked, answered, reasoned = (
         int(turn.measurements.get(name, 0)) for name in ("prompt_tokens", "answer_tokens", "reasoning_tokens")
     )
@@ -121,10 +121,11 @@ def tokens_of(turn: TurnRow) -> tuple[int, int, int]:
 
 
 def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:
-    """What was said before, and the question. What the system says stands before the first question.
+    """Return the earlier turns and the question. Text of the system is put before the first question.
 
     Raises:
-        UsageError: there are none, they do not take turns, the last is not the user's, or a question is empty or too
+        UsageError: there are no messages, they do not alternate, the last is not the user's, or a question is empty or
+            too
             long.
     """
     if not messages:
@@ -142,13 +143,18 @@ def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:
 
 
 def session_saying(service: Service, context_id: str, said: Said, title: str | None, anew: bool = False) -> SessionRow:
-    """A session over a context in which just that has been said: one that is there, a branch of one, or a new one.
+    """Return a session over a context with exactly these turns: an existing one, a branch of one, or a new one.
 
-    anew: none that is there.
+    Args:
+        service: the home in use.
+        context_id: the context.
+        said: the turns.
+        title: title of a new session.
+        anew: whether to leave existing sessions alone.
     """
     store, begins = service.store, None
-    for row in store.sessions(context_id, said[0][0]) if said else ():
-        turns = store.turns(row.id)
+    for row in store.sessions.all(context_id, said[0][0]) if said else ():
+        turns = store.turns.all(row.id)
         done = [turn for turn in turns if turn.status == "done"]
         if said_in(done[: len(said)]) != list(said):
             continue
@@ -160,7 +166,7 @@ def session_saying(service: Service, context_id: str, said: Said, title: str | N
     session = new_session(service, context_id, title)
     for question, answer in said:
         turn = keep_question(service, session.id, question)
-        store.finish_turn(turn.id, answer=answer)
+        store.turns.finish(turn.id, answer=answer)
     return session
 
 
@@ -168,7 +174,7 @@ class Answering:
     """Answers over one home and its worker, for every route that asks."""
 
     def __init__(self, service: Service, worker: Worker) -> None:
-        """service: the home; worker: what answers."""
+        """Keep the home and the worker that answers."""
         self.service = service
         self._store, self._worker = service.store, worker
 
@@ -176,8 +182,10 @@ class Answering:
         """Keep the question and queue it.
 
         Args:
-            model: a context, by its title or id.
-            store: a session that goes on may be used; otherwise the turn gets a session of its own.
+            model: title or id of a context.
+            messages: the whole conversation.
+            options: options for the answer.
+            store: whether an existing session may be used; otherwise the turn gets a session of its own.
 
         Raises:
             UsageError, NotFound: it cannot be asked.
@@ -186,27 +194,29 @@ class Answering:
         context = find_context(self.service, model, LISTED)
         plain = next(each.text.strip() for each in messages if each.role == "user")
         first = said[0][0] if said else question
-        title = None if first == plain else shorten(plain, SHOWN_TITLE)  # not what the system says before it
+        title = None if first == plain else shorten(plain, SHOWN_TITLE)  # without the system's text before it
         return self._worker.ask(
             lambda: session_saying(self.service, context.id, said, title, anew=not store).id, question, options
         )
 
     async def followed(self, turn: TurnRow, store: bool) -> AsyncGenerator[TurnRow]:
-        """Yield the turn as it grows, to its end. Whoever leaves early stops the answer.
+        """Yield the turn as it grows, to its end. A caller that leaves early stops the answer.
 
-        store: whether the turn is kept, with its session.
+        Args:
+            turn: the turn.
+            store: whether to keep it, with its session.
         """
         now = turn
         try:
             while now.status == "answering":
                 await asyncio.sleep(POLL_SEC)
-                now = await run_in_threadpool(self._store.turn, turn.id)
+                now = await run_in_threadpool(self._store.turns.get, turn.id)
                 yield now
         finally:
             await self._end(now, store)
 
     async def whole(self, turn: TurnRow, request: Request, store: bool) -> TurnRow:
-        """Return the turn at its end, or as far as it came when the client went away."""
+        """Return the turn at its end, or as far as it came when the client disconnected."""
         now = turn
         async with aclosing(self.followed(turn, store)) as turns:
             async for grown in turns:
@@ -216,20 +226,20 @@ class Answering:
         return now
 
     async def _end(self, turn: TurnRow, store: bool) -> None:
-        """Stop an answer that is not over, and delete what is not to be stored."""
-        # Whoever has gone away took what waited for the answer along; the turn may be deleted.
+        """Stop an unfinished answer, and delete a turn that is not to be stored."""
+        # The task of a client that disconnected is cancelled; the turn may be deleted.
         with CancelScope(shield=True), suppress(sessions.NotFound):
             if turn.status == "answering":
                 await run_in_threadpool(self._worker.stop_answer, turn.id)
             if store:
                 return
-            while await run_in_threadpool(self._store.work_on, turn.id):
+            while await run_in_threadpool(self._store.jobs.work_on, turn.id):
                 await asyncio.sleep(POLL_SEC)
-            await run_in_threadpool(listing.delete, self.service, "session", self._store.session(turn.session_id))
+            await run_in_threadpool(deletion.delete, self.service, "session", self._store.sessions.get(turn.session_id))
 
 
 def rested_on(turn: TurnRow) -> dict[str, Any]:
-    """Return what is told beside an answer, which those APIs know nothing of."""
+    """Return facts beside an answer that those APIs do not define."""
     measured = turn.measurements
     return {
         "found": measured.get("found", True),

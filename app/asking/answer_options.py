@@ -1,4 +1,4 @@
-"""How to answer, as a person may change it."""
+"""Options for answering, as a person may change them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,21 +7,22 @@ from typing import Any
 from app.errors import UsageError
 
 SAMPLED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-"""What a model has settings of its own for."""
+"""Sampling settings that a model may bring in its own configuration."""
 
 LONGEST = 100_000
-"""Tokens that an answer, or the reasoning before it, may have."""
+"""Most tokens of an answer, or of the reasoning before it."""
 
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How to answer: the engine's sampling settings that a person may change.
+    """Options for one answer.
 
-    temperature, top_p, top_k, min_p, repetition_penalty: None for the model's own.
-    max_reasoning: of a model that reasons first; 0: it answers at once.
-    seed: of an answer with a temperature; None takes the service's, and where it has none another each time.
-    stop: texts that end an answer, and do not belong to it.
-    read_again: whether the passages that a question looks at are read again first, where words of them are forgotten.
+    temperature, top_p, top_k, min_p, repetition_penalty: sampling settings; None for the model's own.
+    max_tokens: most tokens of the answer.
+    max_reasoning: most tokens of the reasoning before the answer; 0 turns reasoning off.
+    seed: seed of sampling; None takes the service's, or a random one if it has none.
+    stop: texts that end the answer; they are not part of it.
+    read_again: whether to read passages again that the question attends to and the memory has partly forgotten.
     """
 
     temperature: float | None = None
@@ -36,7 +37,7 @@ class AnswerOptions:
     repetition_penalty: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse values that are impossible."""
         if self.temperature is not None and not 0.0 <= self.temperature <= 5.0:
             raise UsageError(f"temperature must be between 0 and 5, not {self.temperature}.")
         if self.top_p is not None and not 0.0 < self.top_p <= 1.0:
@@ -57,5 +58,5 @@ class AnswerOptions:
             raise UsageError("A text that ends an answer cannot be empty.")
 
     def sampled(self) -> dict[str, Any]:
-        """Return what the person has set where the model has settings of its own."""
+        """Return the sampling settings that a person has set."""
         return {name: getattr(self, name) for name in SAMPLED if getattr(self, name) is not None}

@@ -1,10 +1,10 @@
-"""Pages that a person names, to be turned to before a question is answered: read again, or looked at alone.
+"""Pages that a person names, to be read again, or attended to alone, before a question is answered.
 
-"12-14, iii" are pages as they are printed, where a PDF says what is printed on them, else as the file counts them, and
-sections where a document has no printed pages; "12 of the file" is a page by the file's own count. "3/40-45" are
-paragraphs of the third section, numbered as sources name them; "2:5" is page 5 of the second of several documents.
+"12-14, iii" are pages as printed; if a PDF has no printed page numbers, pages as the file counts them; if a document
+has no pages, sections. "12 of the file" is always a page as the file counts. "3/40-45" are paragraphs of the third
+section, numbered as in sources. "2:5" is page 5 of the second of several documents.
 
-They are kept as `written` writes them, which says both where they differ: "9 (page 12 of the file)", as sources do.
+The store keeps them in one form (`as_kept`), with both numbers where they differ: "9 (page 12 of the file)".
 """
 
 import re
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import torch
 
 MOST_TOKENS = 16_384
-"""Of all pages that are read again for one question; those that are only looked at may be any number."""
+"""Most tokens of pages that are read again for one question. Pages that are only attended to have no limit."""
 
 SURELY = 1.5
-"""Times as many are too many by an estimate too."""
+"""Factor above MOST_TOKENS at which an estimate alone is enough to refuse."""
 
 BESIDE = 2
-"""Paragraphs to each side of one that are named with it."""
+"""Paragraphs on each side of a paragraph that are named with it."""
 
 OF_THE_FILE = "of the file"
 
@@ -44,9 +44,9 @@ _PLAIN = re.compile(r"[^\s,;:/()](?:[^,;:/()]*[^\s,;:/()])?")
 
 @dataclass(frozen=True)
 class Named:
-    """Pages `first` to `last` of a document, or these paragraphs of its page `page`, all as the file counts them.
+    """Pages `first` to `last` of a document, or these paragraphs of its page `page`, numbered as the file counts.
 
-    document: its number, from 1 in the order in which a context reads them.
+    document: number of the document, from 1, in reading order.
     """
 
     document: int
@@ -55,14 +55,14 @@ class Named:
     page: int | None = None
 
     def counted(self) -> str:
-        """As the file counts them, without the document."""
+        """Return the numbers as the file counts them, without the document."""
         page = "" if self.page is None else f"{self.page}/"
         last = "" if self.last == self.first else f"-{self.last}"
         return f"{page}{self.first}{last}"
 
 
 def page_name(document: Document, first: int, last: int | None = None) -> str:
-    """What names a page, or several of them: "12", and where something else is printed "9 (page 12 of the file)"."""
+    """Return the name of one or more pages: "12", or "9 (page 12 of the file)" if another number is printed there."""
     last = first if last is None else last
     counted = f"{first}" if last == first else f"{first}-{last}"
     if not document.printed:
@@ -73,10 +73,10 @@ def page_name(document: Document, first: int, last: int | None = None) -> str:
 
 
 def page_number(text: str, document: Document) -> int:
-    """The one page that a text names, as the file counts it.
+    """Return the one page that a text names, as the file counts.
 
     Raises:
-        UsageError: it names none, or several, or one that the document does not have.
+        UsageError: it names no page, several pages, or one that the document does not have.
     """
     named = _within(text, text.strip(), 1, document, "")
     if named.page is not None or named.first != named.last:
@@ -85,13 +85,15 @@ def page_number(text: str, document: Document) -> int:
 
 
 def named_pages(text: str, document_ids: Sequence[str], document_cache: DocumentCache) -> list[Named]:
-    """The pages that a text names, in its order.
+    """Return the pages that a text names, in its order.
 
     Args:
-        document_ids: of the context.
+        text: the text as a person wrote it, or as the store keeps it.
+        document_ids: the documents of the context, in reading order.
+        document_cache: the documents.
 
     Raises:
-        UsageError: it names none, or some that the documents do not have.
+        UsageError: it names no pages, or some that the documents do not have.
     """
     return [_named(part.strip(), document_ids, document_cache) for part in re.split("[,;]", text.strip().strip(",;"))]
 
@@ -122,7 +124,15 @@ def _names_none(part: str) -> UsageError:
 
 
 def _within(part: str, text: str, number: int, document: Document, where: str) -> Named:
-    """What a text names of one document. part: what was written; where: said behind a page that is not there."""
+    """Return the pages that a text names in one document.
+
+    Args:
+        part: the text as written, for error sentences.
+        text: the text without the document's number.
+        number: number of the document.
+        document: the document.
+        where: words for error sentences, " of document 2".
+    """
     if counted := _COUNTED.fullmatch(_NOUN.sub("", text, count=1)):
         named = _by_number(part, counted["numbers"], number, document, where)
         called = counted["called"]
@@ -139,13 +149,13 @@ def _within(part: str, text: str, number: int, document: Document, where: str) -
 
 
 def _called(document: Document, first: int, last: int) -> str:
-    """What pages are called by what is printed on them."""
+    """Return the printed numbers of pages."""
     names = document.printed or [str(number) for number in range(1, len(document.pages) + 1)]
     return names[first - 1] if first == last else f"{names[first - 1]}-{names[last - 1]}"
 
 
 def _by_number(part: str, numbers: str, number: int, document: Document, where: str) -> Named:
-    """Pages or paragraphs by numbers, the pages as the file counts them."""
+    """Return pages or paragraphs given by numbers, pages as the file counts."""
     found = _NUMBERS.fullmatch(numbers.strip())
     if found is None:
         raise _names_none(part)
@@ -157,7 +167,7 @@ def _by_number(part: str, numbers: str, number: int, document: Document, where: 
 
 
 def _checked(part: str, named: Named, document: Document, where: str) -> Named:
-    """What was named, if it is there."""
+    """Return the pages if the document has them; else raise UsageError."""
     if named.first > named.last:
         raise UsageError(f"{part!r} ends before it begins: write the earlier one first.")
     noun, total = noun_of_pages(document.format), len(document.pages)
@@ -172,7 +182,7 @@ def _checked(part: str, named: Named, document: Document, where: str) -> Named:
 
 
 def _printed(part: str, text: str, document: Document, where: str) -> tuple[int, int]:
-    """The first and the last page that a text names by what is printed on them, as the file counts them."""
+    """Return the first and last page, as the file counts, of pages named by their printed numbers."""
     for each in dict.fromkeys([text, _NOUN.sub("", text, count=1)]):
         if _pages_called(each, document):
             return (page := _page_called(each, document, where)), page
@@ -188,7 +198,7 @@ def _printed(part: str, text: str, document: Document, where: str) -> tuple[int,
 
 
 def _pages_called(text: str, document: Document) -> list[int]:
-    """The pages on which that is printed; case counts only where it makes a difference."""
+    """Return the pages with this printed number. Case counts only if it distinguishes pages."""
     pages = list(enumerate(document.printed, 1))
     return [number for number, called in pages if called == text] or [
         number for number, called in pages if called.casefold() == text.casefold()
@@ -206,7 +216,7 @@ def _page_called(text: str, document: Document, where: str) -> int:
 
 
 def as_kept(named: Sequence[Named], document_ids: Sequence[str], document_cache: DocumentCache) -> str:
-    """Pages as they are kept; the inverse of `named_pages`."""
+    """Return pages in the form that the store keeps; the inverse of `named_pages`."""
 
     def one(each: Named) -> str:
         known = document_cache.document(document_ids[each.document - 1])
@@ -220,19 +230,23 @@ def as_kept(named: Sequence[Named], document_ids: Sequence[str], document_cache:
 
 
 def is_one(pages: str) -> bool:
-    """Whether pages as they are kept are a single one, or paragraphs of it."""
+    """Return whether kept pages are one page, or paragraphs of one."""
     return _ONE.fullmatch(pages) is not None
 
 
 def pages_in_words(pages: str) -> str:
-    """Pages as they are kept, with their noun: "page 9", "pages 9, 12"."""
+    """Return kept pages with their noun: "page 9", "pages 9, 12"."""
     return f"page{'' if is_one(pages) else 's'} {pages}"
 
 
 def pages_around(page: int, paragraph: int | None, document: int | None = None, place: str = "") -> str:
-    """What names a place, and what stands around it: its page, or the paragraphs about it, where it has such.
+    """Return the name of a source's page, or of the paragraphs around the source if it has them.
 
-    document: the number of its document, where there are several; place: what a source calls it.
+    Args:
+        page: page of the source, as the file counts.
+        paragraph: its paragraph, if the document has paragraphs.
+        document: number of its document, if there are several.
+        place: the source's place in words.
     """
     if paragraph is None:
         name = f"{page}" if place.endswith(f" {page}") else f"{page} {OF_THE_FILE}"
@@ -244,7 +258,7 @@ def pages_around(page: int, paragraph: int | None, document: int | None = None, 
 def spans_of(
     named: Sequence[Named], document_ids: Sequence[str], document_cache: DocumentCache
 ) -> Iterator[tuple[str, int, int]]:
-    """The document, the first character and the end of each."""
+    """Yield the document's id, the first character and the end of each."""
     for each in named:
         id = document_ids[each.document - 1]
         document = document_cache.document(id)
@@ -257,9 +271,13 @@ def spans_of(
 def require_few(
     named: Sequence[Named], document_ids: Sequence[str], document_cache: DocumentCache, per_character: float
 ) -> None:
-    """Refuse pages of which surely not all can be read again, before their tokens are counted.
+    """Refuse pages that are surely too many to be read again, before their tokens are counted.
 
-    per_character: tokens, on average.
+    Args:
+        named: the pages.
+        document_ids: the documents of the context, in reading order.
+        document_cache: the documents.
+        per_character: average number of tokens per character.
 
     Raises:
         UsageError: there are far too many.
@@ -277,9 +295,14 @@ def _too_many(tokens: str, pages: str) -> UsageError:
 def tokens_of(
     named: Sequence[Named], document_ids: Sequence[str], stream: Stream, document_cache: DocumentCache, read_again: bool
 ) -> "torch.Tensor":
-    """The tokens of pages, each once, in the order of the text: int64 [N].
+    """Return the tokens of pages, each once, in the order of the text, int64 [N].
 
-    read_again: whether they are to be, and not looked at alone.
+    Args:
+        named: the pages.
+        document_ids: the documents of the context, in reading order.
+        stream: the text as tokens.
+        document_cache: the documents.
+        read_again: whether the pages are read again, which has a limit, or only attended to.
 
     Raises:
         UsageError: there is no text on them, or more than can be read again.

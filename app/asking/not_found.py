@@ -1,14 +1,14 @@
-"""Answers that say that the text does not tell: recognised by their words, so that no passage is shown as their source.
+"""Recognise answers that say that the text does not tell, so that no passage is shown as their source.
 
-An answer about the text ("He did not find the key.") is none of these: its subject is somebody in the text. Where one
-is taken for the other little is lost: the passages are still there, folded.
+An answer about the text ("He did not find the key.") does not count: its subject is a person in the text. A wrong guess
+costs little, because the passages are still there, folded.
 """
 
 import re
 
 from app.asking.quotes import sentences_around
 
-LONGEST = 400  # characters; a longer answer says more than that it found nothing
+LONGEST = 400  # characters; a longer answer says something else too
 
 _GIVEN = r"(?:provided|given|above|supplied|available|present)"
 _TEXTS = (
@@ -93,7 +93,7 @@ _MORE = re.compile(
 
 
 def says_not_found(answer: str) -> bool:
-    """Tell whether an answer says no more than that the text does not tell, or that nothing was found."""
+    """Return whether an answer only says that nothing was found, or that the text does not tell."""
     said = " ".join(answer.replace("’", "'").replace("*", "").split())
     said = said[before.end() :] if (before := _BEFORE.match(said)) else said
     if not said or len(said) > LONGEST or _MORE.search(said):

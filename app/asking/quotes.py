@@ -1,7 +1,7 @@
-"""Words on pages: the sentences around a passage, and whether a quotation is really there.
+"""Words on pages: sentences around a passage, and whether a quotation is really there.
 
-Two texts are compared by their words alone (case, punctuation, line breaks and the shape of quotation marks do not
-matter), because a quotation that differs in those is still a quotation; one that differs in a word is not.
+Texts are compared by their words alone. Case, punctuation, line breaks and the shape of quotation marks do not matter;
+a quotation with another word is not one.
 """
 
 import re
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 QUOTE_CHARACTERS = 600
-"""The sentences around a passage are at most this long together; a longer one is cut at words."""
+"""Most characters of the sentences around a passage; a longer sentence is cut between words."""
 
-FEW_WORDS = 3  # fewer of a sentence at the edge of a passage do not count, unless they are half of it
+FEW_WORDS = 3  # fewer characters of a sentence at the edge do not count, unless they are half of it
 
 _WORD = re.compile(r"\w+")
-# Han, Kana, Thai, Lao, Burmese and Khmer, which have no blanks between words: each character counts as one.
+# Han, Kana, Thai, Lao, Burmese and Khmer have no blanks between words: each character counts as one.
 _UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff])"
 )
 _SENTENCE_END = re.compile(r"(?P<stop>[.!?…؟۔।])[\"'”’»)\]*_]*(?=\s)|(?P<full>[。！？])[”’」』）]*|\n[ \t]*\n")
 _LINE_END = re.compile(r"(\S)[^\S\n]*\n")
-_SAID = re.compile(r"\s*(?![#|`])(?!\d+[.)]$).*\w")  # of a line of an answer
+_SAID = re.compile(r"\s*(?![#|`])(?!\d+[.)]$).*\w")  # start of a line of an answer
 _ABBREVIATION = re.compile(
     r"\b(?:[A-Z]|Mr|Mrs|Ms|Messrs|Mme|Mlle|Dr|St|Mt|Nos?|Nr|vs|etc|al|Figs?|Eqs?|Sec|Prof|Capt|Col|Gen|Lt|Sgt|Rev|Hon"
     r"|Jr|Sr|Ltd|Inc|cf|pp?)$"
@@ -36,16 +36,16 @@ _QUOTATION = re.compile(
 
 
 def words_of(text: str) -> str:
-    """The words of `text` in one normal form, each with a space before and after it."""
+    """Return the words of `text` in a normal form, each with a space before and after it."""
     words = _WORD.findall(_UNSPACED.sub(r" \1 ", unicodedata.normalize("NFKC", text).casefold()))
     return f" {' '.join(words)} " if words else ""
 
 
 class PageWords:
-    """The words of a document's pages, for looking up quotations."""
+    """The words of a document's pages, to look up quotations in."""
 
     def __init__(self, pages: Sequence[str]) -> None:
-        """pages: their texts; the words of a page are found when it is first asked about."""
+        """Keep the texts of the pages; the words of a page are extracted at the first look-up."""
         self._texts = pages
         self._known: dict[int, str] = {}
 
@@ -55,7 +55,9 @@ class PageWords:
         return self._known[page]
 
     def find(self, quote: str) -> int | None:
-        """Index of the first page that holds the words of `quote`, also where they run on to the next one."""
+        """Return the index of the first page that holds the words of `quote`, which may run on to the next page; None
+        if none does.
+        """
         words = words_of(quote)
         if not words:
             return None
@@ -80,13 +82,16 @@ class Span:
 def sentences_around(text: str, start: int, end: int, limit: int = QUOTE_CHARACTERS) -> Span:
     """Return the whole sentences that hold characters `start` to `end`, at most `limit` characters.
 
-    Those at the edges are left out where only a few of their words are meant, or where there are too many.
+    Sentences at the edges are left out if only a few of their words belong to the passage, or if there are too many.
 
     Args:
         text: the text that the offsets count in; pass one page to keep the result on it.
+        start: first character of the passage.
+        end: offset behind its last character.
+        limit: most characters.
 
     Returns:
-        A span inside `text` without blank space at its ends. A sentence longer than the limit is cut at words.
+        A span inside `text` without blank space at its ends. A sentence longer than the limit is cut between words.
     """
     start, end = max(0, min(start, len(text))), max(0, min(end, len(text)))
     low, high = max(0, start - limit), min(len(text), end + limit)
@@ -114,7 +119,7 @@ def sentences_around(text: str, start: int, end: int, limit: int = QUOTE_CHARACT
 
 
 def _trimmed(text: str, start: int, end: int) -> Span:
-    """Return a span without the blank space at its ends."""
+    """Return a span without blank space at its ends."""
     stripped = text[start:end].lstrip()
     start = end - len(stripped)
     return Span(start, start + len(stripped.rstrip()))
@@ -140,7 +145,7 @@ def _sentence_ends(text: str, start: int, end: int) -> list[int]:
 
 
 def _ends(text: str, match: re.Match[str]) -> bool:
-    """Tell whether a stop ends a sentence, which it does not behind an abbreviation or before a small letter."""
+    """Return whether a full stop ends a sentence; it does not after an abbreviation or before a small letter."""
     if match["stop"] is None:
         return True
     if (following := _NEXT.match(text, match.end())) and following[1].islower() and "\n\n" not in following[0]:
@@ -153,7 +158,7 @@ def _ends(text: str, match: re.Match[str]) -> bool:
 
 
 def quotations_in(answer: str) -> list[tuple[Span, str]]:
-    """Every stretch of `answer` between double quotation marks: its span with the marks, and the words within."""
+    """Return each quotation between double quotation marks in `answer`: its span with the marks, and its words."""
     found = []
     for match in _QUOTATION.finditer(answer):
         inner = next(group for group in match.groups() if group is not None)
@@ -163,13 +168,16 @@ def quotations_in(answer: str) -> list[tuple[Span, str]]:
 
 
 def whole_sentences(answer: str, since: int) -> int:
-    """How much of an answer, of which so much is whole sentences, is now.
+    """Return how many characters of a growing answer are whole sentences.
 
-    A line is one too, for no answer breaks lines elsewhere; but neither code, headings and rows of tables are, nor the
-    number of an item by itself.
+    The end of a line ends a sentence too. Code, headings, rows of tables and bare list numbers are no sentences.
+
+    Args:
+        answer: the answer so far.
+        since: characters known to be whole sentences.
     """
     if answer.count("```") % 2:
         return since
-    start = max(since, answer.rfind("```") + 3)  # behind code
+    start = max(since, answer.rfind("```") + 3)  # after code
     ends = _sentence_ends(answer, start, len(answer)) + [match.end(1) for match in _LINE_END.finditer(answer, start)]
     return max((end for end in ends if _SAID.match(answer, answer.rfind("\n", 0, end) + 1, end)), default=since)

@@ -1,8 +1,8 @@
-"""Find where an answer begins only to repeat itself.
+"""Find the point where an answer begins to repeat itself.
 
-A small model that does not know how to go on says a word, a name in a list, a sentence or a paragraph again and again.
-Words are compared, so case, punctuation and list numbers make no difference, and a number may count up. Only the last
-few thousand characters are looked at, so a look takes the same time however long the answer is.
+A small model that does not know how to continue says a word, a list, a sentence or a paragraph again and again. Words
+are compared, so case, punctuation and list numbers do not matter, and a number may count up. Only the last few thousand
+characters are searched, so the time does not grow with the answer.
 """
 
 import re
@@ -10,24 +10,24 @@ from itertools import pairwise
 from typing import NamedTuple
 
 TAIL = 4000
-"""Characters at the end of an answer that are looked at."""
+"""Characters at the end of an answer that are searched."""
 
 COPIES, WORDS, CHARACTERS = 3, 16, 40
-"""Copies of the same words in a row, and words and characters of them together, that make a repetition."""
+"""Least copies in a row, and least words and characters of all copies together, that are a repetition."""
 
 PARAGRAPH_WORDS = 40
-"""Of a passage this long two copies do."""
+"""Words of a passage for which two copies are enough."""
 
 COUNTING_WORDS, BARE_WORDS = 40, 200
-"""Words without the numbers that make a repetition where numbers count up; where hardly any words stand beside them."""
+"""Least words besides numbers if numbers count up; least words if there is hardly any text beside the numbers."""
 
 SENTENCES, SENTENCE_WORDS, SAID_BEFORE = 5, 4, 3
-"""Sentences in a row, of so many words at least, each said so often before, that make a repetition in any order."""
+"""Sentences in a row, each of at least so many words and said so often before, that are a repetition in any order."""
 
 LINES, SIGNS = 10, 400
-"""Equal lines of code or of a table, and characters without any blank or word, that make a repetition."""
+"""Equal lines of code or of a table, and characters without any blank or word, that are a repetition."""
 
-# Scripts without blanks between words: each of their characters counts as a word.
+# Scripts without blanks between words: each character counts as a word.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:[^\W{_UNSPACED}])+(?:['’][^\W{_UNSPACED}]+)*")
 _LIST_NUMBER = re.compile(r"(?:\A|(?<=\s))\d{1,3}[.)](?=\s)")
@@ -40,17 +40,17 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 
 class _Words(NamedTuple):
-    """Words of a text in lower case, with the places where each begins and ends."""
+    """Words of a text in lower case, with the start and end of each."""
 
     words: list[str]
     places: list[tuple[int, int]]
 
 
 def repetition_start(text: str) -> int | None:
-    """Return how much of `text` is worth keeping if it has come to say only the same; None while it says new things.
+    """Return how many characters of `text` to keep if it only repeats itself; None if it says new things.
 
-    What is kept has the repeated words once. Tables and code are left alone unless whole lines come again, and so are
-    refrains and lists whose items differ in more than a number.
+    The repeated words are kept once. Tables and code count as repetition only if whole lines repeat. Refrains, and
+    lists whose items differ in more than a number, do not count.
     """
     if (unbroken := _unbroken(text)) is not None:
         return unbroken
@@ -67,7 +67,7 @@ def repetition_start(text: str) -> int | None:
 
 
 def _unbroken(text: str) -> int | None:
-    """Characters to keep of a text that ends in a long run of the same few characters, without any blank."""
+    """Return the characters to keep of a text that ends in a long run of the same few characters without a blank."""
     size = len(text)
     tail = text[-40:]
     before = text.rfind(tail, max(0, size - 80), max(0, size - 1))
@@ -76,12 +76,12 @@ def _unbroken(text: str) -> int | None:
     period = size - len(tail) - before
     copy = text[-period:]
     if period > 1 and re.search(r"\s", copy.strip()):
-        return None  # words: compared as such
+        return None  # words are compared by _periodic
     needed = 4 * CHARACTERS if copy.isalnum() else SIGNS
     if size < needed + period or text[-needed:] != text[-needed - period : -period]:
         return None
     if re.search(r"\w", copy) and re.search(r"\s|[|,;]", copy):
-        return None  # words and cells: compared as such
+        return None  # words and cells are compared elsewhere
     start = size - needed - period
     while start and text[start - 1] == text[start - 1 + period]:
         start -= 1
@@ -97,7 +97,7 @@ def _words_of(text: str, begin: int) -> _Words:
 
 
 def _periodic(text: str, found: _Words) -> int | None:
-    """Characters to keep of a text that ends in the same words several times in a row."""
+    """Return the characters to keep of a text that ends in the same words several times in a row."""
     words = found.words
     for period in range(1, len(words) // 2 + 1):
         at = len(words) - 1
@@ -105,19 +105,19 @@ def _periodic(text: str, found: _Words) -> int | None:
             continue
         while at >= period and _alike(words[at - period], words[at]):
             at -= 1
-        first = at + 1 - period  # where the first copy begins
+        first = at + 1 - period  # start of the first copy
         if _enough(words[first:], period, text[found.places[first][0] :]):
             return _end_of_copy(text, found, first, period)
     return None
 
 
 def _alike(before: str, now: str) -> bool:
-    """Whether two words are the same, or the second is the next number."""
+    """Return whether two words are equal, or the second is the next number."""
     return before == now or (before.isdecimal() and now.isdecimal() and len(now) < 10 and int(now) == int(before) + 1)
 
 
 def _enough(words: list[str], period: int, text: str) -> bool:
-    """Whether copies of the first `period` of these words are a repetition rather than a refrain, a list or figures."""
+    """Return whether copies of the first `period` words are a repetition, not a refrain, a list or figures."""
     copy = words[:period]
     letters = sum(_LETTER.search(word) is not None for word in copy)
     least = 2 if period >= PARAGRAPH_WORDS else COPIES
@@ -129,7 +129,7 @@ def _enough(words: list[str], period: int, text: str) -> bool:
 
 
 def _end_of_copy(text: str, found: _Words, first: int, period: int) -> int:
-    """Return the end of the first copy, moved to the end of the sentence or line, or back to a pause."""
+    """Return the end of the first copy, moved forward to the end of its sentence or line, or back to a pause."""
     last = first + period - 1
     gaps = [(end, following) for (_, end), (following, _) in pairwise(found.places)]
     for end, following in gaps[last : last + max(period, WORDS)]:
@@ -142,13 +142,13 @@ def _end_of_copy(text: str, found: _Words, first: int, period: int) -> int:
 
 
 def _closed(text: str, end: int) -> int:
-    """Return the place behind the signs that close a sentence whose last word ends at `end`."""
+    """Return the offset after the punctuation that closes a sentence whose last word ends at `end`."""
     match = _CLOSING.match(text, end)
     return match.end() if match else end
 
 
 def _told_before(text: str, begin: int) -> int | None:
-    """Characters to keep of a text whose last sentences or lines have all been said before, in whatever order."""
+    """Return the characters to keep of a text whose last sentences or lines were all said before, in any order."""
     count: dict[str, int] = {}
     run, at, kept = 0, begin, begin
     for border in _SENTENCE_END.finditer(text, begin):
@@ -166,7 +166,7 @@ def _told_before(text: str, begin: int) -> int | None:
 
 
 def _equal_lines(text: str, begin: int) -> int | None:
-    """Characters to keep of code or a table that ends in many equal lines."""
+    """Return the characters to keep of code or a table that ends in many equal lines."""
     lines = text[begin:].splitlines(keepends=True)
     if len(lines) < LINES or not lines[-1].endswith("\n"):
         return None

@@ -1,4 +1,4 @@
-"""Where an answer rested: passages of tokens become places with the words there, and quotations are checked."""
+"""Sources of an answer: map passages of tokens to places with their words, and check quotations."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -12,17 +12,21 @@ if TYPE_CHECKING:
     import engine
     from app.reading.token_stream import Stream
 
-MOST_SOURCES = 5  # of what the answer as a whole rested on; what its sentences did comes on top
+MOST_SOURCES = 5  # for the answer as a whole; those of its sentences are added
 MOST_CITED = 12
 
 
 @dataclass(frozen=True)
 class Source:
-    """A place in a document that an answer rested on.
+    """A place in a document that an answer attended to.
 
-    document: id; page: 1-based; place: in words ("page 12"); quote: the whole sentences there, as they are on the page;
-    weight: share of the attention that fell on the source, 0 to 1; start, end: the quote's place in the document's
-    text; paragraph: as `ingest.Place` has it.
+    document: id of the document.
+    page: number of the page, as the file counts, from 1.
+    place: the place in words, "page 12".
+    quote: the whole sentences there, as on the page.
+    weight: share of the attention on the documents, 0 to 1.
+    start, end: characters of the quote in the document's text.
+    paragraph: number of the paragraph, if the document has paragraphs.
     """
 
     document: str
@@ -37,7 +41,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Quotation:
-    """Words in quotation marks in an answer: characters `start` to `end` of it, and where they are, if anywhere."""
+    """Characters `start` to `end` of an answer in quotation marks, and the place of these words, if they are there."""
 
     start: int
     end: int
@@ -47,10 +51,9 @@ class Quotation:
 
 
 def find_sources(passages: Sequence["engine.Passage"], stream: "Stream", document_cache: DocumentCache) -> list[Source]:
-    """Return the places of an answer's passages, at most MOST_SOURCES; passages whose sentences overlap are one source.
+    """Return the places of an answer's passages, heaviest first, at most MOST_SOURCES.
 
-    Returns:
-        The heaviest first.
+    Passages whose sentences overlap become one source.
     """
     found: list[Source] = []
     for passage in sorted(passages, key=lambda passage: -passage.weight):
@@ -67,7 +70,7 @@ def find_sources(passages: Sequence["engine.Passage"], stream: "Stream", documen
 
 @dataclass(frozen=True)
 class Citation:
-    """A sentence of an answer, characters `start` to `end` of it, and what it rested on most: the index of a source."""
+    """A sentence of an answer, characters `start` to `end`, and the index of the source that it attended to most."""
 
     start: int
     end: int
@@ -77,10 +80,10 @@ class Citation:
 def with_citations(
     sources: Sequence[Source], sentences: Sequence["engine.Sentence"], stream: "Stream", document_cache: DocumentCache
 ) -> tuple[list[Source], list[Citation]]:
-    """What each of several sentences rested on most; a single one has all sources.
+    """Cite the heaviest source for each sentence of an answer with several sentences.
 
     Returns:
-        The sources with those added that sentences rested on, heaviest first, at most MOST_CITED; and the citations.
+        The sources, with those of sentences added, heaviest first, at most MOST_CITED; and the citations.
     """
     if len(sentences) < 2:
         return list(sources), []
@@ -118,7 +121,7 @@ def _source(document_cache: DocumentCache, document_id: str, start: int, end: in
 
 
 def _merged(document_cache: DocumentCache, sources: Sequence[Source]) -> Source:
-    """Return one source of several that overlap."""
+    """Return one source for several that overlap."""
     start, end = min(each.start for each in sources), max(each.end for each in sources)
     return _at(document_cache, sources[0].document, start, end, sum(each.weight for each in sources))
 
@@ -131,10 +134,10 @@ def _at(document_cache: DocumentCache, document_id: str, start: int, end: int, w
 
 
 def check_quotations(answer: str, document_ids: Sequence[str], document_cache: DocumentCache) -> list[Quotation]:
-    """Every quotation in an answer, with the place where its words really are, or None for the place."""
+    """Return every quotation in an answer with the place of its words, or None for the place."""
     quotations = quotations_in(answer)
     checked = [Quotation(span.start, span.end, None, None, None) for span, _ in quotations]
-    for document_id in document_ids:  # each is opened once, as not all may be held
+    for document_id in document_ids:  # opens each document once, because the cache may not hold all
         missing = [number for number, found in enumerate(checked) if found.document is None]
         for number in missing:
             span, words = quotations[number]

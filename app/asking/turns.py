@@ -1,4 +1,4 @@
-"""Turns: a question is kept, answered piece by piece, and finished with its sources and measurements."""
+"""Turns: keep a question, answer it piece by piece, and finish with sources and measurements."""
 
 import secrets
 import time
@@ -8,11 +8,12 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from app.asking.answer_options import SAMPLED, AnswerOptions
-from app.asking.named_pages import as_kept, is_one, named_pages, require_few, spans_of, tokens_of
+from app.asking.measurements import measurements, missed_pages, warnings
+from app.asking.named_pages import as_kept, named_pages, require_few, tokens_of
 from app.asking.not_found import says_not_found
 from app.asking.quotes import whole_sentences
 from app.asking.repetition import repetition_start
-from app.asking.sources import Source, check_quotations, find_sources, with_citations
+from app.asking.sources import check_quotations, find_sources, with_citations
 from app.errors import UsageError, phrase
 from app.formatting import plural, replay_progress
 from app.machine.recommended import demo_note
@@ -24,7 +25,6 @@ from app.reading.open_context import (
     require_begun,
     save_conversation,
 )
-from app.reading.progress import usage_json
 from app.reading.readings import Stopped
 from app.service import Service
 from sessions import ContextRow, SessionRow, StoreError, TurnRow
@@ -35,42 +35,43 @@ if TYPE_CHECKING:
     import engine
 
 FLUSH_SEC = 0.08
-"""Pieces of an answer are written to the store at most this often."""
+"""Least time between two writes of an answer's pieces to the store."""
 
 WAIT_SEC = 0.1
-"""After this long it is looked again whether the turns before are answered."""
+"""Time between two checks whether the earlier turns are answered."""
 
 LONGEST_QUESTION = 20_000
-"""Characters."""
+"""Most characters of a question."""
 
 LONG_QUESTION = 256
-"""Tokens; of more it is told how far they are read."""
+"""Tokens of a question above which its progress is shown."""
 
 
 def new_session(service: Service, context_id: str, title: str | None = None) -> SessionRow:
-    """A new session over a context.
+    """Begin a session over a context.
 
     Raises:
-        AppError: nothing of the context has been read yet.
+        AppError: none of the context has been read yet.
     """
-    require_begun(service, service.store.context(context_id))
-    return service.store.add_session(context_id, title)
+    require_begun(service, service.store.contexts.get(context_id))
+    return service.store.sessions.add(context_id, title)
 
 
 def branch(service: Service, session_id: str, turns: int, context_id: str | None = None) -> SessionRow:
-    """A session that begins with so many first turns of another, over its context or one that began with its documents.
+    """Begin a session with the first turns of another, over its context or over one that begins with the same
+    documents.
 
     Raises:
-        AppError: nothing of that context has been read yet.
+        AppError: none of that context has been read yet.
         sessions.StoreError: there are fewer turns, or the context read other documents.
     """
     store = service.store
-    before = store.context(store.session(session_id).context_id)
-    context = store.context(context_id or before.id)
+    before = store.contexts.get(store.sessions.get(session_id).context_id)
+    context = store.contexts.get(context_id or before.id)
     if context.id != before.id:
         require_begun(service, context)
 
-    def renamed(pages: str) -> str:  # those of a single document are named without its number
+    def renamed(pages: str) -> str:  # a context of one document names pages without its number
         if not pages or len(before.document_ids) == len(context.document_ids):
             return pages
         return as_kept(
@@ -79,14 +80,14 @@ def branch(service: Service, session_id: str, turns: int, context_id: str | None
             service.document_cache,
         )
 
-    begun = store.branch_session(session_id, turns, context.id, renamed)
+    begun = store.sessions.branch(session_id, turns, context.id, renamed)
     if context.id == before.id:
         fork_conversation(service, session_id, turns, begun.id)
     return begun
 
 
 def said_in(turns: Sequence[TurnRow]) -> list[tuple[str, str]]:
-    """Questions and answers of the turns that a conversation remembers: those that are done."""
+    """Return question and answer of each finished turn; a conversation remembers only these."""
     return [(turn.question, turn.answer.strip()) for turn in turns if turn.status == "done"]
 
 
@@ -94,23 +95,26 @@ def keep_question(service: Service, session_id: str, question: str, pages: str =
     """Keep a question, to be answered by `answer`.
 
     Args:
-        pages: those that are to be turned to before the answer (`named_pages.py`); "" for none.
+        service: the home in use.
+        session_id: the session.
+        question: the question as typed.
+        pages: pages to read again first, as a person names them (`named_pages.py`); "" for none.
 
     Raises:
-        UsageError: it is empty, or too long, or there are no such pages.
-        AppError: nothing of the context has been read yet.
+        UsageError: the question is empty or too long, or there are no such pages.
+        AppError: none of the context has been read yet.
     """
     question = checked_question(question)
-    context = service.store.context(service.store.session(session_id).context_id)
+    context = service.store.contexts.get(service.store.sessions.get(session_id).context_id)
     require_begun(service, context)
-    return service.store.add_turn(session_id, question, checked_pages(service, context, pages))
+    return service.store.turns.add(session_id, question, checked_pages(service, context, pages))
 
 
 def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
-    """Pages as they are kept; "" for none.
+    """Return pages in the form that the store keeps; "" for none.
 
     Raises:
-        UsageError: they name none, or some that the documents do not have, or far more than can be read again.
+        UsageError: they name no pages, some that the documents do not have, or too many to read again.
     """
     if not pages.strip():
         return ""
@@ -119,16 +123,16 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
     ids, document_cache = context.document_ids, service.document_cache
     named = named_pages(pages, ids, document_cache)
     if engine.METHODS[context.method].family in ("condensing", "baseline"):
-        characters = sum(row.characters for row in service.store.context_documents(context.id))
+        characters = sum(row.characters for row in service.store.contexts.documents(context.id))
         require_few(named, ids, document_cache, context.tokens / max(1, characters))
     return as_kept(named, ids, document_cache)
 
 
 def checked_question(question: str) -> str:
-    """The question without blanks around it.
+    """Return the question without surrounding blanks.
 
     Raises:
-        UsageError: it is empty, or too long.
+        UsageError: it is empty or too long.
     """
     question = question.strip()
     if not question:
@@ -147,29 +151,31 @@ def answer(
     on_reasoning: Callable[[str], None] = lambda text: None,
     on_stage: Callable[[str], None] = lambda words: None,
 ) -> TurnRow:
-    """Answer a turn; what is generated is in the store as it comes.
+    """Answer a turn; the store gets the pieces as they are generated.
 
     Args:
-        on_piece: called with every piece of the answer; on_reasoning: of the reasoning before it, if there is any.
-        should_stop: asked at every piece, and after every pass over the question and the turns that a branch begins
-            with; the conversation is then as it was before the question.
-        on_stage: told in words what is waited for, and how far the turns before, or a long question, are read; ""
-            when that is over.
+        service: the home in use.
+        turn_id: the turn.
+        options: options for the answer.
+        on_piece: called with every piece of the answer.
+        should_stop: asked at every piece and after every pass; a stopped conversation is as it was before the question.
+        on_reasoning: called with every piece of the reasoning before the answer.
+        on_stage: told in words about the work before the first piece; "" when that is over.
 
     Returns:
-        The turn: done, or cancelled with what there was of the answer.
+        The turn, done or cancelled, with the answer so far.
 
     Raises:
-        Exception: whatever went wrong; the turn is "failed" with a sentence.
+        Exception: any error; the turn is "failed" with a sentence.
     """
-    turn = service.store.turn(turn_id)
+    turn = service.store.turns.get(turn_id)
     try:
         return _answer(service, turn, options, on_piece, should_stop, on_reasoning, on_stage)
     except BaseException as error:
         service.conversations.drop(turn.session_id)
-        with suppress(StoreError), service.store.together():  # the turn may have been deleted meanwhile
-            if service.store.turn(turn_id).status == "answering":
-                service.store.finish_turn(turn_id, status="failed", error=phrase(error))
+        with suppress(StoreError), service.store.transaction():  # the turn may be deleted by now
+            if service.store.turns.get(turn_id).status == "answering":
+                service.store.turns.finish(turn_id, status="failed", error=phrase(error))
         raise
 
 
@@ -192,7 +198,7 @@ def _answer(
             raise Stopped
 
     try:
-        while service.store.is_behind(turn.id):  # another program answers in this session
+        while service.store.jobs.is_behind(turn.id):  # another program answers in this session
             on_stage("Waiting for the answer to the question before")
             on_pass()
             time.sleep(WAIT_SEC)
@@ -200,7 +206,7 @@ def _answer(
         started = time.perf_counter()
         open_one = open_conversation(service, turn.session_id, on_pass, on_turn)
     except Stopped:
-        return service.store.finish_turn(turn.id, status="cancelled")
+        return service.store.turns.finish(turn.id, status="cancelled")
     opening_sec = time.perf_counter() - started
     length, before = open_one.opened.model.turn_length(turn.question), open_one.conversation.memory.seen
 
@@ -222,7 +228,7 @@ def _answer(
     waiting, thought, flushed, done = "", "", 0.0, None
     named = _named(service, open_one.opened, turn.pages)
     text = open_one.opened.stream.ids if options.read_again or named is not None else None
-    # Closing before the end cancels: the conversation is then as it was before the question.
+    # Closing before the end cancels the turn: the conversation is as it was before the question.
     asked = open_one.conversation.ask(
         turn.question, sampling, on_question, whole_sentences, text, named, repetition_start
     )
@@ -239,20 +245,20 @@ def _answer(
                 on_piece(event.text)
                 waiting += event.text
             if time.monotonic() - flushed >= FLUSH_SEC:
-                service.store.append_answer(turn.id, waiting, thought)
+                service.store.turns.append_answer(turn.id, waiting, thought)
                 waiting, thought, flushed = "", "", time.monotonic()
             if should_stop():
                 break
     if done is None:
-        service.store.append_answer(turn.id, waiting, thought)
-        return service.store.finish_turn(turn.id, status="cancelled")
+        service.store.turns.append_answer(turn.id, waiting, thought)
+        return service.store.turns.finish(turn.id, status="cancelled")
     if open_one.opened.share is None:
         open_context(service, open_one.opened.row.id)  # raises if its files were damaged meanwhile
     return _finish(service, turn, open_one, done, sampling)
 
 
 def _named(service: Service, opened: OpenContext, pages: str) -> "torch.Tensor | None":
-    """The tokens of the pages that are to be turned to, int64 [N]; None for none."""
+    """Return the tokens of the pages named with a question, int64 [N]; None if there are none."""
     if not pages:
         return None
     ids = opened.row.document_ids
@@ -278,9 +284,9 @@ def _finish(
     measured["sampling"] = {name: getattr(sampling, name) for name in SAMPLED}
     if sampling.temperature > 0:
         measured["seed"] = sampling.seed
-    measured["warnings"] = [*_warnings(done, opened), *_elsewhere(service, opened, turn.pages, found)]
+    measured["warnings"] = [*warnings(done, opened), *missed_pages(service, opened, turn.pages, found)]
     measured["warnings"] += filter(None, [demo_note(opened.row.model, found=there)])
-    # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
+    # The conversation is saved first, with the turn. After a crash in between, the turn is finished from there.
     said: dict[str, Any] = {
         "answer": done.text,
         "reasoning": done.reasoning,
@@ -289,78 +295,6 @@ def _finish(
     }
     if opened.share is None:
         save_conversation(service, turn.session_id, open_one, {"id": turn.id, **said})
-    with service.store.together():
-        service.store.add_measurement("answer", turn.session_id, {"turn": turn.id, **measured})
-        return service.store.finish_turn(turn.id, **said)
-
-
-def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
-    """Why an answer may be worse than it looks, a sentence each.
-
-    A conversation that no budget bounds may outgrow what the model was trained for; where the text itself does, that
-    was said before it was read, as it was of a budget.
-    """
-    window, seen = opened.model.spec.window, done.usage.entries["device"]
-    said = []
-    if opened.share is not None and opened.share < 1:
-        said.append(f"Asked when {int(100 * opened.share)}% of the text had been read: it knew nothing of the rest.")
-    if done.reasoning_cut:
-        tokens = plural(done.reasoning_tokens, "token")
-        said.append(f"Its reasoning was ended at {tokens}, the most that were asked for.")
-    if done.finish_reason == "length":
-        said.append(f"Cut at {plural(done.answer_tokens, 'token')}, the longest answer that was asked for.")
-    if done.finish_reason == "repetition":
-        said.append("The model began to repeat itself, so its answer was ended here and the repetition left out.")
-    if done.alone:
-        said.append(
-            "There was no room for the pages that were named beside what is remembered of the text, so the answer "
-            "knows nothing else of it: name fewer, or begin a new session."
-        )
-    if round(100 * done.held_again) < 100:
-        said.append(
-            f"Of the pages that were named the model still held {done.held_again:.0%} when it came to the question: "
-            "name fewer."
-        )
-    if opened.row.budget is None and opened.context.usage().entries["device"] <= window < seen:
-        said.append(
-            f"Text and conversation have come to {seen:,} tokens, and the model was trained for {window:,} at a time: "
-            "expect poor answers. Begin a new session, or read with a budget."
-        )
-    return said
-
-
-def _elsewhere(service: Service, opened: OpenContext, pages: str, sources: Sequence[Source]) -> list[str]:
-    """A sentence where pages were named, and none of the sources lies on them."""
-    if not pages or not sources:
-        return []
-    ids, document_cache = opened.row.document_ids, service.document_cache
-    spans = list(spans_of(named_pages(pages, ids, document_cache), ids, document_cache))
-    there = (
-        source.document == id and source.start < end and start < source.end
-        for source in sources
-        for id, start, end in spans
-    )
-    if any(there):
-        return []
-    which = "the page that was named" if is_one(pages) else "the pages that were named"
-    return [f"None of the places where the model looked most is on {which}."]
-
-
-def measurements(done: "engine.Answer") -> dict[str, Any]:
-    """The numbers of an answer, as the store and `ask --json` name them."""
-    usage = usage_json(done.usage)
-    return {
-        "finish_reason": done.finish_reason,
-        "prompt_tokens": done.prompt_tokens,
-        "answer_tokens": done.answer_tokens,
-        "reasoning_tokens": done.reasoning_tokens,
-        "reasoning_seconds": done.reasoning_sec,
-        "read_again_tokens": done.read_again,
-        "time_to_first_token_seconds": done.time_to_first_token_sec,
-        "tokens_per_second": done.tokens_per_second,
-        "kv_entries": usage["entries"]["device"],
-        "kv_bytes": usage["bytes"],
-        "entries": usage["entries"],
-        "traffic": usage["traffic"],
-        "stages": usage["stages"],
-    }
+    with service.store.transaction():
+        service.store.measurements.add("answer", turn.session_id, {"turn": turn.id, **measured})
+        return service.store.turns.finish(turn.id, **said)

@@ -1,4 +1,4 @@
-"""`stockpot ask`, `chat` and `branch`: questions over a context, and asking them anew."""
+"""`stockpot ask`, `chat` and `branch`: ask questions over a context, and ask them again."""
 
 import argparse
 import io
@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from app.asking.answer_options import AnswerOptions
+from app.commands.answer_flags import add_answer_flags, options_of
 from app.commands.common import (
     Arguments,
     Commands,
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
 
 
 ENDS = ("/quit", "/exit", "quit", "exit")
-"""Lines that end a conversation at the command line."""
+"""Lines that end a chat."""
 SOURCE = ("document", "page", "place", "quote", "weight", "start", "end")
-"""What `ask --json` says of a source."""
+"""Facts of a source in `ask --json`."""
 REASONED = ("reasoning_tokens", "reasoning_seconds")
-"""What it says of a reasoning, beside its text."""
+"""Facts about reasoning in `ask --json`, beside its text."""
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add `ask`, `chat` and `branch` to the parser."""
     ask = commands.add_parser(
         "ask",
         parents=[shared],
@@ -52,7 +53,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     add_context(ask)
     ask.add_argument("question", metavar="QUESTION", help="the question, in quotes")
-    _add_options(ask)
+    add_answer_flags(ask)
     add_json_flag(ask)
     ask.set_defaults(run=run_ask)
     chat = commands.add_parser(
@@ -65,7 +66,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         epilog=examples("chat 'Kim'", "chat c-dee6mb < questions.txt"),
     )
     add_context(chat)
-    _add_options(chat)
+    add_answer_flags(chat)
     chat.set_defaults(run=run_chat)
     branch = commands.add_parser(
         "branch",
@@ -88,93 +89,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     branch.set_defaults(run=run_branch)
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--session", metavar="S", help="session to go on with (default: a new one)")
-    parser.add_argument(
-        "--temperature",
-        metavar="X",
-        type=float,
-        default=AnswerOptions.temperature,
-        help="0 takes the likeliest token (default: the model's own, from its generation_config.json, or else 0)",
-    )
-    parser.add_argument(
-        "--top-p",
-        metavar="X",
-        type=float,
-        default=AnswerOptions.top_p,
-        help="share of probability to sample from (default: the model's own, or else 1)",
-    )
-    parser.add_argument(
-        "--top-k",
-        metavar="N",
-        type=int,
-        default=AnswerOptions.top_k,
-        help="likeliest tokens to sample from, 0 for all (default: the model's own, or else 0)",
-    )
-    parser.add_argument(
-        "--min-p",
-        metavar="X",
-        type=float,
-        default=AnswerOptions.min_p,
-        help="leave out tokens less likely than this share of the likeliest (default: the model's own, or else 0)",
-    )
-    parser.add_argument(
-        "--repetition-penalty",
-        metavar="X",
-        type=float,
-        default=AnswerOptions.repetition_penalty,
-        help="above 1: tokens that the answer has already become less likely (default: the model's own, or else 1)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        metavar="N",
-        type=int,
-        default=AnswerOptions.max_tokens,
-        help="longest answer, in tokens (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-reasoning",
-        metavar="N",
-        type=int,
-        default=AnswerOptions.max_reasoning,
-        help="tokens that a model that reasons first may take for it; 0: it answers at once (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--stop", metavar="TEXT", action="append", default=[], help="end the answer before TEXT (may be repeated)"
-    )
-    parser.add_argument(
-        "--pages",
-        metavar="PAGES",
-        default="",
-        help="turn to these before each answer, whatever is remembered of them: 12-14,iii are pages as they are "
-        "printed, where a PDF says how, or sections; '12 of the file' is a page by the file's own count; 3/40-45 are "
-        "paragraphs of section 3; 2:5 is page 5 of the second of several documents",
-    )
-    parser.add_argument(
-        "--read-again",
-        action=argparse.BooleanOptionalAction,
-        default=AnswerOptions.read_again,
-        help="where infinipot or locret has forgotten words of a passage that the question looks at, read the passage "
-        "again before answering (default: on)",
-    )
-
-
-def _options_of(arguments: Arguments) -> AnswerOptions:
-    return AnswerOptions(
-        arguments.temperature,
-        arguments.top_p,
-        arguments.max_tokens,
-        arguments.max_reasoning,
-        stop=arguments.stop,
-        read_again=arguments.read_again,
-        top_k=arguments.top_k,
-        min_p=arguments.min_p,
-        repetition_penalty=arguments.repetition_penalty,
-    )
-
-
 def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], SessionRow]":
-    """What gives the session to ask in: the one that is named, or a new one at every call."""
+    """Return a function that returns the session to ask in: the named one, or a new one at each call."""
     from app.asking.turns import checked_pages, new_session
     from app.listing import find_context, find_session
 
@@ -184,18 +100,18 @@ def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], Sessi
         raise AppError(f"Session {session.id} is over context {session.context_id}, not {context.id}.")
     note_other_model(arguments, context)
     checked_pages(service, context, arguments.pages)
-    from engine import device_named  # only now, as it takes seconds to load
+    from engine import device_named  # loads slowly
 
-    device_named(arguments.device)  # before a session is begun, or a question kept
+    device_named(arguments.device)  # before a session or question is kept
     return lambda: session or new_session(service, context.id)
 
 
 def run_ask(arguments: Arguments) -> int:
-    """Answer one question; 1 if that was stopped."""
+    """Answer one question; return 1 if it was stopped."""
     from app.asking.turns import checked_question
 
-    question = checked_question(arguments.question)  # before a session is begun for it
-    options = _options_of(arguments)
+    question = checked_question(arguments.question)  # before a session is begun
+    options = options_of(arguments)
     with open_service(arguments) as service:
         begin = _session_of(service, arguments)
         turn = _answer(service, begin(), question, options, arguments.pages, quiet=arguments.json)
@@ -207,13 +123,13 @@ def run_ask(arguments: Arguments) -> int:
 
 
 def run_chat(arguments: Arguments) -> int:
-    """Answer questions from standard input until it ends; 1 if, to a program, one could not be asked."""
+    """Answer questions from standard input until it ends; return 1 if a program asked one that was refused."""
     from app.asking.turns import checked_question
 
-    options = _options_of(arguments)
+    options = options_of(arguments)
     session, status = None, 0
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")  # what is no UTF-8 is asked about all the same
+        sys.stdin.reconfigure(errors="replace")  # bytes that are no UTF-8 are replaced
     with open_service(arguments) as service:
         begin = _session_of(service, arguments)
         note("/quit or the end of input (Ctrl-D) ends it.")
@@ -224,14 +140,14 @@ def run_chat(arguments: Arguments) -> int:
                 break
             try:
                 question = checked_question(line)
-                if session is None:  # not before there is something to ask in it
+                if session is None:  # not before the first question
                     session = begin()
                     note(f"Session {session.id}.")
                 turn = _answer(service, session, question, options, arguments.pages)
             except Exception as error:
                 if not wrong_usage(error):
                     raise
-                note(f"stockpot: {phrase(error)}")  # the questions after it can be asked all the same
+                note(f"stockpot: {phrase(error)}")  # later questions can still be asked
                 status = int(not sys.stdin.isatty())
                 continue
             if turn.status == "cancelled" and not sys.stdin.isatty():
@@ -240,9 +156,9 @@ def run_chat(arguments: Arguments) -> int:
 
 
 def _line() -> str:
-    """The next line with its end, "" where there is none; at a terminal with what its keys can do to a line."""
+    """Return the next line with its end, "" at the end of input. At a terminal, the line can be edited."""
     if sys.stdin.isatty() and sys.stdout.isatty():
-        with suppress(ImportError):  # not everywhere
+        with suppress(ImportError):  # missing on some systems
             import readline  # noqa: F401  # gives input() its editing and its history
         try:
             return input("> ") + "\n"
@@ -261,11 +177,15 @@ def _answer(
     pages: str,
     quiet: bool = False,
 ) -> "TurnRow":
-    """Answer a question; Ctrl-C cancels that.
+    """Answer a question; Ctrl-C stops the answer.
 
     Args:
-        pages: those that are to be turned to before.
-        quiet: nothing is printed but, on standard error, that it was stopped.
+        service: the home in use.
+        session: the session.
+        question: the question.
+        options: options for the answer.
+        pages: pages to read again first; "" for none.
+        quiet: print nothing except, on standard error, that it was stopped.
     """
     from app.asking.turns import answer, keep_question
     from app.listing import titles_before_places
@@ -310,7 +230,7 @@ def run_branch(arguments: Arguments) -> int:
 
 
 def _show(text: str) -> None:
-    """A piece of an answer, as it comes."""
+    """Print a piece of an answer as it comes."""
     print(printable(text), end="", flush=True)
 
 
@@ -326,9 +246,7 @@ class _Thinking:
 
 
 def result_of(turn: "TurnRow") -> dict[str, Any]:
-    """The object of `ask --json`. What is said of reasoning is there only if the model reasoned, `seed` and `pages` if
-    used.
-    """
+    """Return the object of `ask --json`. Facts about reasoning, `seed` and `pages` are there only if used."""
     measured = turn.measurements
     reasoned = {"reasoning": turn.reasoning} | {name: measured.get(name) for name in REASONED}
     return {
@@ -355,7 +273,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
 
 
 def _note_sources(turn: "TurnRow", titles: dict[str, str]) -> None:
-    """Print where the model looked, unless it found nothing, and how fast. titles: said before a place, by document."""
+    """Print the first places that the model attended to, and the speed. titles: words before a place, by document."""
     measured = turn.measurements
     for source in turn.sources[:3] if measured.get("found", True) else []:
         quote = " ".join(source["quote"].split())

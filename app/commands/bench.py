@@ -1,25 +1,22 @@
-"""`stockpot bench`: the benchmarks. They take their own options; see `stockpot bench needle --help`."""
+"""`stockpot bench`: run the benchmarks. They have options of their own; see `stockpot bench needle --help`."""
 
 import argparse
 
 from app.commands.common import Arguments, Commands, add_json_flag
-from app.home import named_model, split_model
+from app.machine.model_names import named_model, split_model
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command."""
+    """Add `bench` to the parser."""
     parser = commands.add_parser(
         "bench",
         parents=[shared],
-        help="measure accuracy, speed and attention mass",
+        help="measure accuracy and speed",
         description="Measure a model and its methods. needle: accuracy in long documents; suite: many kinds of "
         "questions about one long text, scored with intervals; latency: speed and memory by "
-        "length; mass: how much of full attention a method covers; ablation: position rules of infinitehip; growth: "
-        "time per token against length. `stockpot bench needle --help` lists the options of that one.",
+        "length; growth: time per token against length. `stockpot bench needle --help` lists the options of that one.",
     )
-    parser.add_argument(
-        "benchmark", choices=("needle", "suite", "latency", "mass", "ablation", "growth"), help="what to measure"
-    )
+    parser.add_argument("benchmark", choices=("needle", "suite", "latency", "growth"), help="what to measure")
     parser.add_argument(
         "options", nargs=argparse.REMAINDER, help="such as --methods exact,locret:pooling=1 --tokens 2K,8K"
     )
@@ -28,9 +25,11 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments, shared: argparse.ArgumentParser) -> int:
-    """Hand over to the benchmark, with the global options that it shares; its own go before them.
+    """Run the benchmark with the global options that it shares; its own options go before them.
 
-    shared: the global options, which may also stand among the benchmark's.
+    Args:
+        arguments: the options.
+        shared: parser of the global options, which may also stand among the benchmark's.
     """
     import importlib
 

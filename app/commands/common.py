@@ -1,4 +1,4 @@
-"""What commands share: opening the home, printing results, and progress on standard error."""
+"""Helpers of all commands: open the home, print results, and show progress on standard error."""
 
 import argparse
 import json
@@ -20,15 +20,15 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 BETWEEN = "  "
 LEAST_CUT = 16
-"""Cells of no more characters are never cut: ids, numbers and dates."""
+"""Cells of at most this many characters are never cut: ids, numbers and dates."""
 LINE_SEC = 5.0
-"""Where standard error is no terminal, progress is one line this often."""
+"""Seconds between two lines of progress if standard error is no terminal."""
 
 
 @contextmanager
 def open_service(arguments: Arguments) -> "Iterator[Service]":
-    """The home that the global options name, open for so long."""
-    from app.home import named_model
+    """Open the home that the global options name, and close it afterwards."""
+    from app.machine.model_names import named_model
     from app.service import Service
 
     model = named_model(arguments.model, arguments.quantize)
@@ -37,8 +37,8 @@ def open_service(arguments: Arguments) -> "Iterator[Service]":
 
 
 def note_other_model(arguments: Arguments, context: "ContextRow") -> None:
-    """Say that --model and --quantize do not choose the model of a context that there is already."""
-    from app.home import canonical_model, named_model
+    """Say that --model and --quantize do not change the model of an existing context."""
+    from app.machine.model_names import canonical_model, named_model
 
     wanted = named_model(arguments.model or context.model, arguments.quantize)
     if wanted and canonical_model(wanted) != context.model:
@@ -49,44 +49,45 @@ def note_other_model(arguments: Arguments, context: "ContextRow") -> None:
 
 
 def add_context(parser: argparse.ArgumentParser) -> None:
-    """CONTEXT, as commands take it that work with one."""
+    """Add the argument CONTEXT to a command."""
     parser.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
 
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
-    """The flag for programs."""
+    """Add the flag --json to a command."""
     parser.add_argument("--json", action="store_true", help="print one JSON value instead of text")
 
 
 def print_json(value: Any) -> None:
-    """The result, for programs."""
+    """Print the result as JSON."""
     print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def note(text: str) -> None:
-    """A message for the person, not part of the result."""
+    """Print a message on standard error; it is not part of the result."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
 def note_warnings(warnings: list[str]) -> None:
-    """What a person should know of a reading or an answer."""
+    """Print warnings about a reading or an answer on standard error."""
     for warning in warnings:
         note(f"warning: {warning}")
 
 
 def columns_of(stream: TextIO) -> int | None:
-    """How many columns the terminal has that a stream writes to; None if it is none."""
+    """Return the number of columns of a stream's terminal; None if it is no terminal."""
     if not stream.isatty():
         return None
-    return os.get_terminal_size(stream.fileno()).columns or 80  # 0 where nobody knows
+    return os.get_terminal_size(stream.fileno()).columns or 80  # 0 if unknown
 
 
 def table(rows: list[dict[str, Any]], columns: dict[str, str], width: int | None = None) -> str:
-    """Rows as aligned text, of which long cells are cut where that makes them fit.
+    """Return rows as aligned text; long cells are cut if that makes the rows fit.
 
     Args:
-        columns: key -> heading; the last one is not padded.
-        width: of a terminal; None cuts nothing.
+        rows: the rows.
+        columns: key -> heading; the last column is not padded.
+        width: columns of the terminal; None cuts nothing.
     """
     if not rows:
         return ""
@@ -105,13 +106,13 @@ def table(rows: list[dict[str, Any]], columns: dict[str, str], width: int | None
 
 
 class ProgressLine:
-    """Progress on standard error: one line that is written over in a terminal, a line now and then elsewhere.
+    """Progress on standard error: one line that is overwritten in a terminal, a line every few seconds elsewhere.
 
-    Leaving it as a context manager ends the line.
+    As a context manager it ends the line when it is left.
     """
 
     def __init__(self) -> None:
-        """Nothing is shown yet."""
+        """Start without a line."""
         self._terminal = sys.stderr.isatty()
         self._shown_at = 0.0
         self._width = 0
@@ -123,14 +124,14 @@ class ProgressLine:
         self.end()
 
     def end(self) -> None:
-        """End the line, if there is one, so that something else can be said."""
+        """End the line, if there is one, before something else is printed."""
         if self._width:
             self._width = 0
             with suppress(OSError):  # the terminal was closed
                 print(file=sys.stderr, flush=True)
 
     def show(self, text: str) -> None:
-        """Show where things stand, if anybody can see it."""
+        """Show a line of progress, if anybody can see it."""
         with suppress(OSError):
             self._show(text)
 
@@ -143,6 +144,6 @@ class ProgressLine:
             note(text)
             return
         columns = columns_of(sys.stderr) or 80
-        text = shorten(" ".join(printable(text).split()), columns - 1)  # a line that wraps cannot be written over
+        text = shorten(" ".join(printable(text).split()), columns - 1)  # a wrapped line could not be overwritten
         print("\r" + text.ljust(self._width), end="", file=sys.stderr, flush=True)
         self._width = len(text)

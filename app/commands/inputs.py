@@ -1,4 +1,4 @@
-"""Checks of what was typed, made before anything heavy is loaded, so that a mistake is answered at once."""
+"""Check arguments before anything heavy is loaded, so that a mistake is answered at once."""
 
 import difflib
 import os
@@ -23,7 +23,7 @@ METHOD_NAMES = (
     "truncate",
     "full",
 )
-"""The engine's methods. They stand here too because importing the engine takes seconds; a test compares the two."""
+"""The engine's methods, copied here because importing the engine takes seconds; a test compares the two."""
 
 
 def check_method(name: str | None) -> None:
@@ -40,17 +40,16 @@ def check_method(name: str | None) -> None:
 
 
 def is_document_id(text: str) -> bool:
-    """Whether a word names a document that is kept, and no file."""
+    """Return whether a word is the id of a document and not a file."""
     return bool(re.fullmatch(r"d-\w+", text)) and not os.path.exists(text)
 
 
 def files_of(words: list[str]) -> list[str]:
-    """Return the words with each folder replaced by the files in it that can be read, in order of their names.
-
-    Hidden files and folders are left out.
+    """Return the words, with each folder replaced by its readable files in order of their names. Hidden files are left
+    out.
 
     Raises:
-        UsageError: a web address, a dash for standard input, or a folder without such files.
+        UsageError: a word is a web address or a dash, or a folder has no such files.
     """
     found: list[str] = []
     for word in words:
@@ -66,7 +65,7 @@ def check_file(word: str, password: str | None) -> None:
     """Refuse a single file that cannot be a document, or that the password does not open.
 
     Raises:
-        ingest.IngestError: with what to do.
+        ingest.IngestError: with the next step.
     """
     path = Path(word)
     ingest.check_file(path)
@@ -76,7 +75,7 @@ def check_file(word: str, password: str | None) -> None:
 
 
 def _readable_files(folder: str) -> list[str]:
-    """Files under a folder whose suffix is that of a format."""
+    """Return the files under a folder whose suffix is a known format's."""
     suffixes = {*SUPPORTED, *ALIASES}
     found = []
     for root, folders, names in os.walk(folder):
@@ -91,8 +90,8 @@ def _readable_files(folder: str) -> list[str]:
 
 
 def _check_word(word: str) -> None:
-    """Refuse what other programs take for a file."""
-    if os.path.exists(word):  # not Path.exists, which raises where an address is too long for a name
+    """Refuse words that only other programs understand as files."""
+    if os.path.exists(word):  # Path.exists raises if an address is too long for a file name
         return
     if word == "-":
         raise UsageError("Standard input is not read: save it as a file and name that.")

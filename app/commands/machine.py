@@ -1,4 +1,4 @@
-"""`stockpot methods` and `stockpot doctor`: what there is to choose, and whether this machine is fit for it."""
+"""`stockpot methods` and `stockpot doctor`: list the methods, and check this machine."""
 
 import argparse
 
@@ -6,7 +6,7 @@ from app.commands.common import Arguments, Commands, add_json_flag, print_json
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add `methods` and `doctor` to the parser."""
     parser = commands.add_parser(
         "methods",
         parents=[shared],
@@ -37,8 +37,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run_methods(arguments: Arguments) -> int:
-    """List the methods."""
-    from app.home import default_model, named_model
+    """List the methods and their settings."""
+    from app.machine.model_names import default_model, named_model
     from app.reading.methods import methods_table
 
     rows = methods_table(named_model(arguments.model, arguments.quantize) or default_model())
@@ -56,14 +56,14 @@ def run_methods(arguments: Arguments) -> int:
 
 
 def _typed(value: object) -> str:
-    """A setting as --set takes it."""
+    """Return a setting's value as --set takes it."""
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def run_doctor(arguments: Arguments) -> int:
-    """Check everything; 1 if something that is needed is missing."""
-    from app.home import named_model
+    """Check everything; return 1 if something that is needed is missing."""
     from app.machine.doctor import examine
+    from app.machine.model_names import named_model
 
     model = named_model(arguments.model, arguments.quantize)
     checks = examine(arguments.home, model, arguments.device, arguments.read_data, arguments.repair)

@@ -1,4 +1,4 @@
-"""The parser of the command line: suggestions for what was mistyped, and examples below the help."""
+"""The parser of the command line: suggestions for mistyped words, and examples below the help."""
 
 import argparse
 import difflib
@@ -9,7 +9,7 @@ MORE = "Options for all commands, such as --home and --model, are in `stockpot -
 
 
 class Formatter(argparse.HelpFormatter):
-    """Wraps text as argparse does, but leaves the lines of examples as they are."""
+    """A formatter that wraps text as argparse does, but keeps the lines of examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if not text.startswith(EXAMPLES):
@@ -19,10 +19,10 @@ class Formatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that answers a mistyped word with the nearest one."""
+    """A parser that answers a mistyped word with the nearest one."""
 
     def __init__(self, **options: Any) -> None:
-        """options: those of ArgumentParser."""
+        """Take the options of ArgumentParser."""
         super().__init__(**{"formatter_class": Formatter, **options})
 
     def error(self, message: str) -> NoReturn:

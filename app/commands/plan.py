@@ -1,11 +1,10 @@
-"""`stockpot plan` and `stockpot models`: what a reading would need, and which models are here."""
+"""`stockpot plan`: the memory and time that a reading would need."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from app.commands import models
-from app.commands.common import Arguments, Commands, ProgressLine, add_json_flag, note, print_json, table
+from app.commands.common import Arguments, Commands, ProgressLine, add_json_flag, print_json, table
 from app.commands.inputs import check_file, files_of
 from app.commands.parser import examples
 from app.commands.reading import add_weights, password_of, settings_of
@@ -24,34 +23,10 @@ PLAN_COLUMNS = {
     "first": "FIRST TOKEN",
     "answer": "TOKENS/S",
 }
-MODEL_COLUMNS = {
-    "name": "MODEL",
-    "place": "WHERE",
-    "parameters": "WEIGHTS",
-    "none": "BF16",
-    "8bit": "8BIT",
-    "nf4": "NF4",
-    "token": "KV A TOKEN",
-    "window": "WINDOW",
-    "reason": "NOTE",
-}
-
-
-HUB_COLUMNS = {
-    "name": "TO FETCH",
-    "download": "DOWNLOAD",
-    "memory": "MEMORY",
-    "nf4": "NF4",
-    "window": "WINDOW",
-    "licence": "LICENCE",
-    "fits": "FITS HERE",
-    "suits": "FOR",
-}
-FITS = {"none": "yes", "nf4": "with --quantize nf4", "": "no"}
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add `plan` to the parser."""
     parser = commands.add_parser(
         "plan",
         parents=[shared],
@@ -87,25 +62,13 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     add_json_flag(parser)
     parser.set_defaults(run=run_plan)
-    parser = commands.add_parser(
-        "models",
-        parents=[shared],
-        help="list the models on this machine and their needs",
-        description="List the models on this machine and the one that --model names: those that ship, folders and "
-        "files under `models` in the home, those of Ollama, LM Studio, Jan, llama.cpp and the hub. Each comes with "
-        "the bytes of its weights in each form, and of a token's keys and values. Then come some that are recommended, "
-        "and whether they fit here. `stockpot models get NAME` fetches one, and so does naming one with --model.",
-    )
-    add_json_flag(parser)
-    actions = parser.add_subparsers(metavar="COMMAND", title="commands", help="without one, the models are listed")
-    models.register(actions, shared)
-    parser.set_defaults(run=run_models)
 
 
 def run_plan(arguments: Arguments) -> int:
-    """Plan; 1 if nothing fits, or the method that is named does not."""
+    """Plan a reading; return 1 if nothing fits, or the named method does not."""
     from app.errors import UsageError
-    from app.home import canonical_model, default_model, home_folder, named_model
+    from app.home import home_folder
+    from app.machine.model_names import canonical_model, default_model, named_model
 
     settings = settings_of(arguments)
     if bool(arguments.sources) == bool(arguments.tokens):
@@ -143,7 +106,7 @@ def run_plan(arguments: Arguments) -> int:
 
 
 def _plan_in_words(result: dict[str, Any], *, named: bool) -> str:
-    """The plan for a person. named: of one method that was asked for."""
+    """Return the plan as text. named: whether it is for one named method."""
     limits, weights = result["limits"], result["plans"][0]["bytes"]["weights"]
     memory = (
         f"{byte_size(limits['device'])} of memory"
@@ -167,7 +130,7 @@ def _plan_in_words(result: dict[str, Any], *, named: bool) -> str:
 
 
 def _doubts(plans: list[dict[str, Any]]) -> list[str]:
-    """What is to be trained before some methods can be used, which strain the model, and an empty line if any."""
+    """Return a line for each method that needs training first or strains the model, and an empty line after them."""
     sentences = list(dict.fromkeys(plan[key] for key in ("lacks", "beyond") for plan in plans if plan[key]))
     return [*sentences, ""] if sentences else []
 
@@ -189,14 +152,14 @@ def _row(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fits(plan: dict[str, Any]) -> str:
-    """Whether it fits, in a word or two."""
+    """Return in a word or two whether a method fits."""
     if not plan["possible"]:
         return "never"
     return "no" if not plan["fits"] else "if trained" if plan["lacks"] else "yes"
 
 
 def _fitting(plan: dict[str, Any]) -> str:
-    """Whether the method that was asked for fits, and if not, what of it would."""
+    """Return whether the named method fits, and if not, how much of the text would."""
     from app.machine.planning import method_in_words
 
     what, longest = method_in_words(plan["method"], plan["settings"]), plan["longest_tokens"]
@@ -221,9 +184,9 @@ def _advice(result: dict[str, Any], *, named: bool) -> str:
 
 
 def _count(model: str, sources: list[str], password: str | None) -> int:
-    """Return the tokens of files, as a reading with that model would have them. Nothing is kept."""
+    """Return the number of tokens of files, encoded with the model's tokenizer. Nothing is kept."""
     import engine
-    from app.home import model_source
+    from app.machine.model_names import model_source
     from app.reading.token_stream import compose
     from ingest.subprocess import ingest_apart
 
@@ -234,61 +197,3 @@ def _count(model: str, sources: list[str], password: str | None) -> int:
             documents.append((each, ingest_apart(Path(each), password=password)))
     source = model_source(model)
     return len(compose(engine.load_chat(source, engine.read_config(source)), documents).ids)
-
-
-def _weights(parameters: int) -> str:
-    """Weights in millions or billions: "2.8 M", "8.03 B"."""
-    return f"{parameters / 1e6:.1f} M" if parameters < 1e9 else f"{parameters / 1e9:.2f} B"
-
-
-def run_models(arguments: Arguments) -> int:
-    """List the models."""
-    from app.home import home_folder
-    from app.machine.local_models import local_models
-    from app.machine.recommended import recommended_json
-
-    found = local_models(home_folder(arguments.home), arguments.model or "")
-    others = recommended_json(arguments.device)
-    if arguments.json:
-        print_json([*(each.to_json() for each in found), *others])
-        return 0
-    rows = [
-        {
-            "name": each.name,
-            "place": each.place,
-            "parameters": _weights(each.parameters) if each.parameters else None,
-            **{name: byte_size(size) for name, size in each.weight_bytes.items()},
-            "token": byte_size(each.entry_bytes) if each.entry_bytes else None,
-            "window": f"{each.window:,}" if each.window else None,
-            "reason": each.reason,
-        }
-        for each in found
-    ]
-    if rows:
-        print(printable(table(rows, MODEL_COLUMNS)))
-    else:
-        note(
-            "There are no models here: put one, a folder or a .gguf file, into the home's folder `models`, or name a "
-            "hub id with --model."
-        )
-    print(printable(f"\n{table([_hub_row(each) for each in others], HUB_COLUMNS)}"))
-    note(
-        "Sizes of models to fetch are by their publishers' configurations; none of them has been tried here. "
-        "`stockpot models get NAME` fetches one."
-    )
-    return 0
-
-
-def _hub_row(model: dict[str, Any]) -> dict[str, Any]:
-    """One recommended model as its row of the table."""
-    gated = ", to be accepted on huggingface.co" if model["gated"] else ""
-    return {
-        "name": model["name"],
-        "download": byte_size(model["download"]),
-        "memory": byte_size(model["memory"]),
-        "nf4": byte_size(model["nf4"]) if model["nf4"] else None,
-        "window": f"{model['window']:,}",
-        "licence": model["licence"] + gated,
-        "fits": FITS[model["fits"]],
-        "suits": model["suits"],
-    }

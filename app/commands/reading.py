@@ -1,8 +1,8 @@
-"""`stockpot ingest` and `resume`: files, and documents that are kept, are read once and become a context."""
+"""`stockpot ingest` and `resume`: read files and kept documents once, into a context."""
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,22 +20,22 @@ from app.commands.common import (
 )
 from app.commands.inputs import check_file, check_method, files_of, is_document_id
 from app.commands.parser import examples
+from app.commands.reading_output import describe, reading_in_words, summary
 from app.errors import AppError, UsageError, phrase
-from app.formatting import byte_size, clock, of_budget, of_text, plural
 
 if TYPE_CHECKING:
     from app.reading.documents import Added
     from app.reading.preparing import OnReport, Prepared
     from app.reading.progress import Report
     from app.service import Service
-    from sessions import ContextRow, DocumentRow
+    from sessions import ContextRow
 
 UNLOCK = "Give the password of an encrypted file in STOCKPOT_PASSWORD, or with --password, which others may see."
 KEPT = "A document that is kept is named by its id: `stockpot list documents`."
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add `ingest` and `resume` to the parser."""
     parser = commands.add_parser(
         "ingest",
         parents=[shared],
@@ -112,7 +112,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def add_weights(parser: argparse.ArgumentParser) -> None:
-    """--weights, for methods that need trained weights beside the model's own."""
+    """Add the flag --weights, for methods with trained weights of their own."""
     parser.add_argument(
         "--weights",
         metavar="PATH",
@@ -121,10 +121,11 @@ def add_weights(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(arguments: Arguments) -> dict[str, Any]:
-    """The method's settings as given.
+    """Return the method's settings from the arguments.
 
     Raises:
-        UsageError: an unknown method, not KEY=VALUE, a budget that is no number, or weights for a method that has none.
+        UsageError: the method is unknown, a setting is not KEY=VALUE, the budget is no number, or the method has no
+            weights.
     """
     check_method(arguments.method)
     settings: dict[str, Any] = {}
@@ -148,7 +149,7 @@ def settings_of(arguments: Arguments) -> dict[str, Any]:
 
 
 def run(arguments: Arguments) -> int:
-    """Read the files; print what came of it."""
+    """Read the files, and print the result."""
     settings = settings_of(arguments)
     if arguments.add_to is not None and (settings or arguments.method):
         raise UsageError("--add-to goes on with the method and the settings of the context: leave them out.")
@@ -165,7 +166,7 @@ def run(arguments: Arguments) -> int:
         progress.show(report.stage)
 
     with open_service(arguments) as service:
-        prepare = _to_prepare(service, arguments, settings)  # refuses what cannot be before any work
+        prepare = _to_prepare(service, arguments, settings)  # refuses impossible settings before any work
         added = _add_files(service, arguments, progress)
         with progress:
             prepared = prepare([row.id for row in added.documents], on_stage)
@@ -178,10 +179,10 @@ def run(arguments: Arguments) -> int:
 
 
 def _check_only_file(arguments: Arguments, word: str) -> None:
-    """Refuse the only file that was named, if it cannot be used, before a model is loaded.
+    """Refuse the only named file if it cannot be used, before a model is loaded.
 
     Raises:
-        AppError: with what to do.
+        AppError: with the next step.
     """
     from ingest import IngestError, PasswordNeeded, WrongPassword, fingerprint
 
@@ -189,7 +190,7 @@ def _check_only_file(arguments: Arguments, word: str) -> None:
         check_file(word, password_of(arguments))
     except PasswordNeeded as error:
         with open_service(arguments) as service:
-            known = service.store.find_document(fingerprint(Path(word)))
+            known = service.store.documents.find(fingerprint(Path(word)))
         if known is None:
             raise AppError(f"{phrase(error)} {UNLOCK}") from error
         note(f"{Path(word).name} was opened with its password before, which is not asked for again.")
@@ -199,21 +200,21 @@ def _check_only_file(arguments: Arguments, word: str) -> None:
         if Path(word).exists():
             raise
         with open_service(arguments) as service:
-            titled = word.strip().casefold() in {row.title.casefold() for row in service.store.documents()}
+            titled = word.strip().casefold() in {row.title.casefold() for row in service.store.documents.all()}
         if titled:
             raise AppError(f"{phrase(error)} {KEPT}") from error
         raise
 
 
 def password_of(arguments: Arguments) -> str | None:
-    """The password of encrypted files: the one given, else that of the environment."""
+    """Return the password of encrypted files: the given one, else the one in the environment."""
     return arguments.password or os.environ.get("STOCKPOT_PASSWORD") or None
 
 
 def _to_prepare(
     service: "Service", arguments: Arguments, settings: dict[str, Any]
 ) -> "Callable[[list[str], OnReport], Prepared]":
-    """What prepares documents to be read as was asked for."""
+    """Return a function that prepares documents as the arguments say."""
     from app.listing import find_context
     from app.reading.preparing import base_for, prepare, prepare_more
 
@@ -230,18 +231,18 @@ def _to_prepare(
 
 
 def run_resume(arguments: Arguments) -> int:
-    """Read on; print what came of it."""
+    """Resume a reading, and print the result."""
     from app.listing import find_context
 
     with open_service(arguments) as service:
         context = find_context(service, arguments.context)
         note_other_model(arguments, context)
-        row = service.store.take_reading(context.id)
+        row = service.store.readings.take(context.id)
         return _read(service, row, ProgressLine(), as_json=arguments.json)
 
 
 def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json: bool) -> int:
-    """Read what is not read yet, and print what is there then; 1 if it was stopped."""
+    """Read the rest of a context, and print the result; return 1 if it was stopped."""
     from app.reading.readings import Stopped, read
     from engine.stopping import asked_to_stop
 
@@ -259,12 +260,12 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
     if as_json:
         print_json(result)
     else:
-        print(reading_in_words(result, service.store.context_documents(row.id), row.tokens_read, row.read_before))
+        print(reading_in_words(result, service.store.contexts.documents(row.id), row.tokens_read, row.read_before))
     return 0
 
 
 def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine) -> "Added":
-    """Turn what was named into documents, and say on standard error what is the matter with any."""
+    """Turn the named files into documents, and print warnings on standard error."""
     from app.listing import find_document
     from app.reading.documents import Added, IngestOptions, add_documents
     from ingest import IngestError, PasswordNeeded, WrongPassword
@@ -276,7 +277,7 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
         return any(isinstance(each, PasswordNeeded | WrongPassword) for each in added.failures)
 
     def hints() -> list[str]:
-        titles = {row.title.casefold() for row in service.store.documents()}
+        titles = {row.title.casefold() for row in service.store.documents.all()}
         missing = [str(each) for each in sources if isinstance(each, Path) and not each.exists()]
         titled = any(each.strip().casefold() in titles for each in missing)
         return [*([UNLOCK] if locked() else []), *([KEPT] if titled else [])]
@@ -296,70 +297,3 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
     for each in hints():
         note(each)
     return added
-
-
-def describe(report: "Report", budget: int | None) -> str:
-    """One line of progress, of which a narrow terminal shows the beginning."""
-    if not report.usage:
-        return report.stage
-    entries = report.usage["entries"]["device"]
-    return (
-        f"{report.stage}, {clock(report.seconds_left)} left: {report.tokens_done:,} of {report.tokens_total:,} tokens, "
-        f"{report.tokens_per_second:,.0f} tokens/s, {entries:,} {of_budget(entries, budget)}"
-    )
-
-
-def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
-    """The object of `ingest --json` and `resume --json`. kv_entries: on the device, where the budget counts them."""
-    import engine
-
-    documents = service.store.context_documents(row.id)
-    usage = row.usage or {"entries": {"device": 0}, "bytes": {"device": 0, "host": 0, "disk": 0}}
-    return {
-        "context": row.id,
-        "documents": [
-            {
-                "id": each.id,
-                "title": each.title,
-                "pages": each.pages,
-                "characters": each.characters,
-                "sha256": each.sha256,
-            }
-            for each in documents
-        ],
-        "tokens": row.tokens,
-        "method": row.method,
-        "budget": row.budget,
-        "seconds": round(row.seconds, 3),
-        "tokens_per_second": round(row.tokens_per_second, 1),
-        "kv_entries": usage["entries"]["device"],
-        "kv_bytes": usage["bytes"],
-        "peak_memory_bytes": engine.memory_report()["peak_process_bytes"],
-        "warnings": row.warnings,
-    }
-
-
-def reading_in_words(
-    result: dict[str, Any], documents: Sequence["DocumentRow"], tokens_read: int, read_before: int = 0
-) -> str:
-    """The same for a person. documents: that were read; tokens_read: of the text's; read_before: of these, those that a
-    context had read that others were added to.
-    """
-    from ingest.document import noun_of_pages
-
-    lines = []
-    for each in documents:
-        sizes = plural(each.pages, noun_of_pages(each.format)), plural(each.characters, "character")
-        lines.append(f"{each.title}: {', '.join(sizes)}")
-    budget = "no budget" if result["budget"] is None else f"budget {result['budget']:,}"
-    kv = ", ".join(f"{byte_size(size)} on the {tier}" for tier, size in result["kv_bytes"].items() if size)
-    read = of_text(tokens_read, result["tokens"])
-    if read_before:
-        read = f"{plural(tokens_read - read_before, 'token')} behind {read_before:,} that were read before,"
-    lines += [
-        f"Read {read} in {clock(result['seconds'])} "
-        f"({result['tokens_per_second']:,.0f} tokens/s) with {result['method']}, {budget}.",
-        f"It holds {result['kv_entries']:,} entries per KV head and layer on the device; {kv or 'nothing kept'}.",
-        f'Context {result["context"]}. Ask it: stockpot ask {result["context"]} "..."',
-    ]
-    return "\n".join(lines)

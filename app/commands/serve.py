@@ -1,4 +1,4 @@
-"""`stockpot serve`: the web page and the HTTP API."""
+"""`stockpot serve`: serve the web page and the HTTP API."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from app.commands.parser import examples
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command."""
+    """Add `serve` to the parser."""
     parser = commands.add_parser(
         "serve",
         parents=[shared],
@@ -39,7 +39,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> int:
-    """Serve until stopped."""
+    """Serve the page and the API until stopped."""
     from app.web.server import serve
 
     return serve(arguments)

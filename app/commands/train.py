@@ -1,11 +1,11 @@
-"""`stockpot train`: trains the small model that ships, or what a method needs beside a model."""
+"""`stockpot train`: train the pocket model, or the weights that a method needs beside a model."""
 
 import argparse
 from typing import TYPE_CHECKING, TypeVar
 
 from app.commands.common import Arguments, Commands, ProgressLine
 from app.errors import UsageError
-from app.home import POCKET, model_source, named_model, split_model
+from app.machine.model_names import POCKET, model_source, named_model, split_model
 
 if TYPE_CHECKING:
     from training.flags import Progress
@@ -20,7 +20,7 @@ TRAININGS = {
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command."""
+    """Add `train` to the parser."""
     parser = commands.add_parser(
         "train",
         parents=[shared],
@@ -35,9 +35,11 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments, shared: argparse.ArgumentParser) -> int:
-    """Train, with one option for every setting.
+    """Train, with one option for each setting.
 
-    shared: the global options, which may also stand among the settings.
+    Args:
+        arguments: the options.
+        shared: parser of the global options, which may also stand among the settings.
     """
     from training import beacon, locret, pocket
 
@@ -59,10 +61,10 @@ def run(arguments: Arguments, shared: argparse.ArgumentParser) -> int:
 
 
 def _chosen(settings: type[Settings], arguments: Arguments) -> Settings:
-    """The settings of a training that the command line gives.
+    """Return the settings that the command line gives.
 
     Raises:
-        UsageError: they contradict one another.
+        UsageError: they contradict each other.
     """
     from training.flags import settings_parser
 
@@ -74,7 +76,7 @@ def _chosen(settings: type[Settings], arguments: Arguments) -> Settings:
         if arguments.seed is not None:
             parser.set_defaults(seed=arguments.seed)
         chosen = parser.parse_args(arguments.settings)
-    else:  # for the model that the global options name
+    else:  # the model of the global options
         plain, quantize = split_model(named_model(arguments.model or POCKET, arguments.quantize) or POCKET)
         parser.set_defaults(model=plain, quantize=quantize, device=arguments.device, seed=arguments.seed or 0)
         chosen = parser.parse_args(arguments.settings)

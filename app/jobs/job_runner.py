@@ -1,7 +1,7 @@
-"""Claims: the jobs that a worker has taken from the store, from their beginning to their end.
+"""A thread that runs jobs of the store from beginning to end.
 
-A job that fails ends alone, with a sentence. What other programs left that died is put right, and how a job ended is
-told to a store that could not take it (a full disk, a locked database) until it does.
+A job that fails ends alone, with a sentence. Jobs of programs that died are queued again. If the store cannot be
+written (a full disk, a locked database), the end of a job is written later.
 """
 
 import logging
@@ -17,53 +17,53 @@ from app.service import Service
 from sessions import JobRow, NotFound, StoreError
 
 READ = "read"
-"""The kind of a reading's job."""
+"""Kind of the jobs that read a context."""
 IDLE_SEC = 0.5
 LOOK_SEC = 10.0
-"""How often the worker cleans up after dead processes, and says that it is alive."""
+"""Time between two clean-ups after dead processes, and between two signs of life."""
 
 log = logging.getLogger(__name__)
 
 
 class JobRunner(threading.Thread):
-    """A thread that claims jobs until it is told to stop; what it does with them comes on top of this."""
+    """A thread that takes jobs until it is told to stop; subclasses run them."""
 
     def __init__(self, service: Service) -> None:
-        """service: the home to work for."""
-        super().__init__(name=f"worker-{os.getpid()}-{secrets.token_hex(2)}", daemon=True)  # one of its home's several
+        """Prepare the thread. service: the home to work for."""
+        super().__init__(name=f"worker-{os.getpid()}-{secrets.token_hex(2)}", daemon=True)  # unique in its home
         self.service = service
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._late: list[Callable[[], object]] = []  # writes that the store is still to take
+        self._late: list[Callable[[], object]] = []  # writes that the store has not taken yet
         self._late_lock = threading.Lock()
         self._look_at = 0.0
 
     def _call(self) -> None:
-        """There may be something to do."""
+        """Wake the thread: there may be a job."""
         self._wake.set()
 
     def read(self, context_id: str) -> JobRow:
-        """Queue a reading that was begun; one that is queued or running goes on, also if it was asked to stop.
+        """Queue a reading that was begun. One that is queued or running goes on, even if it was asked to stop.
 
         Raises:
             sessions.AlreadyRead: it is finished.
-            sessions.InUse: another program is at it.
+            sessions.InUse: another program is reading it.
         """
-        job = self.service.store.add_reading(READ, context_id)
+        job = self.service.store.readings.queue(READ, context_id)
         self._call()
         return job
 
     def stop(self, timeout_sec: float = 20.0) -> None:
-        """Let the job at hand save its checkpoint, then end the thread."""
+        """Let the present job save its checkpoint, then end the thread."""
         self._stopping.set()
         self._call()
         if self.is_alive():
             self.join(timeout_sec)
 
     def _beat(self) -> None:
-        """Let others of this home know of the worker, however long what it does takes."""
+        """Send signs of life to other programs of this home, however long a job takes."""
         while True:
-            self._taken(lambda: self.service.store.heartbeat(self.name))
+            self._taken(lambda: self.service.store.workers.heartbeat(self.name))
             if self._stopping.wait(LOOK_SEC):
                 return
 
@@ -81,7 +81,7 @@ class JobRunner(threading.Thread):
 
     def _claimed(self, kind: str) -> JobRow | None:
         store = self.service.store
-        return store.next_job(self.name, kind) if store.jobs(status="queued", kind=kind) else None
+        return store.jobs.claim(self.name, kind) if store.jobs.all(status="queued", kind=kind) else None
 
     def _do(self, job: JobRow, do: Callable[[JobRow], object]) -> None:
         try:
@@ -96,20 +96,20 @@ class JobRunner(threading.Thread):
             self._end(job, "failed", phrase(error))
 
     def _end(self, job: JobRow, status: str, error: str | None = None) -> None:
-        """End a job, with the turn or reading that it left unfinished, as soon as the store takes that."""
-        self._write(lambda: self.service.store.end_job(job.id, status, error))
+        """End a job, and the turn or reading that it left unfinished, as soon as the store can be written."""
+        self._write(lambda: self.service.store.jobs.end(job.id, status, error))
 
     def _leave(self, job: JobRow) -> None:
-        """End a job that was asked to stop; one that makes room, or whose program ends, is queued again."""
-        if self.service.store.cancel_requested(job.id):
+        """End a job that was asked to stop; queue it again if it only makes room or its program ends."""
+        if self.service.store.jobs.cancel_requested(job.id):
             self._end(job, "cancelled")
         else:
-            self.service.store.release_job(job.id)
+            self.service.store.jobs.release(job.id)
 
     def _write(self, write: Callable[[], object]) -> None:
-        """Write what must not be lost: now, or when the store can."""
+        """Write something that must not be lost, now or when the store can be written."""
         with self._late_lock:
-            if self._late or not self._taken(write):  # after what waits already
+            if self._late or not self._taken(write):  # after earlier writes
                 self._late.append(write)
 
     def _taken(self, write: Callable[[], object]) -> bool:
@@ -122,12 +122,12 @@ class JobRunner(threading.Thread):
         return True
 
     def _put_right(self) -> None:
-        """Now and then: write what the store could not take, end what processes that died left unfinished, and let go
-        of what others deleted.
+        """Write what the store could not take before, queue jobs of dead processes again, and drop deleted things from
+        memory.
         """
         if time.monotonic() >= self._look_at:
             with self._late_lock:
                 self._late = [write for write in self._late if not self._taken(write)]
-            self._taken(self.service.store.requeue_interrupted)
+            self._taken(self.service.store.recover)
             self._taken(self.service.forget_deleted)
             self._look_at = time.monotonic() + LOOK_SEC

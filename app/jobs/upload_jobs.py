@@ -1,8 +1,7 @@
-"""Intake: the files of uploads become documents, and these, or others that are kept, a context to be read.
+"""Jobs of uploads: turn files into documents, and prepare a context from them or from kept documents.
 
-Files are opened and turned into tokens in threads beside the one that uses the model, so that nobody waits for a long
-reading to hear that one is encrypted or broken, and the model for nothing but its turn. Several uploads are taken in
-at a time, so that a slow file holds up none but those uploaded with it.
+Threads of their own open and encode files, so that a broken or encrypted file is reported at once, even during a long
+reading. Several uploads are processed at a time, so that a slow file delays only its own upload.
 """
 
 import threading
@@ -38,34 +37,34 @@ from sessions import DocumentRow, JobRow, NotFound, stamp
 
 UPLOAD = "upload"
 UPLOAD_THREADS = 3
-"""Uploads that are taken in at a time; each has a process of its own that extracts text."""
+"""Uploads that are processed at a time; each has a process of its own that extracts text."""
 LOCKED = (PasswordNeeded, WrongPassword)
-"""What an encrypted file ends with until it is given its password."""
+"""Errors of an encrypted file without its password."""
 
 
 class Upload(NamedTuple):
-    """An upload that is ready to be read, and what is to be done once the model is at hand."""
+    """An upload that is ready to be read. rest: the work that needs the model."""
 
     job: JobRow
     rest: Generator[None]
 
 
 class UploadJobs(JobRunner):
-    """Takes uploads in."""
+    """A job runner that processes uploads."""
 
     def __init__(self, service: Service) -> None:
-        """service: the home to work for."""
+        """Prepare the threads. service: the home to work for."""
         super().__init__(service)
         self._wake_intake = threading.Event()
-        self._waiting: dict[str, Upload] = {}  # for the model, by their jobs, oldest first
-        self._passwords: dict[str, str] = {}  # of uploads, by their jobs; never on disk
+        self._waiting: dict[str, Upload] = {}  # uploads that wait for the model by job id, oldest first
+        self._passwords: dict[str, str] = {}  # by job id; never on disk
 
     def _call(self) -> None:
-        """There may be something to do, for every thread."""
+        """Wake every thread: there may be a job."""
         super()._call()
         self._wake_intake.set()
 
-    # Asking for work: called from any thread.
+    # Public methods: called from any thread.
 
     def ingest(
         self,
@@ -77,12 +76,18 @@ class UploadJobs(JobRunner):
         wait: bool = False,
         documents: Sequence[str] = (),
     ) -> JobRow:
-        """Queue files to be ingested and read. They are removed afterwards: pass copies in the home.
+        """Queue files to be ingested and read. They are removed afterwards, so pass copies in the home.
 
         Args:
-            documents: ids of some that are kept already, to be read before the files, or without any.
-            wait: for the password of an encrypted one, with all of them, even if the others could be read without it.
-                Otherwise nobody will be asked, and they go also where a password is missing or wrong.
+            files: copies of the files, in the home.
+            method: name of the method.
+            settings: its settings.
+            options: options for turning files into documents.
+            model: name of the model; None for the default one.
+            wait: whether to keep all files until a missing password is given, even if other files could be read. If
+                False,
+                nobody is asked, and encrypted files are removed with the others.
+            documents: ids of kept documents to read before the files.
         """
         return self._queue(files, options, wait, documents, {"method": method, "settings": settings, "model": model})
 
@@ -95,9 +100,15 @@ class UploadJobs(JobRunner):
         documents: Sequence[str] = (),
         session: str | None = None,
     ) -> JobRow:
-        """Queue files to be read behind what a context has read, as it has been read; else as `ingest`.
+        """Queue files to be read after the end of a context, with its model and method.
 
-        session: a conversation over that context, which is to go on over the new one.
+        Args:
+            files: copies of the files, in the home.
+            context_id: the context to continue.
+            options: options for turning files into documents.
+            wait: see `ingest`.
+            documents: ids of kept documents to read before the files.
+            session: conversation over that context to continue over the new one.
         """
         return self._queue(files, options, wait, documents, {"add_to": context_id, "session": session})
 
@@ -121,51 +132,53 @@ class UploadJobs(JobRunner):
         return job
 
     def _queue_ingest(self, payload: dict[str, Any], password: str | None, made: Sequence[str] = ()) -> JobRow:
-        """made: the documents that have been made of it before."""
+        """Queue the job of an upload. made: documents that an earlier job has made of it."""
         if password is not None:
-            payload = {**payload, "holder": stamp()}  # nobody else knows it
-        with self.service.store.together():  # before anybody can claim the job
-            job = self.service.store.add_job(INGEST, UPLOAD, payload, {"documents": list(made)})
+            payload = {**payload, "holder": stamp()}  # only this process knows the password
+        with self.service.store.transaction():  # before another thread can take the job
+            job = self.service.store.jobs.add(INGEST, UPLOAD, payload, {"documents": list(made)})
             if password is not None:
                 self._passwords[job.id] = password
         return job
 
     def unlock(self, job_id: str, password: str | None) -> JobRow:
-        """Queue an upload again that waits for a password; with None, to be read without the files that need one.
+        """Queue an upload again that waits for a password. With None, leave out the files that need one.
 
         Raises:
-            AppError: its files are not kept any more.
+            AppError: its files are gone.
         """
-        with self.service.store.together():
-            job = self.service.store.job(job_id)
+        with self.service.store.transaction():
+            job = self.service.store.jobs.get(job_id)
             if not is_locked(self.service, job):
                 raise AppError("That upload is not here any more: drop the file in again, with its password.")
             payload = {"since": job.started_at, **job.payload}
             payload["wait"] = bool(job.payload.get("wait")) and password is not None
             payload["refused"] = [] if password is not None else job.progress["sha256"]
-            self.service.store.update_job(job_id, progress={"dismissed": True})
+            self.service.store.jobs.update(job_id, progress={"dismissed": True})
             job = self._queue_ingest(payload, password, job.progress["documents"])
         self._call()
         return job
 
     def cancel(self, job_id: str) -> JobRow:
-        """Ask for a job to stop. Of an upload that nobody has begun with, nothing is kept."""
-        job = self.service.store.request_cancel(job_id)
+        """Ask a job to stop. An upload that has not started is discarded."""
+        job = self.service.store.jobs.request_cancel(job_id)
         self._let_go(job_id)
         if job.kind == INGEST and job.status == "cancelled":
             self._passwords.pop(job.id, None)
             discard(self.service, job)
         return job
 
-    # Doing it: the thread beside, and what is left for the one that uses the model.
+    # The work: upload threads prepare, the main thread uses the model.
 
     def _take_in(self) -> None:
-        """Turn the files of uploads into documents and tokens, up to where the model is needed, in a thread beside."""
+        """Turn the files of uploads into documents and tokens until the model is needed. Runs in a thread of
+        its own.
+        """
         self._work(self._wake_intake, self._take_in_once)
 
     def _take_in_once(self) -> bool:
         for job_id in list(self._waiting):
-            if self.service.store.cancel_requested(job_id):
+            if self.service.store.jobs.cancel_requested(job_id):
                 self._let_go(job_id)
         job = self._claimed(INGEST)
         if job is None:
@@ -175,28 +188,28 @@ class UploadJobs(JobRunner):
 
     def _make_ready(self, job: JobRow) -> None:
         rest = self._ingest(job)
-        for _ in rest:  # once, unless it has come to its end
+        for _ in rest:  # yields at most once
             self._waiting[job.id] = Upload(job, rest)
             self._wake.set()
             return
 
     def _next_waiting(self) -> Upload | None:
-        """The upload that has waited longest for a model, which then waits no more."""
+        """Take the upload that has waited longest for the model, or None."""
         job_id = next(iter(self._waiting), "")
         return self._waiting.pop(job_id, None)
 
     def _let_go(self, job_id: str) -> None:
-        """End an upload that waits for the model, unless it does so no longer."""
+        """End an upload that waits for the model, if it still does."""
         if upload := self._waiting.pop(job_id, None):
             upload.rest.close()
 
     def _let_go_all(self) -> None:
-        """No model will come any more."""
+        """End all uploads that wait for the model."""
         for job_id in list(self._waiting):
             self._taken(partial(self._let_go, job_id))
 
     def _ingest(self, job: JobRow) -> Generator[None]:
-        """Yields once, where a model is needed to go on: what comes then is for the thread that uses it."""
+        """Process an upload. Yields once if the model is needed; the rest runs in the thread that uses the model."""
         payload, store = job.payload, self.service.store
         files = files_of(self.service, job)
         base = payload.get("add_to")
@@ -211,7 +224,7 @@ class UploadJobs(JobRunner):
         last, locked, failed, added = 0.0, False, False, Added()
 
         def look_for_stop() -> None:
-            if self._stopping.is_set() or store.cancel_requested(job.id):
+            if self._stopping.is_set() or store.jobs.cancel_requested(job.id):
                 raise Stopped
 
         def made() -> list[str]:
@@ -226,21 +239,21 @@ class UploadJobs(JobRunner):
             look_for_stop()
             if time.monotonic() - last > 0.2 or done == total:
                 last = time.monotonic()
-                store.update_job(job.id, stage=f"extracting text: {name}", done=done, total=total, progress=so_far())
+                store.jobs.update(job.id, stage=f"extracting text: {name}", done=done, total=total, progress=so_far())
 
         def on_stage(report: Report) -> None:
             look_for_stop()
-            store.update_job(job.id, stage=report.stage)
+            store.jobs.update(job.id, stage=report.stage)
 
         try:
             wanted = payload.get("documents", [])
-            kept = store.documents(wanted)
+            kept = store.documents.existing(wanted)
             if len(kept) < len(wanted):
                 added.warnings.append(f"{LEFT_OUT}{plural(len(wanted) - len(kept), 'document')} deleted meanwhile.")
             if not (kept or files):
                 raise AppError("The documents were deleted before they were read.")
             self._add_documents([*kept, *files], options, on_page, added, bool(payload.get("wait")))
-            store.update_job(job.id, progress=so_far())
+            store.jobs.update(job.id, progress=so_far())
             ids = [row.id for row in added.documents]
             if base is not None:
                 prepared = prepare_more(self.service, base, ids, on_stage)
@@ -249,19 +262,19 @@ class UploadJobs(JobRunner):
                 prepared = prepare(self.service, ids, *how, on_stage)
             context = readings.find_finished(self.service, prepared, added.warnings, added.title)
             if context is None:
-                store.update_job(job.id, stage=WAITING)
+                store.jobs.update(job.id, stage=WAITING)
                 yield
                 context = readings.begin(self.service, prepared, added.warnings, on_stage, added.title)
         except (Stopped, GeneratorExit):
             self._leave(job)
         except LOCKED:
             locked = bool(payload.get("wait"))
-            if locked:  # the files stay, so that a password is all that is missing
+            if locked:  # the files stay, so that only a password is missing
                 used = {row.sha256 for row in added.documents}
                 hashes = [each for each in map(fingerprint, files) if each not in used]
                 others = [phrase(each) for each in added.failures if not isinstance(each, LOCKED)]
                 progress = {"locked": True, "sha256": hashes, "documents": made(), "left_out": others}
-                store.update_job(job.id, progress=progress)
+                store.jobs.update(job.id, progress=progress)
             raise
         except Exception:
             failed = True
@@ -272,38 +285,40 @@ class UploadJobs(JobRunner):
         finally:
             if not (self._stopping.is_set() or locked):
                 remove_uploads(files, self.service.home)
-                if not failed:  # else what was made of it may be read in another way
+                if not failed:  # documents of a failed upload may be read in another way
                     forget_unread(self.service, made(), job)
 
     def _hand_over(self, job: JobRow, context_id: str) -> None:
-        """An upload became a context: queue the reading, and end the upload's job with the ids of both."""
+        """Queue the reading of an upload's context, and end the upload's job with the ids of both."""
         store, made = self.service.store, {"context": context_id}
         try:
-            with store.together():
+            with store.transaction():
                 if along := job.payload.get("session"):
                     with suppress(NotFound):  # deleted meanwhile
                         self._take_along(along, context_id)
-                if store.context(context_id).status != "ready":
+                if store.contexts.get(context_id).status != "ready":
                     made["reading"] = self.read(context_id).id
-                if "reading" in made and store.cancel_requested(job.id):  # while the model was loaded
-                    store.request_cancel(made["reading"])
-                store.update_job(job.id, stage="done", progress=made)
-                store.end_job(job.id, "done")
-        except NotFound as error:  # the context was deleted, and will not come back
-            store.end_job(job.id, "failed", phrase(error))
+                if "reading" in made and store.jobs.cancel_requested(job.id):  # cancelled while the model was loaded
+                    store.jobs.request_cancel(made["reading"])
+                store.jobs.update(job.id, stage="done", progress=made)
+                store.jobs.end(job.id, "done")
+        except NotFound as error:  # the context was deleted
+            store.jobs.end(job.id, "failed", phrase(error))
 
     def _take_along(self, session_id: str, context_id: str) -> None:
-        """Let a conversation go on over another context, unless one there begins with all that was said in it."""
+        """Continue a conversation over another context, unless a session there begins with the same turns."""
         store = self.service.store
-        before = said_in(store.turns(session_id))
-        there = (said_in(store.turns(row.id)) for row in store.sessions(context_id))
+        before = said_in(store.turns.all(session_id))
+        there = (said_in(store.turns.all(row.id)) for row in store.sessions.all(context_id))
         if not any(said[: len(before)] == before for said in there):
-            branch(self.service, session_id, store.session(session_id).turns, context_id)
+            branch(self.service, session_id, store.sessions.get(session_id).turns, context_id)
 
     def _add_documents(
         self, sources: Sequence[Path | DocumentRow], options: IngestOptions, on_page: OnPage, added: Added, wait: bool
     ) -> None:
-        """Turn files into documents. Raises the error of an encrypted one if it is waited for, or none can be used."""
+        """Turn files into documents; raise the error of an encrypted file if its password is waited for, or no file is
+        usable.
+        """
         unusable: AppError | None = None
         try:
             add_documents(self.service, sources, options, on_page, added)

@@ -1,9 +1,9 @@
-"""The worker: a thread that reads and answers, and writes what happens to the store as it goes.
+"""The worker: a thread that reads and answers, and writes progress to the store.
 
-Jobs are rows, so whoever asked may go away and come back. Three kinds: "ingest" (`upload_jobs.py`), "read" and
-"answer". One job uses the model at a time, but a reading lets waiting questions go first between two of its steps, and
-where another model is to answer, it saves a checkpoint and waits until that is done. A program that stops leaves its
-readings queued, and they go on from their checkpoint when it starts again.
+Jobs are rows, so the page or program that asked may leave and come back. There are three kinds: "ingest"
+(`upload_jobs.py`), "read" and "answer". One job uses the model at a time. A reading lets waiting questions go first
+between two of its steps; if another model must answer, it saves a checkpoint and waits. Readings of a program that
+stops stay queued, and continue from their checkpoint when it starts again.
 """
 
 import threading
@@ -24,54 +24,57 @@ from sessions import INTERRUPTED, InUse, JobRow, NotFound, TurnRow
 
 ANSWER = "answer"
 MEASURE_SEC = 1.0
-"""A reading adds one measurement to its history at most this often."""
+"""Least time between two measurements of a reading."""
 HISTORY = 400
-"""Measurements that are left of a finished reading."""
+"""Measurements to keep of a finished reading."""
 
 
 class Worker(UploadJobs):
-    """Claims jobs from the store until it is told to stop."""
+    """Runs uploads, readings and answers of a home until it is told to stop."""
 
-    # Asking for work: called from any thread.
+    # Public methods: called from any thread.
 
     def ask(self, session: Callable[[], str], question: str, options: AnswerOptions, pages: str = "") -> TurnRow:
         """Keep a question and queue it, in one step.
 
         Args:
-            session: gives the id of the session, which may be found or made for the question: nobody else asks in it
-                meanwhile, and if the question cannot be asked, nothing was made.
+            session: returns the id of the session, found or made for the question. No other question is asked in it
+                meanwhile,
+                and if this one cannot be asked, no session is made.
+            question: the question as typed.
+            options: options for the answer.
             pages: see `turns.keep_question`.
 
         Raises:
-            UsageError: the question is empty, or too long, or there are no such pages.
-            AppError: nothing of the context has been read yet.
+            UsageError: the question is empty or too long, or there are no such pages.
+            AppError: none of the context has been read yet.
         """
         store = self.service.store
-        with store.together():
+        with store.transaction():
             turn = turns.keep_question(self.service, session(), question, pages)
-            store.add_job(ANSWER, turn.id, vars(options))
+            store.jobs.add(ANSWER, turn.id, vars(options))
         self._call()
         return turn
 
     def stop_answer(self, *turn_ids: str) -> None:
-        """Ask for the answers to turns to be stopped; those that have ended stay as they are.
+        """Stop the answers to turns; those that have ended stay as they are.
 
         Raises:
-            sessions.InUse: another program answers one of them, without a job; the others are stopped all the same.
+            sessions.InUse: another program answers one of them without a job; the others are stopped all the same.
         """
         store, theirs = self.service.store, []
         for id in turn_ids:
-            if work := store.work_on(id, ANSWER):
+            if work := store.jobs.work_on(id, ANSWER):
                 self.cancel(work.id)
-            elif store.turn(id).status == "answering":
+            elif store.turns.get(id).status == "answering":
                 theirs.append(id)
         if theirs:
             raise InUse(f"A command, or another program, answers {', '.join(theirs)}: stop it there (Ctrl-C).")
 
-    # Doing it: the thread itself.
+    # The work: in the thread itself.
 
     def run(self) -> None:
-        """Work until stopped; an error in one job never ends the thread."""
+        """Work until stopped. An error in one job never ends the thread."""
         targets = (self._beat, *[self._take_in] * UPLOAD_THREADS)
         beside = [threading.Thread(target=target, daemon=True) for target in targets]
         for thread in beside:
@@ -86,7 +89,7 @@ class Worker(UploadJobs):
             self._let_go_all()
 
     def _work_once(self) -> bool:
-        """Do the next job that needs a model, questions first; whether there was one."""
+        """Run the next job that needs a model, questions first. Return whether there was one."""
         self._put_right()
         if job := self._claimed(ANSWER):
             self._do(job, self._answer)
@@ -100,57 +103,57 @@ class Worker(UploadJobs):
 
     def _read(self, job: JobRow) -> None:
         store, history, leaving = self.service.store, 0.0, False
-        model = store.context(job.subject_id).model
+        model = store.contexts.get(job.subject_id).model
 
         def report(now: Report) -> None:
             nonlocal history, leaving
-            store.update_job(
+            store.jobs.update(
                 job.id, stage=now.stage, done=now.tokens_done, total=now.tokens_total, progress=asdict(now)
             )
             if now.usage and (time.monotonic() - history >= MEASURE_SEC or now.stage == "ready"):
                 history = time.monotonic()
-                store.add_measurement("reading", job.subject_id, {**asdict(now), **_memory()})
+                store.measurements.add("reading", job.subject_id, {**asdict(now), **_memory()})
             leaving = self._answer_waiting(model)
 
         def should_stop() -> bool:
-            return leaving or self._stopping.is_set() or store.cancel_requested(job.id)
+            return leaving or self._stopping.is_set() or store.jobs.cancel_requested(job.id)
 
         try:
             readings.read(self.service, job.subject_id, report, should_stop)
         except Stopped:
-            if not store.cancel_requested(job.id):
-                store.update_context(job.subject_id, status="reading")
+            if not store.jobs.cancel_requested(job.id):
+                store.contexts.update(job.subject_id, status="reading")
             self._leave(job)
             return
-        store.thin_measurements("reading", job.subject_id, HISTORY)
+        store.measurements.thin("reading", job.subject_id, HISTORY)
         self._end(job, "done")
 
     def _another_is_asked(self, model: str) -> bool:
-        """Whether a question waits that another model is to answer, and can."""
+        """Return whether a question waits that another model can answer now."""
         store = self.service.store
-        for job in store.jobs(status="queued", kind=ANSWER):
+        for job in store.jobs.all(status="queued", kind=ANSWER):
             with suppress(NotFound):  # deleted meanwhile
-                session = store.session(store.turn(job.subject_id).session_id)
-                if store.context(session.context_id).model != model and not store.is_behind(job.subject_id):
+                session = store.sessions.get(store.turns.get(job.subject_id).session_id)
+                if store.contexts.get(session.context_id).model != model and not store.jobs.is_behind(job.subject_id):
                     return True
         return False
 
     def _answer_waiting(self, model: str) -> bool:
-        """Let waiting questions go before the reading that calls this; it goes on however they end.
+        """Answer waiting questions before the reading that calls this goes on.
 
         Args:
-            model: the one that reads.
+            model: name of the model that reads.
 
         Returns:
-            Whether a question waits for another model: two may not fit, so the reading makes room, and goes on later.
+            Whether a question waits for another model. Two may not fit, so the reading must make room and go on later.
         """
         self._put_right()
         store = self.service.store
-        while not self._stopping.is_set() and store.jobs(status="queued", kind=ANSWER):
-            with store.together():  # nobody asks between the look and the claim
+        while not self._stopping.is_set() and store.jobs.all(status="queued", kind=ANSWER):
+            with store.transaction():  # no question arrives in between
                 if self._another_is_asked(model):
                     return True
-                job = store.next_job(self.name, ANSWER)
+                job = store.jobs.claim(self.name, ANSWER)
             if job is None:
                 return False
             self._do(job, self._answer)
@@ -166,15 +169,15 @@ class Worker(UploadJobs):
             if time.monotonic() - asked < 0.1:
                 return False
             asked = time.monotonic()
-            if self._stopping.is_set():  # which nobody has asked of this answer
+            if self._stopping.is_set():  # the program ends, nobody stopped this answer
                 raise AppError(INTERRUPTED)
-            return store.cancel_requested(job.id)
+            return store.jobs.cancel_requested(job.id)
 
         def on_stage(words: str) -> None:
             nonlocal stage, told
             if words != stage and (time.monotonic() - told > 0.2 or not words):
                 told, stage = time.monotonic(), words
-                store.update_job(job.id, stage=words)
+                store.jobs.update(job.id, stage=words)
 
         options = AnswerOptions(**job.payload)
         turn = turns.answer(self.service, job.subject_id, options, should_stop=should_stop, on_stage=on_stage)

@@ -1,4 +1,4 @@
-"""Whether this machine and installation can do the job, as a list of checks with advice."""
+"""Check this machine and installation, as a list of results with advice."""
 
 import importlib.metadata
 import os
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from app.errors import phrase
 from app.formatting import byte_size, plural
-from app.home import POCKET, default_model, home_folder, model_source, sample_book, split_model
+from app.home import home_folder, sample_book
+from app.machine.model_names import POCKET, default_model, model_source, split_model
 
 LEAST_MEMORY_BYTES = 2e9
 LEAST_DISK_BYTES = 2e9
@@ -19,7 +20,11 @@ PACKAGES = ("torch", "transformers", "gradio", "pymupdf", "sqlite-utils", "safet
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. needed: nothing works without it; advice: what to do if it is not ok."""
+    """The result of one check.
+
+    needed: whether nothing works without it.
+    advice: next step if it is not ok.
+    """
 
     name: str
     ok: bool
@@ -31,11 +36,14 @@ class Check:
 def examine(
     home: str | None, model: str | None = None, device: str = "auto", read_data: bool = False, repair: bool = False
 ) -> list[Check]:
-    """Look at everything; never raises.
+    """Run all checks; never raises.
 
     Args:
-        read_data: read all that the home holds, and compare it with what was written.
-        repair: take whole readings that the database does not know back in, and index what is searched anew.
+        home: the home folder; None for the default one.
+        model: name of the model; None for the default one.
+        device: auto, cpu or cuda.
+        read_data: also read everything in the home, and compare it with what was written.
+        repair: also add whole contexts that the database lacks, and index the search again.
     """
     root = home_folder(home)
     looks: dict[str, Callable[[], Check | Iterator[Check]]] = {
@@ -57,7 +65,7 @@ def examine(
 
 
 def _looked(name: str, look: Callable[[], Check | Iterator[Check]]) -> Iterator[Check]:
-    """What a look finds; that it failed, where it did."""
+    """Run one check; if it raises, yield a failed result."""
     try:
         found = look()
         yield from [found] if isinstance(found, Check) else found
@@ -66,7 +74,7 @@ def _looked(name: str, look: Callable[[], Check | Iterator[Check]]) -> Iterator[
 
 
 def _check(name: str, ok: bool, detail: str, advice: str, *, needed: bool = False) -> Check:
-    """A check with advice, which is left out if all is well."""
+    """Return a result; the advice is dropped if all is well."""
     return Check(name, ok, needed, detail, "" if ok else advice)
 
 
@@ -112,11 +120,11 @@ def _home(root: Path) -> Iterator[Check]:
             yield Check("home", True, True, f"{root}, to be made at first use.")
             return
         with Store(root) as store:
-            strays = store.strays()
+            strays = store.folders.strays()
             counts = {
-                "document": len(store.documents()),
-                "context": len(store.contexts()),
-                "session": len(store.sessions()),
+                "document": len(store.documents.all()),
+                "context": len(store.contexts.all()),
+                "session": len(store.sessions.all()),
             }
         kept = ", ".join(plural(count, noun) for noun, count in counts.items())
     except StoreError as error:
@@ -135,7 +143,7 @@ def _home(root: Path) -> Iterator[Check]:
 
 
 def _data(root: Path) -> Iterator[Check]:
-    """A check for each thing that is not what was written, or one that says that there is none."""
+    """Yield a result for each thing that differs from what was written, or one that says that there is none."""
     from sessions import Store
 
     if not _is_made(root):
@@ -156,9 +164,9 @@ def _repair(root: Path) -> Iterator[Check]:
     if not _is_made(root):
         return
     with Store(root) as store:
-        store.mend_search()
+        store.search.rebuild()
         yield Check("repair", True, False, "what is searched has been indexed anew.")
-        for folder in store.strays():
+        for folder in store.folders.strays():
             sentence = take_back(store, folder)
             yield Check("repair", not sentence, False, sentence or f"{folder} has been taken back in.")
 

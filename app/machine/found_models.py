@@ -1,6 +1,6 @@
 """GGUF files that other programs keep on this machine: Ollama, LM Studio, Jan, llama.cpp, and the hub's cache.
 
-Only names and places are looked at here; no file is opened but Ollama's manifests, which say which blob is a model.
+Models are found by names and places. No file is opened except Ollama's manifests, which name the blob of a model.
 """
 
 import json
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OLLAMA = "ollama/"
-"""Names of Ollama's models begin with this: "ollama/llama3.2:1b"."""
+"""Prefix of the names of Ollama's models: "ollama/llama3.2:1b"."""
 REGISTRY = "registry.ollama.ai"
 LIBRARY = "library"
 MODEL_LAYER = "application/vnd.ollama.image.model"
@@ -23,7 +23,12 @@ PROJECTOR = re.compile(r"mmproj|projector", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class FoundModel:
-    """One model. name: as `--model` takes it; place: the program that keeps it; path: its (first) GGUF file."""
+    """A model of another program.
+
+    name: name that `--model` takes.
+    place: the program that keeps it.
+    path: its (first) GGUF file.
+    """
 
     name: str
     place: str
@@ -33,7 +38,7 @@ class FoundModel:
 def found_models() -> list[FoundModel]:
     """Return every GGUF model that other programs keep here, by place and name.
 
-    Of a model in several parts the first is named. Two files of one name keep their whole paths as names.
+    A model in several parts is named by the first. If two files have one name, both are named by their whole paths.
     """
     found = [*_of_ollama(), *_of_folders()]
     names = [each.name for each in found]
@@ -41,7 +46,7 @@ def found_models() -> list[FoundModel]:
 
 
 def find_model(name: str) -> FoundModel | None:
-    """Return the model of that name, or None. Only Ollama's names are looked up without listing all."""
+    """Return the model with this name, or None. Ollama's names are looked up without a search of all models."""
     if name.startswith(OLLAMA):
         path = ollama_file(name)
         return None if path is None else FoundModel(name, "Ollama", path)
@@ -49,7 +54,7 @@ def find_model(name: str) -> FoundModel | None:
 
 
 def ollama_file(name: str) -> Path | None:
-    """Return the file of "ollama/NAME:TAG" (TAG: latest if it is left out), or None."""
+    """Return the file of "ollama/NAME:TAG", or None. The default tag is "latest"."""
     model, _, tag = name.removeprefix(OLLAMA).partition(":")
     owner, _, short = model.rpartition("/")
     parts = [REGISTRY, *(owner or LIBRARY).split("/"), short, tag or "latest"]
@@ -80,19 +85,19 @@ def _of_folders() -> Iterator[FoundModel]:
             if path.resolve() in seen or PROJECTOR.search(path.name) or (part and int(part[1]) != 1):
                 continue
             seen.add(path.resolve())
-            own_name = path.stem != "model"  # Jan calls each file model.gguf, in a folder with the model's name
+            own_name = path.stem != "model"  # Jan names each file model.gguf, in a folder with the model's name
             yield FoundModel(PART.sub("", path.stem) if own_name else path.parent.name, place, path)
 
 
 def _ollama_roots() -> list[Path]:
-    """Folders in which Ollama keeps models: the one that is set, the user's, and that of the service on Linux."""
+    """Return the folders of Ollama's models: the configured one, the user's, and the service's on Linux."""
     named = os.environ.get("OLLAMA_MODELS")
     roots = [Path(named)] if named else [Path.home() / ".ollama" / "models"]
     return [*roots, Path("/usr/share/ollama/.ollama/models")]
 
 
 def _folders() -> Iterator[tuple[str, Path]]:
-    """Program and folder, for each that keeps GGUF files as files."""
+    """Yield program and folder for each program that keeps GGUF files."""
     home = Path.home()
     yield "LM Studio", _lm_studio_folder(home)
     yield "LM Studio", home / ".cache" / "lm-studio" / "models"
@@ -106,7 +111,7 @@ def _folders() -> Iterator[tuple[str, Path]]:
 
 
 def _lm_studio_folder(home: Path) -> Path:
-    """The folder that LM Studio's settings name, else its usual one."""
+    """Return the folder in LM Studio's settings, else its default one."""
     try:
         named = json.loads((home / ".lmstudio" / "settings.json").read_text(encoding="utf-8")).get("downloadsFolder")
     except (OSError, ValueError, AttributeError):
@@ -131,7 +136,7 @@ def _user_cache(home: Path) -> Path:
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
-    """Files below a folder, in order of their names; none where the folder is missing or closed to us."""
+    """Return the files below a folder by name; none if the folder is missing or unreadable."""
     try:
         return sorted(path for path in folder.rglob(pattern) if path.is_file())
     except OSError:
@@ -139,7 +144,7 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 
 
 def _blob(root: Path, manifest: Path) -> Path | None:
-    """The file of the model that a manifest names; None where it names none that is there."""
+    """Return the file of the model that a manifest names; None if it is missing."""
     try:
         if manifest.stat().st_size > MOST_MANIFEST_BYTES:
             return None

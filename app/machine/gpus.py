@@ -1,7 +1,7 @@
-"""Common graphics cards, so that a plan can be made for one that is not in this machine.
+"""Common graphics cards, for plans for a card that is not in this machine.
 
-The figures are the makers' own: memory in GiB, dense bfloat16 products with float32 sums in TFLOPS, memory bandwidth
-and host link in GB/s. A plan counts on a part of them (`REACHED`), because no program reaches them whole.
+The figures are the makers': memory in GiB, dense bfloat16 products with float32 sums in TFLOPS, memory bandwidth and
+host link in GB/s. Plans assume a share of them (`REACHED`), because no program reaches them fully.
 """
 
 import difflib
@@ -11,12 +11,12 @@ from app.errors import UsageError
 from app.quantities import bytes_of
 
 REACHED = (0.7, 0.85, 0.8)
-"""Shares of products, bandwidth and link that a plan counts on."""
+"""Shares of products, bandwidth and link that plans assume."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """One graphics card: memory in GiB, bfloat16 TFLOPS, memory and host link in GB/s."""
+    """A graphics card: memory in GiB, bfloat16 TFLOPS, memory bandwidth and host link in GB/s."""
 
     memory: int
     tflops: float
@@ -25,7 +25,7 @@ class Card:
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """Operations and bytes a second that a plan counts on, as `quantities.rates_of` returns them."""
+        """Operations and bytes a second that plans assume, in the order of `quantities.rates_of`."""
         flops, memory, link = REACHED
         return flops * self.tflops * 1e12, memory * self.bandwidth * 1e9, link * self.link * 1e9
 
@@ -45,10 +45,10 @@ CARDS = {
 
 
 def gpu_of(text: str) -> tuple[int, tuple[float, float, float] | None]:
-    """Return the memory in bytes of a card or a size such as "24GiB", and the rates of a card.
+    """Return the memory in bytes of a card, or of a size such as "24GiB", and a card's rates.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither.
     """
     name = (
         "".join(letter for letter in text.casefold() if letter.isalnum()).removeprefix("nvidia").removeprefix("geforce")

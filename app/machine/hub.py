@@ -1,4 +1,4 @@
-"""Names of the hub's models, and its errors as sentences for people."""
+"""Names of models on the hub, and the hub's errors as sentences for people."""
 
 import difflib
 import json
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.errors import AppError, NotFound, UsageError
-from app.home import POCKET, SMOLLM2, split_model
+from app.machine.model_names import POCKET, SMOLLM2, split_model
 from app.machine.recommended import RECOMMENDED
 
 
 def hub_id(name: str) -> str:
-    """Return the hub id that a name stands for: itself, or that of a recommended model whose last part it is.
+    """Return the hub id for a name: the id itself, or that of a recommended model with this last part.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the name is neither.
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # looked up when asked for
@@ -38,7 +38,7 @@ def hub_id(name: str) -> str:
 
 @contextmanager
 def explain_hub_errors(name: str) -> Iterator[None]:
-    """Raise errors of huggingface_hub, and Ctrl-C, anew as sentences for people. name: of the model asked for."""
+    """Turn errors of huggingface_hub, and Ctrl-C, into AppErrors with a sentence. name: the model asked for."""
     from huggingface_hub import constants
     from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is whoever's the client is
         GatedRepoError,
@@ -74,7 +74,7 @@ def explain_hub_errors(name: str) -> Iterator[None]:
                 "the variable HF_TOKEN."
             ) from error
         raise AppError(f"The hub refused with status {error.response.status_code}: try again later.") from error
-    except (HTTPError, LocalEntryNotFoundError, json.JSONDecodeError) as error:  # of a network's own page: no JSON
+    except (HTTPError, LocalEntryNotFoundError, json.JSONDecodeError) as error:  # a page of the network instead of JSON
         raise AppError(
             f"The hub ({constants.ENDPOINT}) does not answer: see that this machine has a network, then {again}."
         ) from error

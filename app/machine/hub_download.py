@@ -1,7 +1,7 @@
-"""Models of the hub, fetched into its cache, where `--model HUB_ID` finds them.
+"""Download models into the hub's cache, where `--model HUB_ID` finds them.
 
-huggingface_hub 2 begins a file from its first byte again after a cut. So files are fetched here, to their place among
-the cache's blobs, and huggingface_hub only links them from there.
+huggingface_hub 2 restarts an interrupted file from its first byte. So files are downloaded here, to their place among
+the cache's blobs, and huggingface_hub only links them.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ BESIDE_WEIGHTS = (
     CONFIG, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json",
     "merges.txt", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json", INDEX,
 )  # fmt: skip
-"""Files that are fetched besides weights. None of them is code."""
+"""Files to download besides weights. None of them is code."""
 SHARD = re.compile(r"[\w-][\w.-]*\.safetensors")
 DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 TRIES = 5
@@ -34,14 +34,14 @@ ANSWER_SEC = 10.0
 
 @dataclass(frozen=True)
 class HubFile:
-    """A file of a model. digest: its SHA-256 where the hub keeps it as a large file, else git's SHA-1 of it."""
+    """A file of a model. digest: SHA-256 of a large file, git's SHA-1 of any other."""
 
     name: str
     size: int
     digest: str
 
     def is_whole(self, path: Path) -> bool:
-        """Return whether a file has this one's content."""
+        """Return whether a local file has the same content."""
         if path.stat().st_size != self.size:
             return False
         hashed = hashlib.sha256() if len(self.digest) == 64 else hashlib.sha1(b"blob %d\0" % self.size)
@@ -53,7 +53,11 @@ class HubFile:
 
 @dataclass(frozen=True)
 class Fetched:
-    """A model that is whole. bytes: of all its files; fetched_bytes: of those that came just now."""
+    """A model that is complete.
+
+    bytes: size of all its files.
+    fetched_bytes: bytes downloaded just now.
+    """
 
     name: str
     folder: str
@@ -62,17 +66,15 @@ class Fetched:
 
 
 def fetch_model(name: str, show: Callable[[str], None]) -> Fetched:
-    """Fetch what is missing here of a model of the hub, and check all of its files.
-
-    Its configuration is looked at before its weights are fetched.
+    """Download the missing files of a model, and check all of its files. The configuration comes before the weights.
 
     Args:
         name: hub id.
-        show: called with a line that says how far it is.
+        show: called with a line of progress.
 
     Raises:
-        AppError: it cannot be fetched. What has come stays, and is not fetched again.
-        engine.EngineError: the model is none that can be used.
+        AppError: it cannot be downloaded; finished parts stay for the next attempt.
+        engine.EngineError: the model cannot be used.
     """
     import engine
 
@@ -88,13 +90,17 @@ def fetch_model(name: str, show: Callable[[str], None]) -> Fetched:
 
 
 class _Fetch:
-    """One model on its way. done: bytes of files that are here; came: bytes that were fetched for it just now."""
+    """The download of one model.
+
+    done: bytes of files that are complete.
+    came: bytes downloaded just now.
+    """
 
     def __init__(self, name: str, show: Callable[[str], None]) -> None:
         """Ask the hub for the list of the model's files.
 
         Raises:
-            AppError: they are none that can be used here.
+            AppError: there are no files that can be used here.
         """
         from huggingface_hub import HfApi, constants
         from huggingface_hub.file_download import repo_folder_name
@@ -118,7 +124,7 @@ class _Fetch:
         self._started = time.monotonic()
 
     def weights(self, folder: Path) -> list[str]:
-        """Return the names of the files with weights; those of several are in the index, which is in the folder.
+        """Return the names of the files with weights; an index in the folder lists them if there are several.
 
         Raises:
             AppError: the index is damaged, or names a file that the hub does not have.
@@ -135,10 +141,10 @@ class _Fetch:
         return sorted(named)
 
     def get(self, names: list[str]) -> Path:
-        """Fetch files that are not here, and return the path of the first.
+        """Download the files that are missing, and return the path of the first.
 
         Raises:
-            AppError: the disk has no room for them, or one is not as the hub says.
+            AppError: the disk has no room, or a file differs from the hub's listing.
         """
         files = [self.files[name] for name in names]
         missing = sum(each.size - _size(self._part(each)) for each in files if self._here(each) is None)
@@ -153,11 +159,11 @@ class _Fetch:
         return paths[0]
 
     def remember(self) -> None:
-        """Let the cache know that this is the newest version of the model."""
+        """Mark this version as the newest one in the cache."""
         self._linked(CONFIG, None)
 
     def _get(self, file: HubFile) -> Path:
-        """Fetch one file if it is not here, compare it with its checksum, and return its path in the snapshot."""
+        """Download one file if it is missing, compare its checksum, and return its path in the snapshot."""
         from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]  # looked up when asked for
 
         blob, part = self._blob(file), self._part(file)
@@ -181,7 +187,7 @@ class _Fetch:
         return self._linked(file.name, self.revision)
 
     def _fetch(self, file: HubFile, part: Path) -> None:
-        """Fetch what is not here of a file; a connection that breaks is made again, and goes on where it was."""
+        """Download the rest of a file; reconnect and continue if the connection breaks."""
         from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]  # whoever's it is
 
         part.touch()
@@ -201,7 +207,7 @@ class _Fetch:
                 time.sleep(PAUSE_SEC)
 
     def _stream(self, file: HubFile, part: Path, had: int) -> None:
-        """Write what comes behind what was had of a file; from its first byte on, where the hub sends all of it."""
+        """Write the rest of a file, or all of it if the hub sends it from the first byte."""
         from huggingface_hub import constants, get_session, hf_hub_url
         from huggingface_hub.utils import (  # type: ignore[attr-defined]  # looked up when asked for
             build_hf_headers,
@@ -222,11 +228,11 @@ class _Fetch:
                 had += len(block)
                 self.came += len(block)
                 self._show(self._line(had))
-                if had > file.size:  # it is not the one that was listed, as its checksum will say
+                if had > file.size:  # longer than the file that was listed; the checksum will differ
                     return
 
     def _line(self, had: int) -> str:
-        """Return how far all files are: bytes, speed and the time left. had: of the file that is fetched."""
+        """Return a line of progress for all files: bytes, speed and time left. had: bytes of the present file."""
         now = self.done + had
         rate = self.came / max(time.monotonic() - self._started, 1e-3)
         left = duration(max(self._total - now, 0) / rate) if rate else "?"
@@ -234,7 +240,7 @@ class _Fetch:
         return f"Fetching {self.name}: {share}, {byte_size(rate)}/s, about {left} left"
 
     def _here(self, file: HubFile) -> Path | None:
-        """Return the path of a file that is in the cache, as a blob or in the snapshot; None if it is not."""
+        """Return the path of a file in the cache, as a blob or in the snapshot; None if it is missing."""
         from huggingface_hub import try_to_load_from_cache
 
         found = try_to_load_from_cache(self.name, file.name, cache_dir=self._cache, revision=self.revision)

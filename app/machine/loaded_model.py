@@ -1,24 +1,27 @@
-"""The model in use. One is held at a time, because two may not fit the machine."""
+"""The loaded model. Only one is held at a time, because two may not fit."""
 
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.home import canonical_model, default_model, model_source, split_model
+from app.machine.model_names import canonical_model, default_model, model_source, split_model
 
 if TYPE_CHECKING:
     import engine
 
 
 class Models:
-    """Loads models by name and keeps the one used last."""
+    """Loads models by name and keeps the last one."""
 
     def __init__(self, default: str | None, device: str, on_leave: Callable[[], None]) -> None:
-        """default: the model for new readings ("smollm2", "pocket", a path or a hub id, each also with ":8bit"
-            and so on); None for `default_model`.
+        """Start without a loaded model.
 
-        device: auto, cpu or cuda.
-        on_leave: called before another model takes the place of the one that is held, to let go of what leans on it.
+        Args:
+            default: model for new readings: "smollm2", "pocket", a path or a hub id, each also with ":8bit" and so on;
+                None
+                for `default_model`.
+            device: auto, cpu or cuda.
+            on_leave: called before another model replaces the loaded one, to drop whatever uses it.
         """
         self.default = canonical_model(default or default_model())
         self.device = device
@@ -27,7 +30,7 @@ class Models:
         self._held: tuple[str, engine.Model] | None = None
 
     def get(self, name: str | None = None) -> "engine.Model":
-        """The model of that name, or the default one; loads it if another one, or none, is held.
+        """Return the model with this name, or the default one; load it if it is not held.
 
         Raises:
             engine.ModelNotFound, engine.UnsupportedModel, engine.OutOfMemory: it cannot be used here.
@@ -45,7 +48,7 @@ class Models:
             return self._held[1]
 
     def chat(self, name: str) -> "engine.Chat":
-        """The chat template and a tokenizer of a model, which is not loaded for it; nobody else uses that tokenizer.
+        """Return a model's chat template with a tokenizer that nobody else uses. Does not load the model.
 
         Raises:
             engine.ModelNotFound, engine.UnsupportedModel: it cannot be used.
@@ -56,8 +59,9 @@ class Models:
         return engine.load_chat(source, engine.read_config(source))
 
     def stamp(self, name: str) -> str:
-        """What tells whether the model of that name is the one it was, and nothing is loaded: `engine.model_stamp`, of
-        the one that is held as it was before it was loaded.
+        """Return `engine.model_stamp` of a model, which changes when its files do. Does not load the model.
+
+        For the loaded model it is the stamp from before it was loaded.
         """
         import engine
 
@@ -68,12 +72,12 @@ class Models:
 
     @property
     def held(self) -> str | None:
-        """Name of the model that is loaded now."""
+        """Name of the loaded model, or None."""
         held = self._held
         return held[0] if held else None
 
     @property
     def device_in_use(self) -> str | None:
-        """The device of the loaded model, in words."""
+        """Device of the loaded model, in words."""
         held = self._held
         return str(held[1].device) if held else None

@@ -1,4 +1,4 @@
-"""The models on this machine and what each would need: those that ship, those in the home, those of other programs."""
+"""The models on this machine and their needs: those that ship, those in the home, those of other programs."""
 
 import re
 from collections.abc import Iterator
@@ -7,23 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import phrase
-from app.home import ASSETS, GGUF, POCKET, SMOLLM2, model_source, smollm2_file
+from app.home import ASSETS
 from app.machine.found_models import found_models
+from app.machine.model_names import GGUF, POCKET, SMOLLM2, model_source, smollm2_file
 
 MODELS = "models"
-LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # of a model in several files, of which the first is named
+LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # later parts of a model in several files
 
 
 @dataclass(frozen=True)
 class LocalModel:
-    """One model. name: what `--model` takes; reason: why it cannot be used, empty if it can.
+    """A model on this machine.
 
-    weight_bytes: by quantisation; "none" is bfloat16, or as published. entry_bytes: of one token's keys and values in
-    all layers, in bfloat16.
+    name: name that `--model` takes.
+    place: "shipped", "home", "cache", "named", or the name of the program that keeps it.
+    reason: why it cannot be used; empty if it can.
+    weight_bytes: bytes by quantisation; "none" is bfloat16, or as published.
+    entry_bytes: bytes of one token's keys and values in all layers, in bfloat16.
     """
 
     name: str
-    place: str  # "shipped" | "home" | "cache" | "named", or the name of the program that keeps it
+    place: str
     architecture: str = ""
     reason: str = ""
     parameters: int = 0
@@ -32,12 +36,12 @@ class LocalModel:
     entry_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return it as plain data."""
         return {**asdict(self), "usable": not self.reason}
 
 
 def local_models(home: Path, named: str = "") -> list[LocalModel]:
-    """Every model that is found, and the one that is named wherever on this machine it lies; weights are not read."""
+    """Return every model found on this machine, and the named one, wherever it lies. Weights are not read."""
     found = list(_find(home))
     folder = local_folder(named) if named else None
     if folder is not None and folder.resolve() not in [each.resolve() for *_, each in found]:
@@ -46,7 +50,9 @@ def local_models(home: Path, named: str = "") -> list[LocalModel]:
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder or GGUF file of a model that is on this machine; None if it is not, or would have to be fetched."""
+    """Return the folder or GGUF file of a model on this machine; None if it is missing or would have to be
+    downloaded.
+    """
     source = model_source(name)
     if Path(source).exists():
         return Path(source)
@@ -55,13 +61,13 @@ def local_folder(name: str) -> Path | None:
 
     try:
         config = try_to_load_from_cache(source, "config.json", cache_dir=constants.HF_HUB_CACHE)
-    except HFValidationError:  # a path that leads nowhere
+    except HFValidationError:  # a path without a file
         return None
     return Path(config).parent if isinstance(config, str) else None
 
 
 def _find(home: Path) -> Iterator[tuple[str, str, Path]]:
-    """Name, place and folder or file of each."""
+    """Yield name, place and path of each model."""
     file = smollm2_file()
     if file is not None:
         yield SMOLLM2, "shipped", file
@@ -99,7 +105,7 @@ def _examine(name: str, place: str, folder: Path) -> LocalModel:
         sizes = engine.model_sizes(config, torch.bfloat16)
         if sizes.published is not None:
             sizes.published.require_packages()
-    except Exception as error:  # whatever is wrong with one, the others are still listed
+    except Exception as error:  # a broken model must not hide the others
         return LocalModel(name, place, reason=phrase(error))
     return LocalModel(
         name,

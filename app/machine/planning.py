@@ -1,4 +1,4 @@
-"""Plans as the command line and readings need them: for this machine or a stated one, with or without the weights."""
+"""Plans for this machine or a stated one, with or without the weights."""
 
 import importlib.metadata
 import json
@@ -8,10 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.errors import AppError
-from app.formatting import byte_size, roughly, short_seconds
-from app.home import local_path, model_source, split_model
-from app.machine.local_models import local_folder
+from app.machine.model_names import local_path, model_source, split_model
 from app.reading.methods import suited_method
 from sessions import disk_free, write_whole
 
@@ -21,15 +18,19 @@ if TYPE_CHECKING:
     import engine
 
 RATES_FILE = "rates.json"
-USUAL_TOKENS = 100_000  # of a text whose length is not known yet: a book
+USUAL_TOKENS = 100_000  # length of a book, for texts of unknown length
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is asked of a plan. gpu, host: bytes of a stated machine; rates: stated ones, as
-    `quantities.rates_of` returns them; None for this machine's.
+    """The request for a plan.
 
-    settings: of the method, if one is named.
+    tokens: tokens of the text.
+    method: name of the method; None for all.
+    settings: settings of the method.
+    quantize: quantisation of the weights; None for the model's.
+    gpu, host: bytes of a stated machine; None for this one.
+    rates: stated rates, from `quantities.rates_of`; None for this machine's.
     """
 
     tokens: int
@@ -42,7 +43,7 @@ class PlanRequest:
 
 
 def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> "engine.Rates":
-    """The rates of this machine: measured once, then kept in the home by device, dtype and version of PyTorch."""
+    """Return the rates of this machine, measured once and kept in the home by device, dtype and version of PyTorch."""
     import torch
 
     from engine import Rates, measure_rates
@@ -51,7 +52,7 @@ def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> 
     key = f"{name}, {str(dtype).removeprefix('torch.')}, torch {importlib.metadata.version('torch')}"
     path = home / RATES_FILE
     known: dict[str, Any] = {}
-    with suppress(OSError, ValueError, TypeError):  # what is broken is replaced
+    with suppress(OSError, ValueError, TypeError):  # a broken file is replaced
         known = dict(json.loads(path.read_text(encoding="utf-8")))
     with suppress(KeyError, TypeError):
         return Rates(**known[key])
@@ -70,7 +71,13 @@ def _stated(rates: tuple[float, float, float] | None) -> "engine.Rates | None":
 
 
 def planner_for(name: str, request: PlanRequest, home: Path, device: str) -> "engine.Planner":
-    """A planner for a model by name, from its configuration; no weights are read.
+    """Return a planner for a model by name, from its configuration. No weights are read.
+
+    Args:
+        name: name of the model.
+        request: the machine to plan for.
+        home: the home folder, which keeps measured rates.
+        device: auto, cpu or cuda.
 
     Raises:
         engine.ModelNotFound, engine.UnsupportedModel, engine.SettingsError: it cannot be used.
@@ -95,13 +102,13 @@ def planner_for(name: str, request: PlanRequest, home: Path, device: str) -> "en
     sizes = engine.model_sizes(config, dtype, place, local_path(source))
     try:
         chat = engine.load_chat(source, config)
-    except engine.ModelError:  # a config alone: lengths of prompts are estimated
+    except engine.ModelError:  # there is only a configuration: prompt lengths are estimated
         return engine.Planner(sizes, machine)
     return engine.Planner(sizes, machine, chat.turn_length, len(chat.prefix))
 
 
 def report(name: str, request: PlanRequest, home: Path, device: str) -> dict[str, Any]:
-    """The object of `stockpot plan --json`; see docs/planner.md."""
+    """Return the object of `stockpot plan --json`; see docs/planner.md."""
     import engine
 
     planner = planner_for(name, request, home, device)
@@ -127,7 +134,7 @@ def report(name: str, request: PlanRequest, home: Path, device: str) -> dict[str
 
 
 def plan_json(plan: "engine.Plan") -> dict[str, Any]:
-    """One plan as plain data."""
+    """Return one plan as plain data."""
     kept = plan.footprint.usage
     return {
         "method": plan.method.name,
@@ -157,35 +164,18 @@ def plan_json(plan: "engine.Plan") -> dict[str, Any]:
     }
 
 
-def plan_reading(
-    model: "engine.Model", name: str, method: "engine.Method", tokens: int, read: int = 0
-) -> "engine.Plan":
-    """The plan of a reading with a model that is loaded, in the memory that is free now.
-
-    read: tokens of the text that a checkpoint holds, which is gone on from.
-
-    Raises:
-        AppError: it cannot fit; the sentence says what would.
-    """
-    import engine
-
-    planner = engine.Planner.of_loaded(model, engine.Machine.now(model.device))
-    quantize = split_model(name)[1]
-    plan = planner.plan(method, tokens, quantize, weights=False, read=read)
-    if not plan.fits:
-        raise _refusal(planner, plan, weights=False)
-    return plan
-
-
 def remaining_time(
     model: "engine.Model", method: "engine.Method", total: int, before: int = 0
 ) -> Callable[[int, float], float]:
-    """What says how long a reading of so many tokens will still take: of the tokens done, and the seconds they took.
+    """Return a function from tokens done and seconds taken to the seconds that a reading still needs.
 
-    Where tokens attend to all that was read before them, the last ones take longer than the first.
+    The last tokens take longer than the first if tokens attend to everything before them.
 
     Args:
-        before: tokens done that another reading has read, in seconds of its own.
+        model: the loaded model.
+        method: the method.
+        total: tokens of the text.
+        before: tokens that an earlier reading has read, in seconds of its own.
     """
     import engine
 
@@ -203,126 +193,8 @@ def remaining_time(
     return seconds_left
 
 
-def require_memory(
-    name: str, method: "engine.Method", tokens: int, chat: "engine.Chat", device: str, read: int = 0
-) -> None:
-    """Refuse a reading that cannot fit beside the weights of its model, of which none is read.
-
-    read: as of `plan_reading`.
-
-    Raises:
-        AppError: the sentence says what would fit.
-        engine.EngineError: the model cannot be used.
-    """
-    import engine
-
-    source, quantize = model_source(name), split_model(name)[1]
-    config, place = engine.read_config(source), engine.device_named(device)
-    sizes = engine.model_sizes(config, engine.dtype_on(place, config), place, local_path(source))
-    planner = engine.Planner(sizes, engine.Machine.now(place), chat.turn_length, len(chat.prefix))
-    plan = planner.plan(method, tokens, quantize, read=read)
-    if not plan.fits:
-        raise _refusal(planner, plan, weights=True)
-
-
-def estimate(
-    name: str, method: "engine.Method", home: Path, device: str, *, loaded: bool, measured: float | None = None
-) -> str:
-    """What to expect of a method before there is a text: the longest that fits now, and how fast a book is read.
-
-    Args:
-        loaded: the model is in memory already, so that its weights no longer count against what is free.
-        measured: tokens per second of an earlier reading like this, which say more than a plan.
-
-    Raises:
-        AppError: nothing fits; the sentence is that of a book's refusal.
-        engine.EngineError: the model cannot be used.
-    """
-    plain, quantize = split_model(name)
-    folder = local_folder(name)
-    if folder is None:  # nothing is fetched for an estimate
-        return f"{plain} is not on this machine. A hub id is fetched before reading; what fits is said then."
-    planner = planner_for(str(folder), PlanRequest(USUAL_TOKENS), home, device)
-    plan = planner.plan(method, USUAL_TOKENS, quantize, weights=not loaded)
-    if plan.lacks:
-        raise AppError(plan.lacks)
-    if plan.longest == 0:
-        require_disk(plan, home)
-        raise _refusal(planner, plan, weights=not loaded)
-    if not plan.fits and plan.longest:
-        plan = planner.plan(method, plan.longest, quantize, weights=not loaded)
-    fits = "a text of any length" if plan.longest is None else f"up to about {roughly(plan.longest)} tokens"
-    line, rate, first = f"Fits {fits} here", plan.reading_tokens_per_sec, plan.first_token_sec
-    if measured:
-        line += f"; the last like this was read at about {roughly(measured)} tokens/s"
-    elif rate is not None and first is not None:
-        line += f"; by the plan, a book is read at about {roughly(rate)} tokens/s"
-        line += f", and answers begin after {short_seconds(first)}"
-    if method.budget is not None:
-        return f"{line}. {plan.beyond}".rstrip()
-    window = planner.model.spec.window  # how long the text will be is not known yet
-    return (
-        f"{line}. The model was trained for {window:,} tokens: expect poor answers of longer texts with {method.name}."
-    )
-
-
-def require_disk(plan: "engine.Plan", home: Path, there: int = 0) -> None:
-    """Refuse a reading that, with the tokens of its text, could not be saved on the disk that its home is on.
-
-    there: bytes of it that are saved already.
-
-    Raises:
-        AppError: with the numbers.
-    """
-    from app.reading.token_stream import TOKEN_BYTES
-
-    needed, free = max(0, plan.disk_bytes + TOKEN_BYTES * plan.tokens - there), disk_free(home)
-    if needed > free:
-        raise AppError(
-            f"Saving {plan.tokens:,} tokens read with {plan.method.name} takes up to {byte_size(needed)} of disk, and "
-            f"there are {byte_size(free)} at {home}. Free some, choose a condensing method, or another home."
-        )
-
-
-def _refusal(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> AppError:
-    """Of a plan that does not fit, with what would. weights: whether those of the model count, as they did for it."""
-    on_device = plan.device_bytes > plan.device_limit
-    needed, free = (plan.device_bytes, plan.device_limit) if on_device else (plan.host_bytes, plan.host_limit)
-    where = "memory" if planner.machine.shared else "GPU memory" if on_device else "host memory"
-    return AppError(
-        f"Reading {plan.tokens:,} tokens with {plan.method.name} needs {byte_size(needed)} of {where}, "
-        f"and there are {byte_size(free)}. {_instead(planner, plan, weights=weights)}"
-    )
-
-
-def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> str:
-    import engine
-
-    kinds = planner.model.quantizations
-    kinds = (
-        kinds[kinds.index(plan.quantize) :] if plan.quantize in kinds else (plan.quantize,)
-    )  # what somebody has asked for is not to be lossless again
-    if planner.machine.shared and not weights:
-        kinds = kinds[:1]  # weights that are mapped from their files free nothing when they go
-    best = (planner if weights else planner.unloaded(plan.quantize)).best(plan.tokens, kinds)
-    ways = []
-    if best:
-        fewer = best.plan.quantize if best.plan.quantize != plan.quantize else ""
-        model = f" and weights in {fewer} (:{fewer} behind the model's name)" if fewer else ""
-        ways.append(method_in_words(best.plan.method.name, best.plan.method.settings()) + model)
-    if plan.method.settings().get("tier") == "host":
-        on_disk = engine.make_method(plan.method.name, **{**plan.method.settings(), "tier": "disk"})
-        if planner.plan(on_disk, plan.tokens, plan.quantize, weights).fits:
-            ways.insert(0, f"{plan.method.name} with tier=disk, which is slower")
-    if plan.longest:
-        ways.append(f"up to {plan.longest:,} tokens with {plan.method.name}")
-    return f"What would fit: {', or '.join(ways)}." if ways else "Close other programs, or choose a smaller model."
-
-
 def method_in_words(method: str, settings: dict[str, Any]) -> str:
-    """A method with its budget, and what is to be set if it is not the usual: "exact with a budget of 6,144,
-    store=int4".
-    """
+    """Return a method with its budget and unusual settings: "exact with a budget of 6,144, store=int4"."""
     from engine import HOST_STORES, METHODS
 
     budget, store, sketch = settings["budget"], settings.get("store"), settings.get("sketch", "none")

@@ -1,9 +1,9 @@
-"""What models are good for: a sentence for those that come with Stockpot, and a short list of larger ones to fetch."""
+"""What models are good for: a sentence for each that ships, and a short list of larger ones to download."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.home import GET_SMOLLM2, POCKET, SMOLLM2, smollm2_file, split_model
+from app.machine.model_names import GET_SMOLLM2, POCKET, SMOLLM2, smollm2_file, split_model
 
 OF_SMOLLM2 = (
     "SmolLM2 is a small model: it answers simple questions and is often wrong, so check the marked passage. For real "
@@ -16,7 +16,7 @@ OF_POCKET = (
 
 
 def good_for(model: str) -> str:
-    """Return a sentence on what a model that comes with Stockpot is good for and what not; empty for all others."""
+    """Return a sentence on what a model that ships is good for; empty for all others."""
     plain = split_model(model)[0]
     if plain == SMOLLM2:
         return OF_SMOLLM2
@@ -27,9 +27,11 @@ def good_for(model: str) -> str:
 
 
 def demo_note(model: str, *, found: bool) -> str:
-    """Return what is to stand beside an answer of the demo model; empty for all other models.
+    """Return a note for an answer of the demo model; empty for all other models.
 
-    found: whether the answer says something else than that it is not in the text.
+    Args:
+        model: name of the model.
+        found: whether the answer says something else than that it is not in the text.
     """
     if split_model(model)[0] != POCKET:
         return ""
@@ -40,9 +42,13 @@ def demo_note(model: str, *, found: bool) -> str:
 
 @dataclass(frozen=True)
 class Recommended:
-    """One model of the hub. download: bytes to fetch; memory: of its weights as published, in bytes; nf4: of the same
-    in 4 bits, 0 where it is published in as few; gated: its licence is to be accepted on the hub's page first;
-    without_gpu: small enough to read and answer on a processor.
+    """A model on the hub.
+
+    download: bytes to download.
+    memory: bytes of its weights as published.
+    nf4: bytes of its weights in 4 bits; 0 if it is published in as few.
+    gated: whether its licence must be accepted on the hub first.
+    without_gpu: whether it is small enough for a processor.
     """
 
     name: str
@@ -56,9 +62,11 @@ class Recommended:
     without_gpu: bool = False
 
     def way(self, room: int, gpu: bool) -> str:
-        """Return how it fits so many bytes of memory: "none" (as published), "nf4", or "" if it does not.
+        """Return how it fits this many bytes of memory: "none" (as published), "nf4", or "" if it does not fit.
 
-        gpu: whether that is a GPU's memory.
+        Args:
+            room: free bytes.
+            gpu: whether that is a GPU's memory.
         """
         if not (gpu or self.without_gpu):
             return ""
@@ -67,9 +75,9 @@ class Recommended:
 
 
 BESIDE = 2 * 10**9
-"""Bytes that a reading and the program need beside the weights, at least."""
+"""Least bytes that a reading and the program need beside the weights."""
 
-# From the smallest to the largest. Sizes follow from the published configurations; none has been tried here.
+# Smallest first. Sizes follow from the published configurations; none has been tried here.
 RECOMMENDED = (
     Recommended(
         "Qwen/Qwen3-0.6B", 1_500_000_000, 1_190_000_000, 540_000_000, 40_960, "Apache-2.0",
@@ -102,8 +110,8 @@ RECOMMENDED = (
 )  # fmt: skip
 
 
-def room_for_weights(device: str) -> tuple[int, bool]:
-    """Return the bytes that are free where models would run, and whether that is a GPU.
+def memory_for_weights(device: str) -> tuple[int, bool]:
+    """Return the free bytes on the device that models would use, and whether it is a GPU.
 
     Raises:
         engine.SettingsError: this machine does not have the device.
@@ -115,14 +123,14 @@ def room_for_weights(device: str) -> tuple[int, bool]:
 
 
 def best_here(device: str) -> tuple[Recommended, str] | None:
-    """Return the largest recommended model that fits here, and how (see `Recommended.way`); None if none does."""
-    room, gpu = room_for_weights(device)
+    """Return the largest recommended model that fits here with its way (see `Recommended.way`); None if none fits."""
+    room, gpu = memory_for_weights(device)
     fitting = [(each, each.way(room, gpu)) for each in RECOMMENDED]
     return next(((each, way) for each, way in reversed(fitting) if way), None)
 
 
 def recommended_json(device: str) -> list[dict[str, Any]]:
-    """Return the list for programs. fits: "none", "nf4" or "", as `Recommended.way` says of this machine."""
-    room, gpu = room_for_weights(device)
+    """Return the list as plain data, with "fits": "none", "nf4" or "" as in `Recommended.way`."""
+    room, gpu = memory_for_weights(device)
     ways = {each: each.way(room, gpu) for each in RECOMMENDED}
     return [{**asdict(each), "place": "hub", "fits": way, "usable": bool(way)} for each, way in ways.items()]

@@ -1,4 +1,4 @@
-"""Taking back readings that the database does not know, as after an older one was put in its place."""
+"""Add contexts to the database again that it lacks, for example after an older one was restored."""
 
 from pathlib import Path
 
@@ -7,9 +7,10 @@ from sessions import Store, StoreError, TensorFolder
 
 
 def take_back(store: Store, folder: Path) -> str:
-    """Make a context of a folder again, if all of it is there; else say why it stays as it is.
+    """Add the context of a folder to the database, if its files are complete. Its conversations are lost.
 
-    Its conversations are in the database alone.
+    Returns:
+        A sentence that says why it was not added; empty if it was.
     """
     if folder.parent.name != "contexts":
         return f"{folder} stays as it is: only readings say of themselves what they are."
@@ -20,7 +21,7 @@ def take_back(store: Store, folder: Path) -> str:
         if row is None:
             return f"{folder} stays as it is: an earlier version saved it, which did not note there what it is."
         read = row["tokens"] if ready else int((meta["reader"] or {}).get("reader", {}).get("done", 0))
-        store.take_back(
+        store.contexts.restore(
             folder.name,
             list(dict.fromkeys(each["document_id"] for each in meta["stretches"])),
             fingerprint=state.fingerprint(),

@@ -52,7 +52,7 @@ def save(
     by = {"stamp": model.stamp, "fingerprint": model.fingerprint}
     fixed = {name: getattr(row, name) for name in ("model", "method", "settings", "budget", "tokens", "created_at")}
     meta = {"stretches": stream.meta(), **before, "model": by, "row": fixed, "reader": reader, "context": context}
-    service.store.context_state(row.id).save(kept, meta, row.fingerprint, beside)
+    service.store.contexts.state(row.id).save(kept, meta, row.fingerprint, beside)
 
 
 class _Writing(NamedTuple):
@@ -141,5 +141,5 @@ class Checkpoints:
         self._next = time.monotonic() + max(self._period, 20 * took)
         store, row, now = self._service.store, self._row, writing.now
         if writing.full:
-            self._reader.memory.adopt(store.context_state(row.id).load(row.fingerprint, contents=False)[0])
-        store.update_context(row.id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)
+            self._reader.memory.adopt(store.contexts.state(row.id).load(row.fingerprint, contents=False)[0])
+        store.contexts.update(row.id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)

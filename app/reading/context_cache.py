@@ -81,7 +81,7 @@ class ContextCache:
     """The open contexts, least recently used first. Safe to use from several threads."""
 
     def __init__(self, limit: int, conversations: "LruCache[str, OpenConversation]") -> None:
-        """Start empty.
+        """Start with no context open.
 
         Args:
             limit: bytes for all contexts, on the device and in host memory each.
@@ -165,7 +165,7 @@ class ContextCache:
             self._conversations.drop_where(lambda each: each.opened is opened)
 
     def clear(self) -> None:
-        """Drop all contexts."""
+        """Drop every context held."""
         with self._lock:
             self._open.clear()
             self._offloaded.clear()

@@ -122,16 +122,16 @@ def _add(service: Service, source: Path | DocumentRow, options: IngestOptions, o
         password = "" if options.password is None and known.sha256 in options.refused else options.password
         if password is not None and known.format == "pdf" and known.id not in options.opened:
             check_password_apart(source, password)
-        if not service.store.has_content(known.id):
+        if not service.store.documents.has_content(known.id):
             _mend(service, known, source, options, on_page)
     if known is not None and not (options.ocr and _ocr_may_help(service, known)):
         return known
-    was_read = known is not None and service.store.contexts(known.id) and ingest.ocr_languages()
+    was_read = known is not None and service.store.contexts.all(known.id) and ingest.ocr_languages()
     if isinstance(source, DocumentRow) or was_read:
         assert known is not None
         raise AppError(f"{known.title!r} was read without OCR; delete {known.id}, then read the file again with it.")
     document = _ingested(source, options.title or (known.title if known else None), options, on_page)
-    row = service.store.add_document(
+    row = service.store.documents.add(
         sha256=document.sha256,
         title=document.title,
         format=document.format,
@@ -165,8 +165,8 @@ def _mend(service: Service, known: DocumentRow, file: Path, options: IngestOptio
     """
     content = _ingested(file, None, options, on_page).to_json()
     titles = (content["title"], known.title)  # the original title, or the one it was renamed to
-    if not any(service.store.mend_content(known.id, {**content, "title": title}) for title in titles):
-        service.store.document_content(known.id)  # raises with the reason
+    if not any(service.store.documents.mend_content(known.id, {**content, "title": title}) for title in titles):
+        service.store.documents.content(known.id)  # raises with the reason
     service.document_cache.drop(known.id)
     log.warning("the text of %s was damaged, and is made anew from %s", known.id, file.name)
 
@@ -174,7 +174,7 @@ def _mend(service: Service, known: DocumentRow, file: Path, options: IngestOptio
 def _find(service: Service, file: Path) -> DocumentRow | None:
     """Return the document of a file, or None if it is not kept."""
     ingest.check_file(file)
-    return service.store.find_document(ingest.fingerprint(file))
+    return service.store.documents.find(ingest.fingerprint(file))
 
 
 def _ocr_may_help(service: Service, row: DocumentRow) -> bool:

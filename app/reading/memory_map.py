@@ -64,12 +64,12 @@ def memory_map(remembered: "torch.Tensor", stream: "Stream", document_cache: "Do
 def save_map(store: Store, context_id: str, stretches: Sequence[Remembered]) -> None:
     """Keep the map of a context until the context is deleted."""
     if stretches:
-        store.add_measurement(KIND, context_id, {"stretches": [asdict(each) for each in stretches]})
+        store.measurements.add(KIND, context_id, {"stretches": [asdict(each) for each in stretches]})
 
 
 def load_map(store: Store, context_id: str) -> list[Remembered]:
     """Return the map of a context; empty if it remembers everything, or has no map."""
-    rows = store.measurements(KIND, context_id, limit=1)
+    rows = store.measurements.newest(KIND, context_id, limit=1)
     return [Remembered(**each) for row in rows for each in row.values["stretches"]]
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from app.errors import UsageError
-from app.home import POCKET, SMOLLM2, local_path, model_source, split_model
+from app.machine.model_names import POCKET, SMOLLM2, local_path, model_source, split_model
 
 if TYPE_CHECKING:
     import engine

@@ -35,13 +35,13 @@ def open_context(service: "Service", context_id: str) -> OpenContext:
     """
     if reading := service.read_here(context_id):
         return reading
-    usage = service.store.context(context_id).usage.get("bytes", {})
+    usage = service.store.contexts.get(context_id).usage.get("bytes", {})
     expected = int(usage.get("device", 0)) + int(usage.get("host", 0))
 
     def load() -> OpenContext:
         return _load_context(service, context_id)
 
-    folder, contexts = service.store.context_state(context_id), service.contexts
+    folder, contexts = service.store.contexts.state(context_id), service.contexts
     return _current(folder, lambda: contexts.get(context_id, expected, load), lambda: contexts.drop(context_id))
 
 
@@ -118,11 +118,11 @@ def check_finished(row: ContextRow, meta: dict[str, Any]) -> None:
 def _load_context(service: "Service", context_id: str) -> OpenContext:
     import engine
 
-    row = service.store.context(context_id)
+    row = service.store.contexts.get(context_id)
     require_begun(service, row)
     found = service.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
-    folder = service.store.context_state(context_id)
+    folder = service.store.contexts.state(context_id)
     stamps = folder.stamps()
     parts, meta = folder.load(row.fingerprint)
     check_context(row, parts, meta)
@@ -158,7 +158,7 @@ def open_conversation(
     """
     import engine
 
-    opened = open_context(service, service.store.session(session_id).context_id)  # marks it as in use
+    opened = open_context(service, service.store.sessions.get(session_id).context_id)  # marks it as in use
     if opened.share is not None:  # more is read by the next question
         early = OpenConversation(opened, engine.Conversation(opened.context), {})
         _replay(service, session_id, early, on_pass, on_turn)
@@ -167,7 +167,7 @@ def open_conversation(
     def load() -> OpenConversation:
         return _load_conversation(service, session_id, opened)
 
-    folder, conversations = service.store.session_state(session_id), service.conversations
+    folder, conversations = service.store.sessions.state(session_id), service.conversations
     held = _current(folder, lambda: conversations.get(session_id, load), lambda: conversations.drop(session_id))
     if not held.conversation.turns:
         try:
@@ -185,7 +185,7 @@ def _replay(
     on_pass: Callable[[], None],
     on_turn: Callable[[int, int], None],
 ) -> None:
-    said = [turn for turn in service.store.turns(session_id) if turn.status == "done"]
+    said = [turn for turn in service.store.turns.all(session_id) if turn.status == "done"]
     for done, turn in enumerate(said):
         on_turn(done, len(said))
         held.conversation.replay(turn.question, turn.answer, on_pass)
@@ -195,7 +195,7 @@ def _replay(
 def _load_conversation(service: "Service", session_id: str, opened: OpenContext) -> OpenConversation:
     import engine
 
-    folder = service.store.session_state(session_id)
+    folder = service.store.sessions.state(session_id)
     stamps = folder.stamps()
     if not folder.exists():
         return OpenConversation(opened, engine.Conversation(opened.context), stamps)
@@ -222,8 +222,8 @@ def _finish_last_turn(service: "Service", turn: dict[str, Any]) -> None:
     Raises:
         sessions.NotFound: there is no such turn, for example after an older database was restored.
     """
-    if service.store.turn(turn["id"]).status != "done":
-        service.store.finish_turn(
+    if service.store.turns.get(turn["id"]).status != "done":
+        service.store.turns.finish(
             turn["id"],
             answer=turn["answer"],
             sources=turn["sources"],
@@ -235,7 +235,7 @@ def _finish_last_turn(service: "Service", turn: dict[str, Any]) -> None:
 def save_conversation(service: "Service", session_id: str, open_one: OpenConversation, turn: dict[str, Any]) -> None:
     """Save the session's conversation, with its last turn (id, answer, reasoning, sources, measurements)."""
     parts, meta = open_one.conversation.state()
-    folder = service.store.session_state(session_id)
+    folder = service.store.sessions.state(session_id)
     folder.save(to_host(parts), {"conversation": meta, "turn": turn}, open_one.opened.row.fingerprint)
     open_one.stamps = folder.stamps()
 
@@ -247,12 +247,12 @@ def fork_conversation(service: "Service", session_id: str, turns: int, branch_id
     or cannot be copied, the branch's turns are read again from their text.
     """
     store = service.store
-    kept = [turn.id for turn in store.turns(session_id)[:turns] if turn.status == "done"]
-    tail, branch = store.session_state(session_id), store.session_state(branch_id)
+    kept = [turn.id for turn in store.turns.all(session_id)[:turns] if turn.status == "done"]
+    tail, branch = store.sessions.state(session_id), store.sessions.state(branch_id)
     try:
-        _, meta = tail.load(store.context(store.session(session_id).context_id).fingerprint)
+        _, meta = tail.load(store.contexts.get(store.sessions.get(session_id).context_id).fingerprint)
         if kept and meta["turn"]["id"] == kept[-1]:
-            last = store.turns(branch_id)[-1]
+            last = store.turns.all(branch_id)[-1]
             branch.begin_like(tail, {**meta, "turn": {**meta["turn"], "id": last.id}})
     except StoreError as error:
         log.info("branch %s reads its turns from their text: %s", branch_id, error)

@@ -39,7 +39,7 @@ def page_of(service: Service, document_id: str, number: int) -> DocumentPage:
     document = service.document_cache.document(document_id)
     for page, start in zip(document.pages, document.page_starts, strict=True):
         if page.number == number:
-            title, printed = service.store.document(document_id).title, pdf_of(service, document_id)
+            title, printed = service.store.documents.get(document_id).title, pdf_of(service, document_id)
             numbers = document.pages[0].number, document.pages[-1].number
             return DocumentPage(document_id, title, page, start, numbers, printed, document.toc)
     there = f"its pages are 1 to {document.pages[-1].number:,}" if document.pages else "it has none"
@@ -48,8 +48,8 @@ def page_of(service: Service, document_id: str, number: int) -> DocumentPage:
 
 def pdf_of(service: Service, document_id: str) -> Path | None:
     """Return the file of a document if it is a PDF and still there, else None."""
-    is_pdf = service.store.document(document_id).format == "pdf"
-    return service.store.document_file(document_id) if is_pdf else None
+    is_pdf = service.store.documents.get(document_id).format == "pdf"
+    return service.store.documents.file(document_id) if is_pdf else None
 
 
 def picture_of_page(found: DocumentPage, start: int = 0, end: int = 0, password: str | None = None) -> bytes:

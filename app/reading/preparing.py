@@ -78,9 +78,9 @@ def prepare_more(
     import engine
 
     base = base_for(service, base_id, document_ids)
-    known = [row for row in service.store.documents(document_ids) if row.id in base.document_ids]
+    known = [row for row in service.store.documents.existing(document_ids) if row.id in base.document_ids]
     new = [id for id in document_ids if id not in base.document_ids]
-    parts, meta = service.store.context_state(base.id).load(base.fingerprint, only={PART})
+    parts, meta = service.store.contexts.state(base.id).load(base.fingerprint, only={PART})
     before = Stream.load(parts[PART], meta["stretches"])
     method, chat = engine.make_method(base.method, **base.settings), service.models.chat(base.model)
     stream = _encoded(service, chat, new, report, before)
@@ -101,7 +101,7 @@ def base_for(service: Service, context_id: str, document_ids: Sequence[str] = ()
         sessions.NotFound: there is no such context.
         AppError: documents cannot be added to it, or it has read all of these.
     """
-    row = service.store.context(context_id)
+    row = service.store.contexts.get(context_id)
     if row.status != "ready":
         raise AppError(
             f"Context {row.id} ({row.title}) is {row.status}, and documents are added to what has been read to its "
@@ -113,7 +113,7 @@ def base_for(service: Service, context_id: str, document_ids: Sequence[str] = ()
             "have left out more: read all of it together."
         )
     if document_ids and set(document_ids) <= set(row.document_ids):
-        titles = " and ".join(f"{each.title!r}" for each in service.store.documents(document_ids))
+        titles = " and ".join(f"{each.title!r}" for each in service.store.documents.existing(document_ids))
         raise AppError(f"{titles} has been read in context {row.id} ({row.title}): there is nothing to add.")
     return row
 

@@ -7,7 +7,8 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, phrase
-from app.machine.planning import plan_reading, remaining_time, require_disk, require_memory
+from app.machine.fitting import plan_reading, require_disk, require_memory
+from app.machine.planning import remaining_time
 from app.reading.checkpoints import CHECKPOINT_SEC, Checkpoints, save
 from app.reading.context_cache import OpenContext
 from app.reading.documents import LEFT_OUT
@@ -42,7 +43,7 @@ def find_finished(
     stamp = service.models.stamp(prepared.model)
     for row in (row for row in _same_request(service, prepared) if row.status == "ready"):
         with suppress(StoreError):  # deleted meanwhile, or damaged, as opening it will say
-            _, meta = service.store.context_state(row.id).load(row.fingerprint, only=())
+            _, meta = service.store.contexts.state(row.id).load(row.fingerprint, only=())
             by = meta.get("model")  # missing in old saved states
             if by and by["stamp"] == stamp and _matches(row, by["fingerprint"], spec_of(prepared.model), prepared):
                 return _reuse(service, row, prepared, warnings, title)
@@ -95,14 +96,14 @@ def begin(
 
     if not (there := same()):
         return _create(service, prepared, model, [*prepared.warnings, *warnings], title, check)
-    row = service.store.take_reading(min(there, key=lambda row: RESUME_ORDER.index(row.status)).id)
+    row = service.store.readings.take(min(there, key=lambda row: RESUME_ORDER.index(row.status)).id)
     return _reuse(service, row, prepared, warnings, title)
 
 
 def _same_request(service: Service, prepared: Prepared) -> list[ContextRow]:
     """Return the contexts of these documents with this method, by any model."""
     ids, method = prepared.document_ids, prepared.method
-    return [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
+    return [row for row in service.store.contexts.all(ids[0]) if row.document_ids == ids and _method_of(row) == method]
 
 
 def _matches(row: ContextRow, model: str, spec: "engine.ModelSpec", prepared: Prepared) -> bool:
@@ -117,10 +118,10 @@ def _reuse(
 ) -> ContextRow:
     """Return an earlier context with the present title and warnings."""
     if title:
-        row = service.store.rename_context(row.id, title)
+        row = service.store.contexts.rename(row.id, title)
     # Other files may be left out this time.
     now = list(dict.fromkeys([*_document_warnings(row), *prepared.warnings, *warnings]))
-    return row if now == row.warnings else service.store.update_context(row.id, warnings=now)
+    return row if now == row.warnings else service.store.contexts.update(row.id, warnings=now)
 
 
 def _create(
@@ -149,7 +150,7 @@ def _create(
     plan = _planned(service, model, prepared.model, method, len(stream.ids), _read_before(prepared))
     method.new_memory(model.spec, model.turn_length)
     require_disk(plan, service.home, there)
-    return store.add_context(
+    return store.contexts.add(
         model=prepared.model,
         method=method.name,
         settings=method.settings(),
@@ -180,7 +181,7 @@ def _planned(
 
 def _given_title(service: Service, row: ContextRow) -> str | None:
     """Return the title that somebody gave a context; None if it is made of its documents' titles."""
-    titles = ", ".join(each.title for each in service.store.context_documents(row.id))
+    titles = ", ".join(each.title for each in service.store.contexts.documents(row.id))
     return row.title if row.title != titles else None
 
 
@@ -203,7 +204,7 @@ def _starting_checkpoint(
     """
     import engine
 
-    _, meta = service.store.context_state(base.id).load(base.fingerprint, only=())
+    _, meta = service.store.contexts.state(base.id).load(base.fingerprint, only=())
     model = model_of(base, model, method, replace(stream, ids=stream.ids[: base.tokens]), meta)
     check_finished(base, meta)
     return model, engine.extended(model, method, stream.ids, meta["context"])
@@ -240,13 +241,13 @@ def read(
         Stopped: `should_stop` returned True; the status is "paused" and a checkpoint is saved.
         Exception: any error; the status is "failed" with a sentence, and the last checkpoint stays.
     """
-    row = service.store.context(context_id)
+    row = service.store.contexts.get(context_id)
     if row.status == "ready":
         return row
     try:
         return _read(service, row, report, should_stop, checkpoint_sec)
     except Stopped:
-        service.store.update_context(context_id, status="paused")
+        service.store.contexts.update(context_id, status="paused")
         raise
     except BaseException as error:
         _note_failure(service, context_id, error)
@@ -260,7 +261,7 @@ def _note_failure(service: Service, context_id: str, error: BaseException) -> No
     status = "paused" if isinstance(error, KeyboardInterrupt) else "failed"
     # The context may have been deleted, or the store may have failed; the first error is the cause.
     with suppress(StoreError):
-        service.store.update_context(context_id, status=status, error=None if status == "paused" else phrase(error))
+        service.store.contexts.update(context_id, status=status, error=None if status == "paused" else phrase(error))
 
 
 def _read(
@@ -271,7 +272,7 @@ def _read(
     report(Report("loading the model", row.tokens_read, row.tokens))
     found = service.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
-    parts, meta = service.store.context_state(row.id).load(row.fingerprint)
+    parts, meta = service.store.contexts.state(row.id).load(row.fingerprint)
     check_context(row, parts, meta)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     model = model_of(row, found, method, stream, meta)
@@ -285,7 +286,7 @@ def _read(
             else engine.Reader(model, method, stream.ids, chunk)
         )
     reader.memory.adopt(parts)
-    service.store.update_context(row.id, status="reading", error=None)
+    service.store.contexts.update(row.id, status="reading", error=None)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)
     before = len(model.chat.prefix)  # tokens of the chat template are not text
     total = reader.total - before
@@ -319,6 +320,6 @@ def _read(
     save(service, row, stream, model, to_host(state), context=facts)  # no-op if deleted meanwhile
     save_map(service.store, row.id, stretches)
     seconds = max(now.seconds, row.seconds)  # one that was resumed at its end has no time of its own
-    return service.store.update_context(
+    return service.store.contexts.update(
         row.id, status="ready", tokens_read=now.tokens_total, seconds=seconds, usage=now.usage
     )

@@ -1,4 +1,4 @@
-"""The conversation: the documents' head, the turns, the question field, and what can be done with a session."""
+"""The components of the conversation: head, turns, question field, options, and the management of sessions."""
 
 from dataclasses import dataclass
 
@@ -15,10 +15,11 @@ TELL_EDITED = """element.addEventListener("click", (event) => {
 
 @dataclass(frozen=True)
 class ChatPanel:
-    """Its components.
+    """The components of the conversation.
 
-    unroll: asks for turns before those that are shown. earlier, past: finished turns, those of long ago and the last
-    ones. Both tell "edit", with the id of a turn, when the question of that turn is to be edited.
+    unroll: shows earlier turns.
+    earlier, past: older and newer finished turns. Both fire "edit" with the id of a turn whose question is to be
+        edited.
     """
 
     area: gr.Column
@@ -44,7 +45,7 @@ class ChatPanel:
 
 @dataclass(frozen=True)
 class Manage:
-    """Renaming, exporting, deleting."""
+    """The components that rename, export and delete."""
 
     rename_what: gr.Dropdown
     rename_to: gr.Textbox
@@ -57,7 +58,7 @@ class Manage:
 
 
 def build_chat_panel() -> ChatPanel:
-    """Build it in the column at hand."""
+    """Build the conversation in the current column."""
     with gr.Column(visible=False, elem_id="talk-view") as area:
         head = gr.HTML(apply_default_css=False, elem_id="context-head")
         with gr.Column(elem_id="conversation"):
@@ -100,7 +101,7 @@ def build_chat_panel() -> ChatPanel:
 
 
 def _build_options() -> tuple[gr.Number, gr.Number, gr.Slider, gr.Checkbox, gr.Checkbox]:
-    """Temperature, top-p, the longest answer, and whether passages are read again and models reason first."""
+    """Build the fields for the options of an answer."""
     with gr.Accordion("How to answer", open=False, elem_id="sampling"):
         with gr.Row():
             temperature = _own("temperature", 0.0, 2.0, "Temperature", "0 takes the likeliest word.")
@@ -125,7 +126,7 @@ def _build_options() -> tuple[gr.Number, gr.Number, gr.Slider, gr.Checkbox, gr.C
 
 
 def _own(name: str, least: float, most: float, label: str, info: str) -> gr.Number:
-    """A number that is the model's own where it is left empty."""
+    """Build a number field that stands for the model's own value when empty."""
     return gr.Number(
         None,
         label=label,

@@ -1,4 +1,4 @@
-"""The question whether something is really to be deleted, wherever that can be asked for."""
+"""The components that ask for confirmation before something is deleted."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import gradio as gr
 
 @dataclass(frozen=True)
 class Confirm:
-    """Its components. named: (kind, id) of what was asked about."""
+    """The components of the question. named: (kind, id) of the things to be deleted."""
 
     area: gr.Column
     text: gr.HTML
@@ -17,12 +17,12 @@ class Confirm:
 
     @property
     def parts(self) -> list[gr.Component]:
-        """What changes when it is asked, and when it has been answered."""
+        """Components that change when it is asked and answered."""
         return [self.area, self.text, self.named]
 
 
 def build_confirm(place: str = "") -> Confirm:
-    """Build it in the column at hand, unseen. place: what the names of its elements begin with."""
+    """Build the question in the current column, hidden. place: prefix of the ids of its elements."""
     with gr.Column(visible=False, elem_id=f"{place}confirm-area", elem_classes="confirm") as area:
         text = gr.HTML(apply_default_css=False, elem_id=f"{place}confirm-text")
         with gr.Row():

@@ -1,4 +1,4 @@
-"""What is dropped in, on its way into Gradio's cache; `app/jobs/uploads.py` takes it from there."""
+"""Dropped files on their way into Gradio's cache; `app/jobs/uploads.py` takes them from there."""
 
 import logging
 from pathlib import Path
@@ -9,27 +9,23 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import phrase
-from sessions import DiskFull, disk_free, is_disk_full
+from app.jobs.uploads import full_or
+from sessions import DiskFull, disk_free
 
 DROPPED_AT = "/gradio_api/upload"
-"""Where the page sends what is dropped in."""
+"""Path to which the page sends dropped files."""
 
 log = logging.getLogger(__name__)
 
 
-def full_or(error: OSError, folder: Path) -> Exception:
-    """What is to be said of an error in writing to a folder: that its disk is full, or the error itself."""
-    return DiskFull(folder, None, disk_free(folder)) if is_disk_full(error) else error
-
-
 class DroppedFiles:
-    """ASGI middleware: nothing stays of a file that was not dropped in to its end, and the page is told why not.
+    """ASGI middleware that removes files whose upload did not finish, and tells the page why.
 
-    Gradio writes what comes to loose files in its cache, and gives each a folder there when all of them have come.
+    Gradio writes uploads to loose files in its cache, and moves each to a folder when all of them have arrived.
     """
 
     def __init__(self, app: ASGIApp, folder: Path) -> None:
-        """folder: Gradio's cache."""
+        """Wrap an app. folder: Gradio's cache."""
         self.app, self.folder = app, folder
         self._under_way = 0
 
@@ -48,7 +44,7 @@ class DroppedFiles:
 
         refusal = self._refusal(Headers(scope=scope)) or await self._take(scope, listen, send)
         if refusal is not None:
-            while more:  # a browser hears nothing before it has said everything
+            while more:  # a browser reads no answer before it has sent everything
                 await listen()
             await PlainTextResponse(phrase(refusal), 507)(scope, receive, send)
 
@@ -57,7 +53,7 @@ class DroppedFiles:
         return DiskFull(self.folder, int(length), free) if length.isdecimal() and int(length) > free else None
 
     async def _take(self, scope: Scope, receive: Receive, send: Send) -> Exception | None:
-        """Let Gradio take it; the reason if it could not be written."""
+        """Let Gradio take an upload; return the reason if it could not be written."""
         broken = False
 
         async def send_unless_broken(message: Message) -> None:

@@ -1,8 +1,9 @@
-"""What happens when something is pressed: do it, then show what the store says.
+"""The events of the page: each runs an action, then shows the state of the store.
 
-Every handler ends in `updates`, which sends the components whose picture has changed for this tab. Nothing here waits
-for the model: work is asked of the worker, and two timers, outside Gradio's queue, show how it goes. What goes wrong is
-said in the notice: outside the queue, Gradio shows nothing of an error.
+Every handler ends in `updates`, which sends the components that have changed for this tab. No handler waits for the
+model: the worker does the work, and two timers outside Gradio's queue show its progress. Errors are shown in the
+    notice,
+because outside the queue Gradio shows none.
 """
 
 import asyncio
@@ -19,13 +20,15 @@ from fastapi.concurrency import run_in_threadpool
 from app.errors import log_error, phrase
 from app.jobs.worker import Worker
 from app.service import Service
-from app.web.actions import Actions, unasked
+from app.web.actions import Actions
+from app.web.actions.manage import unasked
 from app.web.chat_panel import ChatPanel
 from app.web.confirm import Confirm
+from app.web.list_props import Props
 from app.web.new_reading import NewReading
 from app.web.reading_panel import ReadingPanel
 from app.web.sidebar import Sidebar
-from app.web.tab_state import Props, Selection, TabState
+from app.web.tab_state import Selection, TabState
 from app.web.views.markup import notice_of, read_out
 
 log = logging.getLogger(__name__)
@@ -35,13 +38,15 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private",
 
 @dataclass
 class Tab:
-    """What the server knows of one tab; Gradio copies the first one for every tab.
+    """The state of one tab on the server; Gradio copies the first one for every tab.
 
-    Gradio runs the events of a tab side by side. Here one waits for the other, in the order in which they came, so
-    that each goes on from what was chosen and sent before it, and so that the answers leave in that order too.
+    Gradio runs the events of a tab in parallel. Here each waits for the one before, so that it continues from the
+    selection that was made before it, and answers leave in the same order.
 
-    selection: in this tab; listed: how often more of the lists were asked for in it; seen: name of a component -> mark
-    of what it was sent last; turn: held by the event at hand.
+    selection: the tab's selection.
+    listed: how often longer lists were asked for.
+    seen: name of a component -> hash of its last update.
+    turn: lock that the present event holds.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -52,7 +57,7 @@ class Tab:
 
 @dataclass(frozen=True)
 class Page:
-    """The areas, and what ticks."""
+    """The areas of the page, and its timers."""
 
     sidebar: Sidebar
     new: NewReading
@@ -67,7 +72,7 @@ class Page:
     stream: gr.Timer
 
     def slots(self) -> dict[str, Any]:
-        """The components that `TabState.props` speaks of."""
+        """Return the components by the names in `TabState.props`."""
         return {
             "where": self.where,
             "contexts": self.sidebar.contexts,
@@ -120,7 +125,7 @@ class Events:
     """The handlers of one page."""
 
     def __init__(self, page: Page, service: Service, worker: Worker) -> None:
-        """page: what was built; service, worker: what it stands on."""
+        """Make the actions of a page over a home and its worker."""
         self.page = page
         self.tab_state = TabState(service)
         new = page.new
@@ -130,7 +135,9 @@ class Events:
         self.tab = gr.State(Tab())
 
     def updates(self, tab: Tab, shown: str) -> list[Any]:
-        """What differs from what this tab was sent before. shown: what was done in it is there, and is sent later."""
+        """Return the updates for components that differ from the last ones sent. shown: slot to send later, see
+        `handler`.
+        """
         tab.listed = max(tab.listed, tab.selection.listed)
         tab.selection = replace(self.tab_state.settle(tab.selection), listed=tab.listed)
         props: Props = self.tab_state.props(tab.selection)
@@ -144,24 +151,25 @@ class Events:
     def handler(
         self, act: Callable[..., Any], extra: int, quiet: bool, told: str, shown: str, done: str
     ) -> Callable[..., Awaitable[list[Any]]]:
-        """A handler that does something and then shows the result, or the sentence that says why not.
+        """Return a handler that runs an action, and shows the result or the reason of a refusal.
 
         Args:
-            act: `act(selection, *inputs)` returns the new choice, or that and `extra` further updates.
-            quiet: leave the notice alone, as ticks do, unless something goes wrong.
-            told: name of what the event itself says; `act` is given it last.
-            shown: slot of a component that shows what is done already: to be told at once could undo what came since.
-            done: what is read out when it is done.
+            act: `act(selection, *inputs)` returns the new selection, or a pair of it and `extra` further updates.
+            extra: number of further updates.
+            quiet: whether to leave the notice alone unless something fails, as timers do.
+            told: name of a field of the event to pass to `act` as the last argument.
+            shown: slot of a component that shows the result already; an update now could undo later input.
+            done: words to read out when it is done.
         """
 
         def work(request: gr.Request, event: gr.EventData, tab: Tab, inputs: tuple[Any, ...]) -> list[Any]:
-            # Updates even where a plain value would do: Gradio sends those on at once, so none overtakes another.
+            # Always use updates: Gradio sends them at once, so none overtakes another.
             notice = gr.skip() if quiet else gr.update(value=read_out(done) if done else "")
             out, further = [gr.skip()] * len(self.slots), [gr.skip()] * extra
             known = bool(tab.seen)
             try:
-                if not known:  # new, or the server was started anew meanwhile: its address knows what it shows
-                    tab.selection = self.actions.load(request.query_params)
+                if not known:  # a new tab, or a restarted server: the address has the selection
+                    tab.selection = self.actions.navigate.load(request.query_params)
                 try:
                     result = act(tab.selection, *inputs, *([getattr(event, told)] if told else []))
                     tab.selection, further = result if extra else (result, further)
@@ -171,7 +179,7 @@ class Events:
                 out = self.updates(tab, shown)
                 if missing := self.tab_state.lost(before, tab.selection, known):
                     notice = gr.update(value=notice_of(missing))
-            except Exception as error:  # the choice stands, and the next tick tries to show it again
+            except Exception as error:  # the selection stays, and the next tick tries again
                 notice = refusal(error)
             return [*out, notice, *further]
 
@@ -193,11 +201,18 @@ class Events:
         done: str = "",
         **how: Any,
     ) -> None:
-        """Let an event do something, then show the result.
+        """Let an event run an action, then show the result.
 
         Args:
+            listener: Gradio's listener.
+            act: the action, see `handler`.
+            inputs: components whose values `act` gets.
             extra: components that `act` updates itself.
-            how: further settings of Gradio's listener.
+            quiet: see `handler`.
+            told: see `handler`.
+            shown: see `handler`.
+            done: see `handler`.
+            how: further arguments of Gradio's listener.
         """
         outputs = [*self.slots.values(), self.page.notice, *extra]
         listener(self.handler(act, len(extra), quiet, told, shown, done), [self.tab, *inputs], outputs, **how, **QUIET)
@@ -205,7 +220,7 @@ class Events:
     def aside(
         self, listener: Any, act: Callable[..., list[Any]], inputs: Sequence[Any], outputs: Sequence[Any], **how: Any
     ) -> None:
-        """Let an event update components that do not depend on what is chosen; it waits for no other event."""
+        """Let an event update components that do not depend on the selection. It does not wait for other events."""
 
         def handle(*given: Any) -> list[Any]:
             try:
@@ -216,10 +231,10 @@ class Events:
         listener(handle, inputs, [*outputs, self.page.notice], **how, **QUIET)
 
     def connect(self, blocks: gr.Blocks) -> None:
-        """Connect everything; to be called while `blocks` is being built."""
+        """Connect all events. Call it while `blocks` is being built."""
         for each in (blocks.load, self.page.pulse.tick, self.page.stream.tick):
             self.on(each, lambda selection: selection, quiet=True)
-        self.aside(blocks.load, self.actions.find_models, [], [self.page.new.model, self.page.new.unusable])
+        self.aside(blocks.load, self.actions.read.find_models, [], [self.page.new.model, self.page.new.unusable])
         self._connect_sidebar()
         self._connect_readings(blocks)
         self._connect_chat(blocks)
@@ -227,46 +242,48 @@ class Events:
     def _connect_sidebar(self) -> None:
         sidebar, do = self.page.sidebar, self.actions
         self.on(sidebar.new.click, lambda selection: Selection())
-        # A list shows at once what was chosen in it: no choice may be dropped because another is on its way.
-        self.on(sidebar.contexts.input, do.choose_context, [sidebar.contexts], trigger_mode="multiple")
-        self.on(sidebar.sessions.input, do.choose_session, [sidebar.sessions], trigger_mode="multiple")
-        self.on(sidebar.hits.input, do.choose_hit, [sidebar.hits], [sidebar.hits], trigger_mode="multiple")
+        # A list shows a choice at once, so no choice may be dropped because another is on its way.
+        self.on(sidebar.contexts.input, do.navigate.choose_context, [sidebar.contexts], trigger_mode="multiple")
+        self.on(sidebar.sessions.input, do.navigate.choose_session, [sidebar.sessions], trigger_mode="multiple")
+        self.on(sidebar.hits.input, do.navigate.choose_hit, [sidebar.hits], [sidebar.hits], trigger_mode="multiple")
         for each in (sidebar.more_contexts, sidebar.more_sessions, self.page.new.more_kept, self.page.new.more_add_to):
-            self.on(each.click, do.list_more)
-        self.on(sidebar.new_session.click, do.new_session)
-        self.on(sidebar.add_documents.click, do.add_documents)
-        self.aside(sidebar.search.change, do.search, [sidebar.search], [sidebar.hits], trigger_mode="always_last")
+            self.on(each.click, do.navigate.list_more)
+        self.on(sidebar.new_session.click, do.ask.new_session)
+        self.on(sidebar.add_documents.click, do.read.add_documents)
+        self.aside(
+            sidebar.search.change, do.navigate.search, [sidebar.search], [sidebar.hits], trigger_mode="always_last"
+        )
 
     def _connect_readings(self, blocks: gr.Blocks) -> None:
         new, reading, do = self.page.new, self.page.reading, self.actions
         settings, presets = list(new.settings.values()), list(new.presets.values())
         own = [component for components in new.own.values() for component in components]
-        self.aside(new.method.input, do.choose_method, [new.method], own)
-        self.aside(new.model.input, do.choose_model, [new.model], [*settings, *presets])
+        self.aside(new.method.input, do.read.choose_method, [new.method], own)
+        self.aside(new.model.input, do.read.choose_model, [new.model], [*settings, *presets])
         preset = partial(gr.on, [each.input for each in presets])
-        self.aside(preset, do.choose_preset, [new.method, *presets], settings)
+        self.aside(preset, do.read.choose_preset, [new.method, *presets], settings)
         form = [new.method, new.model, *settings]
         changes = [self.page.sidebar.new.click, *(field.change for field in form)]
         changed = partial(gr.on, [blocks.load, *changes])
-        self.aside(changed, do.estimate, form, [new.estimate], trigger_mode="always_last")
+        self.aside(changed, do.read.estimate, form, [new.estimate], trigger_mode="always_last")
         self.on(
             new.start.click,
-            do.start_reading,
+            do.read.start_reading,
             [new.files, new.method, new.title, new.password, new.ocr, new.model, *settings],
             [new.files, new.title, new.password],
         )
-        self.on(new.kept.input, do.choose_kept, [new.kept], shown="kept", trigger_mode="multiple")
-        self.on(new.add_to.input, do.choose_add_to, [new.add_to], shown="add_to", trigger_mode="multiple")
-        self._connect_confirm(new.confirm, {"documents": new.delete_kept}, do.ask_to_delete)
-        self.on(new.sample.click, do.read_sample, form)
-        self.on(reading.unlock.click, do.unlock, [reading.password], [reading.password])
-        self.on(reading.password.submit, do.unlock, [reading.password], [reading.password])
-        self.on(reading.leave_out.click, do.leave_out)
-        self.on(reading.cancel.click, do.stop_reading)
-        self.on(reading.resume.click, do.resume_reading)
-        self.on(reading.ask_early.click, do.ask_early)
+        self.on(new.kept.input, do.read.choose_kept, [new.kept], shown="kept", trigger_mode="multiple")
+        self.on(new.add_to.input, do.read.choose_add_to, [new.add_to], shown="add_to", trigger_mode="multiple")
+        self._connect_confirm(new.confirm, {"documents": new.delete_kept}, do.manage.ask_to_delete)
+        self.on(new.sample.click, do.read.read_sample, form)
+        self.on(reading.unlock.click, do.read.unlock, [reading.password], [reading.password])
+        self.on(reading.password.submit, do.read.unlock, [reading.password], [reading.password])
+        self.on(reading.leave_out.click, do.read.leave_out)
+        self.on(reading.cancel.click, do.read.stop_reading)
+        self.on(reading.resume.click, do.read.resume_reading)
+        self.on(reading.ask_early.click, do.ask.ask_early)
         removes = {"context": reading.discard, "documents": reading.discard_documents}
-        self._connect_confirm(reading.confirm, removes, do.ask_to_remove)
+        self._connect_confirm(reading.confirm, removes, do.manage.ask_to_remove)
 
     def _connect_chat(self, blocks: gr.Blocks) -> None:
         chat, manage, do = self.page.chat, self.page.chat.manage, self.actions
@@ -282,31 +299,37 @@ class Events:
         given = [chat.question, *options, chat.pages]
         entered = "(tab, question, ...options) => [tab, ...stockpotEntered(question, options)]"
         for each in (chat.question.submit, chat.pages.submit, chat.ask.click):
-            self.on(each, do.ask, given, js=entered)
-        self.on(chat.unroll.click, do.unroll)
-        self.on(chat.earlier.edit, do.edit, told="turn")
-        self.on(chat.past.edit, do.edit, told="turn")
-        self.on(chat.never_mind.click, do.never_mind)
-        self.on(chat.stop.click, do.stop_answer)
-        self.on(manage.rename_what.input, do.choose_renamed, [manage.rename_what], trigger_mode="multiple")
+            self.on(each, do.ask.ask, given, js=entered)
+        self.on(chat.unroll.click, do.ask.unroll)
+        self.on(chat.earlier.edit, do.ask.edit, told="turn")
+        self.on(chat.past.edit, do.ask.edit, told="turn")
+        self.on(chat.never_mind.click, do.ask.never_mind)
+        self.on(chat.stop.click, do.ask.stop_answer)
+        self.on(manage.rename_what.input, do.manage.choose_renamed, [manage.rename_what], trigger_mode="multiple")
         for each in (manage.rename.click, manage.rename_to.submit):
-            self.on(each, do.rename, [manage.rename_what, manage.rename_to], done="Renamed.")
+            self.on(each, do.manage.rename, [manage.rename_what, manage.rename_to], done="Renamed.")
         deletes = {
             "session": manage.delete_session,
             "context": manage.delete_context,
             "documents": manage.delete_documents,
         }
-        self._connect_confirm(manage.confirm, deletes, do.ask_to_delete)
+        self._connect_confirm(manage.confirm, deletes, do.manage.ask_to_delete)
 
     def _connect_confirm(self, confirm: Confirm, deletes: Mapping[str, gr.Button], ask: Callable[..., Any]) -> None:
-        """deletes: by the kind of what is to be deleted, the button for it; ask: asks about it."""
+        """Connect the buttons that delete with the question before it.
+
+        Args:
+            confirm: components of the question.
+            deletes: kind of things -> the button that deletes them.
+            ask: action that asks about them.
+        """
         for kind, button in deletes.items():
             self.on(button.click, partial(ask, kind), extra=confirm.parts)
-        self.on(confirm.yes.click, self.actions.delete, [confirm.named], confirm.parts, done="Deleted.")
+        self.on(confirm.yes.click, self.actions.manage.delete, [confirm.named], confirm.parts, done="Deleted.")
         confirm.keep.click(unasked, None, confirm.parts, **QUIET)
 
 
 def refusal(error: Exception) -> Any:
-    """The notice that says why something could not be done; what nobody expects is logged with its traceback."""
+    """Return the notice with the reason of an error. Unexpected errors are logged with their traceback."""
     log_error(log, "refused", error)
     return gr.update(value=notice_of(phrase(error)))

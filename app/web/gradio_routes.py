@@ -1,4 +1,4 @@
-"""Gradio's routes: those that the page uses are open, for bodies of a bounded size, and all others are shut."""
+"""Gradio's routes: those that the page uses are open, with a limit on bodies; all others are closed."""
 
 import re
 
@@ -14,18 +14,18 @@ OPEN = {
     r"|token/?|upload_progress|user/?",
     "POST": r"cancel|queue/join|reset/?|run/[^/]+/?|upload",
 }
-"""What follows the prefix, by method. HEAD goes where GET does."""
+"""Open paths after the prefix, by method. HEAD follows GET."""
 
 
 class GradioRoutes:
-    """ASGI middleware: what the page does not need of Gradio is not there.
+    """ASGI middleware that closes every route of Gradio that the page does not need.
 
-    Gradio also fetches addresses for whoever asks, keeps what a tab shows at a GET, runs programs on recordings that
-    are sent, and has routes for its own development.
+    Gradio also fetches addresses for any caller, stores state at a GET, runs programs on uploaded recordings, and has
+    routes for its own development.
     """
 
     def __init__(self, app: ASGIApp, most_body: int) -> None:
-        """most_body: bytes of a request that is no file."""
+        """Wrap an app. most_body: most bytes of a request that is no file."""
         self.app = app
         self.bounded = RequestBodyLimitMiddleware(app, most_body)
 

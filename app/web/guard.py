@@ -1,4 +1,4 @@
-"""Who may come in: loopback alone, or everybody with the name and password."""
+"""Access: from this machine alone, or for everybody with the name and password."""
 
 import asyncio
 import base64
@@ -17,33 +17,27 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.errors import UsageError
 
 OPEN_PATHS = ("/healthz",)
-MOST_WRONG, WITHIN = 10, 60.0  # different wrong passwords from one address, and in how many seconds
-MOST_WRONG_OF_ALL = 200  # from all addresses, of which a program on this machine can claim any by X-Forwarded-For
-PAUSE_SEC, MOST_WAITING = 0.5, 20  # then one is looked at in so many seconds, and so many may wait for it
+MOST_WRONG, WITHIN = 10, 60.0  # different wrong passwords from one address, and seconds
+MOST_WRONG_OF_ALL = 200  # from all addresses; a program on this machine can claim any by X-Forwarded-For
+PAUSE_SEC, MOST_WAITING = 0.5, 20  # seconds between two checks then, and most callers that wait
 COOKIE = "stockpot-known"
-MOST_CALLERS = 10_000  # whose wrong passwords are remembered
+MOST_CALLERS = 10_000  # callers whose wrong passwords are remembered
 CLOSED = {
-    # Gradio's page writes its scripts and styles into itself; nothing comes from, or goes to, anywhere else.
+    # Gradio's page has inline scripts and styles; nothing comes from, or goes to, another site.
     "Content-Security-Policy": "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; "
     "base-uri 'self'; form-action 'self'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
 }
-"""Headers of everything that is shown as a page: it is alone, and in no frame of another site's."""
+"""Headers of every page: nothing from other sites, and no frame around it."""
 EVERYWHERE = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",  # no other site may show a picture of it, or run a script
+    "Cross-Origin-Resource-Policy": "same-origin",  # no other site may embed a picture or a script
 }
-
-BEFORE_ALL = {
-    "description": "A refusal before the request was looked at, in plain text: 400, 401, 403, 413 or 429.",
-    "content": {"text/plain": {}},
-}
-"""What every route may answer, as `/api/openapi.json` has it."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name can only be reached from this machine."""
+    """Return whether an address or name can only be reached from this machine."""
     if host == "localhost":
         return True
     try:
@@ -53,10 +47,10 @@ def is_loopback(host: str) -> bool:
 
 
 def credentials(auth: str | None, host: str) -> tuple[str, str] | None:
-    """The name and password that callers must give; None where nobody else can call.
+    """Return the name and password that callers must give; None if only this machine can call.
 
     Raises:
-        UsageError: not USER:PASSWORD, or missing although others could call.
+        UsageError: the text is not USER:PASSWORD, or missing although others can call.
     """
     if auth is None:
         if is_loopback(host):
@@ -72,30 +66,29 @@ def credentials(auth: str | None, host: str) -> tuple[str, str] | None:
 
 
 class Guard:
-    """ASGI middleware: name and password where asked for, and no requests made by other sites' pages.
+    """ASGI middleware that checks name and password, and refuses requests made by other sites' pages.
 
-    Without authentication the Host header must name this machine, so that a foreign page cannot reach the server
-    under a name of its own (DNS rebinding). A request of a page must be of our own: Gradio would let pages of other
-    ports of this machine, and of every site where others can call, read what it answers. No page may frame ours, in
-    which people would press what they cannot see.
+    Without a password, the Host header must name this machine, so that a foreign page cannot reach the server under a
+    name of its own (DNS rebinding). Requests from pages must come from our own: Gradio would answer pages on other
+    ports of this machine, and on any site if others can call. No page may frame ours, because people would press
+    buttons that they cannot see.
 
-    Guessing is slow. After ten wrong passwords within a minute from one address, or 200 from all, whatever else comes
-    from there waits in one line, of which one is looked at every half second: with what needs not wait, some 320
-    guesses a minute at the most, however many ask at once. A right password is let in when its turn comes, so nobody is
-    locked out by another's guesses; only while 20 wait is a newcomer told to come again. A browser that was let in
-    before does not stand in that line: it has a cookie, which opens nothing without the password, and with which no
-    more may be guessed than from one address. A wrong password that came before is refused at once: an answer that is
-    known tells nothing.
+    Guessing is slow. After ten wrong passwords within a minute from one address, or 200 from all, further requests from
+    there wait in one line, and one is checked every half second. That allows about 320 guesses a minute, however many
+    ask at once. A right password is accepted in its turn, so nobody is locked out by another's guesses; only while 20
+    wait is a newcomer told to come again. A browser that was accepted before skips the line: it has a cookie, which
+    opens nothing without the password, and allows no more guesses than one address. A repeated wrong password is
+    refused at once, because that tells nothing new.
     """
 
     def __init__(self, app: ASGIApp, login: tuple[str, str] | None) -> None:
-        """login: name and password, or None on loopback."""
+        """Wrap an app. login: name and password, or None on loopback."""
         self.app = app
         self.login = login
-        self._wrong: dict[str, dict[int, float]] = {}  # by caller: wrong passwords, hashed, and when each came last
-        self._all_wrong: dict[int, float] = {}  # the same of all callers together
-        self._let_in: set[str] = set()  # callers who have given the right one
-        self._key = secrets.token_bytes(32)  # signs what browsers that were let in are known by
+        self._wrong: dict[str, dict[int, float]] = {}  # caller -> hashes of wrong passwords with their last time
+        self._all_wrong: dict[int, float] = {}  # the same for all callers together
+        self._let_in: set[str] = set()  # callers with the right password
+        self._key = secrets.token_bytes(32)  # signs the cookies
         self._line, self._waiting = asyncio.Lock(), 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,21 +117,25 @@ class Guard:
         await (refusal or self.app)(scope, receive, send_guarded)
 
     def _foreign(self, headers: Headers) -> PlainTextResponse | None:
-        """The refusal of a request under another name, or of another site's page."""
+        """Return the refusal of a request under another name, or from another site's page; None if it is ours."""
         host = headers.get("host", "")
         if "@" in host or (self.login is None and not is_loopback(_split(f"//{host}").hostname or "")):
             return PlainTextResponse("This server answers on this machine only.", 400)
         origin = headers.get("origin")
         loaded = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         followed = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
-        if (origin and _split(origin).netloc != host) or (loaded and not followed):  # a link may be followed
+        if (origin and _split(origin).netloc != host) or (
+            loaded and not followed
+        ):  # links from other sites may be followed
             return PlainTextResponse(
                 "Requests from other sites are refused. (Is there a proxy in between? It has to pass on Host.)", 403
             )
         return None
 
     async def _stranger(self, given: str, caller: str) -> PlainTextResponse | None:
-        """The refusal of a request without the right password. caller: who gives it."""
+        """Return the refusal of a request without the right password; None if it may pass. caller: address of the
+        client.
+        """
         if given and hash(given) not in self._all_wrong and self._must_wait(caller):
             if self._waiting >= MOST_WAITING:
                 text = f"Too many wrong passwords came: wait {WITHIN:.0f} seconds."
@@ -161,12 +158,12 @@ class Guard:
         )
 
     def _signed(self, name: str = "") -> str:
-        """What a browser is known by: a name, at random unless it is given, and our signature."""
+        """Return a name with our signature, for a cookie; a random name unless one is given."""
         name = name or secrets.token_hex(16)
         return f"{name}.{hmac.digest(self._key, name.encode(), 'sha256').hex()}"
 
     def _known(self, headers: Headers) -> str:
-        """The name under which a browser was let in before; empty if it was not."""
+        """Return the signed name in a browser's cookie; empty if there is none."""
         try:
             sent = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
@@ -175,9 +172,9 @@ class Guard:
         return name if sent and name and hmac.compare_digest(sent.value.encode(), self._signed(name).encode()) else ""
 
     def _must_wait(self, caller: str) -> bool:
-        """Whether so many wrong passwords came, from there or from everywhere, that others wait to be looked at.
+        """Return whether there were so many wrong passwords, from there or in all, that a caller must wait.
 
-        Who was let in before need not wait for what others guess.
+        A browser that was accepted before does not wait because of others.
         """
         self._all_wrong = _recent(self._all_wrong)
         if recent := _recent(self._wrong.pop(caller, {})):
@@ -187,8 +184,8 @@ class Guard:
     def _knows(self, authorization: str) -> bool:
         assert self.login is not None
         scheme, _, token = authorization.partition(" ")
-        if scheme.lower() == "bearer":  # as clients of OpenAI's API send their key
-            given = token.strip().encode("latin-1")  # the bytes that came
+        if scheme.lower() == "bearer":  # clients of OpenAI's API send their key so
+            given = token.strip().encode("latin-1")  # the bytes as they came
         elif scheme.lower() == "basic":
             try:
                 given = base64.b64decode(token, validate=True)
@@ -200,24 +197,24 @@ class Guard:
 
 
 def _recent(wrong: dict[int, float]) -> dict[int, float]:
-    """What did not come too long ago to count."""
+    """Return the entries that are recent enough to count."""
     since = time.monotonic() - WITHIN
     return {one: at for one, at in wrong.items() if at > since}
 
 
 def _caller(scope: Scope) -> str:
-    """Where a request comes from: an address, or of IPv6 the network, in which one machine may have any."""
+    """Return the address of a client; for IPv6 its network, in which one machine may have any address."""
     address: str = (scope.get("client") or ("",))[0]
-    if ":" not in address or address.startswith("::ffff:"):  # which stands for one of IPv4
+    if ":" not in address or address.startswith("::ffff:"):  # an IPv4 address in IPv6
         return address
     try:
         return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
-    except ValueError:  # a proxy may say anything
+    except ValueError:  # a proxy may send any text
         return address
 
 
 def _split(address: str) -> SplitResult:
-    """The parts of an address; none where it cannot be one."""
+    """Return the parts of an address; empty parts if it is malformed."""
     try:
         return urlsplit(address)
     except ValueError:

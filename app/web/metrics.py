@@ -1,4 +1,4 @@
-"""The numbers of the live panel, gathered from the store's measurements and from this process."""
+"""Gather the numbers of the metrics panel from the store and from this process."""
 
 import time
 from collections import deque
@@ -16,17 +16,17 @@ from sessions import ContextRow, SessionRow
 
 
 class MetricsReader:
-    """Gathers numbers, and remembers the memory of this process over the last minutes."""
+    """Gathers numbers, and remembers the memory use of this process over the last minutes."""
 
     def __init__(self, service: Service) -> None:
-        """service: the home that is shown."""
+        """Keep the home that is shown."""
         self.service = service
         self.store = service.store
         self._memory: deque[tuple[float, int]] = deque(maxlen=240)
         self._memory_total = psutil.virtual_memory().total
 
     def read(self, context: ContextRow | None, session: SessionRow | None) -> Metrics:
-        """The numbers now, for what a tab has chosen."""
+        """Return the present numbers for a context and a session."""
         import engine
 
         memory = engine.memory_report()
@@ -39,21 +39,23 @@ class MetricsReader:
             "model": self._model_line(),
             "open_bytes": self.service.contexts.bytes(),
             "open_limit": self.service.contexts.limit,
-            "memory_history": [value for _, value in tuple(self._memory)],  # which another tab may add to meanwhile
+            "memory_history": [value for _, value in tuple(self._memory)],  # copied, because another tab may add to it
         }
         if context is None:
             return Metrics(**common)
-        read = [row.values for row in self.store.measurements("reading", context.id, limit=HISTORY)]
-        answers = [row.values for row in self.store.measurements("answer", session.id, limit=200)] if session else []
+        read = [row.values for row in self.store.measurements.newest("reading", context.id, limit=HISTORY)]
+        answers = (
+            [row.values for row in self.store.measurements.newest("answer", session.id, limit=200)] if session else []
+        )
         usage, done, rate = context.usage, context.tokens_read, 0.0
         if read:
             last, rate = read[-1], read[-1]["tokens_per_second"]
-            if context.status == "reading" or not usage:  # one that was stopped went on after its last measurement
+            if context.status == "reading" or not usage:  # a stopped reading went on after its last measurement
                 usage = last["usage"] or usage
             done = max(done, last["tokens_done"])
         elif context.seconds:
             rate = context.tokens_per_second
-        if answers and context.status == "ready":  # else more has been read since
+        if answers and context.status == "ready":  # otherwise more was read since
             usage = {"entries": answers[-1]["entries"], "bytes": answers[-1]["kv_bytes"]}
         stretches = load_map(self.store, context.id)
         return Metrics(
@@ -80,7 +82,7 @@ class MetricsReader:
 
 
 def _rates(read: list[dict[str, Any]]) -> list[float]:
-    """Tokens per second between one measurement of a reading and the next."""
+    """Return tokens per second between consecutive measurements of a reading."""
     rates = []
     for before, after in pairwise(read):
         seconds, tokens = after["seconds"] - before["seconds"], after["tokens_done"] - before["tokens_done"]

@@ -1,4 +1,4 @@
-"""What there is to choose before a reading: files, documents, method, budget, and further settings, folded away."""
+"""The form of a new reading: files, documents, model, method, budget, and further settings, folded away."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ import gradio as gr
 
 from app.errors import expected
 from app.formatting import byte_size, plural
-from app.home import named_model, sample_book
+from app.home import sample_book
 from app.machine.local_models import LocalModel
+from app.machine.model_names import named_model
 from app.reading.methods import methods_table
 from app.web.confirm import Confirm, build_confirm
 from app.web.views.markup import esc
@@ -24,11 +25,12 @@ IN_WORDS = {"none": "", "8bit": " in 8 bits", "nf4": " in NF4", "int8": " in int
 
 @dataclass(frozen=True)
 class NewReading:
-    """Its components.
+    """The components of the form.
 
-    how, more_how: what is not asked of documents that are added to a reading, since it goes on as it was begun.
-    settings: (method, setting) -> its field, with a budget for each, which stays as it was typed; own: method -> the
-    components that are shown where it is chosen; presets: method -> the field for its presets.
+    how, more_how: fields that are hidden when documents are added to a context.
+    settings: (method, setting) -> its field; each method has a budget field of its own, which keeps its text.
+    own: method -> the components that are shown for it alone.
+    presets: method -> its field for presets.
     """
 
     area: gr.Column
@@ -57,7 +59,7 @@ class NewReading:
 
 
 def build_new_reading(default_model: str) -> NewReading:
-    """Build it in the column at hand. default_model: what is read with if nothing else is chosen."""
+    """Build the form in the current column. default_model: model if none is chosen."""
     methods = suiting(default_model)
     selection = next(row for row in methods if row["default"])
     with gr.Column(elem_id="new-view", elem_classes="view") as area:
@@ -157,7 +159,7 @@ def build_new_reading(default_model: str) -> NewReading:
 
 
 def suiting(model: str) -> list[dict[str, Any]]:
-    """The methods as they suit a model, or as they are by themselves if it cannot be used, which is said elsewhere."""
+    """Return the methods table for a model, or the general one if the model cannot be used."""
     try:
         return methods_table(model)
     except Exception as error:
@@ -167,7 +169,7 @@ def suiting(model: str) -> list[dict[str, Any]]:
 
 
 def model_choices(found: list[LocalModel]) -> list[tuple[str, str]]:
-    """The models that can be used, in each way that they can be quantised here, with what their weights need."""
+    """Return the usable models with each quantisation possible here, and the bytes of their weights."""
     able = importlib.util.find_spec("bitsandbytes") is not None
     return [
         (f"{Path(each.name).name}{IN_WORDS[way]} · {byte_size(size)}", named_model(each.name, way) or each.name)
@@ -179,7 +181,7 @@ def model_choices(found: list[LocalModel]) -> list[tuple[str, str]]:
 
 
 def hub_choices(recommended: list[dict[str, Any]], found: list[LocalModel]) -> list[tuple[str, str]]:
-    """Return the recommended models that fit as they are published, and are not here yet."""
+    """Return the recommended models that fit as published and are not here yet."""
     here = {each.name for each in found}
     selection = [each for each in recommended if each["fits"] == "none" and each["name"] not in here]
     sizes = [f"{byte_size(each['memory'])} · {byte_size(each['download'])} to fetch" for each in selection]
@@ -187,7 +189,7 @@ def hub_choices(recommended: list[dict[str, Any]], found: list[LocalModel]) -> l
 
 
 def unusable_models(found: list[LocalModel]) -> str:
-    """Those that are here and cannot be used, each with the reason, as HTML; empty if there are none."""
+    """Return the models here that cannot be used, each with the reason, as HTML; empty if there are none."""
     reasons = [f"<li><b>{esc(Path(each.name).name)}</b>: {esc(each.reason)}</li>" for each in found if each.reason]
     if not reasons:
         return ""
@@ -210,7 +212,9 @@ def _budget(row: dict[str, Any], shown: bool) -> gr.Number:
 def _method_settings(
     methods: list[dict[str, Any]], selection: str
 ) -> tuple[dict[tuple[str, str], Any], dict[str, gr.Group], dict[str, gr.Dropdown]]:
-    """A field for every setting of every method, and one for its presets; only the chosen method's are visible."""
+    """Build a field for every setting of every method, and one for its presets. Only the chosen method's are
+    visible.
+    """
     settings: dict[tuple[str, str], Any] = {}
     groups: dict[str, gr.Group] = {}
     presets: dict[str, gr.Dropdown] = {}
@@ -237,7 +241,7 @@ def _method_settings(
 
 def _field(method: str, key: str, value: Any, kind: str, choices: list[Any] | None) -> Any:
     label, name = key.replace("_", " ").capitalize(), f"set-{method}-{key}"
-    if kind.startswith("bool"):  # no checkbox: Gradio leaves it no room for its words in a row that is full
+    if kind.startswith("bool"):  # no checkbox, because Gradio leaves no room for its label in a full row
         choices = [("yes", True), ("no", False)]
     if choices:
         return gr.Dropdown(choices, value=value, label=label, elem_id=name, min_width=130)
@@ -249,5 +253,5 @@ def _field(method: str, key: str, value: Any, kind: str, choices: list[Any] | No
 
 
 def settings_from(method: str, keys: list[tuple[str, str]], values: tuple[Any, ...]) -> dict[str, Any]:
-    """The settings of the chosen method from the fields of all."""
+    """Return the chosen method's settings from the fields of all methods."""
     return {key: value for (owner, key), value in zip(keys, values, strict=True) if owner == method}

@@ -1,4 +1,4 @@
-"""The page: its areas side by side. Building only; `events.py` connects them."""
+"""The page: its areas side by side. This file only builds them; `events.py` connects them."""
 
 from typing import Any
 
@@ -18,21 +18,21 @@ PULSE_SEC = 1.0
 STREAM_SEC = 0.25
 SWEEP_SEC = 3600
 CACHE_SEC = 24 * 3600
-"""Dropped files that are not read are removed after this long."""
+"""Age at which dropped files that were not read are removed."""
 TABS = 64
-"""Of so many Gradio remembers what they show, also once they are closed; one that it forgot is sent everything anew."""
+"""Tabs whose state Gradio remembers, also after they are closed; others are sent everything again."""
 
 
-class OwnFiles(gr.Blocks):  # type: ignore[misc]  # of which nothing is known
-    """Gradio's page that takes no file from a browser but one that was dropped in.
+class OwnFiles(gr.Blocks):  # type: ignore[misc]  # Gradio has no types
+    """Gradio's page, restricted to files that were dropped in.
 
-    Gradio itself would read a path as it comes, and fetch what an address names, for every field of the page.
+    Gradio itself would read any path, and fetch any address, that a browser sends in a field.
     """
 
     service: Service
 
     async def preprocess_data(self, block_fn: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Look at every file among the values of an event before Gradio does.
+        """Check every file among the values of an event before Gradio reads it.
 
         Raises:
             AppError: see `check_dropped`.
@@ -45,7 +45,7 @@ class OwnFiles(gr.Blocks):  # type: ignore[misc]  # of which nothing is known
 
 
 def build_page(service: Service, worker: Worker) -> gr.Blocks:
-    """The whole page over one home and its worker."""
+    """Build the whole page over one home and its worker."""
     with OwnFiles(
         title="Stockpot", fill_width=True, analytics_enabled=False, delete_cache=(SWEEP_SEC, CACHE_SEC)
     ) as blocks:
@@ -77,6 +77,6 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
         )
         Events(page, service, worker).connect(blocks)
     blocks.service = service
-    blocks.has_launched = True  # else Gradio does not check paths; only `launch` sets it, which is not called
+    blocks.has_launched = True  # without it Gradio does not check paths; only `launch` sets it
     blocks.state_session_capacity = TABS
     return blocks

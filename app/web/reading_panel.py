@@ -1,4 +1,4 @@
-"""A reading that is under way, stopped or failed: its card, and what can be done about it."""
+"""The components for a reading that is under way, stopped or failed: its card and its buttons."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from app.web.confirm import Confirm, build_confirm
 
 @dataclass(frozen=True)
 class ReadingPanel:
-    """Its components."""
+    """The components of the reading panel."""
 
     area: gr.Column
     card: gr.HTML
@@ -26,7 +26,7 @@ class ReadingPanel:
 
 
 def build_reading_panel() -> ReadingPanel:
-    """Build it in the column at hand."""
+    """Build the panel in the current column."""
     with gr.Column(visible=False, elem_id="reading-view", elem_classes="view") as area:
         card = gr.HTML(apply_default_css=False, elem_id="reading-card")
         with gr.Row(visible=False, elem_id="unlock-row") as unlock_area:

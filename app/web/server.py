@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import AppError, UsageError, phrase
-from app.home import ASSETS, check_model, default_model, home_folder, named_model
+from app.home import ASSETS, home_folder
+from app.machine.model_names import check_model, default_model, named_model
 from app.quantities import bytes_of
 from app.web.guard import Guard, credentials, is_loopback
 
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 
 def serve(arguments: Namespace) -> int:
-    """Serve until stopped.
+    """Serve the page and the API until stopped.
 
     Raises:
-        UsageError: an address that others can reach, without a name and password; a size that is none.
-        AppError: there cannot be such a model.
-        sessions.StoreError: the home cannot be used, or its disk is so full that several threads cannot.
+        UsageError: others can reach the address and there is no name and password, or a size is malformed.
+        AppError: there is no such model.
+        sessions.StoreError: the home cannot be used, or its disk is full.
     """
     login = credentials(arguments.auth or os.environ.get("STOCKPOT_AUTH") or None, arguments.host)
     home, memory = home_folder(arguments.home), bytes_of(arguments.memory)
@@ -49,9 +50,9 @@ def serve(arguments: Namespace) -> int:
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
     service = Service(home, name, arguments.device, arguments.seed, memory)
-    if service.store.alone:
+    if service.store.database.alone:
         raise DiskFull(home, None, disk_free(home))
-    tempfile.tempdir = str(uploads(home))  # files that come over HTTP are written as they come
+    tempfile.tempdir = str(uploads(home))  # files that come over HTTP are written while they arrive
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(service, login),
@@ -71,7 +72,7 @@ def serve(arguments: Namespace) -> int:
 
 
 def _announce(host: str, address: str, home: Path) -> None:
-    """Say where it is, and what others can see and change of it."""
+    """Print the address, and what others can see and change there."""
     said = [f"Stockpot opens at {address} and keeps everything in {home}. Ctrl-C stops it."]
     if not is_loopback(host):
         said.append(
@@ -84,7 +85,7 @@ def _announce(host: str, address: str, home: Path) -> None:
 
 
 def _open_page(server: "uvicorn.Server", address: str) -> None:
-    """Open the browser once the server answers; without a browser nothing happens."""
+    """Open the browser once the server answers, if there is a browser."""
     while not server.started:
         if server.should_exit:
             return
@@ -93,7 +94,7 @@ def _open_page(server: "uvicorn.Server", address: str) -> None:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raise AppError or UsageError if nobody can listen there, before anything heavy is loaded."""
+    """Raise AppError or UsageError if the port cannot be used, before anything heavy is loaded."""
     if not 0 < port < 65536:
         raise UsageError(f"--port takes a number from 1 to 65535, not {port}.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -109,30 +110,32 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _not_a_goodbye(record: logging.LogRecord) -> bool:
-    """Leave out the tracebacks of tabs that were still listening when the server was stopped."""
+    """Return False for tracebacks of tabs that were connected when the server stopped, so that they are not logged."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, asyncio.CancelledError) and "graceful shutdown exceeded" not in record.getMessage()
 
 
 def _keep_private(home: Path) -> None:
-    """Keep Gradio's temporary files in the home, and its calls home off; to be set before it is imported."""
+    """Keep Gradio's temporary files in the home, and turn its telemetry off. Call it before Gradio is imported."""
     from app.jobs.uploads import cache
 
     os.environ["GRADIO_TEMP_DIR"] = str(cache(home))
-    os.environ["GRADIO_EXAMPLES_CACHE"] = str(cache(home))  # served too; else a folder of wherever it was started
+    os.environ["GRADIO_EXAMPLES_CACHE"] = str(
+        cache(home)
+    )  # Gradio serves it; the default is a folder where the program was started
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
 async def _nowhere(request: "Request", error: Exception) -> "Response":
-    """What is answered where there is nothing: a page to browsers, and else what the API would say."""
+    """Return the answer for an unknown path: a page for browsers, JSON for others."""
     from fastapi.responses import HTMLResponse, JSONResponse
     from starlette.exceptions import HTTPException
 
     from app.web.views.document_page import no_page
 
     assert isinstance(error, HTTPException)
-    if error.detail != "Not Found":  # Gradio has said more, to its own page
+    if error.detail != "Not Found":  # Gradio has answered its own page
         return JSONResponse({"detail": error.detail}, 404)
     sentence = f"There is no {request.url.path}: the page is at /, and /api/openapi.json describes the API."
     if "text/html" in request.headers.get("accept", ""):
@@ -141,17 +144,18 @@ async def _nowhere(request: "Request", error: Exception) -> "Response":
 
 
 def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
-    """The whole application; its worker lives as long as it does."""
+    """Return the whole application. Its worker lives as long as it does."""
     from app.jobs.uploads import MOST_BYTES, cache, sweep, uploads
 
-    uploads(service.home)  # before Gradio makes it, for everybody to read
+    uploads(service.home)  # before Gradio makes it readable for everybody
     import gradio as gr
     from fastapi import FastAPI
     from fastapi.responses import HTMLResponse
     from starlette.routing import Mount
 
     from app.api import openai_chat
-    from app.api.routes import MOST_BODY, UNKEPT, add_error_handlers, router, status_of
+    from app.api.error_handlers import MOST_BODY, add_error_handlers, status_of
+    from app.api.routes import UNKEPT, router
     from app.jobs.worker import Worker
     from app.reading.pages import page_of
     from app.web.dropped_files import DroppedFiles
@@ -162,7 +166,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from sessions import StoreError
 
     worker = Worker(service)
-    if not any(other.alive for other in service.store.workers()):  # what is there may be another server's
+    if not any(other.alive for other in service.store.workers.all()):  # the files may belong to another server
         sweep(service)
 
     @asynccontextmanager
@@ -182,7 +186,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
 
     @app.get("/documents/{id}/pages/{number}", include_in_schema=False)
     def page_of_document(id: str, number: int, start: int = 0, end: int = 0) -> HTMLResponse:
-        """A page of a document. start, end: characters of the document's text that are marked."""
+        """Show a page of a document. start, end: characters of its text to mark."""
         try:
             return HTMLResponse(document_page(page_of(service, id, number), start, end), headers=UNKEPT)
         except (AppError, StoreError) as error:
@@ -207,7 +211,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
         enable_monitoring=False,
     )
     mounts = (route.app for route in app.routes if isinstance(route, Mount))
-    (gradios,) = (each for each in mounts if isinstance(each, FastAPI))  # which takes whatever nobody else does
+    (gradios,) = (each for each in mounts if isinstance(each, FastAPI))  # it takes all other paths
     gradios.add_exception_handler(404, _nowhere)
     app.add_middleware(DroppedFiles, folder=cache(service.home))
     app.add_middleware(GradioRoutes, most_body=MOST_BODY)

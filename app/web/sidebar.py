@@ -1,4 +1,4 @@
-"""The left side: contexts, the sessions over the chosen one, and search in all of both."""
+"""The components of the left side: contexts, the sessions over the selected one, and the search."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ BRAND = (
 
 @dataclass(frozen=True)
 class Sidebar:
-    """Its components."""
+    """The components of the left side."""
 
     new: gr.Button
     search: gr.Textbox
@@ -39,7 +39,7 @@ class Sidebar:
 
 
 def build_sidebar() -> Sidebar:
-    """Build it in the column at hand."""
+    """Build the left side in the current column."""
     gr.HTML(BRAND, apply_default_css=False, elem_id="brand")
     new = gr.Button("New reading", variant="primary", elem_id="new-reading")
     search = gr.Textbox(

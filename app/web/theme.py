@@ -1,6 +1,5 @@
-"""The look that Gradio's own components take, and the page's head.
-
-`style.css`, `print.css` and `page.js` in assets/ do the rest.
+"""The theme of Gradio's components, and the page's head. `style.css`, `print.css` and `page.js` in assets/ do
+the rest.
 """
 
 from pathlib import Path
@@ -21,7 +20,7 @@ MONO = ["ui-monospace", "SF Mono", "Cascadia Mono", "Menlo", "Liberation Mono", 
 
 
 def make_theme() -> gr.themes.Base:
-    """Gradio's plainest theme, with fonts of the system so that nothing is fetched from anywhere."""
+    """Return Gradio's plainest theme with fonts of the system, so that nothing is fetched from another site."""
     return gr.themes.Base(
         font=SANS,
         font_mono=MONO,
@@ -32,9 +31,7 @@ def make_theme() -> gr.themes.Base:
 
 
 def make_head(folder: Path) -> str:
-    """What stands in the page's head, written out: its script, so that it runs before Gradio draws anything, and what
-    is otherwise on paper.
-    """
+    """Return the page's head: its script inline, so that it runs before Gradio draws, and the style for print."""
     script, paper = ((folder / name).read_text(encoding="utf-8") for name in ("page.js", "print.css"))
     return (
         f'<meta name="color-scheme" content="light dark">\n<style media="print">\n{paper}</style>\n'

@@ -6,34 +6,42 @@ import sys
 from typing import Any
 
 from benchmarks.freshness import Row, load
-from benchmarks.options import run
+from benchmarks.options import VARIANTS, run
 from benchmarks.pages import markup
-from benchmarks.pages.accuracy import TITLES, accuracy, asked_once, citations, heat_map, is_varied, kept_stores, sources
-from benchmarks.pages.methods import ablation, cache_table, consistency, mass, neighbours, random_heads, rounds, turns
-from benchmarks.pages.speed import GROWTH, growth, latency, speed
+from benchmarks.pages.accuracy import (
+    HARD,
+    asked_once,
+    citations,
+    facts,
+    hard,
+    in_order,
+    kept_stores,
+    passkeys,
+    sources,
+    unseen,
+)
+from benchmarks.pages.methods import cache_table, neighbours, random_heads
+from benchmarks.pages.real import gguf, suite
+from benchmarks.pages.speed import growth, latency, speed
 from benchmarks.report import RESULTS
+from benchmarks.suite.store import load as load_cells
 
 SECTIONS = {
     "citations": citations,
     "random-heads": random_heads,
-    "consistency": consistency,
     "neighbours": neighbours,
-    "rounds": rounds,
-    "turns": turns,
     "latency": latency,
-    "mass": mass,
-    "ablation": ablation,
+    "growth": growth,
+    "speed": speed,
 }
-
-
-NAMES = (
-    "`method:setting=value` is a method with that setting. Of InfiniPot's two scores `infinipot-cap` has CaP alone "
-    "(`infinipot:novelty_share=0`) and `infinipot-nuc` NuC alone (`infinipot:novelty_share=1`); `exact-int8` is "
-    "`exact:store=int8`, and `exact-int4` is `exact:store=int4`. Where it says `reading again`, passages that a "
-    "question looks at were read again before it was answered; where it says `page named`, the page of 400 tokens on "
-    "which the answer stands. What was read in parts was read to its end, and then more of it added, as documents are."
+NEEDLES = (facts, unseen, passkeys, hard)
+NOTES = (
+    "Cells read 95 [91–98] of 160: a share in %, its 95 % interval (Wilson's), and the number of questions. Italics: "
+    "fewer than 40 questions. Questions about one text are not independent, which the intervals ignore.",
+    "Names: a method, its entries, and how often a question is asked (`looks`). `method:setting=value` changes a "
+    "setting. `reading again`: passages are read again before the answer, as the app does. `page named`: a person "
+    "names the page, of 400 tokens. More in the [glossary](glossary.md).",
 )
-"""What the names of methods mean that are not those of a method alone: see `VARIANTS` in options.py."""
 
 
 def rows_of(results: dict[str, dict[str, Any]], benchmark: str) -> list[Row]:
@@ -55,37 +63,30 @@ def main() -> int:
     """Write the page docs/results.md."""
     results = load(RESULTS)
     kept = results.pop("facts-kept-stores", {"rows": []})["rows"]
-    needles = asked_once(rows_of(results, "needle"))
-    order = list(dict.fromkeys(row["method"] for row in needles))
-    needles.sort(key=lambda row: (order.index(row["method"]), row["budget"] or 0))
-    varied = [row for row in needles if is_varied(row)]
-    rows = [row for row in needles if not is_varied(row)]
-    devices = sorted({str(result["machine"]["device"]) for result in results.values()})
+    needles = in_order(asked_once(rows_of(results, "needle")))
+    variants = "; ".join(f"`{name}` is `{method}`" for name, method in VARIANTS.items())
     text = [
         "# Results",
-        f"Made by `python -m benchmarks.pages` from `benchmarks/results/`. Devices: {', '.join(devices)}.",
-        NAMES,
+        "Made by `python -m benchmarks.pages` from the files of `benchmarks/results/`. `make bench` measures the "
+        "pocket model, `python -m benchmarks.real_suite` real models.",
+        *NOTES,
+        f"Also {variants}.",
+        f"Answers of the pocket model count as right {markup.right_answers(needles)}.",
         *legend(results),
-        "## Accuracy",
     ]
-    for kind in TITLES:
-        own = [row for row in rows if row["kind"] == kind]
-        if own:
-            text += [*accuracy(TITLES[kind], own), heat_map(kind, own)]
-    if varied:
-        text += accuracy("Facts again, with one setting changed at a time", varied)
+    if cells := load_cells(RESULTS / "real-suite.jsonl"):
+        text += suite(cells.values())
+    if files := rows_of(results, "gguf"):
+        text += gguf(files)
+    for section in NEEDLES if needles else ():
+        text += section(needles)
     if kept:
         text += kept_stores(kept)
-    if rows:
-        text += sources(rows)
-    for name, section in SECTIONS.items():
+    if needles:
+        text += sources([row for row in needles if row["kind"] not in HARD])
+    for name, each in SECTIONS.items():
         if own := rows_of(results, name):
-            text += section(own)
-    for name, title in GROWTH.items():
-        if name in results:
-            text += growth(title, name, results[name]["rows"], results[name]["crossover"])
-    if own := rows_of(results, "speed"):
-        text += speed(own)
+            text += each(own)
     if "cache" in results:
         text += cache_table(results["cache"])
     (markup.DOCS / "results.md").write_text("\n\n".join(text) + "\n")

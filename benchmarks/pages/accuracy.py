@@ -1,64 +1,137 @@
-"""Sections about accuracy and sources."""
+"""Sections about answers and sources."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 from matplotlib import pyplot
 
 from benchmarks.freshness import Row
 from benchmarks.needle import CELL
-from benchmarks.pages.markup import label, length, markdown, marked, percent, right_answers, save
+from benchmarks.pages.markup import accuracy, conditions, label, length, markdown, marked, percent, save, share
+from benchmarks.scoring import wilson
 
-TITLES = {
-    "passkey": "One pass key in repeated filler",
-    "prose": "One pass key in real prose",
-    "facts": "Eight facts in real prose, asked one after another in one conversation",
-    "relations": "Eight facts about relations that training did not contain",
-    "wordings": "Eight facts stated and asked in wordings that training did not contain",
-    "two": "Two pass keys in real prose, to be given in order",
-    "pairs": "Keys and values and nothing else, the keys nearly alike",
-}
+ORDER = ("full", "exact", "infllm", "infinitehip", "recall", "locret", "infinipot", "beacon", "streaming", "truncate")
+HARD = ("two", "pairs")  # two pass keys in order; keys and values that are nearly alike
+DRAWN = ("exact", "infllm", "infinitehip", "recall", "locret", "infinipot", "streaming")
+SHORT, USUAL, LEAST = 1024, 1024, 512  # tokens of a short text; entries in most tables; entries of the smallest
 
 
-def accuracy(title: str, rows: list[Row]) -> list[str]:
-    """Return accuracy by method and length, depths side by side, in the shape of InfiniPot's Table 4."""
+def asked_once(rows: list[Row]) -> list[Row]:
+    """Return one row of `needle` for each cell: the one with most questions, which include those of the others."""
+    most: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        cell = (*(row.get(key) or False for key in CELL), row["earlier"])
+        if cell not in most or most[cell]["asked"] < row["asked"]:
+            most[cell] = row
+    return list(most.values())
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    """Return rows by method, then variant, then budget."""
+
+    def place(row: Row) -> tuple[int, str, int]:
+        kind = row["method"].partition(":")[0].partition("-")[0]
+        return ORDER.index(kind), row["method"], row["budget"] or 0
+
+    return sorted(rows, key=place)
+
+
+def is_plain(row: Row) -> bool:
+    """Return whether a row has the settings of its method or of one of its presets, and was asked as usual."""
+    settings = row["method"].partition(":")[2]
+    usual = not settings or settings.startswith("preset=") or row["method"].startswith("infinipot-")
+    return bool(usual and not row.get("page") and not row.get("parts"))
+
+
+def facts(rows: list[Row]) -> list[str]:
+    """Return the tables of facts in prose, and the figure."""
+    own = [row for row in rows if row["kind"] == "facts"]
+    plain = [row for row in own if is_plain(row)]
+    main = [row for row in plain if _is_main(row) and row["tokens"] > SHORT and row["method"] not in ("full", "beacon")]
+    short = [row for row in own if row["tokens"] <= 2 * SHORT and row["method"].partition(":")[0] in ("full", "beacon")]
+    short = [row for row in short if not row.get("page")]
+    budgets = [row for row in plain if row["budget"] not in (None, USUAL) and not row.get("read_again")]
+    budgets = [row for row in budgets if row not in main and row["tokens"] > SHORT]
+    named = [row for row in own if row.get("page")]
+    parts = [row for row in own if row.get("parts")]
+    changed = [row for row in own if not is_plain(row) and row not in named + parts + short]
+    text = [
+        "## Facts in prose",
+        "Eight facts are asked one after another in one conversation about a long prose text.",
+        conditions(own),
+        accuracy(main),
+        figure(main),
+        "### In short texts",
+        accuracy(short),
+        "### With other budgets",
+        "The pocket model was trained to attend to 2,048 entries; 4,096 are more than it can use.",
+        accuracy(budgets),
+    ]
+    for heading, section in (
+        ("### With the page named", named),
+        ("### Read in four parts, each added to the one before", parts),
+        ("### With one setting changed", changed),
+    ):
+        if section:
+            text += [heading, accuracy(section, lambda row: label(row | {"page": None, "parts": None}))]
+    return text
+
+
+def _is_main(row: Row) -> bool:
+    return bool(row["budget"] == USUAL or (row["method"], row["budget"]) == ("exact", LEAST))
+
+
+def figure(rows: list[Row]) -> str:
+    """Draw the accuracy of methods by length, with 95 % intervals."""
+    chart, axes = pyplot.subplots(figsize=(8, 3.5))
+    for name in DRAWN:
+        own = [row for row in rows if row["method"] == name and row["budget"] == USUAL and not row.get("read_again")]
+        own.sort(key=lambda row: row["tokens"])
+        means = [row["correct"] / row["asked"] for row in own]
+        ends = [wilson(mean, row["asked"]) for mean, row in zip(means, own, strict=True)]
+        spread = [
+            [100 * max(0.0, mean - low) for mean, (low, _) in zip(means, ends, strict=True)],
+            [100 * max(0.0, high - mean) for mean, (_, high) in zip(means, ends, strict=True)],
+        ]
+        at = [row["tokens"] * (1 + 0.04 * DRAWN.index(name)) for row in own]  # side by side, not on each other
+        axes.errorbar(at, [100 * mean for mean in means], yerr=spread, marker="o", capsize=2, label=name)
+    axes.set_xscale("log", base=2)
     lengths = sorted({row["tokens"] for row in rows})
-    depths = sorted({row["depth"] for row in rows if row["depth"] is not None})
-    grouped: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        grouped[label(row)].append(row)
-    lines = []
-    for name, own in grouped.items():
-        cells = []
-        for tokens in lengths:
-            here = [row for row in own if row["tokens"] == tokens]
-            shown = [percent([row for row in here if row["depth"] == depth]) for depth in depths] or [percent(here)]
-            cells.append("/".join(shown) if here else "–")
-        lines.append([name, *cells])
-    asked = sorted({row["asked"] for row in rows})
-    depth_note = f", depths {'/'.join(str(d) for d in depths)}" if depths else ""
-    number = f"{asked[0]} to {asked[-1]}" if asked[0] < asked[-1] else f"{asked[0]}"
-    note = f"{right_answers(rows).capitalize()} in %{depth_note}; {number} questions a cell."
-    return [f"### {title}", note, markdown(["", *map(length, lengths)], lines)]
+    axes.set_xticks(lengths, [length(tokens) for tokens in lengths])
+    axes.set_xlabel("tokens read")
+    axes.set_ylabel(f"right, %, {USUAL:,} entries")
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+    return save(chart, "facts")
 
 
-def heat_map(kind: str, rows: list[Row]) -> str:
-    """Draw accuracy as colours: methods down, lengths (and depths) across."""
-    names = list(dict.fromkeys(label(row) for row in rows))
-    columns = sorted({(row["tokens"], row["depth"] if row["depth"] is not None else -1.0) for row in rows})
-    grid = [[float("nan")] * len(columns) for _ in names]
-    for row in rows:
-        column = columns.index((row["tokens"], row["depth"] if row["depth"] is not None else -1.0))
-        grid[names.index(label(row))][column] = 100 * row["correct"] / row["asked"]
-    figure, axes = pyplot.subplots(figsize=(2.5 + 0.5 * len(columns), 1.2 + 0.3 * len(names)))
-    image = axes.imshow(grid, vmin=0, vmax=100, cmap="RdYlGn", aspect="auto")
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    ticks = [length(tokens) + (f"\n{depth:g}" if depth >= 0 else "") for tokens, depth in columns]
-    axes.set_xticks(range(len(columns)), ticks, fontsize=8)
-    figure.colorbar(image, label=f"{right_answers(rows)}, %")
-    return save(figure, f"needle-{kind}")
+def unseen(rows: list[Row]) -> list[str]:
+    """Return accuracy about relations and wordings that training did not contain."""
+    own = [row for row in rows if row["kind"] in ("relations", "wordings")]
+    table = accuracy(own, lambda row: f"{row['kind']}, {label(row)}")
+    return ["## Facts that training did not contain", conditions(own), table]
+
+
+def passkeys(rows: list[Row]) -> list[str]:
+    """Return the tables of one pass key: in repeated filler, and in prose."""
+    text = ["## One pass key"]
+    for kind, title in (("passkey", "In repeated filler"), ("prose", "In prose")):
+        own = [row for row in rows if row["kind"] == kind]
+        depths = ", ".join(str(depth) for depth in sorted({row["depth"] for row in own}))
+        text += [f"### {title}", f"{conditions(own)} Depths {depths} of the text together.", accuracy(own)]
+    return text
+
+
+def hard(rows: list[Row]) -> list[str]:
+    """Return accuracy on two pass keys in order, and on keys that are nearly alike; all lengths together."""
+    own = [row for row in rows if row["kind"] in HARD]
+    lines = [
+        [name, *(percent(r for r in own if label(r) == name and r["kind"] == kind) for kind in HARD)]
+        for name in dict.fromkeys(map(label, own))
+    ]
+    lengths = ", ".join(length(tokens) for tokens in sorted({row["tokens"] for row in own}))
+    note = f"{conditions(own)} Texts of {lengths} tokens together. The keys of the pairs differ in four digits."
+    return ["## Two pass keys, and pairs nearly alike", note, markdown(["", "two in order", "pairs"], lines)]
 
 
 def kept_stores(rows: list[Row]) -> list[str]:
@@ -68,59 +141,40 @@ def kept_stores(rows: list[Row]) -> list[str]:
         method, _, store = row["method"].partition(":store=")
         held = row["kv_bytes"]["device"]
         plain = held if store == "model" else plain
-        share = f"{100 * held / plain:.0f} %" if plain else ""
-        lines.append([marked(method, [row]), store, length(row["tokens"]), percent([row]), f"{held / 1e6:.2f}", share])
+        part = f"{100 * held / plain:.0f} %" if plain else ""
+        lines.append([marked(method, [row]), store, length(row["tokens"]), percent([row]), f"{held / 1e6:.2f}", part])
     note = (
-        f"Facts as above, budget {rows[0]['budget']}, {rows[0]['asked']} questions a cell, {right_answers(rows)} in %. "
-        "KV is all that is allocated for the finished reading. `model` is the type that the model computes in: on a "
-        "CPU, float32."
+        f"{conditions(rows)} Facts, budget {rows[0]['budget']}. MB: all that a finished reading allocates. `model` is "
+        "the type that the model computes in, float32 on this machine."
     )
-    header = ["", "store", "tokens", "right", "KV MB", "of `model`"]
-    return ["### Kept entries in codes", note, markdown(header, lines)]
-
-
-def asked_once(rows: list[Row]) -> list[Row]:
-    """Return one row of `needle` for each cell: the one with most questions, which include those of the others."""
-    most: dict[tuple[Any, ...], Row] = {}
-    for row in rows:
-        cell = (*(row.get(what) or False for what in CELL), row["earlier"])
-        if cell not in most or most[cell]["asked"] < row["asked"]:
-            most[cell] = row
-    return list(most.values())
-
-
-def is_varied(row: Row) -> bool:
-    """Return whether a row of `needle` belongs to the table of facts with one setting changed."""
-    return ":" in row["method"] and row["kind"] == "facts"
+    header = ["", "store", "tokens", "right", "MB", "of `model`"]
+    return ["## Kept entries in 8 and 4 bits", note, markdown(header, lines)]
 
 
 def sources(rows: list[Row]) -> list[str]:
     """Return the share of right answers whose first source holds the fact."""
+    groups: dict[str, list[Row]] = {"all but pass keys with `beacon`": [], "pass keys with `beacon`": []}
+    for row in rows:
+        beacon = row["method"].startswith("beacon") and row["kind"] in ("passkey", "prose")
+        groups[list(groups)[beacon]].append(row)
     lines = []
-    for name in dict.fromkeys(label(row) for row in rows):
-        own = [row for row in rows if label(row) == name and row["correct"]]
-        right = sum(row["correct"] for row in own)
-        if right >= 10:
-            lines.append([name, str(right), f"{100 * sum(row['sourced'] for row in own) / right:.0f} %"])
-    right, sourced = (sum(row[what] for row in rows) for what in ("correct", "sourced"))
-    note = f"In {sourced:,} of all {right:,} right answers the first source shown holds the fact."
-    table = markdown(["", "right answers", "first source holds the fact"], lines)
-    return ["## Sources", note, table]
+    for name, own in groups.items():
+        sourced, right = (sum(row[key] for row in own) for key in ("sourced", "correct"))
+        if right:
+            lines.append([name, f"{right:,}", f"{sourced:,}", share(sourced, right)])
+    note = f"{conditions(rows)} Right answers to the facts and single pass keys above."
+    header = ["", "right answers", "first source holds the fact", "share"]
+    return ["## Sources", note, markdown(header, lines)]
 
 
 def citations(rows: list[Row]) -> list[str]:
     """Return the share of sentences whose sources hold the fact that they state."""
     lines = [
-        [label(row), length(row["tokens"]), str(row["sentences"]), _share(row["own"], row), _share(row["answer"], row)]
+        [label(row), length(row["tokens"]), *(share(row[key], row["sentences"]) for key in ("own", "answer"))]
         for row in rows
     ]
     note = (
-        "Asked for the important points, the pocket model states some; counted are sentences that give a fact's value. "
-        "What a sentence rested on most is what its number on the page leads to."
+        f"{conditions(rows)} Asked for the important points; counted are sentences that give a fact's value. Own: the "
+        "source of the sentence holds the fact. Answer: the first source of the whole answer does."
     )
-    header = ["", "tokens", "sentences", "rest on the fact", "the whole answer rests on it"]
-    return ["## Citations", note, markdown(header, lines)]
-
-
-def _share(count: int, row: Row) -> str:
-    return f"{100 * count / max(1, row['sentences']):.0f} %"
+    return ["## Citations", note, markdown(["", "tokens", "own", "answer"], lines)]

@@ -1,14 +1,18 @@
-"""Building blocks of sections: Markdown tables, row names, figures."""
+"""Building blocks of sections: Markdown tables, shares with intervals, row names, figures."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from benchmarks.freshness import Row
 from benchmarks.report import RESULTS
+from benchmarks.scoring import wilson
 
 DOCS = RESULTS.parent.parent / "docs"
+FEW, MANY = 40, 1000  # questions: smaller cells are in italics; from many on a share has a decimal
 
 
 def length(tokens: int) -> str:
@@ -25,31 +29,60 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
+def conditions(rows: list[Row]) -> str:
+    """Return the model and the hardware of rows as the first sentence below a heading."""
+    models, machines = (sorted({str(row[key]) for row in rows}) for key in ("model", "machine"))
+    return f"Model: {', '.join(models)}. Hardware: {', '.join(machines)}."
+
+
 def marked(name: str, rows: list[Row]) -> str:
     """Return the name, with a dagger if a row has older weights or settings."""
     return name + " †" if any(row.get("earlier") for row in rows) else name
 
 
 def right_answers(rows: list[Row]) -> str:
-    """Return which answers a table counts: in earlier results only identical ones."""
+    """Return when answers count as right: in earlier results only if they match word for word."""
     scored = {row.get("scored") for row in rows}
-    if scored == {None}:
-        return "exact answers"
-    return "right answers, some counted only when exact" if None in scored else "right answers"
+    matches, contains = "if they match word for word", "if they contain the value that was asked for"
+    if len(scored) > 1:
+        return f"{contains}, in some rows only {matches}"
+    return matches if scored == {None} else contains
 
 
 def label(row: Row) -> str:
-    """Return method, budget, passages read again and number of parts, with a dagger if the row is older."""
+    """Return method, budget, looks and ways of asking, with a dagger if the row is older."""
     name = row["method"] if row["budget"] is None else f"{row['method']} {row['budget']}"
+    looks = row.get("settings", {}).get("looks", 1)
+    many = f", {looks} looks" if looks > 1 else ""
     again = ", reading again" if row.get("read_again") else ", page named" if row.get("page") else ""
     parts = f", in {row['parts']} parts" if row.get("parts") else ""
-    return marked(name + again + parts, [row])
+    return marked(name + many + again + parts, [row])
 
 
-def percent(cells: list[Row]) -> str:
+def share(correct: int, asked: int) -> str:
+    """Return a share in % with its 95 % interval and its count, in italics if the count is small."""
+    if not asked:
+        return "–"
+    digits = 1 if asked >= MANY else 0
+    mean, low, high = (f"{100 * part:.{digits}f}" for part in (correct / asked, *wilson(correct / asked, asked)))
+    text = f"{mean} [{low}–{high}] of {asked:,}"
+    return f"*{text}*" if asked < FEW else text
+
+
+def percent(cells: Iterable[Row]) -> str:
     """Return the accuracy of several rows together."""
-    asked = sum(cell["asked"] for cell in cells)
-    return f"{100 * sum(cell['correct'] for cell in cells) / asked:.0f}" if asked else ""
+    rows = list(cells)
+    return share(*(sum(row[key] for row in rows) for key in ("correct", "asked")))
+
+
+def accuracy(rows: list[Row], named: Callable[[Row], str] = label) -> str:
+    """Return a table of accuracy: names down, lengths across, all depths together."""
+    lengths = sorted({row["tokens"] for row in rows})
+    lines = [
+        [name, *(percent(row for row in rows if named(row) == name and row["tokens"] == tokens) for tokens in lengths)]
+        for name in dict.fromkeys(map(named, rows))
+    ]
+    return markdown(["", *map(length, lengths)], lines)
 
 
 def save(figure: Figure, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What the tests of the app share: a model, a book with facts in it and a home."""
+"""Fixtures of the app's tests: a model, a book with facts in it and a home."""
 
 import io
 import json
@@ -26,7 +26,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def model(tiny: Path) -> str:
-    """The model that ships, where it has been trained; else the tiny one."""
+    """Return the name of the model that ships, if it has been trained; else the path of the tiny one."""
     return "pocket" if (ASSETS / "pocket" / "config.json").exists() else str(tiny)
 
 
@@ -54,7 +54,7 @@ def worker(service: Service) -> Iterator[Worker]:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Readings and answers stay under way while this is set."""
+    """Return an event; while it is set, readings and answers stay under way."""
     event = threading.Event()
     hold_back(event.is_set, monkeypatch.setattr)
     return event
@@ -62,7 +62,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory: pytest.TempPathFactory, model: str) -> tuple[Cli, dict[str, Any], str]:
-    """A home with one reading: the command line, what `ingest --json` printed, and its standard error."""
+    """Return a home with one reading: the command line, the output of `ingest --json`, and its standard error."""
     out, err = io.StringIO(), io.StringIO()
     folder = tmp_path_factory.mktemp("cli")
     book = folder / "The Keeper.txt"

@@ -1,4 +1,4 @@
-"""Helpers of the app's tests: a book with facts in it, and the command line, as a process and without one."""
+"""Helpers of the app's tests: a book with facts in it, a server, and the command line in and out of this process."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from app.reading.documents import IngestOptions, add_documents
 from app.reading.preparing import prepare
 from app.reading.readings import read
 from app.service import Service
-from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow
+from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow, Store
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"budget": 320}
@@ -34,8 +34,22 @@ BUDGET = {"budget": "320"}  # as people type it
 SHORT = AnswerOptions(max_tokens=12)
 TOO_WIDE = {"budget": 320, "top_k": 300}
 """Settings of `exact` that leave no room for a question."""
+TIERS = {"device", "host", "disk"}
+QWEN = {
+    "model_type": "qwen2",
+    "architectures": ["Qwen2ForCausalLM"],
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "max_position_embeddings": 131072,
+    "dtype": "bfloat16",
+    "tie_word_embeddings": False,
+}
 PATIENCE_SEC = 240.0
-"""Whatever takes longer than this hangs: a slow machine with much else to do takes ten times as long as a good one."""
+"""Seconds after which a test counts as hanging; a busy slow machine takes ten times as long as a good one."""
 FACTS = (
     "The lighthouse at Cape Orlen was built in 1872 by Tobias Renn. Its keeper was Maren Hollis, who kept a diary.",
     "“The lamp must never go dark,” she wrote on her first evening. The pass key of the vault is 48213.",
@@ -43,14 +57,14 @@ FACTS = (
 
 
 def book_text(paragraphs: int) -> str:
-    """A text with two facts in the middle of plain prose."""
+    """Return a text with two facts in the middle of plain prose."""
     filler = [f"On day {n} the sea was calm, and the fox slept under boat number {n}." for n in range(paragraphs)]
     middle = paragraphs // 2
     return "\n\n".join([*filler[:middle], *FACTS, *filler[middle:]])
 
 
 def other_words(patch: pytest.MonkeyPatch) -> None:
-    """As after a change of the instruction that stands before every text."""
+    """Change the instruction that is put before every text."""
     opening = [{"role": "system", "content": "Read this. <<text>>"}, {"role": "user", "content": "<<question>>"}]
     patch.setattr("engine.models.chat.OPENINGS", (opening,))
 
@@ -107,7 +121,7 @@ class Server:
         with (self.home.parent / "server.log").open("a") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, text=True)
         try:
-            wait_for(lambda: self._healthy(), "the server to answer")  # one that died fails at once
+            wait_for(lambda: self._healthy(), "the server to answer")  # fails at once if the server died
         except BaseException:
             self.stop(signal.SIGKILL)
             raise
@@ -129,7 +143,7 @@ class Server:
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """Readings and answers stay under way meanwhile; afterwards they go on as fast as they can."""
+        """Keep readings and answers under way meanwhile; afterwards they go on as fast as they can."""
         self._held.touch()
         try:
             yield
@@ -145,7 +159,7 @@ class Server:
             return str(answer.read().decode())
 
     def send(self, path: str, body: Any = None, method: str = "POST") -> Any:
-        """Send JSON; the answer, or {"status": ..., "error": ...} where it was refused."""
+        """Send JSON; return the response, or {"status": ..., "error": ...} if it was refused."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
         try:
@@ -156,7 +170,7 @@ class Server:
                 return {"status": error.code, **json.loads(error.read())}
 
     def upload(self, *files: tuple[str, bytes], **fields: str) -> Any:
-        """Send files as a form; returns the job."""
+        """Send files as a form and return the job."""
         edge, lines = "stockpot-test-edge", []
         for name, value in fields.items():
             lines += [f'--{edge}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()]
@@ -176,7 +190,7 @@ class Server:
         return self.context_of(job["id"], "ready")
 
     def context_of(self, job_id: str, status: str) -> dict[str, Any]:
-        """The context that an upload led to, once it has this status."""
+        """Return the context of an upload, once it has this status."""
         wait_for(lambda: self.get(f"/api/jobs/{job_id}")["status"] in ("done", "failed"), "the upload to be ingested")
         job = self.get(f"/api/jobs/{job_id}")
         assert job["status"] == "done", job["error"]
@@ -186,14 +200,14 @@ class Server:
         return found
 
     def answered(self, turn_id: str) -> dict[str, Any]:
-        """The turn, once it has ended."""
+        """Return the turn, once it has ended."""
         wait_for(lambda: self.get(f"/api/turns/{turn_id}")["status"] != "answering", "the answer")
         found: dict[str, Any] = self.get(f"/api/turns/{turn_id}")
         return found
 
 
 def free_port() -> int:
-    """A port that nobody has, and that the system gives to no connection before a server listens there."""
+    """Return a free port that the system gives to no connection before a server listens there."""
     while True:
         port = random.SystemRandom().randrange(20_000, 30_000)
         with socket.socket() as free:
@@ -205,7 +219,7 @@ def free_port() -> int:
 
 
 def wait_for(what: Callable[[], bool], name: str) -> None:
-    """Wait until something is so; fails the test if it never is."""
+    """Wait until a condition holds; fail the test if it never does."""
     deadline = time.monotonic() + PATIENCE_SEC
     while not what():
         assert time.monotonic() < deadline, f"waited {PATIENCE_SEC:.0f} s for {name}"
@@ -213,7 +227,7 @@ def wait_for(what: Callable[[], bool], name: str) -> None:
 
 
 def in_process(home: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """The status, standard output and standard error of a command run in this process, which is quicker."""
+    """Return status, standard output and standard error of a command run in this process, which is faster."""
     try:
         status = main(["--home", str(home), *arguments])
     except SystemExit as ended:
@@ -230,23 +244,23 @@ def upload(service: Service, tmp_path: Path, name: str, data: bytes) -> list[Pat
 
 
 def ended(service: Service, job_id: str) -> str:
-    """How a job ended. What it leaves behind, such as the files of an upload, may go a moment later."""
-    wait_for(lambda: service.store.job(job_id).status not in UNDER_WAY, f"job {job_id}")
-    return service.store.job(job_id).status
+    """Return how a job ended. Leftovers such as the files of an upload may be removed a moment later."""
+    wait_for(lambda: service.store.jobs.get(job_id).status not in UNDER_WAY, f"job {job_id}")
+    return service.store.jobs.get(job_id).status
 
 
 def work_once(worker: Worker) -> None:
-    """The next job, by a worker whose threads do not run."""
+    """Run the next job of a worker whose threads do not run."""
     if not worker._take_in_once() or worker._waiting:
         worker._work_once()
 
 
 def answered(service: Service, worker: Worker, session: str, options: AnswerOptions) -> str:
-    """How the answer to a question in a session ended."""
+    """Return how the answer to a question in a session ended."""
     turn = worker.ask(lambda: session, "Who was the keeper?", options)
-    (job,) = service.store.jobs(subject_id=turn.id)
+    (job,) = service.store.jobs.all(subject_id=turn.id)
     status = ended(service, job.id)
-    assert service.store.turn(turn.id).status == status
+    assert service.store.turns.get(turn.id).status == status
     return status
 
 
@@ -254,14 +268,14 @@ def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int,
     files = upload(service, tmp_path, "book.txt", book_text(paragraphs).encode())
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     assert ended(service, job.id) == "done"
-    context = str(service.store.job(job.id).progress["context"])
+    context = str(service.store.jobs.get(job.id).progress["context"])
     if wait:
-        wait_for(lambda: service.store.context(context).status == "ready", "the reading")
+        wait_for(lambda: service.store.contexts.get(context).status == "ready", "the reading")
     return context
 
 
 def add(service: Service, *files: Path) -> list[str]:
-    """Turn files into documents; their ids."""
+    """Turn files into documents and return their ids."""
     return [row.id for row in add_documents(service, files, IngestOptions(), lambda *_: None).documents]
 
 
@@ -285,22 +299,35 @@ def read_through(service: Service, ids: list[str], method: str = "exact", model:
 
 
 def add_document(service: Service, title: str) -> DocumentRow:
-    number = len(service.store.documents())
+    number = len(service.store.documents.all())
     facts: dict[str, Any] = {"format": "txt", "pages": 1, "characters": 3, "content": {}, "file": None}
-    return service.store.add_document(sha256=f"{number:064x}", title=title, **facts)
+    return service.store.documents.add(sha256=f"{number:064x}", title=title, **facts)
 
 
 def add_context(service: Service, *documents: DocumentRow, **other: Any) -> ContextRow:
     reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320, "tokens": 9}
     reading |= other
-    number = len(service.store.contexts())
-    return service.store.add_context(**reading, fingerprint=str(number), document_ids=[each.id for each in documents])
+    number = len(service.store.contexts.all())
+    return service.store.contexts.add(**reading, fingerprint=str(number), document_ids=[each.id for each in documents])
 
 
 def fails(worker: Worker, files: list[Path], *documents: str) -> JobRow:
-    """An upload that becomes documents, which cannot be read like this."""
+    """Queue an upload that becomes documents, but cannot be read with these settings, and return its job."""
     job = worker.ingest(files, "exact", TOO_WIDE, IngestOptions(), documents=documents)
     work_once(worker)
-    job = worker.service.store.job(job.id)
+    job = worker.service.store.jobs.get(job.id)
     assert (job.status, "top_k" in str(job.error)) == ("failed", True)
     return job
+
+
+def emma(store: Store) -> ContextRow:
+    """Return a context over a document titled Emma; it has no files."""
+    facts: dict[str, Any] = {"format": "txt", "pages": 1, "characters": 3, "content": {}, "file": None}
+    document = store.documents.add(sha256="0" * 64, title="Emma", **facts)
+    reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320, "tokens": 9}
+    return store.contexts.add(**reading, fingerprint="print", document_ids=[document.id])
+
+
+def run_main(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    status = main([str(each) for each in arguments])
+    return status, capsys.readouterr().out

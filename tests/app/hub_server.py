@@ -1,4 +1,4 @@
-"""A hub on this machine: as much of its protocol as fetching a model takes."""
+"""A hub on this machine, with as much of its protocol as a download needs."""
 
 import hashlib
 import json
@@ -11,11 +11,12 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub:
-    """Serves the files of a folder as one model's. Large files are those in safetensors: they lie in a store elsewhere.
+    """Serves the files of a folder as one model's. Large files (safetensors) lie in a store at another address.
 
-    cut_at: each answer with a large file ends after so many bytes, for `cuts` answers.
-    token: has to come with whatever is asked of the hub; told: what came to the store instead.
-    page: answers whatever is asked, as networks do that want a login.
+    cut_at: each response with a large file ends after so many bytes, for `cuts` responses.
+    token: token that every request to the hub must carry.
+    told: tokens that came to the store.
+    page: response to every request, as networks with a login page send it.
     """
 
     def __init__(self, name: str, folder: Path) -> None:

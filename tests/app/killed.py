@@ -1,7 +1,7 @@
 """Operations in a process of their own, which ends as by `kill -9` at a chosen step that touches the disk.
 
-Steps are the calls that make, flush, rename, link or remove files, and commits of the database, before and after each.
-The process is forked from one that has imported everything, so that it begins in a moment.
+Steps are before and after each call that makes, flushes, renames, links or removes files, and each commit of the
+database. The process is forked from one that has imported everything, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FORKS.set_forkserver_preload(["torch", "transformers", "app.cli", "engine", "in
 
 
 def steps_of(operation: Operation, home: Path, model: str) -> list[str]:
-    """What an operation does to the disk, step by step, when it is not stopped."""
+    """Return the steps of an operation that is not stopped."""
     trace = home.parent / "steps"
     trace.unlink(missing_ok=True)
     assert _run(operation, home, model, None, trace) == 0
@@ -33,7 +33,7 @@ def steps_of(operation: Operation, home: Path, model: str) -> list[str]:
 
 
 def kill(operation: Operation, home: Path, model: str, at: int) -> None:
-    """Let the operation end at step number `at`, from 1 on."""
+    """Run the operation and kill it at step number `at`, from 1."""
     assert _run(operation, home, model, at, home.parent / "killed") == -signal.SIGKILL
 
 
@@ -58,7 +58,7 @@ def _child(operation: Operation, home: Path, model: str, at: int | None, trace: 
 
 
 def _count_steps(at: int | None, trace: Path) -> None:
-    """Kill this process at step `at`; where it is None, note the steps."""
+    """Kill this process at step `at`; if that is None, write the steps down."""
     import safetensors.torch
 
     done = 0

@@ -1,11 +1,11 @@
-"""Readings and answers that are still under way when a test looks at them, however fast the machine.
+"""Keep readings and answers under way until a test has looked at them, on any machine.
 
-As a program it is `stockpot`, held back for as long as a file is there:
+As a program it is `stockpot`, held back as long as a file exists:
 
     python -m tests.app.slow FILE serve --port 7910
 
-A reading that is held back stays after its first pass, which it reports again and again; an answer rests after each
-piece. Both listen meanwhile, to a stop or to a question, and go on as fast as they can once they are let go.
+A reading that is held back stays after its first pass, which it reports again and again. An answer rests after each
+piece. Both still react to a stop or a question, and go on at full speed when they are released.
 """
 
 import sys
@@ -22,10 +22,11 @@ REST_SEC = 0.05
 
 
 def hold_back(held: Callable[[], bool], patch: Callable[[type, str, Any], None] = setattr) -> None:
-    """Hold readings and answers of this process back while `held` says so.
+    """Hold readings and answers of this process back while `held` returns True.
 
     Args:
-        patch: puts something else in the place of an attribute.
+        held: the condition.
+        patch: function that replaces an attribute.
     """
     run, ask = engine.Reader.run, engine.Conversation.ask
 

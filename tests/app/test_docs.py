@@ -1,4 +1,4 @@
-"""What the documents say of the methods is what there is, and their links lead somewhere."""
+"""The documents describe the methods as they are, and their links lead somewhere."""
 
 import re
 from pathlib import Path
@@ -18,8 +18,7 @@ def test_the_readme_has_a_row_for_every_method() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
-    for page in (*pages, *(ROOT / "docs").rglob("*.md")):
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "assets").rglob("*.md")):
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
             path, _, anchor = link.partition("#")
             if path.startswith("http"):
@@ -32,10 +31,39 @@ def test_links_lead_somewhere() -> None:
                 assert anchor in named, (page.name, link)
 
 
-@pytest.mark.parametrize("name", [name for name in engine.METHODS if (PAGES / f"{name}.md").exists()])
-def test_the_page_of_a_method_has_a_row_for_every_setting(name: str) -> None:
-    page = (PAGES / f"{name}.md").read_text(encoding="utf-8")
-    table = re.search(r"^\| setting \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
+FOLDERS = "app|engine|kernels|ingest|sessions|training|benchmarks|tests"
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")], ids=lambda page: page.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    """Paths in code marks, as in `engine/reader.py`; NAME and DEVICE stand for any."""
+    for path in re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", page.read_text(encoding="utf-8")):
+        assert "NAME" in path or "DEVICE" in path or (ROOT / path).exists(), path
+
+
+def test_the_glossary_has_each_word_once_in_order() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    _, *words = re.findall(r"^\| ([^|-]+?)(?: \(p\))? \|", page, re.MULTILINE)
+    assert len(words) > 50
+    assert words == sorted(set(words), key=str.lower)
+
+
+def settings_told(name: str) -> dict[str, str]:
+    """Return the defaults in a method's table of settings: on its own page, or on the page of the baselines."""
+    own = PAGES / f"{name}.md"
+    page = (own if own.exists() else PAGES / "baselines.md").read_text(encoding="utf-8")
+    table = re.search(r"^\| (?:method \| )?setting \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
     assert table is not None
-    rows = [line.split("|")[1].strip() for line in table[1].splitlines()]
-    assert {key for row in rows for key in row.split(", ")} == set(engine.make_method(name).settings())
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:]] for line in table[1].splitlines()]
+    rows = rows if own.exists() else [row[1:] for row in rows if row[0] == name]
+    return {row[0]: row[1] for row in rows}
+
+
+@pytest.mark.parametrize("name", engine.METHODS)
+def test_the_page_of_a_method_has_every_setting_with_its_default(name: str) -> None:
+    told, settings = settings_told(name), engine.make_method(name).settings()
+    assert list(told) == list(settings)
+    for setting, default in settings.items():
+        if default is not None:  # of those that follow from others the page says how
+            expected = str(default).lower() if isinstance(default, bool) else str(default)
+            assert told[setting] == expected, setting

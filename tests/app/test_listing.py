@@ -1,30 +1,31 @@
-"""What is meant by an id, a prefix of one or a title, where several things fit."""
+"""Ids, prefixes and titles that people name, also if several things fit; and the search."""
 
 from dataclasses import asdict
 
 import pytest
 
 from app.errors import Ambiguous, NotFound
-from app.listing import KINDS, find, find_context, find_document, find_session, list_rows, search
+from app.listing import KINDS, find, find_context, find_document, find_session, list_rows
+from app.search import search_home
 from app.service import Service
 from sessions import MOST_HITS, ContextRow, StoreError
 from tests.app.helpers import add_context, add_document
 
 
 def test_what_is_deleted_while_things_are_listed_is_left_out(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list failed, as though it were not there itself."""
+    """The list failed with an error about the deleted thing."""
     one, other = add_document(service, "Harbour"), add_document(service, "Lamp")
     add_context(service, one)
-    kept, contexts = add_context(service, other), service.store.contexts
+    kept, contexts = add_context(service, other), service.store.contexts.all
 
     def deleted_since() -> list[ContextRow]:
         rows = contexts()
         if len(rows) > 1:
-            service.store.delete_document(one.id)
+            service.store.documents.delete(one.id)
         return rows
 
-    monkeypatch.setattr(service.store, "contexts", deleted_since)
-    size = service.store.size_on_disk(kept.id)
+    monkeypatch.setattr(service.store.contexts, "all", deleted_since)
+    size = service.store.folders.size(kept.id)
     assert list_rows(service, "contexts") == [{"title": "Lamp", **asdict(kept), "bytes_on_disk": size}]
     assert find(service, "Lamp", ("context",)) == ("context", kept)
 
@@ -46,13 +47,13 @@ def test_what_else_has_the_title_is_asked_about(service: Service) -> None:
     assert find(service, "Harbour") == ("document", one)
     with pytest.raises(Ambiguous, match=both.id):
         find(service, "Harb")  # may be meant to begin "Harbour, Lamp"
-    session = service.store.add_session(both.id, "Harbour")
+    session = service.store.sessions.add(both.id, "Harbour")
     with pytest.raises(Ambiguous, match=session.id):
         find(service, "Harbour")
 
 
 def test_a_whole_title_goes_before_a_part_of_an_id(service: Service) -> None:
-    """`show app` showed whichever document's id began with those letters."""
+    """`show app` showed a document with an id that begins with those letters."""
     letter = add_document(service, "Harbour").id.partition("-")[2][0]
     document = add_document(service, letter)
     assert find(service, letter) == ("document", document)
@@ -63,7 +64,7 @@ def test_a_prefix_of_two_ids_is_no_title(service: Service) -> None:
     letter = document.id.partition("-")[2][0]
     while not add_context(service, document).id.startswith(f"c-{letter}"):
         pass
-    with pytest.raises(Ambiguous, match=f"fits several.*-{letter}"):  # of which eight are named
+    with pytest.raises(Ambiguous, match=f"fits several.*-{letter}"):  # eight of them are named
         find(service, letter)
 
 
@@ -78,14 +79,14 @@ def test_contexts_of_one_title_are_told_apart_by_how_they_were_read(service: Ser
 
 
 def test_an_id_of_another_kind_leads_to_what_to_name(service: Service) -> None:
-    """It was said that there is none, and where the list of the others is."""
+    """The error only said that there is none, and where the others are listed."""
     store, document = service.store, add_document(service, "Harbour")
     with pytest.raises(NotFound, match=rf"^{document.id} is a document, and has no context\.$"):
         find_context(service, document.id)
     one, other = add_context(service, document), add_context(service, document)
-    store.update_context(one.id, status="ready")
-    session = store.add_session(one.id)
-    turn = store.add_turn(session.id, "Who?")
+    store.contexts.update(one.id, status="ready")
+    session = store.sessions.add(one.id)
+    turn = store.turns.add(session.id, "Who?")
     for look, given, said in (
         (find_context, document.id, f"a document: name one of its contexts, {other.id} or {one.id}."),
         (find_context, document.id[:-1], f"a document: name one of its contexts, {other.id} or {one.id}."),
@@ -119,30 +120,30 @@ def test_what_is_not_there_is_looked_for_in_every_list(service: Service) -> None
 
 
 def test_a_search_finds_sessions_by_what_they_are_called_and_by_what_was_said(service: Service) -> None:
-    """The command line and the API found none by its title, as the page did."""
+    """Only the page found sessions by title, not the command line or the API."""
     store, context = service.store, add_context(service, add_document(service, "Harbour"))
-    store.update_context(context.id, status="ready")
-    taxes, lamps = (store.add_session(context.id, title) for title in ("Taxes 2024", "Lamps and taxes"))
-    turn = store.add_turn(lamps.id, "Which taxes?")
-    store.finish_turn(turn.id, answer="None.")
-    assert [(each.row.id, each.turn and each.turn.id) for each in search(service, " taxes", 20)] == [
+    store.contexts.update(context.id, status="ready")
+    taxes, lamps = (store.sessions.add(context.id, title) for title in ("Taxes 2024", "Lamps and taxes"))
+    turn = store.turns.add(lamps.id, "Which taxes?")
+    store.turns.finish(turn.id, answer="None.")
+    assert [(each.row.id, each.turn and each.turn.id) for each in search_home(service, " taxes", 20)] == [
         (taxes.id, None),
         (lamps.id, turn.id),
     ]
-    assert [each.lines for each in search(service, "taxes", 20)] == [
+    assert [each.lines for each in search_home(service, "taxes", 20)] == [
         ["0 questions", "Harbour · exact · 320"],
         ["Which taxes?", "Harbour · exact · 320"],
     ]
-    assert {each.to_json()["context_title"] for each in search(service, "taxes", 20)} == {"Harbour"}
-    assert [each.row.id for each in search(service, "taxes", 1)] == [taxes.id]
-    assert search(service, "  ", 20) == search(service, "nowhere", 20) == []
+    assert {each.to_json()["context_title"] for each in search_home(service, "taxes", 20)} == {"Harbour"}
+    assert [each.row.id for each in search_home(service, "taxes", 1)] == [taxes.id]
+    assert search_home(service, "  ", 20) == search_home(service, "nowhere", 20) == []
 
 
 def test_a_search_finds_contexts_by_what_they_are_called(service: Service) -> None:
-    """The page alone did."""
+    """Only the page did."""
     context = add_context(service, add_document(service, "Harbour"))
-    session = service.store.add_session(context.id, "The harbour")
-    found = search(service, "harbour", 20)
+    session = service.store.sessions.add(context.id, "The harbour")
+    found = search_home(service, "harbour", 20)
     assert [(each.row.id, each.lines) for each in found] == [
         (context.id, ["9 tokens · exact · 320"]),
         (session.id, ["0 questions", "Harbour · exact · 320"]),
@@ -156,23 +157,23 @@ def test_a_search_finds_contexts_by_what_they_are_called(service: Service) -> No
 
 @pytest.mark.parametrize("query", ["cafe", "CAFE\u0301", "meer café", '"am meer"', "strasse"])
 def test_titles_are_searched_as_what_was_said_is(service: Service, query: str) -> None:
-    """An accent had to be typed as it is, words in their order, and with quotes nothing was found."""
+    """Accents and the order of words had to match, and quotes found nothing."""
     context = add_context(service, add_document(service, "Harbour"))
-    session = service.store.add_session(context.id, "Das Café am Meer, Seestraße")
-    assert [each.row.id for each in search(service, query, 20)] == [session.id]
+    session = service.store.sessions.add(context.id, "Das Café am Meer, Seestraße")
+    assert [each.row.id for each in search_home(service, query, 20)] == [session.id]
     for other in ('"meer am"', "cafe nowhere", '"', "\u0301"):
-        assert search(service, other, 20) == []
+        assert search_home(service, other, 20) == []
 
 
 def test_a_session_beyond_the_limit_has_said_it_all_the_same(service: Service) -> None:
-    """It came first, as one that is only called so."""
+    """It came first, as if only its title matched."""
     store, context = service.store, add_context(service, add_document(service, "Harbour"))
-    store.update_context(context.id, status="ready")
+    store.contexts.update(context.id, status="ready")
     for title in ("Taxes", "Taxes again"):
-        store.finish_turn(store.add_turn(store.add_session(context.id, title).id, "Which taxes?").id, answer="None.")
-    [best] = search(service, "taxes", 1)
-    assert best == search(service, "taxes", 20)[0]
+        store.turns.finish(store.turns.add(store.sessions.add(context.id, title).id, "Which taxes?").id, answer="None.")
+    [best] = search_home(service, "taxes", 1)
+    assert best == search_home(service, "taxes", 20)[0]
     assert best.turn is not None
     for limit in (-1, 0, MOST_HITS + 1):
         with pytest.raises(StoreError, match=f"1 to 1,000 turns, not {limit}"):
-            search(service, "taxes", limit)
+            search_home(service, "taxes", limit)

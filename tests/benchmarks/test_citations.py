@@ -1,4 +1,4 @@
-"""Which sentences of an answer rest on the fact that they say."""
+"""Sentences of an answer rest on the fact that they state."""
 
 from __future__ import annotations
 
@@ -39,4 +39,5 @@ def test_the_model_that_ships_rests_on_what_it_says(tmp_path: Path) -> None:
     assert citations.main(["--methods", "full", "--tokens", "512", "--trials", "4", "--out", str(out)]) == 0
     [row] = json.loads(out.read_text())["rows"]
     assert row["sentences"] >= row["own"] > 0.7 * row["sentences"] > 0
-    assert f"| {row['sentences']} |" in "\n".join(accuracy.citations([row]))
+    page = "\n".join(accuracy.citations([row | {"model": "pocket", "machine": "a CPU"}]))
+    assert f"] of {row['sentences']}" in page

@@ -1,4 +1,4 @@
-"""The check for a GPU runs here with tiny shapes: the same code, on the processor."""
+"""The check of a GPU runs here with tiny shapes: the same code, on the processor."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
-    """With more time than any machine needs, as no test is about its speed."""
+    """Return a check with ample time, as no test is about speed."""
     memory = psutil.virtual_memory().available
     return Check(CPU, True, memory, memory, time.monotonic() + 1e6, tmp_path, TINY_LENGTHS, (*CACHES, *METHODS))
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_weights_of_real_shapes_have_the_planned_bytes(name: str, tmp_path: Path) -> None:
-    """The planner's count for the published sizes, and the tensors really made for the tiny ones."""
+    """Compare the planner's count with published sizes, and with the tensors of tiny shapes."""
     billions = {"Llama-3.1-8B": 8.03, "Qwen2.5-7B": 7.62, "Phi-3-mini": 3.82}
     assert model_sizes(config_of(name), torch.bfloat16).parameters == pytest.approx(billions[name] * 1e9, rel=0.002)
     config = config_of(name, tiny=True)
@@ -110,7 +110,7 @@ def test_models_of_real_size_are_read_as_suits_their_window(name: str, sinks: in
 
 
 def test_answers_are_measured_without_drawing_lots(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To sort a vocabulary of 128,256 for each token took the processor as long as the pass took a GPU."""
+    """Regression: sorting a vocabulary of 128,256 took the processor as long as the pass took a GPU."""
     asked: list[Sampling] = []
     monkeypatch.setattr(Sampling, "__post_init__", lambda sampling: asked.append(sampling))
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
@@ -142,7 +142,7 @@ def test_methods_and_caches_are_measured_against_their_plans(check: Check) -> No
 
 
 def test_entries_in_codes_on_the_device_are_measured(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No method was run with any: issue 5 asks for a device tier in 8 bits."""
+    """Regression: no method was measured with codes on the device."""
     check.methods, check.lengths = ("locret", *VARIANTS), TINY_LENGTHS[-1:]
     check_model(check, NAME, RATES, math.inf)
     rows = [row for row in check.rows if row["part"] in ("reading", "answering")]
@@ -172,7 +172,7 @@ def test_a_gpu_without_fp8_says_so(check: Check, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_method_is_measured_once_its_kernels_are_there(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton compiles each when it is first needed, so that the first text seemed to take seconds more."""
+    """Regression: compiling kernels was counted in the first text's time."""
     begun: list[str] = []
 
     def noted(made: Any, what: str) -> Any:
@@ -188,7 +188,7 @@ def test_a_method_is_measured_once_its_kernels_are_there(check: Check, monkeypat
 
 
 def test_a_method_that_leaves_most_out_is_measured_too(check: Check) -> None:
-    """`truncate` is at its end before any of the lengths, and was never said to be there."""
+    """Regression: `truncate`, which ends before all lengths, was never reported."""
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
     planner = Planner(sizes_of(model.network, model.spec), Machine(1 << 40, 1 << 40, True, RATES), model.turn_length)
     check.lengths = (4096, 8192)
@@ -199,15 +199,13 @@ def test_a_method_that_leaves_most_out_is_measured_too(check: Check) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_is_read_to_warm_up_outgrows_every_window(name: str) -> None:
-    """And has a pass behind it, so that everything of a method has been needed once."""
+    """One further pass follows, so that everything in a method has run once."""
     (method, *_) = suited_stores(131072, name)
     assert LENGTHS[0] // methods.WARMING > (method.budget or 0) + GPU_CHUNK
 
 
 def test_an_offloaded_cache_is_on_the_host_and_keeps_its_memory(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It said that nothing was on the host; and pinned memory, given back as the engine has it, was taken anew for each
-    layer of each pass.
-    """
+    """Regression: it reported no host memory, and pinned its memory anew in every layer and pass."""
     pin_exactly()
     before = torch._C._accelerator_getAllocatorSettings()
     meanwhile: list[str] = []
@@ -226,7 +224,7 @@ def test_an_offloaded_cache_is_on_the_host_and_keeps_its_memory(check: Check, mo
 
 
 def test_methods_are_measured_after_kvpress(check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package wraps every attention function on import, the engine's too: no method could be measured after it."""
+    """Regression: kvpress wraps every attention function on import, also the engine's."""
     package = """
 from contextlib import nullcontext
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -297,7 +295,7 @@ def test_kernels_are_checked(check: Check) -> None:
 
 
 def test_kernels_are_exact_whether_or_not_there_is_time_for_more(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes last is timed and not compared."""
+    """The last kernels are timed and not compared."""
 
     def rows(*_: object) -> Iterator[dict[str, object]]:
         yield {"kernel": "pruning", "agrees": True}
@@ -327,14 +325,14 @@ def test_kernels_that_were_checked_in_time_are_told_of(check: Check, monkeypatch
 
 
 def test_what_was_not_reached_is_not_shown_to_be_exact(check: Check) -> None:
-    """A run that ended before its comparisons said that all was well."""
+    """Regression: a run that ended before its comparisons reported success."""
     check.ends = time.monotonic()
     run(check, list(SHAPES))
     assert {row["part"] for row in check.rows if not row.get("ok", True)} == {"parity", "kernels"}
 
 
 def test_what_is_measured_is_kept_after_each_attempt(check: Check) -> None:
-    """Linux may end a run that needs more memory than there is, and nothing was written before its end."""
+    """Regression: a run that the system ended for lack of memory left no results."""
     kept: list[list[str]] = []
     check.keep = lambda: kept.append([row["status"] for row in check.rows])
     check.row("reading", tokens=1)
@@ -347,7 +345,7 @@ def test_what_is_measured_is_kept_after_each_attempt(check: Check) -> None:
     [MemoryError(), torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("CUDA error: out of memory\nSee ...")],
 )
 def test_memory_that_runs_out_is_no_failure(check: Check, error: Exception) -> None:
-    """Memory to be pinned runs out with an error of its own, and some errors say nothing."""
+    """Pinned memory runs out with an error of its own, and some errors have no text."""
     row = check.row("reading", tokens=1)
     check.attempt({"tokens": 1}, 1e3, MagicMock(side_effect=error))
     assert row["status"] == f"{type(error).__name__}: {error}".splitlines()[0]
@@ -355,7 +353,7 @@ def test_memory_that_runs_out_is_no_failure(check: Check, error: Exception) -> N
 
 
 def test_a_device_that_fails_for_good_leaves_the_other_rows(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an illegal access letting go of memory fails as well, which ended the run."""
+    """Regression: releasing memory after an illegal access failed too and ended the run."""
     sticky = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
     for name in ("empty_cache", "reset_peak_memory_stats", "synchronize"):
         monkeypatch.setattr(torch.cuda, name, MagicMock(side_effect=sticky))
@@ -368,14 +366,14 @@ def test_a_device_that_fails_for_good_leaves_the_other_rows(check: Check, monkey
 
 @pytest.mark.parametrize("tiny", [True, False])
 def test_a_pass_of_prefill_fits_what_is_measured(check: Check, tiny: bool) -> None:
-    """One of 2,048 queries outgrew the stream of 1,024, so that the last of them read what was not there yet."""
+    """Regression: a pass of 2,048 queries outgrew the stream of 1,024 and read missing rows."""
     check.tiny = tiny
     memory = memory_of(check)
     assert QUERIES[tiny] <= min(memory.room(), memory.pass_limit())
 
 
 def test_attention_of_one_layer_is_measured(check: Check) -> None:
-    """Over a whole period of the slowest stage, and beside what else is installed."""
+    """It covers a whole period of the slowest stage, beside other installed packages."""
     assert (
         max(stage.refresh for stage in parse_stages(make_method("infinitehip", **FLASH).settings()["stages"])) == ANSWER
     )
@@ -386,8 +384,8 @@ def test_attention_of_one_layer_is_measured(check: Check) -> None:
 
 
 def test_attention_is_computed_only_where_it_is_timed(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All passes up to a million tokens attended to all before them, which took more than the part's share of the time;
-    and the first token of the first answer was timed while its kernels were compiled.
+    """Regression: untimed passes up to a million tokens attended to everything and used up the time;
+    and the first answer was timed while its kernels were compiled.
     """
     passes: list[tuple[int, int]] = []
     attending = attention._attending
@@ -427,9 +425,7 @@ def test_a_package_beside_ours_is_timed_if_it_runs(
 
 
 def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """InfiniteHiP's first answer is too short for all of its stages, and recording them took most of the second.
-    Recording took most of the first one too, by whose time was judged how many tokens the next may have.
-    """
+    """Regression: recording CUDA graphs took most of the first and second answer's time."""
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
     context = read(model, make_method("streaming"), noise(model, 300))
     asked: list[int] = []
@@ -465,7 +461,7 @@ def test_without_time_every_cell_has_a_row_that_says_so(tmp_path: Path, capsys: 
 
 
 def test_a_gpu_is_held_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch takes no limit for "cuda" without a number, so that the check ended before it began."""
+    """Regression: PyTorch takes no limit for "cuda" without an index, so the check ended at once."""
     limits, places = [], []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

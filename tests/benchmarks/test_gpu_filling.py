@@ -1,4 +1,4 @@
-"""Memories that are filled in for the check of a GPU hold what reading would have brought there, and answer."""
+"""Memories filled in for the check of a GPU hold what a reading would have left, and answer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def planner_of(model: Model) -> Planner:
 
 
 def fill(growing: Growing, tokens: int) -> None:
-    """All of a text that may be filled in, and then its end."""
+    """Fill in as much of a text as may be, then read its end."""
     growing.extend(tokens, CHUNK)
     for _ in growing.fills(growing.behind):
         pass
@@ -81,7 +81,7 @@ def last(conversation: Conversation, tokens: int = 8) -> Answer:
 
 @pytest.mark.parametrize(("name", "case"), EVERY)
 def test_what_is_filled_in_is_as_much_as_what_is_read(name: str, case: str, models: dict[str, Model]) -> None:
-    """Entries and bytes per tier are those of a reading, and those that were planned for it; and it answers."""
+    """Compare entries and bytes per tier with a reading and with its plan; then answer."""
     model = models[name]
     method = make_method(case.split("-")[0], **CASES[case])
     growing, planner = Growing(model, method), planner_of(model)
@@ -103,7 +103,7 @@ def test_what_is_filled_in_is_as_much_as_what_is_read(name: str, case: str, mode
 
 @pytest.mark.parametrize(("name", "store"), [("exact", "int4"), ("recall", "bfloat16"), ("recall", "int4")])
 def test_a_million_tokens_take_what_was_planned(name: str, store: str, models: dict[str, Model]) -> None:
-    """With the settings for long windows, to the byte."""
+    """Compare to the byte, with the settings for long windows."""
     method = make_method(name, preset="wide", store=store)
     growing, planner = Growing(models[LLAMA], method), planner_of(models[LLAMA])
     growing.extend(1 << 20, 2048)
@@ -129,7 +129,7 @@ def test_noise_is_spread_as_what_the_model_makes(name: str, models: dict[str, Mo
 
 
 def test_units_of_what_is_filled_in_are_made_by_infllm_itself(models: dict[str, Model]) -> None:
-    """Each stands for those keys of its own that mattered most to the queries: none is empty, none like another."""
+    """Each unit has representatives of its own: none is empty, none equals another."""
     growing = Growing(models[LLAMA], make_method("infllm"))
     fill(growing, 4800)
     memory = growing.memory
@@ -167,7 +167,7 @@ def test_recorded_passes_over_what_is_filled_in_say_what_others_say(
 
 @pytest.fixture
 def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
-    """With time, of which none is for reading."""
+    """Return a check with no time for reading."""
     for module, name in ((methods, "READING_SHARE"), (methods, "READING_ONCE_SHARE"), (caches, "READING_SHARE")):
         monkeypatch.setattr(module, name, 0.0)
         monkeypatch.setattr(module, "DECODED", 3)
@@ -212,7 +212,7 @@ def test_what_holds_the_same_of_every_length_is_measured_once(
 
 
 def test_filling_ends_when_its_time_is_over(check: Check, models: dict[str, Model]) -> None:
-    """And is not begun where it would not come to an end."""
+    """It is not begun if it would not finish."""
     model = models[LLAMA]
     check.lengths = (4800, 8 << 20)
     check_method(check, model, planner_of(model), "exact", time.monotonic() + 6.0)

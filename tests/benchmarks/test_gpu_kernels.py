@@ -1,4 +1,4 @@
-"""The check of all kernels runs on any machine, and notices a kernel that is wrong."""
+"""The check of all kernels runs on any machine and notices a wrong kernel."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_every_kernel_agrees_with_its_reference() -> None:
 
 
 def test_heads_of_other_models_are_given_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a softcap, an odd group and a size that is no power of two; what knows nothing of them is not."""
+    """Heads have a softcap, an odd group and a size that is no power of two, where kernels depend on them."""
     monkeypatch.setattr(gpu_inputs, "OTHERS", (Heads(3, 1, 24, 20.0),))
     monkeypatch.setattr(gpu_kernels, "STORES", {})  # over which the first heads go
     found = rows()
@@ -79,7 +79,7 @@ def test_heads_of_other_models_are_given_too(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def launchers() -> list[tuple[str, str]]:
-    """Modules of Triton kernels, and what in each is called from outside: the entry points of the package."""
+    """Return the modules of Triton kernels and the functions in each that the package calls."""
     found = []
     for package in pkgutil.iter_modules(kernels.__path__):
         if package.ispkg and package.name != "slab_rows":  # which launches nothing
@@ -91,7 +91,7 @@ def launchers() -> list[tuple[str, str]]:
 
 
 def test_no_entry_point_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check said "every kernel", and never launched `gather_rows`, `quantise` and `dequantise`."""
+    """Regression: the check never launched `gather_rows`, `quantise` and `dequantise`."""
     every, called = launchers(), set[tuple[str, str]]()
 
     def noted(module: str, name: str, made: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,7 +117,7 @@ def test_a_wrong_kernel_is_seen(module: str, name: str, kernel: str, monkeypatch
 
 
 def _spoilt(found: Any, written: Tensor) -> Any:
-    """One sum is wrong, or one code by two; written: what a kernel that gives back nothing has written to."""
+    """Return a result with one wrong sum or code; `written` holds tensors that a kernel without a result wrote."""
     if found is None or isinstance(found, Tensor):
         (written if found is None else found)[0, 0, 0] += 0.01
         return found
@@ -127,7 +127,7 @@ def _spoilt(found: Any, written: Tensor) -> Any:
 
 
 def test_a_wrong_log_sum_exp_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts are merged by it; only outputs were compared, and column sums were given the wrong one on both sides."""
+    """Regression: only outputs were compared, but parts are merged by the log-sum-exp."""
     from kernels.attention import kernel
 
     right = kernel.attend
@@ -167,8 +167,8 @@ def test_a_kernel_that_reads_codes_wrongly_is_seen(monkeypatch: pytest.MonkeyPat
 def test_rounding_may_choose_another_key_for_a_chunk_or_two(
     monkeypatch: pytest.MonkeyPatch, others: int, agrees: bool
 ) -> None:
-    """Of 256 chunks in bfloat16, PyTorch chooses two or three otherwise and the kernel as many, but others: the largest
-    error was twice as large one time in four.
+    """Regression: bfloat16 rounding may choose another key in two or three of 256 chunks, by PyTorch
+    as by the kernel, which doubled the largest error in one run of four.
     """
     from kernels.pruning import kernel
 
@@ -185,7 +185,7 @@ def test_rounding_may_choose_another_key_for_a_chunk_or_two(
 
 
 def test_longer_banks_are_only_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind all that is compared, so that it is told of if there is no time for them."""
+    """They come last, so that missing time costs no comparison."""
     monkeypatch.setattr(gpu_kernels, "STORES", dict.fromkeys([ON_DEVICE], STORES[ON_DEVICE]))
     monkeypatch.setattr(gpu_kernels, "EXACT_KEYS", 30)
     found = list(gpu_kernels.kernel_rows(DEVICE, [30, 40], torch.float32))

@@ -1,4 +1,4 @@
-"""The benchmarks measure what they say: needles are where they claim to be, and rows add up."""
+"""The needle benchmark: needles are at their depths, and rows count every question."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from benchmarks.asking import read
 from benchmarks.haystack import DATA, FACTS, Haystack, NoProse, Question
 from benchmarks.needle import Readings
 from benchmarks.pages.__main__ import legend
-from benchmarks.pages.accuracy import accuracy, kept_stores
-from benchmarks.pages.markup import length
+from benchmarks.pages.accuracy import kept_stores
+from benchmarks.pages.markup import accuracy, length
 from engine import Model
 from tests.engine.conftest import model as model  # the tiny model, as a fixture
 from tests.engine.reading import next_logits
@@ -153,7 +153,7 @@ def test_rows_count_every_question(
     assert {"method", "budget", "tokens", "depth", "kind", "asked", "correct"} <= set(rows[0])
     assert all(row["asked"] == 2 and 0 <= row["correct"] <= 2 for row in rows)
     assert json.loads(out.read_text())["machine"]["torch"] == torch.__version__
-    table = "\n".join(accuracy("One pass key", rows))
+    table = accuracy(rows)
     assert "streaming 256" in table
     assert "1K" in table
 
@@ -161,7 +161,7 @@ def test_rows_count_every_question(
 def test_the_page_that_is_named_holds_the_fact(
     model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without that, nothing is named."""
+    """Without --page no page is named."""
     fed: list[torch.Tensor | None] = []
     answer_to = needle.answer_to
     monkeypatch.setattr(options, "open_model", lambda chosen: model)
@@ -175,7 +175,7 @@ def test_the_page_that_is_named_holds_the_fact(
         assert needle.main([*wanted.split(), *(["--page", str(page)] if page else [])]) == 0
         (row,) = json.loads(capsys.readouterr().out)["rows"]
         assert row["page"] == page
-        assert f"streaming 256{marked} |" in "\n".join(accuracy("One pass key", [row]))
+        assert f"streaming 256{marked} |" in accuracy([row])
     (question,) = Haystack(model).trial("passkey", 700, 0.5, 0).questions
     nothing, named = fed
     assert nothing is None
@@ -204,17 +204,17 @@ def test_rows_of_what_was_read_in_parts_stand_apart(
     assert needle.main(wanted.split()) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["parts"] == 2
-    assert "streaming 256, in 2 parts |" in "\n".join(accuracy("One pass key", [row]))
+    assert "streaming 256, in 2 parts |" in accuracy([row])
 
 
 def outcome(out: Path) -> list[dict[str, Any]]:
-    """The rows of a file, without how long they took."""
+    """Return the rows of a file without their times."""
     return [{key: row[key] for key in row if key != "seconds"} for row in json.loads(out.read_text())["rows"]]
 
 
 @pytest.fixture
 def asked(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of documents that were read, in a list that grows; the model is the tiny one."""
+    """Return a list that grows by one for each document read; the model is the tiny one."""
     read: list[int] = []
     ask = needle.ask
     monkeypatch.setattr(options, "open_model", lambda chosen: model)
@@ -295,8 +295,12 @@ def test_kept_stores_stand_side_by_side_with_their_bytes(
     rows = json.loads(capsys.readouterr().out)["rows"]
     plain, eight, four = (row["kv_bytes"]["device"] for row in rows)
     assert four < eight < plain / 2
-    table = "\n".join(kept_stores(rows))
-    assert f"| infinipot:novelty_share=1 | int4 | 700 | 0 | {four / 1e6:.2f} | {100 * four / plain:.0f} % |" in table
+    table = "\n".join(kept_stores([row | {"model": "tiny", "machine": "a CPU"} for row in rows]))
+    assert "Model: tiny. Hardware: a CPU." in table
+    assert (
+        f"| infinipot:novelty_share=1 | int4 | 700 | *0 [0–79] of 1* | {four / 1e6:.2f} | {100 * four / plain:.0f} % |"
+        in table
+    )
 
 
 def test_lengths_are_read_and_written() -> None:

@@ -1,4 +1,4 @@
-"""The page of results says which of them were taken with other weights than those that ship."""
+"""docs/results.md matches the results, and marks rows taken with other weights or settings."""
 
 from __future__ import annotations
 
@@ -16,22 +16,29 @@ from matplotlib.figure import Figure
 from benchmarks import freshness
 from benchmarks.options import POCKET, VARIANTS
 from benchmarks.pages import __main__ as page
-from benchmarks.pages import accuracy, markup, methods, speed
+from benchmarks.pages import accuracy, markup, speed
 from benchmarks.report import RESULTS, named
+from benchmarks.scoring import wilson
 from engine import load_model, make_method
 
-
-def _let_go(figure: Figure, name: str) -> str:
-    pyplot.close(figure)
-    return name
+README = RESULTS.parents[1] / "README.md"
+UNMARKED = "Model: (?!pocket)"  # sections about other models have no weights of ours
 
 
-def page_of(
-    change: Callable[[dict[str, Any]], None], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[tuple[str, str]]:
-    """Heading and first cell of each row of all tables of the page, made of results as if taken today, after a change
-    to each.
-    """
+def _without_figure(figure: Figure, name: str) -> str:
+    pyplot.close(figure)  # drawing takes long
+    return f"![{name}](figures/{name}.svg)"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the page without drawing its figures."""
+    for each in (accuracy, speed):
+        monkeypatch.setattr(each, "save", _without_figure)
+
+
+def made(folder: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], None]) -> str:
+    """Make the page of results as if taken today, after a change to each; return its text."""
     today = named(load_model(POCKET, "cpu"))
     for file in RESULTS.glob("*.json"):
         result = json.loads(file.read_text())
@@ -43,51 +50,71 @@ def page_of(
         (folder / file.name).write_text(json.dumps(result))
     monkeypatch.setattr(page, "RESULTS", folder)
     monkeypatch.setattr(markup, "DOCS", folder)
-    for each in (accuracy, methods, speed):
-        monkeypatch.setattr(each, "save", _let_go)  # figures take long
     assert page.main() == 0
-    heading, rows, lines = "", [], (folder / "results.md").read_text().splitlines()
-    for before, line in itertools.pairwise(lines):
-        if line.startswith("#"):
-            heading = line.lstrip("# ")
-        elif line.startswith("| ") and before.startswith("|"):
-            rows.append((heading, line.split("|")[1].strip()))
-    assert len({heading for heading, _ in rows}) > 15
+    return (folder / "results.md").read_text()
+
+
+def rows_of(text: str) -> list[tuple[str, str]]:
+    """Return section and first cell of each row of all tables about the pocket model."""
+    rows = []
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        if re.search(UNMARKED, section):
+            continue
+        for before, line in itertools.pairwise(section.splitlines()):
+            if line.startswith("| ") and before.startswith("|"):
+                rows.append((section.partition("\n")[0], line.split("|")[1].strip()))
+    assert len({heading for heading, _ in rows}) > 10
     return rows
 
 
+@pytest.mark.usefixtures("quick")
+def test_the_page_is_made_of_the_results_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m benchmarks.pages` brings it up to date."""
+    there = (markup.DOCS / "results.md").read_text()
+    for name in re.findall(r"\]\((figures/.*?)\)", there):
+        assert (markup.DOCS / name).is_file()
+    monkeypatch.setattr(markup, "DOCS", tmp_path)
+    assert page.main() == 0
+    assert (tmp_path / "results.md").read_text() == there
+
+
+def test_every_table_names_model_and_hardware() -> None:
+    for section in re.split(r"^## ", (markup.DOCS / "results.md").read_text(), flags=re.MULTILINE)[1:]:
+        assert re.search(r"Model: [\w.-].*? Hardware: .*?\d thread", section), section.partition("\n")[0]
+
+
+def test_a_share_has_its_interval_and_its_count() -> None:
+    low, high = (round(100 * end) for end in wilson(0.95, 160))
+    assert markup.share(152, 160) == f"95 [{low}–{high}] of 160"
+    assert markup.share(8, 8).startswith("*100 [")
+    assert markup.share(999, 1000) == "99.9 [99.4–100.0] of 1,000"
+    assert markup.share(0, 0) == "–"
+
+
 @pytest.mark.parametrize(
-    ("scored", "said"),
+    ("scored", "counted"),
     [
-        ([None, None], "exact answers"),
-        (["contained"], "right answers"),
-        ([None, "contained"], "right answers, some counted only when exact"),
+        ([None, None], "if they match word for word"),
+        (["contained"], "if they contain the value that was asked for"),
+        (
+            [None, "contained"],
+            "if they contain the value that was asked for, in some rows only if they match word for word",
+        ),
     ],
 )
-def test_tables_say_which_answers_they_count(scored: list[str | None], said: str) -> None:
-    assert markup.right_answers([{"scored": each} for each in scored]) == said
+def test_the_page_says_which_answers_it_counts(scored: list[str | None], counted: str) -> None:
+    assert markup.right_answers([{"scored": each} for each in scored]) == counted
 
 
-def test_what_was_asked_at_depths_and_what_was_not_stand_in_tables_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pass keys of a method with a setting once emptied the table of facts with settings."""
-    page_of(lambda result: None, tmp_path, monkeypatch)
-    assert not re.search(r"\| /+ \|", (tmp_path / "results.md").read_text())
-
-
+@pytest.mark.usefixtures("quick")
 def test_the_names_of_variants_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page_of(lambda result: None, tmp_path, monkeypatch)
-    page = (tmp_path / "results.md").read_text()
+    beginning = made(tmp_path, monkeypatch, lambda result: None).partition("##")[0]
     for name, method in VARIANTS.items():
-        assert re.search(f"`{name}`.*`{method}`", page.partition("##")[0])
-    scorers = {row["scorer"] for row in json.loads((RESULTS / "consistency.json").read_text())["rows"]}
-    note = page.partition("## What a scorer knows")[2].partition("|")[0]
-    assert all(f"`{scorer}`" in note for scorer in scorers)
+        assert f"`{name}` is `{method}`" in beginning
 
 
-def test_what_two_runs_asked_alike_is_counted_once() -> None:
-    """The forty questions of one run were the first of another's 160, and were counted twice."""
+def test_questions_that_two_runs_asked_are_counted_once() -> None:
+    """Regression: forty questions of one run were the first of another's 160, and counted twice."""
     cell = {"method": "exact", "budget": 512, "tokens": 2048, "depth": None, "kind": "facts", "earlier": False}
     rows = [{**cell, "asked": asked} for asked in (40, 160)] + [{**cell, "tokens": 8192, "asked": 40}]
     assert accuracy.asked_once(rows) == rows[1:]
@@ -103,21 +130,23 @@ def test_a_row_is_marked_if_a_setting_has_changed_and_not_if_one_has_come_since(
 
 
 def test_a_check_of_a_gpu_is_no_part_of_the_page(tmp_path: Path) -> None:
-    """Its rows have settings and no budget, of which the page could not be made any more."""
+    """Regression: its rows have settings and no budget, and the page could not be made."""
     row = {"part": "reading", "model": "Llama-3.1-8B", "method": "full", "tokens": 65536, "settings": {"budget": None}}
     check = {"benchmark": "gpu-check", "machine": {"device": "RTX 4090"}, "rows": [row]}
     (tmp_path / "gpu-check-rtx-4090.json").write_text(json.dumps(check))
     assert freshness.load(tmp_path) == {}
 
 
+@pytest.mark.usefixtures("quick")
 def test_every_row_taken_with_other_weights_of_the_model_is_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = page_of(lambda result: result.update(weights="0" * 12), tmp_path, monkeypatch)
-    assert [row for row in rows if "†" not in row[1]] == []
-    assert "†: taken with earlier weights" in (tmp_path / "results.md").read_text()
+    text = made(tmp_path, monkeypatch, lambda result: result.update(weights="0" * 12))
+    assert [row for row in rows_of(text) if "†" not in row[1] and row[0] != "Sources"] == []
+    assert "†: taken with earlier weights" in text
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("kind", "takers"), [("locret", "locret|recall|^trained"), ("beacon", "beacon")])
 def test_only_rows_that_take_other_weights_beside_the_model_are_marked(
     kind: str, takers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -126,31 +155,66 @@ def test_only_rows_that_take_other_weights_beside_the_model_are_marked(
         digest = result["beside"].get(kind)
         result["beside"] = {name: "0" if each == digest else each for name, each in result["beside"].items()}
 
-    names = [name for _, name in page_of(change, tmp_path, monkeypatch)]
+    rows = rows_of(made(tmp_path, monkeypatch, change))
+    names = {name for heading, name in rows if heading != "Sources"}
     marked = {name for name in names if "†" in name}
     assert marked == {name for name in names if re.search(takers, name)}
     assert len(marked) > 2
 
 
-def test_what_asks_for_facts_is_marked_when_they_are_worded_otherwise(
+@pytest.mark.usefixtures("quick")
+def test_questions_about_facts_are_marked_when_facts_are_worded_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wider choice of wordings once took 38 right answers of 40 to 28, with weights and settings as before."""
-    rows = page_of(lambda result: result.update(facts="0" * 12), tmp_path, monkeypatch)
+    """Regression: new wordings took 38 right answers of 40 to 28, and no row was marked."""
     marks: dict[str, set[bool]] = {}
-    for heading, name in rows:
+    for heading, name in rows_of(made(tmp_path, monkeypatch, lambda result: result.update(facts="0" * 12))):
         marks.setdefault(heading, set()).add("†" in name)
-    assert marks.pop("Sources") == {True, False}  # of facts and of pass keys
     asking = {heading for heading, found in marks.items() if found == {True}}
-    assert {"Eight facts in real prose, asked one after another in one conversation", "Beside kvpress"} <= asking
+    assert {"Facts in prose", "Beside kvpress", "Citations"} <= asking
     assert {heading for heading, found in marks.items() if found == {False}} == {
-        "One pass key in repeated filler",
-        "One pass key in real prose",
-        "Two pass keys in real prose, to be given in order",
-        "Keys and values and nothing else, the keys nearly alike",
+        "One pass key",
+        "Two pass keys, and pairs nearly alike",
+        "Sources",
         "Time and memory",
-        "Time per token against length",
-        "Time per token up to 128K tokens",
+        "Time per token by length",
         "Speed, paired in one run",
         "The device's cache",
     }
+
+
+def section(heading: str) -> str:
+    """Return one section of the page that ships."""
+    return (markup.DOCS / "results.md").read_text().partition(f"## {heading}")[2].partition("\n## ")[0]
+
+
+def test_the_facts_of_the_readme_are_on_the_page() -> None:
+    told = (
+        r"^\| facts in prose, `(\w+)`( reading again)?, ([\d,]+) entries, (\w+) tokens \| (.*?) right \| .* \| (\d+) q"
+    )
+    found = re.findall(told, README.read_text(), re.MULTILINE)
+    assert len(found) == 4
+    first = section("Facts in prose").partition("###")[0].splitlines()
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in first if line.startswith("|")]
+    for method, again, entries, length, right, asked in found:
+        name = f"{method} {entries.replace(',', '')}(, \\d looks)?{', reading again' * bool(again)}"
+        [row] = [row for row in table if re.fullmatch(name, row[0])]
+        cell = re.match(r"\*?(\d+) \[.*\] of (\d+)", row[table[0].index(length)])
+        assert cell is not None
+        counts = re.fullmatch(r"(\d+) of \d+", right)
+        expected = f"{100 * int(counts[1]) / int(asked):.0f}" if counts else right.removesuffix(" %")
+        assert cell.groups() == (expected, asked)
+
+
+def test_the_sources_of_the_readme_are_on_the_page() -> None:
+    right, sourced = re.findall(r"\| all but pass keys with `beacon` \| ([\d,]+) \| ([\d,]+) \|", section("Sources"))[0]
+    assert f"{sourced} of {right} right answers" in README.read_text()
+
+
+def test_the_speeds_of_the_readme_are_on_the_page() -> None:
+    table = section("Speed, paired in one run")
+    short, long = re.findall(r"full against transformers generate \| [\d,]+ \| ([\d.]+)", table)
+    slowest = max(re.findall(r"seeing \d+ entries more \| [\d,]+ \| ([\d.]+)", table))
+    readme = " ".join(README.read_text().split())
+    assert f"in {short} times its time after 512 tokens, and {long} times after 1,536" in readme
+    assert f"Reading takes at most {slowest} times as long as the bare model" in readme

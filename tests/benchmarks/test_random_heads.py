@@ -19,5 +19,6 @@ def test_random_heads_stand_beside_trained_ones(tmp_path: Path) -> None:
     trained, random = json.loads(out.read_text())["rows"]
     assert (trained["heads"], random["heads"], trained["asked"], random["asked"]) == ("trained", "random", 8, 8)
     assert trained["correct"] >= random["correct"] + 4
-    page = "\n".join(methods.random_heads([row | {"earlier": False} for row in (trained, random)]))
+    rows = [row | {"earlier": False, "model": "pocket", "machine": "a CPU"} for row in (trained, random)]
+    page = "\n".join(methods.random_heads(rows))
     assert page.index("| trained | 512 | 2K |") < page.index("| random | 512 | 2K |")

@@ -1,4 +1,4 @@
-"""Answers are scored as the fields' benchmarks do it, and intervals cover what they should."""
+"""Scores of answers agree with the field's benchmarks, and intervals with known values."""
 
 from __future__ import annotations
 

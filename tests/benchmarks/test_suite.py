@@ -1,4 +1,4 @@
-"""The suite's texts hold what is asked for, and cells are measured once, whatever happens."""
+"""The suite: texts hold the answers, and each cell is measured once, whatever happens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOKENS = 8192  # characters, for the tiny model: room for all needles of one tok
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder of small books and nothing else."""
+    """Return a data folder with small books and nothing else."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "books").mkdir()
     rng = random.Random(0)
@@ -208,8 +208,7 @@ def test_the_model_that_ships_finds_single_needles(tmp_path: Path, capsys: pytes
 
 @pytest.fixture
 def measured(model: Model, data: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One number for each text that was read, in a list that grows; the model is the tiny one, texts and what is asked
-    about them are cut."""
+    """Return a list that grows by one for each text read; the model is tiny, texts and questions are cut."""
     seeds: list[int] = []
     measure = command.measure
     monkeypatch.setattr(options, "open_model", lambda chosen: model)
@@ -319,7 +318,7 @@ def test_answers_of_one_text_do_not_see_each_other(model: Model, data: Path) -> 
 
 @pytest.mark.parametrize("name", ["full", "exact", "infinipot", "locret"])
 def test_the_perplexity_is_that_of_the_model_itself(model: Model, name: str) -> None:
-    """With a method that holds everything, it is what one pass over text and continuation gives."""
+    """A method that keeps everything gives the perplexity of one pass over the whole text."""
     ids = torch.randint(4, 260, (301,), generator=torch.Generator().manual_seed(1))
     losses = continued(read(model, make_method(name, budget=None), ids[:101]).context(), ids[101:])
     every = torch.cat([torch.tensor(model.chat.prefix), ids])

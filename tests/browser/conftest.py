@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def tab(browser: Browser, server: Server) -> Iterator[Page]:
-    """A tab of a person of its own; fails the test for errors in the page and for requests to anywhere else."""
+    """Return a tab of its own; fail the test for errors in the page and for requests to other sites."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
     context.set_default_timeout(PATIENCE_MS)
     troubles: list[str] = []
@@ -65,6 +65,6 @@ def watch(context: BrowserContext, server: Server, troubles: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def reading(server: Server) -> dict[str, Any]:
-    """A short text that has been read."""
+    """Return a short text that has been read."""
     text = book_text(30) + "\n\n<img src=x onerror=\"document.title='broken into'\">"
     return server.read(("<b>A bold name</b>.txt", text.encode()), method="exact", budget="320")

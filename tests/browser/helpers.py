@@ -1,4 +1,4 @@
-"""Helpers of the page's tests: opening it, and asking through it or beside it."""
+"""Helpers of the page's tests: open it, and ask through it or beside it."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def visit(tab: Page, server: Server, query: str = "") -> None:
 
 
 def fill(field: Locator, text: str) -> None:
-    """Fill in a control that has just been unfolded: for a moment Gradio still sets its own value into it."""
+    """Fill in a control that was just unfolded; for a moment Gradio still sets its own value into it."""
     for _ in range(5):
         field.fill(text)
         field.press("Tab")
@@ -33,7 +33,7 @@ def ask(tab: Page, question: str, tokens: int) -> None:
 
 
 def asked(server: Server, reading: dict[str, Any], *questions: str, tokens: int = 4) -> str:
-    """The id of a session in which these questions were asked, with answers of so many tokens."""
+    """Return the id of a session in which these questions were asked, with answers of so many tokens."""
     session: str = server.send("/api/sessions", {"context": reading["id"]})["id"]
     for question in questions:
         turn = server.send(f"/api/sessions/{session}/turns", {"question": question, "max_tokens": tokens})

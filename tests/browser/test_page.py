@@ -69,10 +69,10 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     expect(tab.locator("#live-turn .turn")).to_have_count(0)
     expect(tab.locator("#panel")).to_contain_text("Answering")
     said = turn.locator(".answer-text").inner_text()
-    expect(tab.locator("#teller[aria-live=polite]")).to_contain_text(said)  # to those who cannot see it
+    expect(tab.locator("#teller[aria-live=polite]")).to_contain_text(said)  # for screen readers
     turn.get_by_role("button", name="Copy").click()
     expect(turn.get_by_role("button", name=re.compile("Copied|Selected"))).to_be_visible()
-    # How to answer is as it was left.
+    # The options are as they were left.
     tab.get_by_role("button", name="How to answer").click()
     expect(tab.locator("#reason input")).not_to_be_checked()
     expect(tab.locator("#max-tokens input[type=number]")).to_have_value("1000")
@@ -108,7 +108,7 @@ def test_nothing_is_cut_off_at_any_width_and_the_dark_side_works(
 def test_on_a_phone_every_setting_is_named_and_the_menu_shows_what_is_chosen(
     tab: Page, server: Server, reading: dict[str, Any]
 ) -> None:
-    """A checkbox kept too little room for its words, and the menu began at its top wherever the choice stood."""
+    """A checkbox left too little room for its label, and the menu began at its top wherever the selection was."""
     for number in range(8):  # above the reading in the list
         server.read((f"{number}.txt", f"Note number {number}.".encode()), method="streaming", budget="64")
     tab.set_viewport_size({"width": 390, "height": 700})
@@ -128,7 +128,7 @@ def test_on_a_phone_every_setting_is_named_and_the_menu_shows_what_is_chosen(
 def test_what_is_unfolded_under_the_question_stays_within_a_low_window(
     tab: Page, server: Server, reading: dict[str, Any]
 ) -> None:
-    """The buttons that delete or keep stood below the window, where no wheel reached them."""
+    """The buttons that delete or keep were below the window, where no scrolling reached them."""
     tab.set_viewport_size({"width": 1440, "height": 480})
     visit(tab, server, f"?context={reading['id']}")
     for name in ("How to answer", "Rename, export, delete"):

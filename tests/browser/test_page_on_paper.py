@@ -18,12 +18,12 @@ TURNS = 12
 def test_all_that_was_said_is_printed_in_black_on_white(
     tab: Page, server: Server, reading: dict[str, Any], width: int, theme: str
 ) -> None:
-    """Of the conversation it was what was in sight, between the lists and the panel, and in the dark on black."""
+    """Only the visible part was printed, between the lists and the panel, and dark on black in the dark theme."""
     session = server.send("/api/sessions", {"context": reading["id"]})["id"]
     with Store(server.home) as store:
         for number in range(1, TURNS + 1):
-            turn = store.add_turn(session, f"Question {number}?")
-            store.finish_turn(turn.id, answer=f"Answer {number}. " * 60)
+            turn = store.turns.add(session, f"Question {number}?")
+            store.turns.finish(turn.id, answer=f"Answer {number}. " * 60)
     tab.set_viewport_size({"width": width, "height": 700})
     tab.add_init_script(f"localStorage.setItem('stockpot-theme', '{theme}')")
     visit(tab, server, f"?session={session}")

@@ -1,4 +1,4 @@
-"""A page of a document in a tab of its own, as a source leads to it."""
+"""A page of a document in a tab of its own, as a source links to it."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_why_a_page_cannot_be_shown_is_said(tab: Page, server: Server, tmp_path:
     tab.goto(f"{server.url}/documents/{document['id']}/pages/1")
     expect(tab.locator("#text")).to_have_text("The keeper of the lamp was Orla Quent.")
     expect(tab.locator("#printed")).to_contain_text("is encrypted")
-    assert len(asked_for) == 1  # to be told why, it was asked for again, and some pages take a minute
+    assert len(asked_for) == 1  # the reason came from a second request, and some pages take a minute
 
 
 def test_a_title_of_one_long_word_is_as_wide_as_the_page(tab: Page, server: Server) -> None:

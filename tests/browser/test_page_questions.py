@@ -1,4 +1,4 @@
-"""Questions on the page: typed, edited, asked, followed and stopped, and nothing of them is lost."""
+"""Questions on the page: typed, edited, asked, followed and stopped, without loss."""
 
 import re
 from typing import Any
@@ -43,7 +43,7 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(
 
 
 def test_pages_are_named_for_one_question(tab: Page, server: Server, reading: dict[str, Any]) -> None:
-    """By hand, or by the place that an answer rested on; and for the edited question again."""
+    """Pages come from the field, from a place under an answer, or from the edited question."""
     session = asked(server, reading, "Who kept the lamp?")
     visit(tab, server, f"?context={reading['id']}&session={session}")
     field, pages = tab.locator("#question textarea"), tab.get_by_label("Pages to turn to")
@@ -71,7 +71,7 @@ def test_pages_are_named_for_one_question(tab: Page, server: Server, reading: di
 
 
 def test_pages_stay_with_the_question_they_were_typed_for(tab: Page, server: Server, reading: dict[str, Any]) -> None:
-    """Those of one session went along to another; those for the next question went with the answer to the last."""
+    """Pages of one session went along to another, and pages for the next question went with the last one."""
     first, second = (asked(server, reading, question) for question in ("Who built it first?", "Who kept it then?"))
     visit(tab, server, f"?context={reading['id']}&session={first}")
     field, pages = tab.locator("#question textarea"), tab.get_by_label("Pages to turn to")
@@ -103,7 +103,7 @@ def test_pages_stay_with_the_question_they_were_typed_for(tab: Page, server: Ser
 
 
 def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict[str, Any]) -> None:
-    """Edit, Never mind, another session and a reload each took what stood in the field."""
+    """Edit, Never mind, another session and a reload each cleared the field."""
     sessions = [asked(server, reading, question) for question in ("Who was Maren Hollis?", "Who slept under a boat?")]
     visit(tab, server, f"?context={reading['id']}&session={sessions[0]}")
     field, edit = tab.locator("#question textarea"), tab.get_by_role("button", name="Edit question 1")
@@ -124,7 +124,7 @@ def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict
     tab.locator("#sessions").get_by_text("Who was Maren Hollis?").click()
     expect(field).to_have_value("A draft, and")
 
-    # What is typed while a question is on its way, and while its answer comes.
+    # Typed while a question is on its way, and while its answer comes.
     with server.held_back():
         ask(tab, "Tell me everything.", 4000)
         field.press("End")
@@ -145,7 +145,7 @@ def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict
 
 
 def test_what_is_asked_is_what_stood_there_at_the_press(tab: Page, server: Server, reading: dict[str, Any]) -> None:
-    """The first letters of what was typed next went along with it."""
+    """The first letters of the next text went along with the question."""
     session = asked(server, reading)
     visit(tab, server, f"?context={reading['id']}&session={session}")
     field = tab.locator("#question textarea")
@@ -163,7 +163,7 @@ def test_what_is_asked_is_what_stood_there_at_the_press(tab: Page, server: Serve
 
 
 def test_a_question_that_is_too_long_is_refused_and_stays(tab: Page, server: Server, reading: dict[str, Any]) -> None:
-    """It was cut without a word, and the rest was answered."""
+    """It was cut without a message, and the rest was answered."""
     session = asked(server, reading)
     visit(tab, server, f"?context={reading['id']}&session={session}")
     field = tab.locator("#question textarea")
@@ -177,7 +177,7 @@ def test_a_question_that_is_too_long_is_refused_and_stays(tab: Page, server: Ser
 def test_a_question_that_arrived_while_the_page_was_reloaded_does_not_stay_in_the_field(
     tab: Page, server: Server, reading: dict[str, Any]
 ) -> None:
-    """A tab that was new knew nothing of what was on its way."""
+    """A new tab knew nothing of the question on its way."""
     session = asked(server, reading, "Who was Maren Hollis?")
     visit(tab, server, f"?context={reading['id']}&session={session}")
     field = tab.locator("#question textarea")
@@ -212,10 +212,10 @@ def test_what_is_typed_after_a_question_stays_even_if_it_is_sent_too_early(
         tab.locator("#ask").click()
     tab.wait_for_timeout(300)
     with server.held_back():  # or the other question would be early no more
-        for route in held:  # in the order in which they were sent, which connections of their own do not keep
+        for route in held:  # in the order sent, which separate connections do not keep
             route.continue_()
             tab.wait_for_timeout(200)
-        tab.unroute("**/run/**")  # and what was held meanwhile goes on too
+        tab.unroute("**/run/**")  # and the held requests go on too
         expect(tab.locator(".question").last).to_have_text("Tell me everything.")
         expect(field).to_have_value("And then?")
     tab.reload()
@@ -230,7 +230,7 @@ def test_what_is_typed_after_a_question_stays_even_if_it_is_sent_too_early(
 def test_an_answer_is_followed_unless_the_reader_has_gone_up(
     tab: Page, server: Server, reading: dict[str, Any], width: int
 ) -> None:
-    """On a phone the whole page scrolls, and stayed where it was."""
+    """On a phone the whole page scrolls, and it stayed where it was."""
     session = asked(server, reading, "Who kept the lamp?", tokens=64)
     tab.set_viewport_size({"width": width, "height": 520})
     visit(tab, server, f"?context={reading['id']}&session={session}")
@@ -255,7 +255,7 @@ def test_an_answer_is_followed_unless_the_reader_has_gone_up(
         grown(150)
         tab.wait_for_function(shown)
         tab.mouse.move(width / 2, 200)
-        for _ in range(20):  # a notch that a busy machine takes late may be less than what has come meanwhile
+        for _ in range(20):  # a late notch on a busy machine may be less than the new text
             tab.mouse.wheel(0, -300)
             tab.wait_for_timeout(200)
             if not tab.evaluate(shown):
@@ -300,7 +300,7 @@ def test_reasoning_is_folded_and_stays_unfolded_while_it_grows(
     reading = server.read(("Thoughts.txt", book_text(5).encode()), model=str(thinker), method="exact", budget="320")
     visit(tab, server, f"?context={reading['id']}")
     with server.held_back():
-        ask(tab, "What is there?", 4000)  # which this model thinks about until the end
+        ask(tab, "What is there?", 4000)  # this model reasons until the end
         live = tab.locator("#live-turn .reasoning")
         expect(live.locator("summary")).to_contain_text("Reasoning")
         expect(live.locator("p")).to_be_hidden()
@@ -324,13 +324,13 @@ def test_reasoning_is_folded_and_stays_unfolded_while_it_grows(
 
 
 def test_the_number_behind_a_sentence_leads_to_the_place(tab: Page, server: Server, reading: dict[str, Any]) -> None:
-    """Markdown is shown as it is meant, and copied as it was written."""
+    """Markdown is rendered, and copied as written."""
     [document] = reading["documents"]
     place = {"document": document["id"], "quote": "The lamp.", "weight": 0.3, "focus": [0, 3], "start": 0, "end": 9}
     said = "**It is lit.**\n- It was dark.\n- <b id=evil>So</b>"
     store = Store(server.home)
-    session = store.add_session(reading["id"], "Numbers").id
-    turn = store.add_turn(session, "Is it lit?")
+    session = store.sessions.add(reading["id"], "Numbers").id
+    turn = store.turns.add(session, "Is it lit?")
     measured = {
         "time_to_first_token_seconds": 0.1,
         "tokens_per_second": 50.0,
@@ -338,7 +338,7 @@ def test_the_number_behind_a_sentence_leads_to_the_place(tab: Page, server: Serv
         "citations": [{"start": 0, "end": 14, "source": 1}, {"start": 14, "end": 29, "source": 0}],
     }
     sources = [{**place, "page": 1, "place": f"paragraph {number}"} for number in (3, 9)]
-    store.finish_turn(turn.id, answer=said, sources=sources, measurements=measured)
+    store.turns.finish(turn.id, answer=said, sources=sources, measurements=measured)
     store.close()
     visit(tab, server, f"?context={reading['id']}&session={session}")
     answer = tab.locator("#past .answer-text")

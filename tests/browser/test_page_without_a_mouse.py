@@ -1,4 +1,4 @@
-"""The page for those who use a keyboard, a screen reader or a magnifier."""
+"""The page with a keyboard, a screen reader or a magnifier."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_every_refusal_is_shown_and_read_out(tab: Page, server: Server, reading:
 
 
 def test_the_focus_goes_on_with_what_comes_next(tab: Page, server: Server, reading: dict[str, Any]) -> None:
-    """What had it goes, and it fell to the page."""
+    """The focused element disappeared, and the focus fell to the page."""
     visit(tab, server, f"?context={reading['id']}&session={asked(server, reading, 'Who kept the lamp?')}")
     field = tab.locator("#question textarea")
     with server.held_back():
@@ -77,7 +77,7 @@ def test_what_happens_is_read_out(tab: Page, server: Server, reading: dict[str, 
 def test_what_is_done_is_read_out_and_that_nothing_is_searched_for_is_not(
     tab: Page, server: Server, reading: dict[str, Any]
 ) -> None:
-    """An emptied search said "Found"; after Rename and Delete nothing was said."""
+    """An emptied search said "Found", and nothing was said after Rename and Delete."""
     visit(tab, server, f"?context={reading['id']}&session={asked(server, reading, 'Who kept the lamp?')}")
     teller, search = tab.locator("#teller"), tab.locator("#search input, #search textarea")
     tab.evaluate("""() => { window.said = [];
@@ -118,7 +118,7 @@ def test_there_is_room_for_a_finger(tab: Page, server: Server, reading: dict[str
 def test_on_a_phone_nothing_that_is_reached_with_tab_is_below_the_composer(
     tab: Page, server: Server, reading: dict[str, Any]
 ) -> None:
-    """The rule for it was one of those that Gradio gives another selector."""
+    """Gradio gives that rule another selector."""
     visit(tab, server, f"?context={reading['id']}&session={asked(server, reading, 'Who kept the lamp?')}")
     tab.set_viewport_size({"width": 390, "height": 800})
     places = tab.locator("#conversation summary")
@@ -146,7 +146,7 @@ def test_that_a_book_has_been_read_is_read_out(tab: Page, server: Server, tmp_pa
 
 
 def test_what_has_the_focus_is_marked(tab: Page, server: Server, reading: dict[str, Any]) -> None:
-    """Gradio takes the mark of fields and sliders away."""
+    """Gradio removes the mark from fields and sliders."""
     visit(tab, server, f"?context={reading['id']}&session={asked(server, reading)}")
     tab.get_by_role("button", name="How to answer").click()
     marks = """each => { const { outlineStyle, outlineWidth, boxShadow } = getComputedStyle(each);
@@ -166,7 +166,7 @@ def test_what_has_the_focus_is_marked(tab: Page, server: Server, reading: dict[s
 
 
 def test_sources_stay_as_they_were_folded(tab: Page, server: Server, reading: dict[str, Any]) -> None:
-    """The next answer folded what had been opened by hand, and the text jumped."""
+    """The next answer folded sources that had been opened by hand, and the text jumped."""
     visit(tab, server, f"?context={reading['id']}&session={asked(server, reading, 'Who kept the lamp?')}")
     sources = tab.locator("#past .turn").first.locator(".sources")
     expect(sources.locator(".place").first).to_be_visible()
@@ -183,7 +183,7 @@ def test_sources_stay_as_they_were_folded(tab: Page, server: Server, reading: di
 def test_a_turn_is_as_wide_as_the_page_while_it_is_answered_and_all_fits_at_four_times_the_size(
     tab: Page, server: Server, reading: dict[str, Any]
 ) -> None:
-    """Question and answer stood beside each other at some widths, and Ask was cut off at others."""
+    """Question and answer stood side by side at some widths, and Ask was cut off at others."""
     visit(tab, server, f"?context={reading['id']}&session={asked(server, reading)}")
     with server.held_back():
         tab.set_viewport_size({"width": 1000, "height": 700})

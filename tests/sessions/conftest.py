@@ -1,49 +1,16 @@
-"""A fresh home for every test, and short ways to fill it."""
+"""Fixtures: a fresh home for every test, and another process that uses it."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sessions import ContextRow, DocumentRow, SessionRow, Store
-
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SEC = 240.0
-"""A process that takes longer hangs."""
-
-
-class Filled:
-    """A store with ways to add rows that a test does not care about in detail."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def document(self, sha256: str = "a" * 64, title: str = "Emma", **more: object) -> DocumentRow:
-        fields: dict = {"format": "txt", "pages": 3, "characters": 12, "content": {"pages": ["one", "two"]}, **more}
-        return self.store.add_document(sha256=sha256, title=title, **fields)
-
-    def context(self, *documents: DocumentRow, status: str = "ready", fingerprint: str = "print") -> ContextRow:
-        row = self.store.add_context(
-            model="pocket",
-            method="exact",
-            settings={"top_k": 64},
-            budget=512,
-            fingerprint=fingerprint,
-            document_ids=[document.id for document in documents or (self.document(),)],
-            tokens=1000,
-        )
-        return self.store.update_context(row.id, status=status)
-
-    def session(self, title: str | None = None) -> SessionRow:
-        return self.store.add_session(self.context().id, title)
-
-    def answered(self, session: SessionRow, question: str, answer: str) -> str:
-        turn = self.store.add_turn(session.id, question)
-        self.store.finish_turn(turn.id, answer=answer)
-        return turn.id
+from sessions import Store, TensorFolder
+from tests.sessions.helpers import ROOT, Filled
 
 
 @pytest.fixture
@@ -74,3 +41,23 @@ def other_process(tmp_path: Path) -> Callable[..., subprocess.Popen]:
         )
 
     return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> TensorFolder:
+    """A tensor folder that does not exist yet."""
+    return TensorFolder(tmp_path / "state")
+
+
+@pytest.fixture
+def grown(filled: Filled) -> Any:
+    """Three sessions of one conversation, over one, two and seven documents."""
+    documents = [filled.document(sha256=str(n) * 64, title=f"Letter *{n}*") for n in range(7)]
+    contexts = [filled.context(*documents[:count]) for count in (1, 2, 7)]
+    first = filled.store.sessions.add(contexts[0].id)
+    filled.answered(first, "Who is Emma?", "That is not in the text.")
+    second = filled.store.sessions.branch(first.id, 1, contexts[1].id)
+    filled.answered(second, "And now?", "A handsome woman.")
+    third = filled.store.sessions.branch(second.id, 2, contexts[2].id)
+    filled.answered(third, "And all?", "A person.")
+    return filled.store, (first, second, third)

@@ -1,4 +1,4 @@
-"""A tiny library and the materials made from it: everything here runs in seconds."""
+"""Fixtures: a tiny library of books, and models made from it within seconds."""
 
 import json
 import lzma
@@ -36,7 +36,7 @@ def _book(seed: int) -> str:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with six short books, four of them held out."""
+    """Return a data folder with six short books, four of them held out."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "books").mkdir()
     names = ["first-book", "second-book", *HELD_OUT_BOOKS]
@@ -48,7 +48,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def settings(library: Path, tmp_path_factory: pytest.TempPathFactory) -> PocketSettings:
-    """Settings of a model small enough to train in a test."""
+    """Return settings of a model that is small enough to train in a test."""
     work = tmp_path_factory.mktemp("work")
     return PocketSettings(
         data_dir=library,
@@ -71,13 +71,13 @@ def settings(library: Path, tmp_path_factory: pytest.TempPathFactory) -> PocketS
 
 @pytest.fixture(scope="session")
 def materials(settings: PocketSettings) -> Materials:
-    """Tokenizer and prose of the tiny library."""
+    """Return tokenizer and prose of the tiny library."""
     return prepare(settings)
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model on disk, for trainings that leave the model as it is."""
+    """Return the folder of a tiny model, for trainings that keep the model frozen."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("model")
     LlamaForCausalLM(tiny_config()).save_pretrained(folder)
@@ -87,13 +87,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def model(folder: Path) -> Model:
-    """The same, loaded."""
+    """Return the tiny model, loaded."""
     return load_model(folder, device="cpu")
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty rows of text, question and answer."""
+    """Return a file with twenty rows of text, question and answer."""
     path = tmp_path_factory.mktemp("data") / "rows.jsonl"
     rows = [
         {"text": f"In house {n} there lives a cat. " * 5, "question": f"Who lives in house {n}?", "answer": f"Cat {n}."}

@@ -1,4 +1,4 @@
-"""A training that was stopped and resumed ends where an uninterrupted one ends."""
+"""Helpers: compare a training that was stopped and resumed with an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from training.settings import TrainingSettings
 
 
 class Interrupted(Exception):
-    """By the test."""
+    """Raised by a test to stop a training."""
 
 
 def bench_command(weights: Path) -> str:
-    """The command that the card beside the weights prints."""
+    """Return the command that the card beside the weights prints."""
     found = re.search(r"`(stockpot bench [^`]+)`", weights.with_suffix(".md").read_text())
     assert found is not None
     return found[1]
 
 
 def contents(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """The header's facts and all tensors; the bytes differ, for a header has no order of its own."""
+    """Return metadata and tensors of a safetensors file, whose bytes may differ in order."""
     with safe_open(path, "pt") as file:
         return file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
 
 
 def trained_and_resumed(train: Callable[..., Path], settings: TrainingSettings, folder: Path) -> Path:
-    """Train in one go, and again with an interruption after two thirds; the weights of the first."""
+    """Train once without and once with an interruption; return the weights of the first run."""
     lines: list[Any] = []
     whole = train(settings, lines.append)
     assert [line.step for line in lines] == list(range(1, settings.steps + 1))

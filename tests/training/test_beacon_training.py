@@ -1,4 +1,4 @@
-"""Training of beacons: it reads as the engine does, loss falls, resume equals uninterrupted, weights are usable."""
+"""Training of beacons: same windows as the engine, falling loss, resuming, usable weights."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_loss_falls(model: Model, chosen: BeaconSettings) -> None:
 
 
 def test_every_window_draws_a_ratio_of_its_phase(model: Model, chosen: BeaconSettings) -> None:
-    """Plain text begins with the smallest and gets the others in turn; questions have 2, 4 and 8."""
+    """Plain text starts with the smallest ratio and adds the others; questions have 2, 4 and 8."""
     run = Run(dataclasses.replace(chosen, steps=100, plain_share=0.5, batch=4), model, Rows(chosen, model))
     drawn: dict[int, list[list[int]]] = {}
 
@@ -155,7 +155,7 @@ def test_the_loss_is_that_of_answers_and_a_share_of_plain_text(model: Model, cho
 
 
 class Given:
-    """One example again and again."""
+    """A source of examples that gives the same one each time."""
 
     def __init__(self, example: Example) -> None:
         self.example = example
@@ -168,7 +168,7 @@ class Given:
 
 
 def test_what_has_no_gradient_stays_the_copy_it_began_as(model: Model, chosen: BeaconSettings) -> None:
-    """Decay once pulled projections towards zero, and not towards the model's own."""
+    """Regression: weight decay pulled projections towards zero instead of the model's own."""
     run = Run(chosen, model, Rows(chosen, model))
     begun = [weight.detach().clone() for weight in run.beacons.parameters()]
     run.optimiser.step(1.0)
@@ -179,7 +179,7 @@ def test_what_has_no_gradient_stays_the_copy_it_began_as(model: Model, chosen: B
 def test_a_model_in_a_low_precision_is_trained_for_and_measured(
     folder: Path, chosen: BeaconSettings, dtype: torch.dtype
 ) -> None:
-    """Beacons stay float32 beside it, as on a GPU: measuring once failed where training did not."""
+    """Regression: measuring failed beside a bfloat16 model, though beacons stay in float32."""
     low = load_model(folder, device="cpu", dtype=dtype)
     run = Run(dataclasses.replace(chosen, steps=3, batch=2), low, Rows(chosen, low))
     for _ in range(3):
@@ -275,7 +275,7 @@ def test_what_is_missing_is_named(chosen: BeaconSettings) -> None:
 def test_examples_must_outlast_a_window(
     chosen: BeaconSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where none does, a training once ran to its end and taught beacons nothing."""
+    """Regression: a training with short texts ran to its end and taught beacons nothing."""
     with pytest.raises(SettingsError, match=r"at most 256 tokens end within a window of 256.*raise --max-tokens"):
         train(dataclasses.replace(chosen, window=256))
     rows = tmp_path / "short.jsonl"

@@ -1,4 +1,4 @@
-"""Curves of a log: one panel a column, few points, nothing but numbers of the log in them."""
+"""Curves of a training log: one panel per column, few points, only numbers from the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training rows say: fixed by the seed, true to their documents, and without what is held out."""
+"""Training rows: fixed by the seed, true to their documents, without held-out words."""
 
 import itertools
 import random

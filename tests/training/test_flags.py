@@ -1,4 +1,4 @@
-"""A training's progress on the command line."""
+"""The command line of the trainings: help, progress and wrong usage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_twentieth_step_is_shown(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_help_has_the_settings_of_all_trainings_and_those_of_this_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """It named them as attributes, with underscores, and the options below them had no word on what they are."""
+    """Regression: the help named attributes with underscores and left options without a description."""
     with pytest.raises(SystemExit):
         settings_parser(LocretSettings, "train").parse_args(["--help"])
     said = " ".join(capsys.readouterr().out.split())
@@ -55,7 +55,7 @@ def _refuse(settings: LocretSettings, progress: Callable[[AnyProgress], None]) -
 def test_settings_that_contradict_one_another_are_wrong_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They ended in a traceback."""
+    """Regression: contradicting settings ended in a traceback."""
     monkeypatch.setattr("sys.argv", ["train", "--steps", "0"])
     with pytest.raises(SystemExit) as ended:
         train_from_flags(LocretSettings, _refuse, "train")
@@ -80,7 +80,7 @@ def test_the_pocket_training_says_what_is_wrong_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It ended in tracebacks."""
+    """Regression: wrong input ended in tracebacks."""
     given = flags.format(folder=tmp_path).split()
     monkeypatch.setattr("sys.argv", ["train", "--out-dir", str(tmp_path / "out"), *given])
     with pytest.raises(SystemExit) as ended:
@@ -103,7 +103,7 @@ def test_the_pocket_training_is_a_program_that_ends_with_a_sentence(tmp_path: Pa
 def test_a_model_is_measured_in_its_own_tokens(
     settings: PocketSettings, materials: Materials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With prose in another model's tokens it answered a fifth of what it knows, and nobody said why."""
+    """Regression: with prose in another model's tokens, a model answered a fifth of its facts."""
     assert len(materials.tokenizer) > 0
     command = ["evaluate", "--model", str(POCKET), "--data-dir", str(settings.data_dir)]
     monkeypatch.setattr("sys.argv", [*command, "--work-dir", str(settings.work_dir), "--cells", "facts:300:full:1"])
@@ -116,7 +116,7 @@ def test_a_model_is_measured_in_its_own_tokens(
 
 
 def test_what_cannot_be_trained_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ended in a traceback."""
+    """Regression: a model that cannot be trained ended in a traceback."""
     monkeypatch.setattr("sys.argv", ["train", "--model", "nowhere"])
     with pytest.raises(SystemExit) as ended:
         train_from_flags(LocretSettings, _refuse, "train")

@@ -1,4 +1,4 @@
-"""Training of retaining heads: labels, a falling loss, resume equals uninterrupted, heads that a reading can use."""
+"""Training of retaining heads: labels, falling loss, resuming, usable heads."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_layers_with_a_sliding_window_are_watched_from_the_first_token_to_the_la
 
 
 def test_labels_are_the_largest_scores_of_the_answer(model: Model) -> None:
-    """Against queries and keys of the first layer worked out by hand."""
+    """Compare labels with queries and keys of the first layer, computed by hand."""
     this = example()
     seen = watch(model, this, chunk=1000)
     layer = model.network.base_model.layers[0]  # type: ignore[union-attr,index]
@@ -98,7 +98,7 @@ def test_chunks_change_neither_labels_nor_gradients(model: Model, chosen: Locret
 
 
 def test_loss_and_gradients_are_those_of_equation_3(model: Model, chosen: LocretSettings) -> None:
-    """Written out over whole examples: Smooth-L1, and alpha times the squared difference of neighbours."""
+    """Compare with the formula written out: Smooth-L1 plus alpha times squared differences."""
     run = Run(dataclasses.replace(chosen, alpha=0.5), model, Rows(chosen, model))
     seen = watch(model, example(), 50)
     seen.labels = [labels / 4 for labels in seen.labels]  # so that some are near enough for the square
@@ -177,7 +177,7 @@ def test_train_writes_heads_that_a_reading_uses_and_resume_equals_uninterrupted(
 
 
 def test_heads_that_no_memory_holds_are_refused_with_the_numbers(chosen: LocretSettings) -> None:
-    """--width 100000000 ended in a traceback, and the advice was a smaller budget."""
+    """Regression: `--width 100000000` ended in a traceback that advised a smaller budget."""
     with pytest.raises(SettingsError, match=r"width 100,000,000 has [\d,]+ weights, which take [\d,.]+ GB"):
         train(dataclasses.replace(chosen, width=10**8))
     assert not chosen.work_dir.exists()
@@ -186,7 +186,7 @@ def test_heads_that_no_memory_holds_are_refused_with_the_numbers(chosen: LocretS
 def test_heads_that_were_there_are_kept_beside_the_new_ones(
     begun: LocretSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without --out it was those that ship which were gone."""
+    """Regression: without --out, training replaced the heads that ship."""
     assert begun.out is not None
     files = [begun.out.with_suffix(suffix) for suffix in (".safetensors", ".md", ".svg")]
     left = [file.read_bytes() for file in files]
@@ -198,14 +198,14 @@ def test_heads_that_were_there_are_kept_beside_the_new_ones(
 
 @pytest.fixture
 def begun(chosen: LocretSettings) -> LocretSettings:
-    """Settings to go on with from a checkpoint of two steps."""
+    """Return settings that continue from a checkpoint of two steps."""
     short = dataclasses.replace(chosen, steps=2, warmup=1, held_out=1, max_tokens=256)
     train(short)
     return dataclasses.replace(short, steps=3, resume=True)
 
 
 def test_a_run_goes_on_only_as_it_was_begun(begun: LocretSettings, folder: Path, data: Path, tmp_path: Path) -> None:
-    """Heads of one model once got the header of another, and a card of ten steps said four."""
+    """Regression: heads of one model got the header of another, and a card the wrong number of steps."""
     torch.manual_seed(5)
     other = shutil.copytree(folder, tmp_path / "other")
     LlamaForCausalLM(tiny_config()).save_pretrained(other)
@@ -229,7 +229,7 @@ def test_a_run_goes_on_only_as_it_was_begun(begun: LocretSettings, folder: Path,
 
 
 def test_a_run_that_begins_anew_leaves_no_checkpoint_of_the_one_before(begun: LocretSettings) -> None:
-    """One that was stopped before its first checkpoint went on as the run before it, with a log of both."""
+    """Regression: a run stopped before its first checkpoint continued the run before it."""
 
     def stop(progress: Progress) -> None:
         raise Interrupted
@@ -241,7 +241,7 @@ def test_a_run_that_begins_anew_leaves_no_checkpoint_of_the_one_before(begun: Lo
 
 
 def test_a_run_that_begins_anew_keeps_what_the_one_before_left(begun: LocretSettings) -> None:
-    """Whoever forgot to resume lost the steps made so far."""
+    """Regression: a run without --resume lost all earlier steps."""
     files = [begun.work_dir / name for name in ("checkpoint.safetensors", "log.jsonl")]
     left = [file.read_bytes() for file in files]
     train(dataclasses.replace(begun, resume=False, seed=7))
@@ -255,7 +255,7 @@ def test_a_run_that_begins_anew_keeps_what_the_one_before_left(begun: LocretSett
 def test_memory_that_runs_out_in_a_step_is_told_with_what_takes_less(
     begun: LocretSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was a traceback, and the advice was a smaller budget, which no training has."""
+    """Regression: it ended in a traceback that advised a smaller budget, which no training has."""
 
     def run_out(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -337,7 +337,7 @@ def test_long_texts_are_cut_and_questions_are_not(model: Model, chosen: LocretSe
 def test_no_example_is_longer_than_the_window_of_the_model(
     model: Model, chosen: LocretSettings, tmp_path: Path
 ) -> None:
-    """With the default of 10,240 tokens, models of 2,048 were asked what they look at five times beyond."""
+    """Regression: models with a window of 2,048 were trained on 10,240 tokens at once."""
     path = tmp_path / "long.jsonl"
     row = {"text": "a word " * 2 * model.spec.window, "question": "What?", "answer": "A word."}
     path.write_text(f"{json.dumps(row)}\n" * 5)
@@ -369,7 +369,7 @@ def test_generated_examples_ask_about_their_document(
 def test_answers_look_with_all_their_tokens_and_the_one_before(
     chosen: LocretSettings, settings: PocketSettings, materials: Materials, library: Path
 ) -> None:
-    """Of the last token the query counts too, as in the paper; of a question none does."""
+    """The query of the last token counts, as in the paper; no query of the question does."""
     model = Model(LlamaForCausalLM(model_config(settings, materials.builder())), materials.tokenizer, "pocket", "-")
     made = dataclasses.replace(chosen, data=None, data_dir=library, pocket_dir=settings.work_dir, max_tokens=512)
     generated = Generated(made, model)

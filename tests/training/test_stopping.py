@@ -1,4 +1,4 @@
-"""Ctrl-C ends a training between two steps, and nothing done by then is lost."""
+"""Ctrl-C ends a training between two steps and loses nothing."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from training.stopping import PATIENCE, Stopped
 
 @pytest.fixture(autouse=True)
 def hears() -> Iterator[None]:
-    """Signals as in a terminal: in the background of a shell Ctrl-C is ignored."""
+    """Restore Ctrl-C, which a shell ignores for background jobs."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def stop_after(step: int, number: signal.Signals = signal.SIGINT) -> Callable[[Any], None]:
-    """A progress callback that sends this process a signal."""
+    """Return a progress callback that sends this process a signal."""
 
     def send(line: Any) -> None:
         if line.step == step:
@@ -45,7 +45,7 @@ def stop_after(step: int, number: signal.Signals = signal.SIGINT) -> Callable[[A
 def test_heads_go_on_where_ctrl_c_stopped_them(
     folder: Path, data: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Up to two minutes of steps were lost."""
+    """Regression: up to two minutes of steps were lost."""
     chosen = LocretSettings(
         model=str(folder), data=data, out=tmp_path / "whole", work_dir=tmp_path / "a", steps=6, warmup=2, held_out=1
     )

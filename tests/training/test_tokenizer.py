@@ -1,4 +1,4 @@
-"""The tokenizer: nothing is lost, digits stand alone, the chat template is as agreed, and it loads as stock."""
+"""The tokenizer: lossless, digits alone, the agreed chat template, loadable by transformers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Training itself: same logits as transformers, falling loss, resume equals uninterrupted, a model that loads."""
+"""Training of the pocket model: transformers' logits, falling loss, resuming, a loadable model."""
 
 import dataclasses
 from pathlib import Path
@@ -30,7 +30,7 @@ TINY = (
 
 @pytest.fixture
 def network(settings: PocketSettings, materials: Materials) -> PocketNetwork:
-    """Random weights, large enough that attention is not flat."""
+    """Return random weights large enough that attention is not flat."""
     torch.manual_seed(0)
     network = PocketNetwork(model_config(settings, materials.builder()))
     with torch.no_grad():
@@ -49,7 +49,7 @@ def test_full_reading_equals_transformers(network: PocketNetwork) -> None:
 
 @pytest.mark.parametrize(("tokens", "window"), [(63, 0), (300, 0), (300, 48)], ids=["short", "full", "exact"])
 def test_reader_equals_network(network: PocketNetwork, tokens: int, window: int) -> None:
-    """With top-k over everything, the measuring reader and the training pass are the same function."""
+    """With top-k over everything, the measuring reader computes the same as a training pass."""
     ids = torch.randint(5, 900, (1, tokens + 12))
     reading = (
         Reading(window, 4, 47, torch.tensor([tokens]), torch.tensor([tokens + 12]), across=False) if window else None
@@ -170,7 +170,7 @@ def test_resume_without_checkpoint_is_named(settings: PocketSettings, tmp_path: 
 
 
 def test_what_is_no_pocket_model_is_not_replaced(settings: PocketSettings, tmp_path: Path) -> None:
-    """A folder of anything was deleted, and the new model put in its place."""
+    """Regression: any folder was deleted, and the new model put in its place."""
     (tmp_path / "letters.txt").write_text("dear")
     with pytest.raises(SettingsError, match="would be replaced as a whole"):
         train(dataclasses.replace(settings, out_dir=tmp_path), stages=TINY)
@@ -189,7 +189,7 @@ def test_a_model_that_is_replaced_is_kept(settings: PocketSettings, tmp_path: Pa
 
 
 def test_a_run_goes_on_only_as_it_was_begun(settings: PocketSettings, tmp_path: Path) -> None:
-    """Another shape ended in a traceback, and another seed went on as though it had been the first."""
+    """Regression: another shape ended in a traceback, and another seed continued silently."""
     train(dataclasses.replace(settings, tokens=2000, out_dir=tmp_path / "model"), stages=TINY)
     for change, named in (
         ({"width": 16}, "width 32 there, 16 here"),
@@ -202,7 +202,7 @@ def test_a_run_goes_on_only_as_it_was_begun(settings: PocketSettings, tmp_path: 
 
 
 def test_what_no_training_can_start_from_is_named(settings: PocketSettings, folder: Path, tmp_path: Path) -> None:
-    """It ended in a traceback of a worker."""
+    """Regression: it ended in a traceback of a worker."""
     for start, named in ((tmp_path, "There is no tokenizer.json in"), (folder, "is no pocket model")):
         with pytest.raises((SettingsError, FileNotFoundError), match=named):
             train(dataclasses.replace(settings, work_dir=tmp_path / "work", start=start))

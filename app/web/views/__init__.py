@@ -1,1 +1,1 @@
-"""Rows as HTML. Whatever comes from a document, a model or a person passes through `esc`, everywhere."""
+"""Rows as HTML. Every text from a document, a model or a person passes through `esc`."""

@@ -1,12 +1,11 @@
-"""A page of a document by itself, in a tab of its own, with the passage marked that a source points to.
-
-Of a PDF it is shown beside its text as it is printed.
+"""A page of a document in a browser tab of its own, with the passage of a source marked. A PDF is shown as
+printed too.
 """
 
 from app.reading.pages import DocumentPage
 from app.web.views.markup import esc
 
-DEEPEST = 6  # level of the contents that is still set apart from the one above it
+DEEPEST = 6  # deepest level of the contents that is indented
 STYLE = """
 :root { color-scheme: light dark; --paper: light-dark(#fffdf9, #201d1a); --ink: light-dark(#25211c, #ece6dc);
   --soft: light-dark(#645b4f, #b3a999); --mark: light-dark(#f8dfa8, #5b481c); --link: light-dark(#a6431a, #ec945f);
@@ -36,7 +35,7 @@ figure { margin: 0; min-width: 0; color: var(--soft); }
 figure img { display: block; max-width: 100%; max-height: calc(100vh - 48px); border: 1px solid var(--line);
   background: #fff; }
 """
-# Asked for once, as it may take a minute to draw; a picture that cannot be had says why.
+# Requested once, because drawing may take a minute; a failure says why.
 SCRIPT = """
 (async () => {
   const picture = document.querySelector("#printed img");
@@ -51,14 +50,14 @@ SCRIPT = """
 """
 
 
-# The theme that was chosen on the other page, if one was.
+# The theme chosen on the main page, if there is one.
 THEME = 'document.documentElement.dataset.theme = localStorage.getItem("stockpot-theme") ?? "";'
 
 
 def document_page(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
-    """All of it as HTML. start, end: the characters of the document's text that are marked, as `#passage`.
+    """Return the whole page as HTML. start, end: characters of the document's text to mark as `#passage`.
 
-    Its own words are in English; in which language those of the document are, nobody knows.
+    The page's own words are English; the language of the document is unknown.
     """
     page = shown.page
     return _whole(
@@ -71,7 +70,7 @@ def document_page(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
 
 
 def no_page(sentence: str) -> str:
-    """What stands in place of a page that cannot be shown."""
+    """Return the HTML for a page that cannot be shown."""
     return _whole("No such page", f'<header><h1>No such page</h1><p role="alert">{esc(sentence)}</p></header>')
 
 
@@ -91,7 +90,7 @@ def _marked(text: str, start: int, end: int) -> str:
 
 
 def _elsewhere(shown: DocumentPage) -> str:
-    """Its number in the file, the pages beside it, and the whole file."""
+    """Return its number in the file, and links to its neighbours and the whole file."""
     number, (first, last) = shown.page.number, shown.numbers
     here = f"<span>{number:,} of {last:,}</span>" if last > first else ""
     links = [(str(number - 1), "Previous")] if number > first else []
@@ -104,7 +103,7 @@ def _elsewhere(shown: DocumentPage) -> str:
 
 
 def _contents(shown: DocumentPage) -> str:
-    """What the document lists as its contents, folded."""
+    """Return the document's table of contents, folded."""
     if not shown.contents:
         return ""
     lines = "".join(

@@ -1,7 +1,7 @@
-"""Text of a model as a page shows it: its Markdown as it is meant, all else as it is written.
+"""Render a model's text: Markdown as HTML, everything else as written.
 
-HTML in it is never rendered. Links and pictures, which would lead or ask elsewhere, stay as they are typed. Whoever
-marks something in the text gives the HTML and the places that it goes to.
+HTML in the text is never rendered. Links and pictures, which would lead to other sites, stay as typed. Callers mark
+places in the text by giving HTML with offsets.
 """
 
 import re
@@ -13,23 +13,23 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
-# Around the number of a mark. Unicode keeps U+FDD0 for the inner use of programs; the half brackets beside it are for
-# Markdown, to which stars behind a full stop end what is bold only if no letter follows.
+# Around the number of a mark. Unicode reserves U+FDD0 for internal use; the half brackets beside it are for
+# Markdown, in which stars after a full stop end bold text only if no letter follows.
 _OURS = "\ufdd0"
 _OPEN, _CLOSE = f"\N{TOP LEFT HALF BRACKET}{_OURS}", f"{_OURS}\N{TOP RIGHT HALF BRACKET}"
 _MARK = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
-# Answers are no documents: a line under a line makes no heading of it, and what is indented is no code.
+# Answers are no documents: no underlined headings, and no indented code.
 _NOT_MEANT = ("link", "image", "autolink", "reference", "entity", "html_block", "html_inline", "lheading", "code")
 
 DEEPEST = 200
-"""Lists and quotations in one another: behind deeper ones, all that follows would be left out."""
+"""Most nested lists and quotations; the parser would leave out all text after deeper ones."""
 
 Mark = tuple[int, str]
-"""HTML and the offset in the text that it is put at."""
+"""HTML, and the offset in the text to put it at."""
 
 
 def _heading(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
-    """A line of its own; the page's headings part the page."""
+    """Return a heading as a line of its own, because headings structure the page."""
     return '<p class="heading">' if tokens[index].nesting > 0 else "</p>"
 
 
@@ -43,9 +43,9 @@ def _parser() -> MarkdownIt:
 _MARKDOWN = _parser()
 
 
-@lru_cache(maxsize=2048)  # a page asks for all turns of its session once a second
+@lru_cache(maxsize=2048)  # a page asks for all turns of its session every second
 def rendered(text: str, marks: tuple[Mark, ...] = ()) -> str:
-    """The text as HTML. A single line is a line, whatever it begins with: "1872." is a year, and no list."""
+    """Return the text as HTML. A single line is never a list: "1872." is a year."""
     text = text.replace(_OURS, "\N{REPLACEMENT CHARACTER}")
     pieces, at = [], 0
     for number, (offset, _) in enumerate(marks):

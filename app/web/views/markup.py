@@ -1,4 +1,4 @@
-"""The few pieces of HTML that the views share."""
+"""Small pieces of HTML that the views share."""
 
 import html
 import time
@@ -8,22 +8,26 @@ from itertools import pairwise
 
 
 def esc(text: object) -> str:
-    """Text as HTML text or as a quoted attribute; nothing in it is markup."""
+    """Return text for use as HTML text or in a quoted attribute; nothing in it is markup."""
     return html.escape(str(text), quote=True)
 
 
 def page_link(document: str, number: int, words: str, place: str = "", hint: str = "") -> str:
-    """A link to a page of a document, in a tab of its own.
+    """Return a link to a page of a document, in a tab of its own.
 
     Args:
-        words, place, hint: as HTML: what is clicked, what follows in the address, what is said where it is pointed at.
+        document: id of the document.
+        number: number of the page.
+        words: text of the link, as HTML.
+        place: end of the address, as HTML.
+        hint: tooltip, as HTML.
     """
     said = f' title="{hint}"' if hint else ""
     return f'<a href="documents/{esc(document)}/pages/{number}{place}" target="_blank" rel="noopener"{said}>{words}</a>'
 
 
 def bar(share: float, label: str, kind: str) -> str:
-    """A horizontal bar. share: 0 to 1; label: what it says to those who cannot see it; kind: a style."""
+    """Return a horizontal bar. share: 0 to 1; label: text for screen readers; kind: its style."""
     percent = max(0.0, min(1.0, share)) * 100
     return (
         f'<div class="bar {esc(kind)}" role="img" aria-label="{esc(label)}">'
@@ -32,7 +36,7 @@ def bar(share: float, label: str, kind: str) -> str:
 
 
 def sparkline(values: Sequence[float], label: str, kind: str = "") -> str:
-    """A small line of two or more values, oldest first, from zero upwards."""
+    """Return a small line of two or more values, oldest first, from zero upwards."""
     width, height, top = 240.0, 44.0, max(values) or 1.0
     step = width / (len(values) - 1)
     points = [(index * step, height - 2 - value / top * (height - 6)) for index, value in enumerate(values)]
@@ -45,8 +49,9 @@ def sparkline(values: Sequence[float], label: str, kind: str = "") -> str:
 
 
 def strip(pieces: Sequence[tuple[str, float, float]], label: str) -> str:
-    """A strip of pieces side by side, each with what it says when pointed at, its width, and a share from 0 to 1 that
-    says how dark it is: by its root, so that small ones can be told apart.
+    """Return a strip of pieces side by side, each with tooltip, width, and a share from 0 to 1 for its darkness.
+
+    The darkness follows the root of the share, so that small shares can be distinguished.
     """
     whole, at, shown = sum(width for _, width, _ in pieces), 0.0, []
     for text, width, share in pieces:
@@ -62,7 +67,7 @@ def strip(pieces: Sequence[tuple[str, float, float]], label: str) -> str:
 
 
 def thin(values: Sequence[float], most: int = 80) -> list[float]:
-    """At most `most` values, each the mean of its neighbours."""
+    """Return at most `most` values, each the mean of its neighbours."""
     if len(values) <= most:
         return list(values)
     edges = [round(index * len(values) / most) for index in range(most + 1)]
@@ -70,16 +75,16 @@ def thin(values: Sequence[float], most: int = 80) -> list[float]:
 
 
 def day(seconds: float) -> str:
-    """A date for a list: the time if it is today."""
+    """Return a date for a list, or the time if it is today."""
     then = datetime.fromtimestamp(seconds)
     return then.strftime("%H:%M" if then.date() == datetime.now().date() else "%d %b %Y")
 
 
 def notice_of(sentence: str) -> str:
-    """Why something could not be done; it fades by itself. Every notice is a new element, so that it is announced."""
+    """Return a notice that fades by itself. Each one is a new element, so that screen readers announce it."""
     return f'<p role="alert" data-at="{time.time()}">{esc(sentence)}</p>'
 
 
 def read_out(sentence: str) -> str:
-    """What has been done, for those who cannot see it."""
+    """Return a message for screen readers."""
     return f'<i data-at="{time.time()}" data-told="{esc(sentence)}"></i>'

@@ -1,4 +1,4 @@
-"""The live panel: what the memory holds, how fast things go, and what this process takes."""
+"""The metrics panel: contents of the memory, speeds, and resources of this process."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +17,17 @@ TIERS = {
 
 @dataclass(frozen=True)
 class Metrics:
-    """What the panel shows. Histories are oldest first; usage: entries and bytes by tier."""
+    """The numbers of the panel. Histories are oldest first.
+
+    usage: entries and bytes by tier.
+    titles: words before a place, by document.
+    open_bytes: bytes of all open contexts, by tier.
+    """
 
     budget: int | None = None
     usage: Mapping[str, Any] = field(default_factory=dict)
     memory_map: Sequence[Remembered] = ()
-    titles: Mapping[str, str] = field(default_factory=dict)  # said before its places, by document
+    titles: Mapping[str, str] = field(default_factory=dict)
     tokens_read: int = 0
     tokens: int = 0
     reading_speed: float = 0.0
@@ -30,7 +35,7 @@ class Metrics:
     answer_speed: float | None = None
     memory: Mapping[str, int] = field(default_factory=dict)
     memory_total: int = 0
-    open_bytes: Mapping[str, int] = field(default_factory=dict)  # of all open contexts, by where they are
+    open_bytes: Mapping[str, int] = field(default_factory=dict)
     open_limit: int = 0
     model: str = ""
     reading_history: Sequence[float] = ()
@@ -41,12 +46,12 @@ class Metrics:
 
 
 def panel(metrics: Metrics) -> str:
-    """The panel under what is kept: speeds, this machine and history."""
+    """Return the lower part of the panel: speeds, this machine and history."""
     return f'<div class="live">{_speeds(metrics)}{_machine(metrics)}{_plots(metrics)}</div>'
 
 
 def kept(metrics: Metrics) -> str:
-    """The top of the panel: entries and bytes of the memory."""
+    """Return the top of the panel: entries and bytes of the memory."""
     if not metrics.usage:
         return (
             '<div class="live"><section><h2>KV memory</h2><p class="quiet">Nothing is open. Read something, or choose '
@@ -73,10 +78,9 @@ def kept(metrics: Metrics) -> str:
 
 
 def map_of(metrics: Metrics) -> str:
-    """What of the text is kept, from its beginning to its end; nothing where all of it is, or nothing is open.
+    """Return the map of remembered text, from beginning to end; empty if everything is remembered, or nothing is open.
 
-    It is longer than all else there and changes with the context alone, so it is a component by itself, and not sent
-    anew with each number that changes.
+    It is long and changes only with the context, so it is a component of its own.
     """
     if not (metrics.memory_map and metrics.usage):
         return ""

@@ -1,4 +1,4 @@
-"""A reading: what it is of, how far it has come, and what it holds."""
+"""A reading as HTML: its documents, its progress, and the contents of its memory."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ STAGES = {
     "loading the model": "Loading the model",
     "": "Beginning",
 }
-MOST_COVERAGE = 3  # documents of which each has its line; of more, they are folded
+MOST_COVERAGE = 3  # most documents with a line each; more are folded
 WAITING, STOPPING = "Waiting for its turn", "Stopping as soon as it can"
 ENDED = {
     "paused": "Stopped. What was read so far is kept: it goes on from there.",
@@ -28,11 +28,13 @@ ENDED = {
 
 
 def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()) -> str:
-    """Files on their way to becoming documents, and documents on their way to being read.
+    """Return the card of an upload.
 
     Args:
-        kept: how many documents there are of it.
-        names: of all that it is of.
+        job: the job of the upload.
+        name: its title.
+        kept: number of documents made of it.
+        names: names of its documents and files.
     """
     head = f'<section class="card" data-tab="{_tab_of_upload(job, name)}"><h1>{esc(name)}</h1>'
     noun = "document" if job.payload.get("documents") else "file"
@@ -46,7 +48,7 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
             whose, them = ("Its text", "it") if kept == 1 else (f"The text of {plural(kept, 'document')}", "them")
             said = f"{whose} is kept: New reading lists {them}, to be read in another way."
         quiet = f'<p class="quiet">{said}</p>' if kept else ""
-        if job.progress.get("locked") or kept:  # else the reason names them all
+        if job.progress.get("locked") or kept:  # otherwise the reason names them all
             others = f"{plural(len(missing), 'other file')} cannot be read"
             quiet += _folded(job.id, others, missing, "left-out", expanded=True)
         reason = f'<p class="note failed" role="alert">{esc(job.error or "")}</p>'
@@ -54,7 +56,7 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
     if job.status == "cancelled":
         return f'{head}<p class="note">Cancelled. Nothing new was kept.</p></section>'
     stage, colon, rest = _stage(job).partition(": ")
-    how_far = colon + rest  # which changes too often to be read out
+    how_far = colon + rest  # changes too often to be read out
     pages = f"{job.done:,} of {plural(job.total, 'page')}" if job.total else ""
     share = job.done / job.total if job.total else 0.0
     line = bar(share, f"Pages: {pages or 'none yet'}", "wide")
@@ -66,13 +68,13 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
 
 
 def _tab_of_upload(job: JobRow, name: str) -> str:
-    """What page.js writes on the browser's tab."""
+    """Return the text for the browser's tab of an upload, which page.js shows."""
     failed = "Needs a password · " if job.progress.get("locked") else "Could not be read · "
     return esc(f"{failed if job.status == 'failed' else ''}{shown_title(name)}")
 
 
 def _stage(job: JobRow) -> str:
-    """What a job is doing, in words."""
+    """Return the work of a job in words."""
     if job.status == "queued":
         return WAITING
     if job.cancel_requested:
@@ -86,7 +88,7 @@ def reading_card(
     job: JobRow | None,
     progress: Mapping[str, Any],
 ) -> str:
-    """A reading that is not finished. progress: a Report, as the job or the last measurement keeps it."""
+    """Return the card of an unfinished reading. progress: a Report as plain data."""
     done = max(int(progress.get("tokens_done", 0)), context.tokens_read)
     total = int(progress.get("tokens_total", 0)) or context.tokens
     share = done / total if total else 0.0
@@ -115,7 +117,7 @@ def reading_card(
 
 
 def kept(context: ContextRow, usage: Mapping[str, Any]) -> str:
-    """What the memory holds now, against its budget."""
+    """Return the entries of the memory against its budget."""
     if not usage:
         return ""
     entries, size = usage["entries"]["device"], usage["bytes"]
@@ -137,13 +139,14 @@ def context_head(
     *,
     expanded: bool = False,
 ) -> str:
-    """What stands over a conversation: the documents, how they were read, and what a person should know.
+    """Return the head of a conversation: the documents, how they were read, and warnings.
 
     Args:
-        coverage: a line for each document, after its title where that is not the context's; of several each has the
-            number by which its pages are named.
-        share: of the text, what has been read.
-        expanded: show unfolded which files were left out and what is doubtful.
+        context: the context.
+        documents: its documents.
+        coverage: a line for each document, after its title if that is not the context's.
+        share: share of the text that is read.
+        expanded: whether to unfold the files left out and the warnings.
     """
     budget = f"budget {context.budget:,}" if context.budget else "no budget"
     model = context.model.rpartition("/")[2]
@@ -169,7 +172,7 @@ def context_head(
 
 
 def _warned(context: ContextRow, said: Sequence[str] = (), expanded: bool = False) -> str:
-    """Which files were left out, and what is doubtful. said: what is in plain sight anyway, without its title."""
+    """Return the files left out and the warnings. said: lines that are visible anyway, without their titles."""
     warnings = list(dict.fromkeys(context.warnings))
     missing = [each.removeprefix(LEFT_OUT) for each in warnings if each.startswith(LEFT_OUT)]
     doubts = [each for each in warnings if not each.startswith(LEFT_OUT) and not each.endswith(tuple(said))]
@@ -179,13 +182,13 @@ def _warned(context: ContextRow, said: Sequence[str] = (), expanded: bool = Fals
 
 
 def _tab(context: ContextRow, share: float) -> str:
-    """What page.js writes on the browser's tab: the title, after how much is read of what is not read to its end."""
+    """Return the text for the browser's tab, which page.js shows: the share read if unfinished, and the title."""
     title = shown_title(context.title)
     return esc(title if context.status == "ready" else f"{share:.0%} · {title}")
 
 
 def _opened(document: DocumentRow) -> str:
-    """The title of a document, which leads to its first page."""
+    """Return the title of a document as a link to its first page."""
     return page_link(document.id, 1, esc(document.title), hint="Read it from its first page")
 
 
@@ -195,7 +198,7 @@ def _covered(document: DocumentRow, line: str) -> str:
 
 
 def _so_far(context: ContextRow, share: float) -> str:
-    """How much of a text that is not read to its end can be asked about, and the way to its reading."""
+    """Return how much of an unfinished text can be asked about, with a link to its reading."""
     going = "and it goes on" if context.status == "reading" else "and then it stopped"
     return (
         f'<p class="so-far">{share:.0%} of it has been read, {going}: questions are answered from that. '
@@ -204,12 +207,12 @@ def _so_far(context: ContextRow, share: float) -> str:
 
 
 def _folded(of: str, summary: str, items: Sequence[str], kind: str = "", expanded: bool = False) -> str:
-    """A list under its summary, about what has the id `of`; nothing for no items."""
+    """Return a folded list of texts under a summary; empty without items. of: id of the thing it is about."""
     return _folded_lines(of, summary, [esc(each) for each in items], kind, expanded) if items else ""
 
 
 def _folded_lines(of: str, summary: str, lines: Sequence[str], kind: str = "", expanded: bool = False) -> str:
-    """The same of lines that are HTML."""
+    """Return a folded list of lines of HTML under a summary."""
     listed = "".join(f"<li>{line}</li>" for line in lines)
     return (
         f'<details class="warnings {kind}" data-fold="{esc(of)} {kind}"{" open" if expanded else ""}>'

@@ -1,4 +1,4 @@
-"""A turn: the question, the answer with its quotations, where the model looked, and what was measured."""
+"""A turn as HTML: question, answer with its quotations, sources and measurements."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,18 +16,19 @@ NOTES = {
 
 
 def conversation(turns: Sequence[TurnRow], titles: Mapping[str, str], *, last: bool = False) -> str:
-    """Finished turns, oldest first.
+    """Return finished turns, oldest first.
 
     Args:
-        titles: of the context's documents, by id, in the order in which they are read.
-        last: the last of all is among them; its sources are unfolded, unless it found nothing.
+        turns: the turns.
+        titles: titles of the context's documents by id, in reading order.
+        last: whether the last turn of the session is among them; its sources are unfolded.
     """
     unfolded = turns[-1].id if last and turns else None
     return "".join(turn_article(turn, titles, expanded=turn.id == unfolded) for turn in turns)
 
 
 def turn_article(turn: TurnRow, titles: Mapping[str, str], *, expanded: bool = False) -> str:
-    """One finished turn. expanded: show its sources unfolded."""
+    """Return one finished turn. expanded: whether its sources are unfolded."""
     return (
         f'<article class="turn {esc(turn.status)}" id="{esc(turn.id)}">{_question(turn)}'
         f'<div class="answer">{_reasoning(turn)}{_answer_text(turn)}{_before(turn, titles)}'
@@ -36,7 +37,7 @@ def turn_article(turn: TurnRow, titles: Mapping[str, str], *, expanded: bool = F
 
 
 def live_turn(turn: TurnRow, stage: str) -> str:
-    """A turn that is being answered. stage: what happens before the first word."""
+    """Return a turn that is being answered. stage: the work before the first word."""
     caret = (len(turn.answer.rstrip()), '<span class="caret" aria-hidden="true"></span>')
     shown = f'<div class="answer-text">{rendered(turn.answer, (caret,))}</div>'
     waiting = f'<p class="waiting"><span class="dots" aria-hidden="true"><i></i><i></i><i></i></span>{esc(stage)}</p>'
@@ -47,7 +48,7 @@ def live_turn(turn: TurnRow, stage: str) -> str:
 
 
 def _reasoning(turn: TurnRow) -> str:
-    """What the model said to itself first, folded."""
+    """Return the reasoning before the answer, folded."""
     if not turn.reasoning.strip():
         return ""
     return (
@@ -67,12 +68,12 @@ def _answer_text(turn: TurnRow) -> str:
     marks = sorted([*_quotations(turn), *_citations(turn)], key=lambda mark: mark[0])
     html = rendered(turn.answer, tuple(marks))
     as_written = html == f"<p>{esc(turn.answer.strip())}</p>"
-    kept = "" if as_written else f' data-said="{esc(turn.answer)}"'  # for whoever copies it
+    kept = "" if as_written else f' data-said="{esc(turn.answer)}"'  # for the copy button
     return f'<div class="answer-text"{kept}>{html}</div>'
 
 
 def _quotations(turn: TurnRow) -> Iterator[Mark]:
-    """What is in quotation marks, and whether its words are really in the documents."""
+    """Yield marks around quotations, which say whether their words are in the documents."""
     at = 0
     for each in turn.measurements.get("quotations", []):
         start, end = each["start"], each["end"]
@@ -88,7 +89,7 @@ def _quotations(turn: TurnRow) -> Iterator[Mark]:
 
 
 def _citations(turn: TurnRow) -> Iterator[Mark]:
-    """Behind each sentence the number of the place that it rested on most."""
+    """Yield after each sentence the number of the place that it attended to most."""
     places = list(_places(turn))
     for each in turn.measurements.get("citations", []):
         source = turn.sources[each["source"]]
@@ -102,7 +103,7 @@ def _citations(turn: TurnRow) -> Iterator[Mark]:
 
 
 def _before(turn: TurnRow, titles: Mapping[str, str]) -> str:
-    """That more has been read since it was asked."""
+    """Return a note if more was read after the question."""
     before = turn.asked_before(list(titles.values()))
     return f'<p class="note">{esc(before)}</p>' if before else ""
 
@@ -114,7 +115,7 @@ def _note(turn: TurnRow) -> str:
 
 
 def _measured(turn: TurnRow) -> str:
-    """What was measured, if the turn is done, and what can be done with it."""
+    """Return the measurements of a finished turn, and its buttons."""
     numbers, shown = turn.measurements, ""
     first = "reasoning" if numbers.get("reasoning_tokens") else "answer"
     if numbers:
@@ -134,7 +135,7 @@ def _measured(turn: TurnRow) -> str:
 
 
 def _reasoned(numbers: Mapping[str, Any]) -> str:
-    """How long it took to come to the answer; turns that were kept before this was know only of its tokens."""
+    """Return the time of the reasoning; old turns have only its tokens."""
     tokens = numbers.get("reasoning_tokens", 0)
     took = f"{short_seconds(numbers['reasoning_seconds'])} of " if numbers.get("reasoning_seconds") else ""
     return f'<span title="{plural(tokens, "token")}">{took}reasoning</span>' if tokens else ""
@@ -153,7 +154,7 @@ def _read_again(tokens: int, pages: str) -> str:
 
 
 def edit_line(turn: TurnRow) -> str:
-    """What asking does while a question is being edited."""
+    """Return a line that says where an edited question will go."""
     return (
         f'<p role="status">Asked in place of question {turn.position + 1}, in a session of its own; '
         "this one stays as it is.</p>"
@@ -161,7 +162,7 @@ def edit_line(turn: TurnRow) -> str:
 
 
 def _places(turn: TurnRow) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """Its sources by document and place, of which the model may have looked at several passages; heaviest first."""
+    """Return the sources by document and place, heaviest first; a place may have several passages."""
     places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for source in turn.sources:
         places.setdefault((source["document"], source["place"]), []).append(source)
@@ -192,7 +193,7 @@ def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
 def _place(
     fold: str, sources: Sequence[Mapping[str, Any]], titles: Mapping[str, str], number: int, *, numbered: bool
 ) -> str:
-    """One place. fold: its name among all that can be folded; number: from 1; numbered: whether it is shown."""
+    """Return one place. fold: its unique name among all folds; number: from 1; numbered: whether to show the number."""
     title = titles.get(sources[0]["document"], "")
     several = f'<span class="title">{esc(title)}</span>' if len(titles) > 1 else ""
     shown = f'<span class="number">{number}</span>' if numbered else ""
@@ -209,10 +210,10 @@ def _place(
 
 
 def _to_ask_about(source: Mapping[str, Any], documents: Sequence[str]) -> str:
-    """What names a source's page, or what stands around it, for the next question. documents: ids, in their order."""
+    """Return a button that names a source's page for the next question. documents: ids, in reading order."""
     if source["document"] not in documents:
         return ""
-    paragraph = source.get("paragraph")  # answers of earlier versions do not say
+    paragraph = source.get("paragraph")  # missing in old answers
     document = documents.index(source["document"]) + 1 if len(documents) > 1 else None
     named = pages_around(int(source["page"]), None if paragraph is None else int(paragraph), document, source["place"])
     return (

@@ -31,12 +31,12 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[Ser
 
 @pytest.fixture(scope="module")
 def context(server: Server) -> str:
-    """A context that all tests ask."""
+    """Return a context that all tests ask."""
     return str(server.read(("The Lamp.txt", book_text(12).encode()), method="exact", budget="320")["id"])
 
 
 def asked(*words: str) -> list[dict[str, str]]:
-    """What user and assistant said, in turns."""
+    """Return messages of user and assistant, in turns."""
     return [{"role": ("user", "assistant")[n % 2], "content": each} for n, each in enumerate(words)]
 
 
@@ -54,7 +54,7 @@ def session_of(server: Server, answer: Any) -> list[tuple[str, str]]:
 
 
 def events(response: httpx.Response) -> list[Any]:
-    """The bodies of all server-sent events but the last, which ends them."""
+    """Return the bodies of all server-sent events except the last, which ends them."""
     lines = [line.removeprefix("data: ") for line in response.iter_lines() if line]
     assert lines.pop() == "[DONE]"
     return [json.loads(line) for line in lines]
@@ -103,13 +103,13 @@ def test_an_answer_ends_before_the_text_that_a_client_names(server: Server, cont
 
 def test_a_conversation_goes_on_in_its_session_and_one_that_differs_in_another(server: Server, context: str) -> None:
     first = complete(server, context, asked("Who?"))
-    on = complete(server, "The Lamp", asked("Who?", said(first), "Where?"))  # by its title
+    on = complete(server, "The Lamp", asked("Who?", said(first), "Where?"))  # named by its title
     assert on["session"] == first["session"]
     again = complete(server, context, asked("Who?", said(first), "When?"))
     assert again["session"] != first["session"]
     assert session_of(server, again) == [("Who?", said(first)), ("When?", said(again))]
     assert session_of(server, on) == [("Who?", said(first)), ("Where?", said(on))]
-    told = complete(server, context, asked("Who?", "Nobody at all.", "Where?"))  # it was never answered so
+    told = complete(server, context, asked("Who?", "Nobody at all.", "Where?"))  # no answer was ever like this
     assert session_of(server, told) == [("Who?", "Nobody at all."), ("Where?", said(told))]
     assert told["session"] not in (first["session"], again["session"])
     anew = complete(server, context, asked("Who?"))
@@ -217,7 +217,7 @@ def test_going_away_leaves_nothing_that_is_not_to_be_stored(server: Server, cont
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_answer_that_somebody_else_stopped_is_not_whole(server: Server, context: str, stream: bool) -> None:
-    """It ended in "stop", as one that says all there is to say."""
+    """The finish reason was "stop", as for a complete answer."""
     question = f"Who is stopped, {stream}?"
     body = {"model": context, "messages": asked(question), "max_tokens": 4000, "stream": stream}
 
@@ -236,7 +236,7 @@ def test_an_answer_that_somebody_else_stopped_is_not_whole(server: Server, conte
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_session_that_is_deleted_meanwhile_is_said_to_be_gone(server: Server, context: str, stream: bool) -> None:
-    """A stream broke off, and nothing said why."""
+    """The stream broke off without an error."""
     url, before = f"{server.url}/v1/chat/completions", server.send("/api/sessions", {"context": context})["id"]
     body = {"model": context, "messages": asked(f"Who is gone, {stream}?"), "stream": stream}
 
@@ -266,16 +266,16 @@ def test_null_is_as_good_as_nothing(server: Server, context: str) -> None:
 def test_nobody_waits_while_the_answer_of_somebody_who_went_away_is_stopped(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    """The server's loop waited for the database, half a minute where that was locked, and answered nobody."""
+    """The server's event loop waited for the database, up to half a minute, and answered no other request."""
     worker, row = Worker(service), read_through(service, add(service, book))
-    app, cancel, where = FastAPI(), service.store.request_cancel, list[int]()
+    app, cancel, where = FastAPI(), service.store.jobs.request_cancel, list[int]()
     app.include_router(router(service, worker))
 
     def noted(id: str) -> JobRow:
         where.append(threading.get_ident())
         return cancel(id)
 
-    monkeypatch.setattr(service.store, "request_cancel", noted)
+    monkeypatch.setattr(service.store.jobs, "request_cancel", noted)
     body = json.dumps({"model": row.id, "messages": asked("Who?"), "stream": stream}).encode()
 
     async def ask_and_go() -> None:
@@ -300,7 +300,7 @@ def test_nobody_waits_while_the_answer_of_somebody_who_went_away_is_stopped(
     asyncio.run(ask_and_go())
     assert len(where) == 1
     assert where[0] != threading.get_ident()
-    assert service.store.turns(service.store.sessions()[0].id)[0].status == "cancelled"
+    assert service.store.turns.all(service.store.sessions.all()[0].id)[0].status == "cancelled"
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_an_effort_says_how_much_a_model_may_reason() -> None:
     usual = AnswerOptions.max_reasoning
     for effort, most in ((None, usual), ("", usual), ("medium", usual), ("none", 0), ("Low", 1024), (" HIGH", 16384)):
         assert ChatRequest(model="m", messages=[], reasoning_effort=effort).options().max_reasoning == most
-    for effort, most in ((None, 30), ("low", 1024)):  # whoever wants a short answer does not wait for long thoughts
+    for effort, most in ((None, 30), ("low", 1024)):  # a short answer limits the reasoning too
         asked_for = ChatRequest(model="m", messages=[], reasoning_effort=effort, max_tokens=30)
         assert asked_for.options().max_reasoning == most
     with pytest.raises(UsageError, match="reasoning_effort other than none, minimal, low, medium, high, xhigh"):

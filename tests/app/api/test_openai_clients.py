@@ -1,4 +1,4 @@
-"""The real `openai` client and other programs' own requests, on a real server."""
+"""The real `openai` client, and requests as other programs send them, on a real server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -100,7 +100,7 @@ def test_going_on_behind_nothing_is_not_found(client: openai.OpenAI) -> None:
 
 
 def test_what_open_webui_sends_is_answered(server: Server) -> None:
-    """The fields that its requests carry beside the messages, as its source has them."""
+    """The fields are those of Open WebUI's source."""
     answer = server.send(
         "/v1/chat/completions",
         {

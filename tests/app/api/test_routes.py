@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI, UploadFile
 from starlette.testclient import TestClient
 
-from app.api.routes import MOST_BODY, add_error_handlers, status_of
+from app.api.error_handlers import MOST_BODY, add_error_handlers, status_of
 from app.errors import UsageError
 from engine import OutOfMemory
 from sessions import DiskFull, InUse, NotFound, Store, StoreCorrupt, StoreFailing
@@ -37,7 +37,7 @@ def until(http: httpx.Client, path: str, *states: str) -> dict[str, Any]:
 
 
 def delete(http: httpx.Client, document: str) -> Any:
-    """Delete a document and return what was answered; the worker lets go of it only a moment after its last answer."""
+    """Delete a document and return the response; the worker releases it a moment after its last answer."""
     answers: list[httpx.Response] = []
 
     def taken() -> bool:
@@ -49,7 +49,7 @@ def delete(http: httpx.Client, document: str) -> Any:
 
 
 def test_the_description_of_the_api_says_what_comes(http: httpx.Client, server: Server) -> None:
-    """It spoke of 422 and of another error's shape, of no other refusal, and of JSON where a picture came."""
+    """It named status 422, other fields of errors, no other refusals, and JSON for a picture."""
     described = http.get("/api/openapi.json").json()
     refused = {"application/json": {"schema": {"$ref": "#/components/schemas/Refused"}}}
     for path, methods in described["paths"].items():
@@ -86,7 +86,7 @@ def test_a_file_becomes_a_context_is_asked_exported_and_deleted(http: httpx.Clie
     job = http.post("/api/contexts", files=files, data=settings).json()
     job = until(http, f"/api/jobs/{job['id']}", "done", "failed")
     context = until(http, f"/api/contexts/{job['progress']['context']}", "ready", "failed")
-    context["job"] = None  # which ends a moment later
+    context["job"] = None  # it ends a moment later
     assert (context["status"], context["title"], context["budget"]) == ("ready", "The Keeper", 320)
     assert context["settings"]["top_k"] == 64
     assert not list((server.home / "uploads").glob("*/The Keeper.txt"))
@@ -160,7 +160,7 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> N
     refused = http.patch("/api/sessions/s-222222", json={"title": "New", "tittle": "x"})
     assert "tittle: Extra inputs are not permitted" in refused.json()["error"]
     assert http.post("/api/sessions", content=b"{").status_code == 400
-    form = {"content-type": "application/x-www-form-urlencoded"}  # as curl sends it, unless it is told otherwise
+    form = {"content-type": "application/x-www-form-urlencoded"}  # curl's default
     refused = http.post("/api/sessions", content=b'{"context": "c-222222"}', headers=form)
     assert "Content-Type: application/json" in refused.json()["error"]
     refused = http.post("/api/sessions", content=b'{"context": "\xff"}', headers={"content-type": "application/json"})
@@ -201,7 +201,7 @@ def test_documents_are_added_to_what_has_been_read(http: httpx.Client, server: S
 
 
 def test_documents_that_are_kept_are_read_again_alone_or_with_files(http: httpx.Client, server: Server) -> None:
-    """Another method needed the file again, of which the home has a copy."""
+    """Another method needed the file again, although the home has a copy."""
     first = server.read(("Keeper.txt", book_text(8).encode()), method="exact", budget="320")
     [document] = first["document_ids"]
     job = http.post("/api/contexts", data={"documents": [document], "method": "streaming", "title": "Kept"}).json()
@@ -213,7 +213,7 @@ def test_documents_that_are_kept_are_read_again_alone_or_with_files(http: httpx.
     both = server.context_of(http.post("/api/contexts", files=files, data=given).json()["id"], "ready")
     assert both["title"] == "Keeper, Fox"
     job = http.post("/api/contexts", files=files, data={**given, "title": " The fox and the keeper "}).json()
-    titled = server.context_of(job["id"], "ready")  # the same reading, called otherwise
+    titled = server.context_of(job["id"], "ready")  # the same reading with another title
     assert (titled["id"], titled["title"]) == (both["id"], "The fox and the keeper")
     assert [row["title"] for row in titled["documents"]] == ["Keeper", "Fox"]
     again = http.patch(f"/api/contexts/{both['id']}", json={"title": ""}).json()
@@ -247,7 +247,7 @@ def test_documents_that_are_kept_are_read_again_alone_or_with_files(http: httpx.
     ids=lambda given: type(given).__name__,
 )
 def test_a_status_says_whose_fault_it_is(error: Exception, status: int) -> None:
-    """A full disk and a lack of memory were "bad requests"."""
+    """A full disk and a lack of memory were answered as bad requests."""
     assert status_of(error) == status
 
 
@@ -276,7 +276,7 @@ def test_a_disk_that_fills_up_while_a_file_comes_is_no_bad_request(monkeypatch: 
 
 
 def test_an_answer_is_stopped(http: httpx.Client, server: Server) -> None:
-    """Nothing named the job of an answer, so that it could not be cancelled."""
+    """Nothing named the job of an answer, so it could not be cancelled."""
     context = server.read(("Keeper.txt", book_text(8).encode()), method="streaming", budget="256")
     session = http.post("/api/sessions", json={"context": context["id"]}).json()["id"]
     asked = {"question": "Who?", "max_tokens": 50_000}
@@ -286,7 +286,7 @@ def test_an_answer_is_stopped(http: httpx.Client, server: Server) -> None:
         assert http.post(f"/api/turns/{turn}/cancel").status_code == 200
         ended = until(http, f"/api/turns/{turn}", "done", "failed", "cancelled")
     assert (ended["status"], bool(ended["answer"])) == ("cancelled", True)
-    assert http.post(f"/api/turns/{turn}/cancel").json() == ended  # one that has ended stays as it is
+    assert http.post(f"/api/turns/{turn}/cancel").json() == ended  # a finished one does not change
     assert http.post("/api/turns/t-222222/cancel").status_code == 404
     assert delete(http, context["document_ids"][0]) == {"deleted": context["document_ids"][0]}
 
@@ -305,7 +305,7 @@ def test_pages_are_named_with_a_question(http: httpx.Client, server: Server) -> 
 
 
 def test_a_thing_is_named_by_its_kind_and_its_whole_id(http: httpx.Client, server: Server) -> None:
-    """`DELETE /api/sessions/X` deleted the document that X was the title of, or the beginning of whose id."""
+    """`DELETE /api/sessions/X` deleted a document with the title X, or with an id that begins with X."""
     context = server.read(("Keepsake.txt", book_text(8).encode()), method="streaming", budget="256")
     document = context["document_ids"][0]
     session = http.post("/api/sessions", json={"context": context["id"], "title": "Keepsake"}).json()["id"]
@@ -334,7 +334,7 @@ def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client, 
         path = f"/api/contexts/{job['progress']['context']}"
         with Store(server.home) as store:
             reading = job["progress"]["context"]
-            wait_for(lambda: bool(store.jobs("running", reading)), "the reading to begin")
+            wait_for(lambda: bool(store.jobs.all("running", reading)), "the reading to begin")
         under_way = http.get(path).json()["job"]
         assert (under_way["id"], under_way["status"]) == (job["progress"]["reading"], "running")
         assert http.delete(path).status_code == 409
@@ -357,7 +357,7 @@ def test_whatever_changes_in_the_form_changes_what_it_says_to_expect(http: httpx
 
 
 def test_a_page_that_is_not_there_is_said_on_a_page(http: httpx.Client, server: Server) -> None:
-    """A browser showed JSON."""
+    """Browsers were shown JSON."""
     [document] = server.read(("Lamp.txt", b"The lamp was lit."))["document_ids"]
     for path, words in ((f"{document}/pages/9", "There is no page 9"), ("d-222222/pages/1", "d-222222")):
         answer = http.get(f"/documents/{path}")

@@ -1,4 +1,4 @@
-"""Branches: asking something else, or the same again, after the first turns of a session."""
+"""Branches: ask another question, or the same again, after the first turns of a session."""
 
 import re
 import time
@@ -21,7 +21,7 @@ from app.web.tab_state import Selection, TabState
 from sessions import TurnRow
 from tests.app.helpers import SHORT, add, answered, begin, read_through
 
-# Answered by all methods in words that the tokenizer gives the same tokens again, so that both sides have equally many.
+# These answers encode to the same tokens again, so that both sides have equally many.
 FIRST = ("Who is the mayor of Cape Orlen?", "Who built the lighthouse at Cape Orlen?")
 THEN = "What is the pass key of the vault?"
 
@@ -41,32 +41,32 @@ def test_a_branch_goes_on_as_the_session_itself(
 ) -> None:
     service = Service(tmp_path / "home", model, "cpu")
     context = read(service, begin(service, add(service, book), method, settings).id, lambda report: None)
-    session = service.store.add_session(context.id).id
+    session = service.store.sessions.add(context.id).id
     for question in FIRST:
         ask(service, session, question)
-    branch = service.store.branch_session(session, 2).id
+    branch = service.store.sessions.branch(session, 2).id
     uninterrupted = ask(service, session, THEN)
     expected = open_conversation(service, session).conversation
     service.close()
 
     service = Service(tmp_path / "home", model, "cpu")
-    assert not service.store.session_state(branch).exists()
+    assert not service.store.sessions.state(branch).exists()
     again = ask(service, branch, THEN)
     assert again.answer == uninterrupted.answer
     got = open_conversation(service, branch).conversation
     assert (got.turns, got.memory.seen) == (3, expected.memory.seen)
     assert again.measurements["entries"] == uninterrupted.measurements["entries"]
     assert got.usage().entries["device"] <= 320 + got.method.passing(got.model.spec)
-    assert service.store.session_state(branch).exists()
+    assert service.store.sessions.state(branch).exists()
     service.close()
 
 
 @pytest.mark.parametrize("method", ["exact", "infllm", "infinitehip", "recall", "infinipot"])
 def test_a_branch_that_keeps_all_turns_gives_the_same_logits(service: Service, book: Path, method: str) -> None:
-    """Fed as text, they gave others."""
+    """Turns that were read as text gave other logits."""
     settings = {"gist": "infinipot"} if method == "recall" else {}
     row = begin(service, add(service, book), method, engine.make_method(method, **settings).settings())
-    session = service.store.add_session(read(service, row.id, lambda report: None).id).id
+    session = service.store.sessions.add(read(service, row.id, lambda report: None).id).id
     for question in FIRST:
         ask(service, session, question)
     begun = branch(service, session, 2).id
@@ -80,44 +80,44 @@ def test_a_branch_that_keeps_all_turns_gives_the_same_logits(service: Service, b
 
 
 def next_logits(service: Service, session: str) -> torch.Tensor:
-    """Of a conversation, as it is opened from disk."""
+    """Return the next logits of a session's conversation, opened from disk."""
     service.forget_open()
     conversation = open_conversation(service, session).conversation
     logits = conversation.model.logits(conversation._feed([5, 6, 7]))
-    service.forget_open()  # it knows more now than was said
+    service.forget_open()  # the context has read more by now
     return logits
 
 
 def test_a_branch_takes_over_no_damaged_tail(service: Service, book: Path) -> None:
-    """It is what to do about one."""
-    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    """Branching is the advice for a damaged conversation."""
+    session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     ask(service, session, FIRST[0])
-    folder = service.store.session_state(session).path
+    folder = service.store.sessions.state(session).path
     largest = max(folder.glob("*.safetensors"), key=lambda file: file.stat().st_size)
     data = bytearray(largest.read_bytes())
     data[-1] ^= 1
     largest.write_bytes(data)
     begun = branch(service, session, 1).id
-    assert not service.store.session_state(begun).exists()
+    assert not service.store.sessions.state(begun).exists()
     ask(service, begun, THEN)
 
 
 def test_a_branch_of_fewer_turns_or_behind_a_failed_one_reads_what_it_must(service: Service, book: Path) -> None:
-    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     for question in FIRST:
         ask(service, session, question)
     failed = keep_question(service, session, THEN)
-    service.store.finish_turn(failed.id, status="failed", error="It was too much.")
+    service.store.turns.finish(failed.id, status="failed", error="It was too much.")
     begun = {turns: branch(service, session, turns).id for turns in (1, 2, 3)}
-    assert [service.store.session_state(id).exists() for id in begun.values()] == [False, True, True]
+    assert [service.store.sessions.state(id).exists() for id in begun.values()] == [False, True, True]
     for turns, id in begun.items():
         assert open_conversation(service, id).conversation.turns == min(turns, 2)
 
 
 def test_turns_of_a_branch_are_read_once(service: Service, book: Path) -> None:
-    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     ask(service, session, FIRST[0])
-    branch = service.store.branch_session(session, 1).id
+    branch = service.store.sessions.branch(session, 1).id
     held = open_conversation(service, branch)
     assert held.conversation.turns == 1
     assert open_conversation(service, branch) is held
@@ -127,8 +127,8 @@ def test_turns_of_a_branch_are_read_once(service: Service, book: Path) -> None:
 def test_the_first_token_is_waited_for_from_the_question_on(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the time that opening a context takes, nothing was told."""
-    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    """The time to open the context was not counted."""
+    session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     clock, took = time.perf_counter, [1000.0, 0.0]
     late = 0.0
 
@@ -146,17 +146,17 @@ def test_the_first_token_is_waited_for_from_the_question_on(
 def test_how_far_a_branch_has_read_its_turns_is_said_meanwhile(
     service: Service, worker: Worker, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A branch of two hundred turns was "Thinking" for minutes."""
-    session = service.store.add_session(read_through(service, add(service, book)).id)
+    """The page said "Thinking" for minutes while a branch of two hundred turns was read."""
+    session = service.store.sessions.add(read_through(service, add(service, book)).id)
     for question in FIRST:
         ask(service, session.id, question)
-    branch, tab_state, shown = service.store.branch_session(session.id, 2), TabState(service), []
+    branch, tab_state, shown = service.store.sessions.branch(session.id, 2), TabState(service), []
     replay = engine.Conversation.replay
 
     def look_and_replay(*given: Any) -> None:
         shown.append(tab_state.props(Selection(branch.context_id, branch.id))["live"]["value"])
         replay(*given)
-        time.sleep(0.25)  # said a few times a second
+        time.sleep(0.25)  # at most a few times a second
 
     monkeypatch.setattr(engine.Conversation, "replay", look_and_replay)
     assert answered(service, worker, branch.id, SHORT) == "done"
@@ -168,11 +168,11 @@ def test_how_far_a_branch_has_read_its_turns_is_said_meanwhile(
 def test_a_stopped_answer_leaves_a_branch_as_it_was(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, passes: int
 ) -> None:
-    """A branch of two turns reads each twice, and the question too; the seventh pass comes with the answer."""
-    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    """A branch of two turns needs six passes before the question's answer; the seventh brings it."""
+    session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     for question in FIRST:
         ask(service, session, question)
-    one, two = (service.store.branch_session(session, 2).id for _ in range(2))
+    one, two = (service.store.sessions.branch(session, 2).id for _ in range(2))
     told: list[str] = []
     replay = engine.Conversation.replay
 
@@ -185,7 +185,7 @@ def test_a_stopped_answer_leaves_a_branch_as_it_was(
     turn = keep_question(service, one, "Something else?")
     stopped = answer(service, turn.id, SHORT, should_stop=lambda: next(asked) == passes)
     assert (stopped.status, bool(stopped.answer)) == ("cancelled", passes == 7)
-    assert told == list(FIRST[: (passes - 1) // 2])  # nothing more is read once a stop was asked for
+    assert told == list(FIRST[: (passes - 1) // 2])  # no pass after the stop
     assert ask(service, one, THEN).answer == ask(service, two, THEN).answer
     assert open_conversation(service, one).conversation.turns == 3
 
@@ -196,30 +196,32 @@ def actions(service: Service) -> Actions:
 
 
 def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, actions: Actions, book: Path) -> None:
-    store, tab_state = service.store, actions.tab_state
-    session = store.add_session(read_through(service, add(service, book)).id)
+    store, tab_state = service.store, actions.manage.tab_state
+    session = store.sessions.add(read_through(service, add(service, book)).id)
     turns = [ask(service, session.id, question) for question in FIRST]
     chosen = Selection(session.context_id, session.id)
     assert not tab_state.props(chosen)["edit_area"]["visible"]
-    editing = actions.edit(chosen, turns[1].id)
+    editing = actions.ask.edit(chosen, turns[1].id)
     assert editing.query == chosen.query
     shown = tab_state.props(tab_state.settle(editing))
     assert f'data-place="{turns[1].id}" data-question="{FIRST[1]}"' in shown["where"]["value"]
     assert shown["edit_area"]["visible"]
     assert "Asked in place of question 2, in a session of its own" in shown["edit_line"]["value"]
     with pytest.raises(UsageError, match="at most"):
-        actions.ask(editing, "why " * 9000, 0.0, 1.0, 16)
-    assert len(store.sessions(session.context_id)) == 1  # nothing was made for it
-    assert actions.never_mind(editing) == actions.choose_session(editing, session.id) == chosen
+        actions.ask.ask(editing, "why " * 9000, 0.0, 1.0, 16)
+    assert len(store.sessions.all(session.context_id)) == 1  # no session was made
+    assert actions.ask.never_mind(editing) == actions.navigate.choose_session(editing, session.id) == chosen
 
-    asked = actions.ask(editing, "And who owned it?", 0.0, 1.0, 16)
+    asked = actions.ask.ask(editing, "And who owned it?", 0.0, 1.0, 16)
     assert asked.session != session.id
     assert not asked.edited
-    assert [turn.question for turn in store.turns(asked.session)] == [FIRST[0], "And who owned it?"]
-    assert store.turns(session.id) == turns
-    # It is another session: neither has to wait for the other.
+    assert [turn.question for turn in store.turns.all(asked.session)] == [FIRST[0], "And who owned it?"]
+    assert store.turns.all(session.id) == turns
+    # Another session: neither waits for the other.
     with pytest.raises(AppError, match="still being answered"):
-        actions.ask(asked, "And when?", 0.0, 1.0, 16)
-    again = actions.ask(actions.edit(asked, store.turns(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16)
-    assert [turn.question for turn in store.turns(again.session)] == [FIRST[0], "And who owned it?"]
-    assert tab_state.props(actions.edit(asked, turns[0].id))["ask"]["visible"]
+        actions.ask.ask(asked, "And when?", 0.0, 1.0, 16)
+    again = actions.ask.ask(
+        actions.ask.edit(asked, store.turns.all(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16
+    )
+    assert [turn.question for turn in store.turns.all(again.session)] == [FIRST[0], "And who owned it?"]
+    assert tab_state.props(actions.ask.edit(asked, turns[0].id))["ask"]["visible"]

@@ -1,4 +1,4 @@
-"""Pages that a person names: how they are written, which tokens they are, and what is said where there are none."""
+"""Pages that a person names: their forms, their tokens, and errors for pages that do not exist."""
 
 import json
 import re
@@ -38,7 +38,7 @@ PARAGRAPHS = 6
 
 
 def chapters(name: str) -> str:
-    """Markdown with so many chapters of so many paragraphs, each with words of its own."""
+    """Return Markdown with chapters of paragraphs, each with words of its own."""
     return "\n\n".join(
         "\n\n".join([f"# Chapter {c}", *(f"In {name}, section {c}, paragraph {p} is here." for p in range(1, 7))])
         for c in range(1, SECTIONS + 1)
@@ -47,7 +47,7 @@ def chapters(name: str) -> str:
 
 @pytest.fixture
 def context(service: Service, tmp_path: Path) -> ContextRow:
-    """Two documents, read together."""
+    """Return a context of two documents."""
     paths = [tmp_path / f"{name}.md" for name in ("First", "Second")]
     for path in paths:
         path.write_text(chapters(path.stem), encoding="utf-8")
@@ -55,7 +55,7 @@ def context(service: Service, tmp_path: Path) -> ContextRow:
 
 
 def text_of(service: Service, context: ContextRow, pages: str) -> str:
-    """What the tokens of pages say."""
+    """Return the text of the tokens of pages."""
     opened = open_context(service, context.id)
     ids = context.document_ids
     tokens = tokens_of(
@@ -135,7 +135,7 @@ PLAIN = ("1", "2", "3")
 
 
 def cache_of(*labels: tuple[str, ...]) -> tuple[DocumentCache, list[str]]:
-    """PDFs on whose pages that is printed, by their ids."""
+    """Return a cache of PDFs with these printed page numbers, and their ids."""
     quality = ingest.PageQuality(4, "text")
     made = {
         f"d-{number}": ingest.Document(
@@ -173,7 +173,7 @@ def cache_of(*labels: tuple[str, ...]) -> tuple[DocumentCache, list[str]]:
 def test_pages_are_named_by_what_is_printed_on_them(
     labels: tuple[str, ...], pages: str, first: int, last: int, kept: str
 ) -> None:
-    """They were counted as the file does, and so 9 was another page than the one that a source called page 9."""
+    """Pages were counted as the file does, so 9 was another page than the source's page 9."""
     document_cache, ids = cache_of(labels)
     assert named_pages(pages, ids, document_cache) == [Named(1, first, last)]
     assert as_kept([Named(1, first, last)], ids, document_cache) == kept
@@ -185,7 +185,7 @@ def test_what_a_source_shows_can_be_typed(labels: tuple[str, ...]) -> None:
     document_cache, (id,) = cache_of(labels)
     document = document_cache.document(id)
     for page in document.pages:
-        if "," not in page.label:  # which is between several
+        if "," not in page.label:  # the separator between several pages
             assert page_number(page.label, document) == page.number
             assert named_pages(page.label, [id], document_cache) == [Named(1, page.number, page.number)]
         for place in ("", page.label):
@@ -242,15 +242,15 @@ def test_pages_without_text_and_too_many_cannot_be_read_again(
     assert context.tokens > MOST_TOKENS
     document = service.document_cache.document(context.document_ids[0])
     pages = f"1-{len(document.pages)}"
-    session = service.store.add_session(context.id).id
+    session = service.store.sessions.add(context.id).id
     with pytest.raises(UsageError, match=r"There are about [\d,]+ tokens on pages 1.*: name fewer"):
         keep_question(service, session, "Who?", pages)
-    assert not service.store.turns(session)
-    monkeypatch.setattr("app.asking.named_pages.SURELY", 1e9)  # as where it is not sure
+    assert not service.store.turns.all(session)
+    monkeypatch.setattr("app.asking.named_pages.SURELY", 1e9)  # as if the estimate were unsure
     turn = keep_question(service, session, "Who?", pages)
     with pytest.raises(UsageError, match=r"tokens on pages 1.*, and 16,384 at most are read again .* name fewer"):
         answer(service, turn.id, AnswerOptions(max_tokens=4))
-    failed = service.store.turn(turn.id)
+    failed = service.store.turns.get(turn.id)
     assert (failed.status, failed.pages) == ("failed", pages), "to be edited"
     page = document.pages[0]
     blank = ingest.Page(1, "page 1", "", ingest.PageQuality(0, "none"))
@@ -269,14 +269,14 @@ def test_pages_without_text_and_too_many_cannot_be_read_again(
 def test_named_pages_are_turned_to_before_the_answer(
     service: Service, worker: Worker, context: ContextRow, method: str
 ) -> None:
-    """By the worker, as the page and the API have it; and the turn says which, and how."""
+    """The worker does it, as for the page and the API; the turn names the pages and the way."""
     if method != context.method:
         context = read(service, begin(service, context.document_ids, method, BUDGET).id, lambda _: None)
-    session = service.store.add_session(context.id).id
+    session = service.store.sessions.add(context.id).id
     for pages in ("2:3-3,1:1/2", ""):
         job = worker.ask(lambda: session, "Who?", AnswerOptions(max_tokens=4), pages)
-        assert ended(service, service.store.jobs(subject_id=job.id)[0].id) == "done"
-    turn, plain = service.store.turns(session)
+        assert ended(service, service.store.jobs.all(subject_id=job.id)[0].id) == "done"
+    turn, plain = service.store.turns.all(session)
     assert turn.pages == "2:3, 1:1/2"
     assert (turn.measurements["read_again_tokens"] > PARAGRAPHS) == (method == "streaming")
     shown = turn_article(turn, {each: each for each in context.document_ids})
@@ -285,12 +285,12 @@ def test_named_pages_are_turned_to_before_the_answer(
     assert re.search(r'data-pages="[12]:\d/\d-\d">?', shown)
     assert plain.pages == ""
     assert plain.measurements["read_again_tokens"] == 0
-    branch = service.store.branch_session(session, 1)
-    assert [each.pages for each in service.store.turns(branch.id)] == [turn.pages]
+    branch = service.store.sessions.branch(session, 1)
+    assert [each.pages for each in service.store.turns.all(branch.id)] == [turn.pages]
 
 
 def test_named_pages_are_counted_in_words() -> None:
-    """ "looked at pages 9"."""
+    """The page said "looked at pages 9"."""
     one = ("9", "2:9", "3/40-45", "12 of the file", "iii (page 5 of the file)", "2:A-1 (page 5 of the file)")
     many = ("9-11", "9, 12", "9-11 of the file", "iii-x (pages 5-12 of the file)", "9 (page 12 of the file), 3")
     for pages, words in (*((each, "page") for each in one), *((each, "pages") for each in many)):
@@ -306,14 +306,14 @@ def test_named_pages_are_counted_in_words() -> None:
 def test_where_the_model_looked_elsewhere_than_at_the_named_pages_it_is_said(
     service: Service, context: ContextRow, monkeypatch: pytest.MonkeyPatch, pages: str
 ) -> None:
-    """The answer said that it looked at a page, above sources that all were from elsewhere."""
+    """The answer claimed to have looked at a page, above sources from other pages only."""
     asked = "None of the places where the model looked most is on the page"
     for document, page, expected in ((1, 1, True), (0, 3, True), (1, 4, True), (1, 3, False)):
         id = context.document_ids[document]
         start, end = service.document_cache.document(id).span(page)
         source = Source(id, page, "there", "Words.", 0.5, start, end)
         monkeypatch.setattr("app.asking.turns.find_sources", lambda *given, found=source: [found])
-        session = service.store.add_session(context.id).id
+        session = service.store.sessions.add(context.id).id
         turn = answer(service, keep_question(service, session, "Who?", pages).id, AnswerOptions(max_tokens=4))
         said = [each for each in turn.measurements["warnings"] if each.startswith(asked)]
         named = {"2:3": f"{asked} that was named.", "2:2-3": f"{asked}s that were named."}
@@ -341,9 +341,11 @@ def test_printed_pages_from_the_question_to_the_turn(
         in_process(home, capsys, "ask", context.id, "Who?", "--max-tokens", "4", "--pages", "1", "--json")[1]
     )
     assert asked["pages"] == "1 (page 3 of the file)"
-    assert "looked at page 1 (page 3 of the file)<" in turn_article(service.store.turn(asked["turn"]), {id: "Printed"})
-    branch = service.store.branch_session(asked["session"], 1)
-    again = keep_question(service, branch.id, "Who?", service.store.turns(branch.id)[0].pages)
+    assert "looked at page 1 (page 3 of the file)<" in turn_article(
+        service.store.turns.get(asked["turn"]), {id: "Printed"}
+    )
+    branch = service.store.sessions.branch(asked["session"], 1)
+    again = keep_question(service, branch.id, "Who?", service.store.turns.all(branch.id)[0].pages)
     assert again.pages == asked["pages"], "as it is filled in to be edited"
 
 
@@ -351,8 +353,8 @@ def test_a_question_about_pages_that_are_not_there_is_not_kept(
     service: Service, worker: Worker, context: ContextRow
 ) -> None:
     with pytest.raises(UsageError, match="There is no section 9"):
-        worker.ask(lambda: service.store.add_session(context.id).id, "Who?", AnswerOptions(), "1:9")
-    assert service.store.sessions(context.id) == []
+        worker.ask(lambda: service.store.sessions.add(context.id).id, "Who?", AnswerOptions(), "1:9")
+    assert service.store.sessions.all(context.id) == []
     work_once(worker)
 
 
@@ -360,7 +362,7 @@ def test_where_not_all_that_was_named_could_be_held_it_is_said(service: Service,
     path = tmp_path / "Book.txt"
     path.write_text(book_text(40), encoding="utf-8")
     context = read(service, begin(service, add(service, path), "streaming", {"budget": "320"}).id, lambda _: None)
-    session = service.store.add_session(context.id).id
+    session = service.store.sessions.add(context.id).id
     warned = {}
     for pages in ("1/2-3", "1"):
         turn = answer(service, keep_question(service, session, "Who?", pages).id, AnswerOptions(max_tokens=4))

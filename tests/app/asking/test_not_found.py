@@ -1,4 +1,4 @@
-"""Which answers say that nothing was found."""
+"""Answers that say that nothing was found."""
 
 import pytest
 

@@ -24,7 +24,7 @@ def pages_around(text: str, words: str, limit: int = 400) -> str:
         ("money", "Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money."),
         ("pot boils", "The pot boils!"),
         ("pot boils! Is it do", "The pot boils! Is it done?"),
-        ("boils! Is", "The pot boils!"),  # few words of both: the one of which there are more
+        ("boils! Is", "The pot boils!"),  # few words of both: the sentence with more of them
         ("It is", "It is."),
     ],
 )
@@ -85,7 +85,7 @@ def test_quotations_are_compared_by_their_words() -> None:
 
 
 def test_words_without_blanks_between_them_are_found() -> None:
-    """A whole clause was one word, so that a true quotation in Japanese was said not to be in the document."""
+    """A whole clause counted as one word, so a true quotation in Japanese was marked as wrong."""
     page = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
     assert PageWords([page]).find("猫である") == 0
     assert PageWords([page]).find("犬である") is None

@@ -22,7 +22,7 @@ READER, DECODER, BOTH = (
 
 
 def kept_of(text: str) -> str | None:
-    """What is kept of a text that comes a few characters at a time, at the first point where it is cut."""
+    """Return the text that is kept, at the first cut, of a text that comes a few characters at a time."""
     for end in range(1, len(text) + 1):
         kept = repetition_start(text[:end])
         if kept is not None:

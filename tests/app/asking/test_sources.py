@@ -1,4 +1,4 @@
-"""From token positions to places in documents."""
+"""Map positions of tokens to places in documents."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ LIBRARY = DocumentCache({"d-first": FIRST, "d-second": SECOND}.__getitem__)
 
 
 class Letters:
-    """Encodes every character as one token."""
+    """Encodes each character as one token."""
 
     def encode(self, text: str, on_piece: object = None) -> Encoding:
         return Encoding(torch.tensor([ord(letter) for letter in text]), torch.arange(len(text)))
@@ -38,7 +38,7 @@ def stream() -> Stream:
 
 
 def read_back(words: str) -> tuple[int, int]:
-    """Token positions of `words` in the stream."""
+    """Return the token positions of `words` in the stream."""
     text = "".join(chr(token) for token in stream().ids.tolist())
     return text.index(words), text.index(words) + len(words)
 
@@ -80,7 +80,7 @@ def test_passages_in_one_sentence_are_one_source() -> None:
 
 
 def test_sources_of_a_book_are_whole_sentences() -> None:
-    """They began and ended in the middle of sentences, wherever the tokens did that the model looked at."""
+    """Quotes began and ended in the middle of sentences, at the edges of the attended tokens."""
     whole = compose(Letters(), [("d-sample", SAMPLE)])  # type: ignore[arg-type]
     document_cache = DocumentCache({"d-sample": SAMPLE}.__getitem__)
     for start in range(1_000, len(SAMPLE.text) - 200, 977):
@@ -95,7 +95,7 @@ def test_sources_of_a_book_are_whole_sentences() -> None:
 
 
 def test_passages_that_share_a_sentence_are_one_source() -> None:
-    """The same sentence stood in two places of the list."""
+    """The same sentence was listed in two places."""
     passages = [
         Passage(read_back("Gamma")[0], read_back("Delta dances")[1], 0.5),
         Passage(*read_back("Alpha is here"), 0.2),
@@ -138,7 +138,7 @@ def test_quotations_are_shown_only_where_their_words_are() -> None:
 
 
 def test_sentences_lead_to_the_sources_that_they_rested_on() -> None:
-    """Also to one that the whole answer did not rest on enough; a sentence that looked at nothing leads nowhere."""
+    """A sentence may cite a source that the whole answer hardly attended to; one without attention cites none."""
     sources = find_sources([Passage(*read_back("sings"), 0.5), Passage(*read_back("waits"), 0.3)], stream(), LIBRARY)
     sentences = [
         Sentence(0, 9, [Passage(*read_back("Epsilon"), 0.2), Passage(*read_back("Delta"), 0.1)]),

@@ -1,4 +1,4 @@
-"""A model that reasons first, from the question to what is kept and shown of its turn."""
+"""A model that reasons first, from the question to the turn that is kept and shown."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def thinker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_reasoning_is_streamed_kept_and_left_out_of_the_conversation(tmp_path: Path, thinker: Path, book: Path) -> None:
     service = Service(tmp_path / "home", str(thinker), "cpu")
-    session = service.store.add_session(read_through(service, add(service, book)).id)
+    session = service.store.sessions.add(read_through(service, add(service, book)).id)
     said: list[str] = []
     reasoned: list[str] = []
     turn = keep_question(service, session.id, "Who kept the lamp?")
@@ -56,7 +56,7 @@ def test_reasoning_is_streamed_kept_and_left_out_of_the_conversation(tmp_path: P
     service.close()
 
     again = Service(tmp_path / "home", str(thinker), "cpu")
-    assert again.store.turn(turn.id).reasoning == turn.reasoning
+    assert again.store.turns.get(turn.id).reasoning == turn.reasoning
     assert answer(again, keep_question(again, session.id, "And then?").id, OPTIONS).status == "done"
     again.close()
 
@@ -69,11 +69,11 @@ def test_the_page_can_ask_for_an_answer_at_once(
     context = read_through(service, add(service, book)).id
     actions = Actions(service, Worker(service), TabState(service), [], [], [])
     for reason in (False, True):
-        asked = actions.ask(
-            Selection(context, service.store.add_session(context).id), "Who?", 0.0, 1.0, 8, reason=reason
+        asked = actions.ask.ask(
+            Selection(context, service.store.sessions.add(context).id), "Who?", 0.0, 1.0, 8, reason=reason
         )
-        turn = service.store.turns(asked.session)[0]
-        (job,) = service.store.jobs(subject_id=turn.id)
+        turn = service.store.turns.all(asked.session)[0]
+        (job,) = service.store.jobs.all(subject_id=turn.id)
         turn = answer(service, turn.id, AnswerOptions(**job.payload))
         assert (turn.status, bool(turn.reasoning)) == ("done", reason)
     service.close()
@@ -81,7 +81,7 @@ def test_the_page_can_ask_for_an_answer_at_once(
 
 def test_a_reasoning_that_is_stopped_keeps_what_there_was(tmp_path: Path, thinker: Path, book: Path) -> None:
     service = Service(tmp_path / "home", str(thinker), "cpu")
-    session = service.store.add_session(read_through(service, add(service, book)).id)
+    session = service.store.sessions.add(read_through(service, add(service, book)).id)
     turn = keep_question(service, session.id, "Who?")
     pieces: list[str] = []
     turn = answer(service, turn.id, OPTIONS, should_stop=lambda: len(pieces) > 2, on_reasoning=pieces.append)
@@ -91,7 +91,7 @@ def test_a_reasoning_that_is_stopped_keeps_what_there_was(tmp_path: Path, thinke
 
 
 def test_nothing_is_said_of_reasoning_where_there_is_none(service: Service, book: Path) -> None:
-    session = service.store.add_session(read_through(service, add(service, book)).id)
+    session = service.store.sessions.add(read_through(service, add(service, book)).id)
     turn = answer(service, keep_question(service, session.id, "Who?").id, OPTIONS)
     assert turn.reasoning == ""
     assert not any("reasoning" in name for name in result_of(turn))

@@ -44,7 +44,7 @@ def test_an_answer_has_sources_and_measurements(service: Service, book: Path) ->
     context = read_through(service, add(service, book))
     pieces: list[str] = []
     turn = answer(
-        service, keep_question(service, service.store.add_session(context.id).id, "Where?").id, SHORT, pieces.append
+        service, keep_question(service, service.store.sessions.add(context.id).id, "Where?").id, SHORT, pieces.append
     )
     assert turn.status == "done"
     assert "".join(pieces) == turn.answer
@@ -61,12 +61,12 @@ def test_an_answer_has_sources_and_measurements(service: Service, book: Path) ->
 def test_an_answer_that_found_nothing_is_kept_as_such(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Passages were shown under it with the same conviction as under any other."""
+    """Passages were shown under it as under any other answer."""
     context = read_through(service, add(service, book))
-    session = service.store.add_session(context.id).id
+    session = service.store.sessions.add(context.id).id
     shown = {}
     for words in ("", "That is not in the text."):
-        if words:  # of a model too small to say so by itself
+        if words:  # the tiny model cannot say so itself
             monkeypatch.setattr("app.asking.turns._finish", _saying(words))
         turn = answer(service, keep_question(service, session, "Where?").id, SHORT)
         assert turn.sources
@@ -78,7 +78,7 @@ def test_an_answer_that_found_nothing_is_kept_as_such(
 
 
 def _saying(words: str) -> Callable[..., TurnRow]:
-    """Return what finishes turns as ever, after putting other words in the place of the model's."""
+    """Return a function that finishes turns with other words in place of the model's."""
     finish = turns._finish
 
     def finished(service: Service, turn: TurnRow, open_one: Any, done: Any, sampling: Any) -> TurnRow:
@@ -94,7 +94,7 @@ def test_passages_are_read_again_where_words_are_forgotten_unless_told_not_to(se
     again: dict[str, int] = {}
     for method, budget in (("infinipot", "1200"), ("exact", "320")):
         context = read(service, begin(service, ids, method, {"budget": budget}).id, lambda _: None)
-        session = service.store.add_session(context.id).id
+        session = service.store.sessions.add(context.id).id
         first, second = (
             answer(service, keep_question(service, session, "Who?").id, AnswerOptions(max_tokens=4, read_again=each))
             for each in (True, False)
@@ -108,12 +108,12 @@ def test_passages_are_read_again_where_words_are_forgotten_unless_told_not_to(se
 
 
 def test_an_answer_that_may_be_worse_than_it_looks_is_warned_of(service: Service, book: Path) -> None:
-    """With `full`, whose conversation nothing bounds, a talk went on past what the model was trained for, unsaid."""
+    """With `full`, a conversation could outgrow the model's window without a warning."""
     ids = add(service, book)
     warned = {}
     for method in ("full", "exact"):
         context = read(service, begin(service, ids, method, BUDGET if method == "exact" else {}).id, lambda _: None)
-        session = service.store.add_session(context.id).id
+        session = service.store.sessions.add(context.id).id
         first, long = (
             answer(service, keep_question(service, session, question).id, SHORT)
             for question in ("Where?", "Where is the fox? " * 400)
@@ -132,7 +132,7 @@ def test_an_answer_with_a_temperature_is_another_each_time_unless_a_seed_is_give
     context = read_through(service, add(service, book))
 
     def asked(seed: int | None = None, temperature: float = 2.0) -> TurnRow:
-        turn = keep_question(service, service.store.add_session(context.id).id, "Who?")
+        turn = keep_question(service, service.store.sessions.add(context.id).id, "Who?")
         return answer(service, turn.id, AnswerOptions(temperature, max_tokens=12, seed=seed))
 
     first, second = asked(), asked()
@@ -151,7 +151,7 @@ def test_an_answer_is_sampled_as_the_model_says_unless_the_person_does(tmp_path:
     own = {"do_sample": True, "temperature": 1.5, "top_p": 0.9, "top_k": 40, "repetition_penalty": 1.1}
     (model / "generation_config.json").write_text(json.dumps(own))
     service = Service(tmp_path / "home", str(model), "cpu", seed=3)
-    session = service.store.add_session(read_through(service, add(service, book)).id)
+    session = service.store.sessions.add(read_through(service, add(service, book)).id)
 
     def asked(options: AnswerOptions) -> dict[str, Any]:
         return answer(service, keep_question(service, session.id, "Who?").id, options).measurements
@@ -180,7 +180,7 @@ def test_what_cannot_be_sampled_is_refused(wrong: dict[str, Any], sentence: str)
 
 def test_a_stopped_answer_leaves_the_conversation_as_it_was(service: Service, book: Path) -> None:
     context = read_through(service, add(service, book))
-    one, two = service.store.add_session(context.id), service.store.add_session(context.id)
+    one, two = service.store.sessions.add(context.id), service.store.sessions.add(context.id)
     plain = answer(service, keep_question(service, one.id, "Who?").id, SHORT)
     seen: list[str] = []
     stopped = answer(
@@ -199,29 +199,31 @@ def test_a_stopped_answer_leaves_the_conversation_as_it_was(service: Service, bo
 @pytest.mark.parametrize("status", ["failed", "cancelled", "answering"])
 def test_a_crash_between_tail_and_turn_loses_nothing(service: Service, book: Path, status: str) -> None:
     context = read_through(service, add(service, book))
-    session = service.store.add_session(context.id)
+    session = service.store.sessions.add(context.id)
     turn = answer(service, keep_question(service, session.id, "Who?").id, SHORT)
-    # As if the process had died after the tail was saved: at the next start the store ends the open turn.
+    # As if the process had died after the conversation was saved: at the next start the store ends the open turn.
     dead = stamp().rpartition("|")[0] + "|1"
     changes = "status = ?, owner = ?, answer = '', sources = '[]'"
-    service.store._db.execute(f"UPDATE turns SET {changes}", [status, dead])
-    service.store._db.conn.commit()
+    with service.store.database.transaction() as db:
+        db.execute(f"UPDATE turns SET {changes}", [status, dead])
     service.forget_open()
     answer(service, keep_question(service, session.id, "And then?").id, SHORT)
-    mended = service.store.turn(turn.id)
+    mended = service.store.turns.get(turn.id)
     assert (mended.status, mended.answer, mended.sources) == ("done", turn.answer, turn.sources)
 
 
 def test_a_session_whose_last_turn_was_lost_goes_on_with_the_others(
     service: Service, book: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Rows may be lost where the power fails, and the tail is not: no question in the session was answered any more."""
-    session, same = (service.store.add_session(read_through(service, add(service, book)).id).id for _ in range(2))
+    """A power failure may lose rows but not the saved conversation; then no question in the session was answered any
+    more.
+    """
+    session, same = (service.store.sessions.add(read_through(service, add(service, book)).id).id for _ in range(2))
     for each, questions in ((session, ("Who?", "Where was it lost?")), (same, ("Who?",))):
         turns = [answer(service, keep_question(service, each, question).id, SHORT) for question in questions]
         if each == session:
-            service.store._db.execute("DELETE FROM turns WHERE id = ?", [turns[-1].id])
-            service.store._db.conn.commit()
+            with service.store.database.transaction() as db:
+                db.execute("DELETE FROM turns WHERE id = ?", [turns[-1].id])
     for _ in range(2):
         service.forget_open()
         one, other = (answer(service, keep_question(service, each, "Why?").id, SHORT) for each in (session, same))
@@ -234,22 +236,22 @@ def test_a_session_whose_last_turn_was_lost_goes_on_with_the_others(
 def test_only_a_turn_that_is_being_answered_fails(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What went wrong after it was finished made a failed one of it."""
-    session = service.store.add_session(read_through(service, add(service, book)).id)
+    """An error after the turn was finished marked it as failed."""
+    session = service.store.sessions.add(read_through(service, add(service, book)).id)
     turn = keep_question(service, session.id, "Who?")
     with monkeypatch.context() as late:
-        late.setattr("app.asking.turns._answer", lambda *_: service.store.finish_turn(turn.id, answer="He.") and 1 / 0)
+        late.setattr("app.asking.turns._answer", lambda *_: service.store.turns.finish(turn.id, answer="He.") and 1 / 0)
         with pytest.raises(ZeroDivisionError):
             answer(service, turn.id, SHORT)
-    assert (service.store.turn(turn.id).status, service.store.turn(turn.id).answer) == ("done", "He.")
+    assert (service.store.turns.get(turn.id).status, service.store.turns.get(turn.id).answer) == ("done", "He.")
 
 
 def test_how_far_a_long_question_is_read_is_said_meanwhile(service: Service, book: Path) -> None:
-    """A page of code was "Thinking" for two minutes, as every token of it was searched for."""
+    """The page said "Thinking" for two minutes while a page of code was read."""
     context = read_through(service, add(service, book))
     told: dict[str, list[str]] = {}
     for question in ("Who?", "Who kept the lamp? " * 40):
-        turn = keep_question(service, service.store.add_session(context.id).id, question)
+        turn = keep_question(service, service.store.sessions.add(context.id).id, question)
         stages = told.setdefault(question, [])
         answer(service, turn.id, SHORT, on_stage=stages.append)
     short, long = told.values()
@@ -259,10 +261,10 @@ def test_how_far_a_long_question_is_read_is_said_meanwhile(service: Service, boo
 
 
 def test_who_waits_for_another_answer_is_told(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second question at the command line waited in silence."""
-    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    """A second question at the command line waited without a message."""
+    session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     behind = iter([True, True, False])
-    monkeypatch.setattr(service.store, "is_behind", lambda turn: next(behind))
+    monkeypatch.setattr(service.store.jobs, "is_behind", lambda turn: next(behind))
     told: list[str] = []
     answer(service, keep_question(service, session, "Who?").id, SHORT, on_stage=told.append)
     waiting = "Waiting for the answer to the question before"
@@ -270,7 +272,7 @@ def test_who_waits_for_another_answer_is_told(service: Service, book: Path, monk
 
 
 def test_an_answer_that_repeats_itself_is_ended(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It went on to the longest answer that was asked for, and everybody else waited for it."""
+    """It went on to the longest answer allowed, and everybody else waited."""
     monkeypatch.setattr("engine.conversation.choose", lambda logits, *_: 70)
     context = read_through(service, add(service, book))
     session = new_session(service, context.id)

@@ -38,7 +38,7 @@ def test_chat_answers_every_line(
 def test_chat_at_a_terminal_has_lines_that_can_be_edited_and_called_up_again(
     read: tuple[Cli, dict[str, Any], str],
 ) -> None:
-    """It read them as they came: an arrow was four characters of the question, and a paste ended at 4,095 bytes."""
+    """Arrow keys became four characters of the question, and a paste ended at 4,095 bytes."""
     cli, result, _ = read
     keyboard, terminal = pty.openpty()
     command = [sys.executable, "-m", "app.cli", "--home", str(cli.home), "--model", cli.model, "chat"]
@@ -59,19 +59,19 @@ def test_chat_at_a_terminal_has_lines_that_can_be_edited_and_called_up_again(
         until_shown(tab_state, None)
         assert process.wait(PATIENCE_SEC) == 0
     with Store(cli.home) as store:
-        turns = store.turns(store.sessions()[0].id)
+        turns = store.turns.all(store.sessions.all()[0].id)
     assert [turn.question for turn in turns] == ["Who?", "Who?", "so " * 1400 + "?"]
 
 
 def until_shown(tab_state: FileIO, words: bytes | None) -> None:
-    """Wait for words on a terminal's screen; None for its end."""
+    """Wait for words on a terminal's screen; None waits for its end."""
     shown = b""
     while words is None or words not in shown:
         ready = select.select([tab_state], [], [], PATIENCE_SEC)[0]
         assert ready, f"{words!r} did not come: {shown!r}"
         try:
             shown += tab_state.read(10_000)
-        except OSError:  # nobody holds the other end any more
+        except OSError:  # the other end is closed
             assert words is None, f"{words!r} did not come: {shown!r}"
             return
 
@@ -79,7 +79,7 @@ def until_shown(tab_state: FileIO, words: bytes | None) -> None:
 def test_chat_goes_on_after_a_question_that_is_too_long(
     read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It ended there, and the questions after it were lost."""
+    """The chat ended, and later questions were lost."""
     cli, result, _ = read
     lines = f"Who?\n{'why ' * 9000}\nWhere?\n"
     done = cli.run("chat", result["context"], "--max-tokens", "4", stdin=lines, status=1)  # as a program does

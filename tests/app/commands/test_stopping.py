@@ -1,4 +1,4 @@
-"""The command line when it is stopped: by Ctrl-C, by `kill`, by a terminal that is closed; and how it goes on."""
+"""The command line when it is stopped by Ctrl-C, `kill` or a closed terminal, and when it goes on."""
 
 import functools
 import io
@@ -29,10 +29,10 @@ Process: TypeAlias = "subprocess.Popen[bytes]"
 
 
 def shown_on(tab_state: FileIO, words: bytes, process: Process) -> None:
-    """Wait until these words have come on the screen of a process's terminal."""
+    """Wait until these words appear on the screen of a process's terminal."""
     shown = b""
     while words not in shown:
-        over = process.poll() is not None  # before what it said last is looked for
+        over = process.poll() is not None  # before its last words are searched for
         if select.select([tab_state], [], [], 0.1)[0]:
             shown += tab_state.read(10_000)
         else:
@@ -41,13 +41,13 @@ def shown_on(tab_state: FileIO, words: bytes, process: Process) -> None:
 
 @contextmanager
 def ingesting(home: Path, model: Path, book: Path) -> Iterator[tuple[Process, FileIO]]:
-    """`stockpot ingest` at a terminal of its own, and the screen of that, on which it has begun to read.
+    """Start `stockpot ingest` at a terminal of its own, and return the process and the screen.
 
     It stays at its first pass until it is stopped.
     """
     tab_state, terminal = os.openpty()
     (held := home.parent / "held").touch()
-    # The first terminal that the leader of a session opens is the one whose end it is told of.
+    # A session leader gets SIGHUP for the first terminal that it opens.
     on_terminal = ["sh", "-c", 'exec "$@" 2> "$0"', os.ttyname(terminal)]
     ingest = [sys.executable, "-m", "tests.app.slow", str(held), "--home", str(home), "--model", str(model), "ingest"]
     with (
@@ -79,7 +79,7 @@ def test_ingest_stopped_by_a_signal_goes_on_where_it_was(
         shown_on(tab_state, b"goes on from there", process)
         assert process.wait(PATIENCE_SEC) == 1
     with Store(home) as store:
-        row = store.contexts()[0]
+        row = store.contexts.all()[0]
     assert row.status == "paused"
     assert 0 < row.tokens_read < row.tokens
     status, out, _ = in_process(home, capsys, "--model", str(tiny), "ingest", str(book), "--json")
@@ -90,10 +90,10 @@ def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tin
     home = tmp_path / "home"
     with ingesting(home, tiny, book) as (process, tab_state):
         tab_state.close()
-        process.send_signal(signal.SIGHUP)  # as a shell does, when it is told itself
+        process.send_signal(signal.SIGHUP)  # as a shell does when it gets the signal
         assert process.wait(PATIENCE_SEC) == 1
     with Store(home) as store:
-        row = store.contexts()[0]
+        row = store.contexts.all()[0]
     assert row.status == "paused"
     assert 0 < row.tokens_read < row.tokens
 
@@ -109,13 +109,13 @@ def test_a_reading_that_was_stopped_goes_on_by_its_id(
     service = Service(home, str(tiny), "cpu")
     added = add_documents(service, [book], IngestOptions(), lambda *_: None)
     row = begin(service, [added.documents[0].id], "infinipot", {"budget": 320}, warnings=["It is torn."])
-    status, out, err = in_process(home, capsys, "resume", row.id)  # this process has it, and has not ended
+    status, out, err = in_process(home, capsys, "resume", row.id)  # this process holds it, and goes on
     assert (status, out) == (1, "")
     assert "being read right now" in err
     steps: list[object] = []
     with pytest.raises(Stopped):
         read(service, row.id, steps.append, lambda: len(steps) >= 4)
-    before = service.store.context(row.id).tokens_read
+    before = service.store.contexts.get(row.id).tokens_read
     service.close()
     status, out, err = in_process(home, capsys, "ask", row.id, "Who?", "--max-tokens", "8")
     assert (status, bool(out.strip())) == (0, True)
@@ -128,7 +128,7 @@ def test_a_reading_that_was_stopped_goes_on_by_its_id(
     assert result["warnings"] == ["It is torn."]
     assert "--model and --quantize are for new readings" in err
     with Store(home) as store:
-        done = store.context(row.id)
+        done = store.contexts.get(row.id)
     assert (done.status, 0 < before < done.tokens_read == done.tokens) == ("ready", True)
     status, out, err = in_process(home, capsys, "resume", row.id)
     assert (status, row.id in out) == (0, True)
@@ -137,7 +137,7 @@ def test_a_reading_that_was_stopped_goes_on_by_its_id(
 
 @pytest.fixture(scope="module")
 def talkative(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, str]:
-    """A home with one short reading by a model that does not stop talking, and the context."""
+    """Return a home with one short reading by a model that does not stop talking, and the context."""
     from app.reading.documents import IngestOptions, add_documents
     from app.reading.readings import read
     from app.service import Service
@@ -154,17 +154,17 @@ def talkative(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Pat
 
 @pytest.fixture(autouse=True)
 def hears_interrupts() -> Iterator[None]:
-    """A shell's background processes, and so tests that are run as one, ignore Ctrl-C."""
+    """Restore Ctrl-C, which background processes of a shell ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def interrupting(home: Path, *questions: str) -> threading.Thread:
-    """Somebody who presses Ctrl-C when the first words of the answer to each of these questions are there."""
+    """Press Ctrl-C when the first words of the answer to each of these questions appear."""
 
     def answering(store: Store) -> list[str]:
-        turns = [turn for session in store.sessions() for turn in store.turns(session.id)]
+        turns = [turn for session in store.sessions.all() for turn in store.turns.all(session.id)]
         return [turn.question for turn in turns if turn.status == "answering" and len(turn.answer) > 5]
 
     def watch() -> None:
@@ -180,7 +180,7 @@ def interrupting(home: Path, *questions: str) -> threading.Thread:
 def test_a_signal_cancels_an_answer(
     held: threading.Event, talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
 ) -> None:
-    """It was marked as failed."""
+    """The answer was marked as failed."""
     held.set()
     home, context = talkative
     question = f"Who {' '.join(flags)}?"
@@ -189,7 +189,9 @@ def test_a_signal_cancels_an_answer(
     status, out, err = in_process(home, capsys, "ask", context, question, *flags, "--max-tokens", "5000")
     person.join()
     with Store(home) as store:
-        [turn] = [turn for row in store.sessions(context) for turn in store.turns(row.id) if turn.question == question]
+        [turn] = [
+            turn for row in store.sessions.all(context) for turn in store.turns.all(row.id) if turn.question == question
+        ]
     assert (status, turn.status, turn.error) == (1, "cancelled", None)
     assert out == ("" if flags else printable(turn.answer) + "\n")
     assert f"Stopped; the question is kept in session {turn.session_id}" in err
@@ -198,7 +200,7 @@ def test_a_signal_cancels_an_answer(
 def test_progress_stays_one_line_of_a_narrow_terminal_and_ends_before_what_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It wrapped, a file's name could steer the terminal, and the result stood behind it on the same line."""
+    """It wrapped, a file's name could steer the terminal, and the result followed on the same line."""
     tab_state, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 20))
     with os.fdopen(tab_state, "rb", buffering=0) as seen, os.fdopen(terminal, "w") as stderr:
@@ -218,7 +220,7 @@ def test_a_chat_at_a_terminal_goes_on_after_an_answer_was_stopped(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It ended."""
+    """The chat ended."""
     held.set()
     home, context = talkative
     keyboard, terminal = pty.openpty()
@@ -233,7 +235,7 @@ def test_a_chat_at_a_terminal_goes_on_after_an_answer_was_stopped(
     session = re.search(r"Session (s-\w+)", err)
     assert session is not None
     with Store(home) as store:
-        turns = [(turn.question, turn.status) for turn in store.turns(session[1])]
+        turns = [(turn.question, turn.status) for turn in store.turns.all(session[1])]
     assert turns == [("Where?", "cancelled"), ("When?", "cancelled")]
 
 
@@ -253,5 +255,5 @@ def test_questions_from_a_file_end_with_the_answer_that_was_stopped(
     session = re.search(r"Session (s-\w+)", err)
     assert session is not None
     with Store(home) as store:
-        turns = [(turn.question, turn.status) for turn in store.turns(session[1])]
+        turns = [(turn.question, turn.status) for turn in store.turns.all(session[1])]
     assert (status, turns) == (1, [("Why?", "cancelled")])

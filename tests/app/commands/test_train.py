@@ -1,4 +1,4 @@
-"""`stockpot train locret` and `beacon`, and what reading with these methods says before and does after it."""
+"""`stockpot train locret` and `beacon`, and reading with these methods before and after it."""
 
 import json
 from pathlib import Path
@@ -158,7 +158,7 @@ def test_folders_of_the_pocket_training_lie_in_the_repository_wherever_it_is_sta
 def test_a_training_that_was_not_begun_cannot_go_on(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only that of the pocket model ended with 1; and none took global options behind its name."""
+    """Only the pocket model's training ended with 1, and none took global options after its name."""
     assert main(["train", what, "--resume", "--work-dir", str(tmp_path), "--home", str(tmp_path), "--verbose"]) == 2
     said = f"stockpot: There is no checkpoint at {tmp_path / 'checkpoint.safetensors'}: start without --resume."
     assert said in capsys.readouterr().err

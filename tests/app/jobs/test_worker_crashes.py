@@ -1,4 +1,4 @@
-"""The worker and what ends badly: a store that takes nothing, and processes that were killed."""
+"""The worker after failures: a store that cannot be written, and killed processes."""
 
 import signal
 import sqlite3
@@ -22,8 +22,8 @@ from tests.app.helpers import PATIENCE_SEC, ROOT, SETTINGS, answered, book_text,
 
 @pytest.fixture
 def worker(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
-    """One that does not wait long for a locked database, nor until it looks again."""
-    monkeypatch.setattr("sessions.database.BUSY_SEC", 0.5)  # for the connection of its thread, which it opens itself
+    """Return a worker that waits neither long for a locked database nor for its next look."""
+    monkeypatch.setattr("sessions.database.BUSY_SEC", 0.5)  # its thread opens a connection of its own
     monkeypatch.setattr("app.jobs.job_runner.LOOK_SEC", 0.2)
     worker = Worker(service)
     worker.start()
@@ -33,8 +33,8 @@ def worker(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker
 
 @contextmanager
 def locked(service: Service) -> Iterator[None]:
-    """Somebody else writes to the database, and nobody else can."""
-    with closing(sqlite3.connect(service.store.path, timeout=PATIENCE_SEC, isolation_level=None)) as other:
+    """Lock the database against all other writers."""
+    with closing(sqlite3.connect(service.store.database.path, timeout=PATIENCE_SEC, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
         other.execute("ROLLBACK")
@@ -46,34 +46,34 @@ def test_a_store_that_takes_nothing_is_told_later_how_an_answer_ended(
     """The turn stayed "answering" and its job "running" until the program was started again."""
     context = read_book(service, worker, tmp_path, 10)
     held.set()
-    session = service.store.add_session(context).id
+    session = service.store.sessions.add(context).id
     turn = worker.ask(lambda: session, "Who?", AnswerOptions(max_tokens=5000))
-    (job,) = service.store.jobs(subject_id=turn.id)
-    wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")
+    (job,) = service.store.jobs.all(subject_id=turn.id)
+    wait_for(lambda: len(service.store.turns.get(turn.id).answer) > 5, "the first words")
     with locked(service):
         wait_for(lambda: bool(worker._late), "the answer to fail")
-        assert service.store.turn(turn.id).status == "answering"
-    wait_for(lambda: service.store.job(job.id).status == "failed", "the job to end")
-    turn = service.store.turn(turn.id)
+        assert service.store.turns.get(turn.id).status == "answering"
+    wait_for(lambda: service.store.jobs.get(job.id).status == "failed", "the job to end")
+    turn = service.store.turns.get(turn.id)
     assert (turn.status, len(turn.answer) > 5) == ("failed", True)
     assert "locked" in str(turn.error)
     assert answered(service, worker, session, AnswerOptions(max_tokens=4)) == "done"
-    service.store.delete_context(context)
+    service.store.contexts.delete(context)
 
 
 def test_a_reading_goes_on_if_an_answer_within_it_cannot_be_written(
     held: threading.Event, service: Service, worker: Worker, tmp_path: Path
 ) -> None:
-    """It failed with the answer."""
+    """The reading failed with the answer."""
     small = read_book(service, worker, tmp_path, 10)
     held.set()
     large = read_book(service, worker, tmp_path, 30, wait=False)
-    turn = worker.ask(lambda: service.store.add_session(small).id, "Who?", AnswerOptions(max_tokens=5000))
-    wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")
+    turn = worker.ask(lambda: service.store.sessions.add(small).id, "Who?", AnswerOptions(max_tokens=5000))
+    wait_for(lambda: len(service.store.turns.get(turn.id).answer) > 5, "the first words")
     with locked(service):
         wait_for(lambda: bool(worker._late), "the answer to fail")
-    wait_for(lambda: service.store.turn(turn.id).status == "failed", "the turn to end")
-    (reading,) = service.store.jobs(subject_id=large)
+    wait_for(lambda: service.store.turns.get(turn.id).status == "failed", "the turn to end")
+    (reading,) = service.store.jobs.all(subject_id=large)
     assert reading.status == "running"
     held.clear()
     assert ended(service, reading.id) == "done"
@@ -84,14 +84,17 @@ def test_a_store_that_takes_nothing_is_told_later_that_a_reading_failed(
 ) -> None:
     held.set()
     context = read_book(service, worker, tmp_path, 30, wait=False)
-    wait_for(lambda: any(job.done > 0 for job in service.store.jobs(subject_id=context)), "the first tokens")
-    (job,) = service.store.jobs(subject_id=context)
+    wait_for(lambda: any(job.done > 0 for job in service.store.jobs.all(subject_id=context)), "the first tokens")
+    (job,) = service.store.jobs.all(subject_id=context)
     with locked(service):
         wait_for(lambda: bool(worker._late), "the reading to fail")
-        assert (service.store.job(job.id).status, service.store.context(context).status) == ("running", "reading")
+        assert (service.store.jobs.get(job.id).status, service.store.contexts.get(context).status) == (
+            "running",
+            "reading",
+        )
     assert ended(service, job.id) == "failed"
-    row = service.store.context(context)
-    assert (row.status, row.error) == ("failed", service.store.job(job.id).error)
+    row = service.store.contexts.get(context)
+    assert (row.status, row.error) == ("failed", service.store.jobs.get(job.id).error)
     held.clear()
     assert ended(service, worker.read(context).id) == "done"
 
@@ -100,7 +103,7 @@ def test_an_upload_becomes_its_reading_when_the_store_can_write_again(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The context stayed "reading", and nobody read it."""
-    add_context, begun, go_on = service.store.add_context, threading.Event(), threading.Event()
+    add_context, begun, go_on = service.store.contexts.add, threading.Event(), threading.Event()
 
     def add(**fields: Any) -> ContextRow:
         row = add_context(**fields)
@@ -108,7 +111,7 @@ def test_an_upload_becomes_its_reading_when_the_store_can_write_again(
         assert go_on.wait(PATIENCE_SEC)
         return row
 
-    monkeypatch.setattr(service.store, "add_context", add)
+    monkeypatch.setattr(service.store.contexts, "add", add)
     job = worker.ingest(
         upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, IngestOptions()
     )
@@ -116,23 +119,23 @@ def test_an_upload_becomes_its_reading_when_the_store_can_write_again(
     with locked(service):
         go_on.set()
         wait_for(lambda: bool(worker._late), "the worker to find out")
-        assert service.store.job(job.id).status == "running"
+        assert service.store.jobs.get(job.id).status == "running"
     assert ended(service, job.id) == "done"
-    context = str(service.store.job(job.id).progress["context"])
-    wait_for(lambda: service.store.context(context).status == "ready", "the reading")
+    context = str(service.store.jobs.get(job.id).progress["context"])
+    wait_for(lambda: service.store.contexts.get(context).status == "ready", "the reading")
 
 
 def test_a_worker_is_known_to_be_there_however_long_an_answer_takes(
     held: threading.Event, service: Service, worker: Worker, tmp_path: Path
 ) -> None:
     """Programs in other containers, which cannot see its process, took it for dead after a minute."""
-    session = service.store.add_session(read_book(service, worker, tmp_path, 10)).id
+    session = service.store.sessions.add(read_book(service, worker, tmp_path, 10)).id
     held.set()
     turn = worker.ask(lambda: session, "Who?", AnswerOptions(max_tokens=5000))
-    wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")
-    (before,) = service.store.workers()
-    wait_for(lambda: service.store.workers()[0].heartbeat_at > before.heartbeat_at, "a sign of life")
-    assert service.store.turn(turn.id).status == "answering"
+    wait_for(lambda: len(service.store.turns.get(turn.id).answer) > 5, "the first words")
+    (before,) = service.store.workers.all()
+    wait_for(lambda: service.store.workers.all()[0].heartbeat_at > before.heartbeat_at, "a sign of life")
+    assert service.store.turns.get(turn.id).status == "answering"
     worker.stop_answer(turn.id)
 
 
@@ -142,9 +145,9 @@ from pathlib import Path
 from sessions import Store
 
 store = Store(Path(sys.argv[1]))
-ids = [row.id for row in store.documents()]
-store.add_context(model="m", method="full", settings={}, budget=None, fingerprint="f", document_ids=ids, tokens=9)
-store.add_turn(sys.argv[2], "Who?")
+ids = [row.id for row in store.documents.all()]
+store.contexts.add(model="m", method="full", settings={}, budget=None, fingerprint="f", document_ids=ids, tokens=9)
+store.turns.add(sys.argv[2], "Who?")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -152,29 +155,29 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_what_a_killed_command_left_is_put_right_while_the_server_runs(
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:
-    """It was only looked for when a store was opened."""
-    session = service.store.add_session(read_book(service, worker, tmp_path, 10)).id
+    """Leftovers were only looked for when a store was opened."""
+    session = service.store.sessions.add(read_book(service, worker, tmp_path, 10)).id
     command = [sys.executable, "-c", KILLED, str(service.home), session]
     killed = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_SEC)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    wait_for(lambda: service.store.contexts()[0].status == "paused", "the reading to be paused")
-    wait_for(lambda: service.store.turns(session)[0].status == "failed", "the turn to end")
+    wait_for(lambda: service.store.contexts.all()[0].status == "paused", "the reading to be paused")
+    wait_for(lambda: service.store.turns.all(session)[0].status == "failed", "the turn to end")
 
 
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from app.reading.documents import Options, add_documents
+from app.reading.documents import IngestOptions, add_documents
 from app.reading.preparing import prepare
 from app.reading.readings import begin, read
 from app.service import Service
 
 service = Service(sys.argv[1], sys.argv[2], "cpu")
-ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], Options(), lambda *_: None).documents]
+ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], IngestOptions(), lambda *_: None).documents]
 row = begin(service, prepare(service, ids, "exact", {"budget": 320}))
 
 def report(now):
-    if service.store.context(row.id).tokens_read > 0:
+    if service.store.contexts.get(row.id).tokens_read > 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
 read(service, row.id, report, checkpoint_sec=0.0)
@@ -194,7 +197,7 @@ def test_a_killed_reading_goes_on_from_its_checkpoint(tmp_path: Path, tiny: Path
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     with Store(home) as store:
-        row = store.contexts()[0]
+        row = store.contexts.all()[0]
         assert row.status == "paused"
         reached = row.tokens_read
         assert 0 < reached < row.tokens
@@ -202,10 +205,10 @@ def test_a_killed_reading_goes_on_from_its_checkpoint(tmp_path: Path, tiny: Path
     worker = Worker(service)
     worker.start()
     worker.read(row.id)
-    wait_for(lambda: service.store.context(row.id).status == "ready", "the reading")
+    wait_for(lambda: service.store.contexts.get(row.id).status == "ready", "the reading")
     steps = [
         each.values["tokens_done"]
-        for each in service.store.measurements("reading", row.id)
+        for each in service.store.measurements.newest("reading", row.id)
         if each.values["stage"] == "reading"
     ]
     assert steps[0] > reached
@@ -221,11 +224,11 @@ def test_a_server_that_ends_leaves_its_reading_queued_and_the_next_goes_on(
     worker = Worker(service)
     worker.start()
     context = read_book(service, worker, tmp_path, 30, wait=False)
-    wait_for(lambda: any(job.done > 0 for job in service.store.jobs(subject_id=context)), "the first tokens")
+    wait_for(lambda: any(job.done > 0 for job in service.store.jobs.all(subject_id=context)), "the first tokens")
     worker.stop()
-    job = service.store.jobs(subject_id=context)[-1]
-    reached = service.store.context(context).tokens_read
-    assert (job.status, job.attempts, service.store.context(context).status) == ("queued", 0, "reading")
+    job = service.store.jobs.all(subject_id=context)[-1]
+    reached = service.store.contexts.get(context).tokens_read
+    assert (job.status, job.attempts, service.store.contexts.get(context).status) == ("queued", 0, "reading")
     assert reached > 0
     service.close()
     held.clear()
@@ -233,7 +236,7 @@ def test_a_server_that_ends_leaves_its_reading_queued_and_the_next_goes_on(
     service = Service(tmp_path / "home", str(tiny), "cpu")
     worker = Worker(service)
     worker.start()
-    wait_for(lambda: service.store.context(context).status == "ready", "the reading")
-    assert len(service.store.jobs(subject_id=context)) == 1
+    wait_for(lambda: service.store.contexts.get(context).status == "ready", "the reading")
+    assert len(service.store.jobs.all(subject_id=context)) == 1
     worker.stop()
     service.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pymupdf
 import pytest
 
-from app import listing
+from app import deletion
 from app.errors import AppError
 from app.jobs.job_runner import IDLE_SEC
 from app.jobs.uploads import discard, is_locked, sweep
@@ -33,11 +33,11 @@ def test_an_encrypted_upload_is_kept_until_its_password_is_given(
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions(title="The Keeper"), wait=True)
     for password, status in (("herring", "failed"), ("swordfish", "done")):
         assert ended(service, job.id) == "failed"
-        assert is_locked(service, service.store.job(job.id))
+        assert is_locked(service, service.store.jobs.get(job.id))
         before, job = job, worker.unlock(job.id, password)
         assert ended(service, job.id) == status
-        assert service.store.job(before.id).progress == {"dismissed": True}
-    assert [row.title for row in service.store.documents()] == ["The Keeper"]
+        assert service.store.jobs.get(before.id).progress == {"dismissed": True}
+    assert [row.title for row in service.store.documents.all()] == ["The Keeper"]
     wait_for(lambda: not files[0].exists(), "the upload to be removed")
     with pytest.raises(AppError, match="drop the file in again"):
         worker.unlock(job.id, "swordfish")
@@ -46,30 +46,30 @@ def test_an_encrypted_upload_is_kept_until_its_password_is_given(
 def test_files_with_passwords_of_their_own_are_opened_one_after_another(
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:
-    """None of them opens both, and what one has opened is not asked for the other."""
+    """No password opens both files, and an opened file is not asked for the other's password."""
     files = upload(service, tmp_path, "one.pdf", locked_pdf(tmp_path / "one.pdf"))
     files.append(files[0].parent / "two.pdf")
     files[1].write_bytes(locked_pdf(tmp_path / "two.pdf", "herring"))
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password="swordfish"), wait=True)
     assert ended(service, job.id) == "failed"
-    assert [row.title for row in service.store.documents()] == ["one"]
+    assert [row.title for row in service.store.documents.all()] == ["one"]
     job = worker.unlock(job.id, "herring")
     assert ended(service, job.id) == "done"
-    context = str(service.store.job(job.id).progress["context"])
-    assert [row.title for row in service.store.context_documents(context)] == ["one", "two"]
+    context = str(service.store.jobs.get(job.id).progress["context"])
+    assert [row.title for row in service.store.contexts.documents(context)] == ["one", "two"]
 
 
 def test_a_known_file_with_a_wrong_password_waits_for_the_right_one(
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:
-    """Whatever was typed for it was accepted."""
+    """Any password was accepted for it."""
     data = locked_pdf(tmp_path / "made.pdf")
 
     def ingest(password: str) -> JobRow:
         files = upload(service, tmp_path, "locked.pdf", data)
         job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password=password), wait=True)
         ended(service, job.id)
-        return service.store.job(job.id)
+        return service.store.jobs.get(job.id)
 
     assert ingest("swordfish").status == "done"
     wrong = ingest("herring")
@@ -79,12 +79,12 @@ def test_a_known_file_with_a_wrong_password_waits_for_the_right_one(
     assert ended(service, right.id) == "done"
     other = ingest("herring")
     assert is_locked(service, other)
-    assert ingest("swordfish").status == "done"  # the same file with the right one: nobody has to unlock that copy
-    wait_for(lambda: other.id not in [job.id for job in service.store.jobs()], "the locked copy to go")
+    assert ingest("swordfish").status == "done"  # the same file with the right password: the copy need not be unlocked
+    wait_for(lambda: other.id not in [job.id for job in service.store.jobs.all()], "the locked copy to go")
 
 
 def test_a_known_file_that_no_password_has_opened_is_left_out(service: Service, worker: Worker, tmp_path: Path) -> None:
-    """Whoever had the others read without it had it read as well, since it was known."""
+    """It was read with the others, because it was known."""
     known = worker.ingest(
         upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf")),
         "exact",
@@ -96,8 +96,8 @@ def test_a_known_file_that_no_password_has_opened_is_left_out(service: Service, 
     assert ended(service, job.id) == "failed"
     others = worker.unlock(job.id, None)
     assert ended(service, others.id) == "done"
-    context = service.store.context(str(service.store.job(others.id).progress["context"]))
-    assert [row.title for row in service.store.context_documents(context.id)] == ["first", "last"]
+    context = service.store.contexts.get(str(service.store.jobs.get(others.id).progress["context"]))
+    assert [row.title for row in service.store.contexts.documents(context.id)] == ["first", "last"]
     assert "locked.pdf" in str(context.warnings)
 
 
@@ -110,7 +110,7 @@ def test_files_whose_password_nobody_will_be_asked_for_are_not_kept(
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password=password))
     assert ended(service, job.id) == "failed"
     wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the upload to be removed")
-    assert not is_locked(service, service.store.job(job.id))
+    assert not is_locked(service, service.store.jobs.get(job.id))
 
 
 @pytest.mark.parametrize("how", ["ingested", "deleted"])
@@ -123,27 +123,27 @@ def test_a_locked_copy_goes_when_its_file_is_ingested_or_deleted(
         files = upload(service, tmp_path, "locked.pdf", data)
         job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password=password), wait=True)
         ended(service, job.id)
-        return service.store.job(job.id)
+        return service.store.jobs.get(job.id)
 
     if how == "ingested":
         waits = ingest(None)
         assert is_locked(service, waits)
         assert ingest("swordfish").status == "done"
-        wait_for(lambda: waits.id not in [job.id for job in service.store.jobs()], "the upload to go")
+        wait_for(lambda: waits.id not in [job.id for job in service.store.jobs.all()], "the upload to go")
     else:
-        document = service.store.context(ingest("swordfish").progress["context"]).document_ids[0]
-        wait_for(lambda: service.store.contexts()[0].status == "ready", "the reading")
+        document = service.store.contexts.get(ingest("swordfish").progress["context"]).document_ids[0]
+        wait_for(lambda: service.store.contexts.all()[0].status == "ready", "the reading")
         with pytest.MonkeyPatch.context() as unknown:  # another upload that began before the file was known
-            unknown.setattr(service.store, "find_document", lambda sha256: None)
+            unknown.setattr(service.store.documents, "find", lambda sha256: None)
             waits = ingest(None)
         assert is_locked(service, waits)
-        listing.delete(service, "document", service.store.document(document))
-        assert waits.id not in [job.id for job in service.store.jobs()]
+        deletion.delete(service, "document", service.store.documents.get(document))
+        assert waits.id not in [job.id for job in service.store.jobs.all()]
     wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the copies to be gone")
 
 
 def three_files(service: Service, tmp_path: Path) -> list[Path]:
-    """Two books, and an encrypted file between them."""
+    """Return two books, and an encrypted file between them."""
     files = upload(service, tmp_path, "first.txt", book_text(20).encode())
     folder = files[0].parent
     (folder / "locked.pdf").write_bytes(locked_pdf(tmp_path / "made.pdf"))
@@ -157,56 +157,56 @@ def test_one_encrypted_file_of_several_waits_for_its_password_and_nothing_is_los
     """It was left out, and its upload removed, before anybody could be asked for the password."""
     job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     assert ended(service, job.id) == "failed"
-    assert "locked.pdf is encrypted" in str(service.store.job(job.id).error)
-    assert service.store.contexts() == []
-    made = {row.id for row in service.store.documents()}
+    assert "locked.pdf is encrypted" in str(service.store.jobs.get(job.id).error)
+    assert service.store.contexts.all() == []
+    made = {row.id for row in service.store.documents.all()}
     assert len(made) == 2
-    sweep(service)  # as a server that is started anew does
+    sweep(service)  # as a restarted server does
     wrong = worker.unlock(job.id, "herring")
     assert ended(service, wrong.id) == "failed"
-    assert {row.id for row in service.store.documents()} == made  # and nobody extracts them again
+    assert {row.id for row in service.store.documents.all()} == made  # and nobody extracts them again
     right = worker.unlock(wrong.id, "swordfish")
     assert ended(service, right.id) == "done"
-    context = service.store.context(str(service.store.job(right.id).progress["context"]))
-    assert [row.title for row in service.store.context_documents(context.id)] == ["first", "locked", "last"]
+    context = service.store.contexts.get(str(service.store.jobs.get(right.id).progress["context"]))
+    assert [row.title for row in service.store.contexts.documents(context.id)] == ["first", "locked", "last"]
     assert context.warnings == []
     wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the uploads to be removed")
 
 
 def test_an_upload_that_was_unlocked_and_cancelled_at_once_leaves_nothing(service: Service, tmp_path: Path) -> None:
-    """The books beside the encrypted file stayed, and nobody saw them on the page."""
+    """The books beside the encrypted file stayed, invisible on the page."""
     worker = Worker(service)
     job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     work_once(worker)
-    assert len(service.store.documents()) == 2
+    assert len(service.store.documents.all()) == 2
     with pytest.MonkeyPatch.context() as full:
-        full.setattr(service.store, "_new_id", lambda kind: 1 / 0)
+        full.setattr(service.store.database, "new_id", lambda kind: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             worker.unlock(job.id, "swordfish")
-    assert is_locked(service, service.store.job(job.id))  # and can be unlocked later
+    assert is_locked(service, service.store.jobs.get(job.id))  # and can be unlocked later
     worker.cancel(worker.unlock(job.id, "swordfish").id)
-    assert service.store.documents() == []
+    assert service.store.documents.all() == []
     assert list((service.home / "uploads").iterdir()) == []
     assert worker._passwords == {}
 
 
 def test_an_upload_that_another_tab_has_unlocked_is_not_removed(service: Service, tmp_path: Path) -> None:
-    """Remove, in a tab that still showed it locked, removed the files that the next job was to read."""
+    """Remove, in a tab that still showed it locked, removed the files that the next job would read."""
     worker = Worker(service)
     job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     work_once(worker)
-    shown = service.store.job(job.id)
+    shown = service.store.jobs.get(job.id)
     unlocked = worker.unlock(job.id, "swordfish")
     discard(service, shown)
-    assert len(service.store.documents()) == 2
+    assert len(service.store.documents.all()) == 2
     work_once(worker)
-    assert service.store.job(unlocked.id).status == "done"
+    assert service.store.jobs.get(unlocked.id).status == "done"
 
 
 def test_an_upload_that_two_tabs_unlock_at_once_is_queued_once(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job that came first removed the files of the other."""
+    """The first job removed the files of the second."""
     worker, others, refused = Worker(service), list[threading.Thread](), list[str]()
     job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     work_once(worker)
@@ -228,7 +228,7 @@ def test_an_upload_that_two_tabs_unlock_at_once_is_queued_once(
     monkeypatch.setattr("app.jobs.upload_jobs.is_locked", looked_at_by_both)
     unlock()
     others[0].join()
-    assert len(service.store.jobs(status="queued")) == 1
+    assert len(service.store.jobs.all(status="queued")) == 1
     assert "drop the file in again" in refused[0]
 
 
@@ -242,21 +242,21 @@ def test_the_others_are_read_without_an_encrypted_file_or_let_go_of(
             job = worker.unlock(job.id, None)
             assert ended(service, job.id) == "done"
         else:
-            discard(service, service.store.job(job.id))
-            assert service.store.documents() == []
+            discard(service, service.store.jobs.get(job.id))
+            assert service.store.documents.all() == []
         wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the uploads to be removed")
-    context = service.store.context(str(service.store.job(job.id).progress["context"]))
-    assert [row.title for row in service.store.context_documents(context.id)] == ["first", "last"]
+    context = service.store.contexts.get(str(service.store.jobs.get(job.id).progress["context"]))
+    assert [row.title for row in service.store.contexts.documents(context.id)] == ["first", "last"]
     assert "locked.pdf" in context.warnings[0]
 
-    wait_for(lambda: service.store.context(context.id).status == "ready", "the reading")  # and it is added later
+    wait_for(lambda: service.store.contexts.get(context.id).status == "ready", "the reading")  # and it is added later
     locked = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
     job = worker.add(locked, context.id, IngestOptions(), wait=True)
     assert ended(service, job.id) == "failed"
     job = worker.unlock(job.id, "swordfish")
     assert ended(service, job.id) == "done"
-    more = service.store.context(str(service.store.job(job.id).progress["context"]))
-    titles = [row.title for row in service.store.context_documents(more.id)]
+    more = service.store.contexts.get(str(service.store.jobs.get(job.id).progress["context"]))
+    titles = [row.title for row in service.store.contexts.documents(more.id)]
     assert (titles, more.warnings) == (["first", "last", "locked"], [])
 
 
@@ -271,8 +271,8 @@ def test_a_password_is_never_written_down(service: Service, worker: Worker, tmp_
 def test_a_password_is_known_when_its_upload_is_claimed_at_once(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was noted after the job was queued, and the worker could be quicker."""
-    add_job = service.store.add_job
+    """It was noted after the job was queued, and the worker could be faster."""
+    add_job = service.store.jobs.add
 
     def slow(kind: str, *rest: Any) -> JobRow:
         job = add_job(kind, *rest)
@@ -280,7 +280,7 @@ def test_a_password_is_known_when_its_upload_is_claimed_at_once(
             time.sleep(4 * IDLE_SEC)  # the worker looks for jobs meanwhile
         return job
 
-    monkeypatch.setattr(service.store, "add_job", slow)
+    monkeypatch.setattr(service.store.jobs, "add", slow)
     files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password="swordfish"))
     assert ended(service, job.id) == "done"
@@ -290,16 +290,16 @@ def test_a_password_is_known_when_its_upload_is_claimed_at_once(
 def test_a_locked_upload_can_be_unlocked_in_a_home_that_came_back_under_another_name(
     service: Service, tmp_path: Path
 ) -> None:
-    """Its files were looked for in the old place, and those in the new one swept up."""
+    """Its files were searched at the old place, and those at the new one were swept up."""
     job = Worker(service).ingest(three_files(service, tmp_path), "exact", SETTINGS, IngestOptions(), wait=True)
     work_once(Worker(service))
     service.close()
     restored = Service(service.home.rename(tmp_path / "restored"), service.models.default, "cpu")
     sweep(restored)
     worker = Worker(restored)
-    assert is_locked(restored, restored.store.job(job.id))
+    assert is_locked(restored, restored.store.jobs.get(job.id))
     unlocked = worker.unlock(job.id, "swordfish")
     work_once(worker)
-    assert restored.store.job(unlocked.id).status == "done"
+    assert restored.store.jobs.get(unlocked.id).status == "done"
     assert list((restored.home / "uploads").iterdir()) == []
     restored.close()

@@ -1,4 +1,4 @@
-"""The worker and uploads: what is left out, stopped or not finished, and what becomes of the files."""
+"""The worker and uploads: files that are left out, stopped or not finished, and their copies."""
 
 import json
 import threading
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.deletion import delete
 from app.jobs.uploads import WAITING, discard, sweep
 from app.jobs.worker import Worker
-from app.listing import delete
 from app.reading.documents import IngestOptions
 from app.service import Service
 from ingest import Document
@@ -32,13 +32,13 @@ def test_files_left_out_are_named_also_where_the_rest_was_read_before(
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:
     context = read_book(service, worker, tmp_path, 20)
-    assert service.store.context(context).warnings == []
+    assert service.store.contexts.get(context).warnings == []
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     (files[0].parent / "torn.pdf").write_bytes(b"%PDF-1.4 nonsense")
     job = worker.ingest([*files, files[0].parent / "torn.pdf"], "exact", SETTINGS, IngestOptions())
     assert ended(service, job.id) == "done"
-    assert service.store.job(job.id).progress["context"] == context
-    assert "torn.pdf" in service.store.context(context).warnings[0]
+    assert service.store.jobs.get(job.id).progress["context"] == context
+    assert "torn.pdf" in service.store.contexts.get(context).warnings[0]
 
 
 def test_a_file_that_cannot_be_read_is_told_while_the_next_one_is_opened(
@@ -50,7 +50,7 @@ def test_a_file_that_cannot_be_read_is_told_while_the_next_one_is_opened(
     job = worker.ingest([*torn, *book], "exact", SETTINGS, IngestOptions())
 
     def noted(file: Path, **options: Any) -> Document:
-        told.extend(service.store.job(job.id).progress.get("left_out", ["nothing"]))
+        told.extend(service.store.jobs.get(job.id).progress.get("left_out", ["nothing"]))
         return ingest_apart(file, **options)
 
     monkeypatch.setattr("app.reading.documents.ingest_apart", noted)
@@ -67,8 +67,8 @@ def test_a_file_that_cannot_be_read_is_told_while_the_next_one_is_opened(
         IngestOptions(),
     )
     worker._take_in_once()
-    assert service.store.job(waiting.id).stage == WAITING
-    assert "torn.pdf" in service.store.job(waiting.id).progress["left_out"][0]
+    assert service.store.jobs.get(waiting.id).stage == WAITING
+    assert "torn.pdf" in service.store.jobs.get(waiting.id).progress["left_out"][0]
 
 
 def test_a_stop_while_text_is_turned_into_tokens_is_not_forgotten(
@@ -77,31 +77,31 @@ def test_a_stop_while_text_is_turned_into_tokens_is_not_forgotten(
     open_document = service.document_cache.document
 
     def asked_meanwhile(document_id: str) -> Document:  # the last thing before the text is encoded
-        service.store.request_cancel(service.store.jobs(status="running")[0].id)
+        service.store.jobs.request_cancel(service.store.jobs.all(status="running")[0].id)
         return open_document(document_id)
 
     monkeypatch.setattr(service.document_cache, "document", asked_meanwhile)
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     assert ended(service, job.id) == "cancelled"
-    wait_for(lambda: service.store.documents() == [], "the document to go")
-    assert service.store.contexts() == []
+    wait_for(lambda: service.store.documents.all() == [], "the document to go")
+    assert service.store.contexts.all() == []
 
 
 def test_a_stop_when_an_upload_is_handed_over_stops_its_reading(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_context = service.store.add_context
+    add_context = service.store.contexts.add
 
     def asked_meanwhile(**fields: Any) -> ContextRow:
-        service.store.request_cancel(service.store.jobs(status="running")[0].id)
+        service.store.jobs.request_cancel(service.store.jobs.all(status="running")[0].id)
         return add_context(**fields)
 
-    monkeypatch.setattr(service.store, "add_context", asked_meanwhile)
+    monkeypatch.setattr(service.store.contexts, "add", asked_meanwhile)
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     assert ended(service, job.id) == "done"
-    assert ended(service, str(service.store.job(job.id).progress["reading"])) == "cancelled"
+    assert ended(service, str(service.store.jobs.get(job.id).progress["reading"])) == "cancelled"
 
 
 def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
@@ -119,7 +119,7 @@ def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
         files = upload(service, tmp_path, "book.txt", book_text(20).encode())
         job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
         worker.run()
-    assert (service.store.job(job.id).status, service.store.job(job.id).attempts) == ("queued", 0)
+    assert (service.store.jobs.get(job.id).status, service.store.jobs.get(job.id).attempts) == ("queued", 0)
     following = Worker(service)
     following.start()
     assert ended(service, job.id) == "done"
@@ -129,11 +129,11 @@ def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
 def test_files_are_opened_and_turned_into_tokens_while_a_book_is_read(
     held: threading.Event, service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever dropped in a broken one, or one that was known, heard of it when the book had been read."""
+    """A broken or known file was reported only when the book had been read."""
     before = read_book(service, worker, tmp_path, 19)
     held.set()
     first = read_book(service, worker, tmp_path, 20, wait=False)
-    wait_for(lambda: service.store.context(first).status == "reading", "the reading to begin")
+    wait_for(lambda: service.store.contexts.get(first).status == "reading", "the reading to begin")
     broken, second, third = (
         worker.ingest(upload(service, tmp_path, name, data), "exact", SETTINGS, IngestOptions())
         for name, data in (
@@ -145,28 +145,31 @@ def test_files_are_opened_and_turned_into_tokens_while_a_book_is_read(
     assert ended(service, broken.id) == "failed"
     assert read_book(service, worker, tmp_path, 19, wait=False) == before
     for job in (second, third):
-        wait_for(lambda job=job: service.store.job(job.id).stage == WAITING, "the text")  # type: ignore[misc]
-    assert len(service.store.documents()) == 4
-    worker.cancel(third.id)  # of which nothing is kept, at once
+        wait_for(lambda job=job: service.store.jobs.get(job.id).stage == WAITING, "the text")  # type: ignore[misc]
+    assert len(service.store.documents.all()) == 4
+    worker.cancel(third.id)  # removed at once
     assert ended(service, third.id) == "cancelled"
-    wait_for(lambda: len(service.store.documents()) == 3, "the document to go")
-    assert (service.store.context(first).status, service.store.job(second.id).status) == ("reading", "running")
+    wait_for(lambda: len(service.store.documents.all()) == 3, "the document to go")
+    assert (service.store.contexts.get(first).status, service.store.jobs.get(second.id).status) == (
+        "reading",
+        "running",
+    )
     monkeypatch.setattr("app.reading.preparing.compose", lambda *_: pytest.fail("it is turned into tokens only now"))
     held.clear()
     assert ended(service, second.id) == "done"
-    wait_for(lambda: [row.status for row in service.store.contexts()] == ["ready"] * 3, "both readings")
+    wait_for(lambda: [row.status for row in service.store.contexts.all()] == ["ready"] * 3, "both readings")
 
 
 def test_an_upload_that_waits_is_stopped_at_once(service: Service, tmp_path: Path) -> None:
-    """It waited for the text of the next one to be extracted, which may take hours."""
-    worker = Worker(service)  # whose threads do not run
+    """It waited until the next upload's text was extracted, which may take hours."""
+    worker = Worker(service)  # its threads do not run
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
     assert worker._take_in_once()
-    assert service.store.job(job.id).stage == WAITING
+    assert service.store.jobs.get(job.id).stage == WAITING
     worker.cancel(job.id)
-    assert service.store.job(job.id).status == "cancelled"
-    assert (service.store.documents(), [file.exists() for file in files]) == ([], [False])
+    assert service.store.jobs.get(job.id).status == "cancelled"
+    assert (service.store.documents.all(), [file.exists() for file in files]) == ([], [False])
     assert not worker._work_once()
 
 
@@ -177,18 +180,18 @@ def test_an_upload_that_waits_for_its_turn_when_the_server_ends_is_done_by_the_n
     worker = Worker(service)
     worker.start()
     first = read_book(service, worker, tmp_path, 20, wait=False)
-    wait_for(lambda: service.store.context(first).status == "reading", "the reading to begin")
+    wait_for(lambda: service.store.contexts.get(first).status == "reading", "the reading to begin")
     files = upload(service, tmp_path, "second.txt", book_text(21).encode())
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
-    wait_for(lambda: service.store.job(job.id).stage == WAITING, "the text")
+    wait_for(lambda: service.store.jobs.get(job.id).stage == WAITING, "the text")
     worker.stop()
-    assert (service.store.job(job.id).status, service.store.job(job.id).attempts) == ("queued", 0)
+    assert (service.store.jobs.get(job.id).status, service.store.jobs.get(job.id).attempts) == ("queued", 0)
     assert all(file.exists() for file in files)
     held.clear()
     following = Worker(service)
     following.start()
     assert ended(service, job.id) == "done"
-    wait_for(lambda: [row.status for row in service.store.contexts()] == ["ready", "ready"], "both readings")
+    wait_for(lambda: [row.status for row in service.store.contexts.all()] == ["ready", "ready"], "both readings")
     following.stop()
 
 
@@ -198,17 +201,17 @@ def test_a_document_that_is_deleted_before_it_is_read_again_ends_that_with_a_sen
     worker = Worker(service)
     worker.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, IngestOptions())
     work_once(worker)
-    [document] = service.store.documents()
+    [document] = service.store.documents.all()
     alone = worker.ingest([], "streaming", {"budget": 64}, IngestOptions(), documents=[document.id])
     files = upload(service, tmp_path, "other.txt", book_text(30).encode())
     beside = worker.ingest(files, "exact", SETTINGS, IngestOptions(), documents=[document.id])
     delete(service, "document", document)
     work_once(worker)
-    assert service.store.job(alone.id).status == "failed"
-    assert "deleted before they were read" in str(service.store.job(alone.id).error)
+    assert service.store.jobs.get(alone.id).status == "failed"
+    assert "deleted before they were read" in str(service.store.jobs.get(alone.id).error)
     work_once(worker)  # the file's only copy went with it
-    context = service.store.context(service.store.job(beside.id).progress["context"])
-    assert [row.title for row in service.store.context_documents(context.id)] == ["other"]
+    context = service.store.contexts.get(service.store.jobs.get(beside.id).progress["context"])
+    assert [row.title for row in service.store.contexts.documents(context.id)] == ["other"]
     assert context.warnings == ["Left out: 1 document deleted meanwhile."]
 
 
@@ -216,7 +219,7 @@ def test_a_document_that_is_deleted_before_it_is_read_again_ends_that_with_a_sen
 def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """What it had been turned into before the restart stayed, though the page said that nothing was kept."""
+    """Documents made before the restart stayed, although the page said that nothing was kept."""
     first, following = Worker(service), Worker(service)
     open_document = service.document_cache.document
     job = first.ingest(
@@ -231,28 +234,28 @@ def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
 
     monkeypatch.setattr(service.document_cache, "document", meanwhile)
     first.run()
-    assert len(service.store.documents()) == 1
+    assert len(service.store.documents.all()) == 1
     if when == "queued":
         following.cancel(job.id)
     else:
         work_once(following)
-    assert service.store.job(job.id).status == "cancelled"
-    assert service.store.documents() == []
+    assert service.store.jobs.get(job.id).status == "cancelled"
+    assert service.store.documents.all() == []
 
 
 def test_a_text_that_cannot_be_read_in_one_way_is_kept_to_be_read_in_another(service: Service, tmp_path: Path) -> None:
-    """It went with its upload, and an hour of OCR with it, although the reason said what to try instead."""
+    """It was removed with its upload, after an hour of OCR, although the error said what to try instead."""
     worker = Worker(service)
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = fails(worker, files)
-    [document] = service.store.documents()
+    [document] = service.store.documents.all()
     assert job.progress == {"documents": [document.id]}
     assert not files[0].exists()
     fails(worker, [], document.id)
     again = worker.ingest([], "exact", SETTINGS, IngestOptions(), documents=job.progress["documents"])
     work_once(worker)
-    assert service.store.job(again.id).status == "done"
-    assert [row.document_ids for row in service.store.contexts()] == [[document.id]]
+    assert service.store.jobs.get(again.id).status == "done"
+    assert [row.document_ids for row in service.store.contexts.all()] == [[document.id]]
 
 
 def test_removing_an_upload_that_failed_takes_what_was_made_of_it_and_nothing_else_uses(
@@ -262,41 +265,44 @@ def test_removing_an_upload_that_failed_takes_what_was_made_of_it_and_nothing_el
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     made = fails(worker, files)
     known = fails(worker, upload(service, tmp_path, "book.txt", book_text(20).encode()))
-    [document] = service.store.documents()
-    discard(service, known)  # which only found it there
+    [document] = service.store.documents.all()
+    discard(service, known)  # it only found it there
     again = worker.ingest([], "exact", SETTINGS, IngestOptions(), documents=[document.id])
     discard(service, made)
-    assert service.store.documents() == [document]  # somebody waits for it
+    assert service.store.documents.all() == [document]  # somebody waits for it
     work_once(worker)
-    assert service.store.job(again.id).status == "done"
+    assert service.store.jobs.get(again.id).status == "done"
     delete(service, "document", document)
     discard(service, fails(worker, upload(service, tmp_path, "book.txt", book_text(20).encode())))
-    assert service.store.documents() == []
+    assert service.store.documents.all() == []
 
 
 def test_the_names_of_files_that_became_nothing_are_forgotten(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They stayed in the database for good, as did those of contexts that were deleted."""
+    """They stayed in the database for good, as did those of deleted contexts."""
     context = read_book(service, worker, tmp_path, 20)
-    (read,) = service.store.jobs(kind="ingest")
+    (read,) = service.store.jobs.all(kind="ingest")
     torn = [worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, IngestOptions()).id]
     assert ended(service, torn[0]) == "failed"
     gone = worker.ingest(upload(service, tmp_path, "gone.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, IngestOptions()).id
     assert ended(service, gone) == "failed"
-    discard(service, service.store.job(gone))
+    discard(service, service.store.jobs.get(gone))
     sweep(service)
-    assert [job.id for job in service.store.jobs(kind="ingest")] == [read.id, *torn]  # why it failed may still be asked
+    assert [job.id for job in service.store.jobs.all(kind="ingest")] == [
+        read.id,
+        *torn,
+    ]  # why it failed may still be asked
     monkeypatch.setattr("app.jobs.uploads.RECENT_SEC", 0)
     sweep(service)
-    assert service.store.jobs(kind="ingest") == [read]
-    wait_for(lambda: all(job.finished_at for job in service.store.jobs()), "the worker to let go of the context")
-    delete(service, "context", service.store.context(context))
-    assert service.store.jobs() == []
+    assert service.store.jobs.all(kind="ingest") == [read]
+    wait_for(lambda: all(job.finished_at for job in service.store.jobs.all()), "the worker to let go of the context")
+    delete(service, "context", service.store.contexts.get(context))
+    assert service.store.jobs.all() == []
 
 
 def test_an_upload_that_was_cancelled_before_anybody_took_it_leaves_nothing(service: Service, tmp_path: Path) -> None:
-    """Its files, and its password, were kept until a worker came for them, which none does."""
+    """Its files and password were kept for a worker that never came."""
     worker = Worker(service)
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions(password="swordfish"))
@@ -314,7 +320,7 @@ def test_an_upload_that_cannot_be_queued_leaves_nothing(
     def full(*given: Any) -> JobRow:
         raise DiskFull(service.home, None, 0)
 
-    monkeypatch.setattr(service.store, "add_job", full)
+    monkeypatch.setattr(service.store.jobs, "add", full)
     with pytest.raises(DiskFull):
         worker.ingest(files, "exact", SETTINGS, IngestOptions(password="swordfish"))
     assert list((service.home / "uploads").iterdir()) == []
@@ -325,7 +331,7 @@ def test_an_upload_that_cannot_be_queued_leaves_nothing(
 def test_an_upload_that_waits_is_read_from_a_home_under_another_name_or_by_a_whole_path(
     service: Service, tmp_path: Path, moved: bool
 ) -> None:
-    """Files were named by whole paths, so that a copy of the home that came back elsewhere lost them."""
+    """Files were named by whole paths, so that a moved home lost them."""
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = Worker(service).ingest(files, "exact", SETTINGS, IngestOptions())
     assert job.payload["files"] == [f"uploads/{files[0].parent.name}/book.txt"]
@@ -335,12 +341,13 @@ def test_an_upload_that_waits_is_read_from_a_home_under_another_name_or_by_a_who
         home = home.rename(tmp_path / "restored")
     else:  # as older versions did
         payload = json.dumps({**job.payload, "files": [str(files[0])]})
-        service.store._db.execute("UPDATE jobs SET payload = ? WHERE id = ?", [payload, job.id])
+        with service.store.database.transaction() as db:
+            db.execute("UPDATE jobs SET payload = ? WHERE id = ?", [payload, job.id])
         service.close()
     again = Service(home, service.models.default, "cpu")
     sweep(again)
     work_once(Worker(again))
-    assert again.store.job(job.id).status == "done"
+    assert again.store.jobs.get(job.id).status == "done"
     assert list((home / "uploads").iterdir()) == []
     again.close()
 
@@ -348,28 +355,28 @@ def test_an_upload_that_waits_is_read_from_a_home_under_another_name_or_by_a_who
 def test_an_upload_whose_context_is_deleted_before_it_is_handed_over_ends(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its job was running for as long as the server was."""
+    """Its job stayed running as long as the server."""
     monkeypatch.setattr("app.jobs.job_runner.LOOK_SEC", 0.2)
-    add_context = service.store.add_context
+    add_context = service.store.contexts.add
 
     def deleted_at_once(**fields: Any) -> ContextRow:
         row = add_context(**fields)
-        service.store.delete_context(row.id)
+        service.store.contexts.delete(row.id)
         return row
 
-    monkeypatch.setattr(service.store, "add_context", deleted_at_once)
+    monkeypatch.setattr(service.store.contexts, "add", deleted_at_once)
     job = worker.ingest(
         upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, IngestOptions()
     )
     assert ended(service, job.id) == "failed"
-    assert "There is no context" in str(service.store.job(job.id).error)
-    wait_for(lambda: service.store.documents() == [], "the document to go")
+    assert "There is no context" in str(service.store.jobs.get(job.id).error)
+    wait_for(lambda: service.store.documents.all() == [], "the document to go")
 
 
 def test_a_slow_file_does_not_hold_up_the_next_upload(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A PDF of 3 kB, forms within forms, kept every other upload waiting for half an hour."""
+    """A PDF of 3 kB with nested forms delayed all other uploads by half an hour."""
     go_on = threading.Event()
 
     def slow(file: Path, **options: Any) -> Document:
@@ -381,7 +388,7 @@ def test_a_slow_file_does_not_hold_up_the_next_upload(
     first = worker.ingest(
         upload(service, tmp_path, "slow.txt", book_text(20).encode()), "exact", SETTINGS, IngestOptions()
     )
-    wait_for(lambda: service.store.job(first.id).status == "running", "the slow file to be begun with")
+    wait_for(lambda: service.store.jobs.get(first.id).status == "running", "the slow file to be begun with")
     try:
         others = [
             worker.ingest(
@@ -390,7 +397,7 @@ def test_a_slow_file_does_not_hold_up_the_next_upload(
             for n in (21, 22, 23)
         ]
         assert [ended(service, job.id) for job in others] == ["done"] * 3
-        assert service.store.job(first.id).status == "running"
+        assert service.store.jobs.get(first.id).status == "running"
     finally:
         go_on.set()
     assert ended(service, first.id) == "done"
@@ -400,5 +407,5 @@ def test_the_same_file_twice_at_once_becomes_one_document(service: Service, work
     files = [upload(service, tmp_path, f"{n}.txt", book_text(20).encode()) for n in range(4)]
     jobs = [worker.ingest(each, "exact", SETTINGS, IngestOptions()) for each in files]
     assert [ended(service, job.id) for job in jobs] == ["done"] * len(jobs)
-    assert len(service.store.documents()) == 1
-    assert len(service.store.contexts()) == 1
+    assert len(service.store.documents.all()) == 1
+    assert len(service.store.contexts.all()) == 1

@@ -1,4 +1,4 @@
-"""`stockpot doctor --read-data` and `--repair`: damage is named, and whole readings are taken back."""
+"""`stockpot doctor --read-data` and `--repair`: damage is named, and whole contexts are added again."""
 
 import shutil
 import sqlite3
@@ -21,7 +21,7 @@ def checks(home: Path, model: Path, **given: bool) -> list[Check]:
 
 
 def change(home: Path, sql: str, *values: object) -> None:
-    """As damage does: without the triggers that keep checksums."""
+    """Change rows as damage does, without the triggers that keep checksums."""
     with closing(sqlite3.connect(home / "stockpot.db")) as db:
         for table in ("documents", "contexts", "sessions", "turns"):
             db.execute(f"DROP TRIGGER {table}_changed")
@@ -53,13 +53,13 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Path:
-    """A home with a document, a context and a session of one turn."""
+    """Return a home with a document, a context and a session of one turn."""
     folder = tmp_path_factory.mktemp("whole")
     book = folder / "Book.txt"
     book.write_text("The keeper was Maren Hollis. " * 60)
     with closing(Service(folder / "home", str(tiny), "cpu")) as service:
         context = read_through(service, add(service, book))
-        session = service.store.add_session(context.id)
+        session = service.store.sessions.add(context.id)
         answer(service, keep_question(service, session.id, "Who?").id, SHORT)
     return folder / "home"
 
@@ -82,41 +82,41 @@ def test_damage_is_named(whole: Path, tiny: Path, tmp_path: Path, kind: str) -> 
 
 
 def test_a_damaged_letter_in_a_title_blocks_nothing(whole: Path, tiny: Path, tmp_path: Path) -> None:
-    """It ended `list sessions`, `show CONTEXT` and `delete SESSION` alike."""
+    """It broke `list sessions`, `show CONTEXT` and `delete SESSION`."""
     home = tmp_path / "home"
     shutil.copytree(whole, home)
     DAMAGE["title"][0](home)
     with closing(Service(home, str(tiny), "cpu")) as service:
-        (session,) = service.store.sessions()
+        (session,) = service.store.sessions.all()
         assert session.title == "W\ufffd"
         answer(service, keep_question(service, session.id, "Who else?").id, SHORT)
-        service.store.delete_session(session.id)
-        assert service.store.sessions() == []
+        service.store.sessions.delete(session.id)
+        assert service.store.sessions.all() == []
 
 
 def test_readings_that_the_database_does_not_know_are_taken_back(service: Service, book: Path, tiny: Path) -> None:
-    """Of an older database only the folders' names were told, and the document had to be read anew."""
+    """The doctor only named the folders, and the document had to be read again."""
     ids = add(service, book)
     service.store.close()
-    shutil.copy(service.store.path, service.home / "old")
+    shutil.copy(service.store.database.path, service.home / "old")
     done = read_through(service, ids)
     steps: list[object] = []
     begun = begin(service, ids, "exact", {"budget": "384"})
     with pytest.raises(Stopped):
         read(service, begun.id, steps.append, lambda: len(steps) > 3)
-    session = service.store.add_session(done.id)
+    session = service.store.sessions.add(done.id)
     expected = answer(service, keep_question(service, session.id, "Who?").id, SHORT).answer
     service.close()
-    (service.home / "old").rename(service.store.path)
+    (service.home / "old").rename(service.store.database.path)
     flipped = [each for each in checks(service.home, tiny) if each.name == "home"]
     assert all(each.ok for each in flipped)
     found = [each for each in checks(service.home, tiny, repair=True) if each.name == "repair"]
     assert [each.ok for each in found] == [True, True, True, False], "the session has no turns any more"
-    again = service.store.context(done.id)
+    again = service.store.contexts.get(done.id)
     assert (again.status, again.fingerprint, again.document_ids) == ("ready", done.fingerprint, ids)
     assert open_context(service, done.id).share is None
-    session = service.store.add_session(done.id)
+    session = service.store.sessions.add(done.id)
     assert answer(service, keep_question(service, session.id, "Who?").id, SHORT).answer == expected
-    assert service.store.context(begun.id).status == "paused"
+    assert service.store.contexts.get(begun.id).status == "paused"
     assert read(service, begun.id, steps.append).status == "ready"
     assert begin(service, ids, "exact", BUDGET).id == done.id

@@ -1,4 +1,4 @@
-"""Models that other programs keep on this machine, found where those programs put them."""
+"""Models that other programs keep on this machine, at the places of those programs."""
 
 import json
 from pathlib import Path
@@ -7,16 +7,16 @@ import pytest
 from huggingface_hub import constants
 
 from app.errors import AppError
-from app.home import canonical_model, check_model, model_source
 from app.machine.found_models import find_model, found_models, ollama_file
 from app.machine.local_models import local_models
+from app.machine.model_names import canonical_model, check_model, model_source
 
 DIGEST = "sha256:" + "a" * 64
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder of a user who has no models yet."""
+    """Return the home folder of a user without models."""
     for name in ("OLLAMA_MODELS", "LLAMA_CACHE", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)

@@ -1,4 +1,4 @@
-"""Models in GGUF files, as the app and the command line name and list them."""
+"""Models in GGUF files: their names and their rows in lists."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.errors import AppError
-from app.home import canonical_model, check_model, local_path
 from app.machine.local_models import local_folder, local_models
+from app.machine.model_names import canonical_model, check_model, local_path
 from tests.engine.gguf_files import tiny_network, write_gguf
 
 

@@ -1,4 +1,4 @@
-"""Models fetched from a hub: whole, cut and gone on with, and all that may be wrong."""
+"""Downloads from a hub: complete, interrupted and resumed, and all errors."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ WEIGHTS = "model.safetensors"
 
 @pytest.fixture
 def published(tiny: Path, tmp_path: Path) -> Path:
-    """The tiny model as somebody publishes it, with files that nobody needs."""
+    """Return the tiny model as published on a hub, with files that nobody needs."""
     folder = shutil.copytree(tiny, tmp_path / "published")
     for name in ("modeling_tiny.py", "pytorch_model.bin", "training_args.bin", "consolidated.safetensors"):
         (folder / name).write_bytes(b"print('no')")
@@ -149,7 +149,7 @@ def test_after_ctrl_c_the_same_command_goes_on(
     assert "Stopped." in err
     assert "the same command" in err
     assert [path.stat().st_size for path in parts(tmp_path)] == [50_000]
-    assert local_folder(NAME) is None  # what is not whole is not taken for the model
+    assert local_folder(NAME) is None  # an incomplete one is not taken for the model
     hub.asked.clear()
     assert get(tmp_path, capsys)[0] == 0
     assert hub.asked == [(WEIGHTS, "bytes=50000-")]
@@ -271,7 +271,7 @@ def test_without_a_network_that_is_said(
     assert status == 1
     assert "does not answer" in err
     assert "Traceback" not in err
-    point_to(f"{hub.url}/login", monkeypatch)  # a network's own page, for whatever was asked
+    point_to(f"{hub.url}/login", monkeypatch)  # a login page for every request
     hub.page = b"<html>"
     assert "does not answer" in get(tmp_path, capsys)[2]
 

@@ -1,4 +1,4 @@
-"""SmolLM2 by name, with its package and without; what is said of small models, and larger ones that are recommended."""
+"""SmolLM2 by name, with its package and without; notes about small models, and the recommended larger ones."""
 
 import importlib.util
 import sys
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import app.home
 from app.asking.not_found import says_not_found
 from app.errors import AppError
-from app.home import canonical_model, default_model, model_source, named_model, smollm2_file
+from app.machine import model_names
 from app.machine.local_models import LocalModel, local_models
+from app.machine.model_names import canonical_model, default_model, model_source, named_model, smollm2_file
 from app.machine.recommended import RECOMMENDED, Recommended, best_here, demo_note, good_for
 from app.reading.methods import method_for, methods_table
 from app.web.new_reading import hub_choices
@@ -24,19 +24,19 @@ needs_smollm2 = pytest.mark.skipif(not INSTALLED, reason="SmolLM2 is not install
 @pytest.fixture
 def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STOCKPOT_MODEL")
-    monkeypatch.setattr(app.home, "SMOLLM2_PACKAGE", "no_such_package")
+    monkeypatch.setattr(model_names, "SMOLLM2_PACKAGE", "no_such_package")
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package with a file of that kind in it, whose code fails if it is run."""
+    """Return a package with a GGUF file in it, whose code fails if it is run."""
     monkeypatch.delenv("STOCKPOT_MODEL")
     folder = tmp_path / "packed_model"
     folder.mkdir()
     (folder / "__init__.py").write_text("raise ImportError('this is not to be run')")
     (folder / "some.gguf").write_bytes(b"GGUF")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(app.home, "SMOLLM2_PACKAGE", folder.name)
+    monkeypatch.setattr(model_names, "SMOLLM2_PACKAGE", folder.name)
     return folder
 
 
@@ -109,7 +109,7 @@ def test_page_offers_what_fits_and_is_not_here() -> None:
 
 @pytest.mark.parametrize(("room", "name"), [(10**9, None), (8 * 10**9, "Qwen/Qwen3-1.7B")])
 def test_best_here_is_the_largest_that_fits(monkeypatch: pytest.MonkeyPatch, room: int, name: str | None) -> None:
-    monkeypatch.setattr("app.machine.recommended.room_for_weights", lambda device: (room, False))
+    monkeypatch.setattr("app.machine.recommended.memory_for_weights", lambda device: (room, False))
     best = best_here("cpu")
     assert (best[0].name if best else None) == name
     assert best is None or isinstance(best[0], Recommended)

@@ -1,4 +1,4 @@
-"""Documents are added to what has been read: it goes on behind its end, and stays as it was."""
+"""Documents are added to a context: the new one continues at its end, and the old one stays as it was."""
 
 import json
 from pathlib import Path
@@ -52,13 +52,13 @@ def letter(tmp_path: Path) -> Path:
 
 
 def begin_more(service: Service, base: ContextRow, *files: Path, title: str | None = None) -> ContextRow:
-    """Prepare files to be read behind what a context has read, and begin with it."""
+    """Prepare files to be read after the end of a context, and begin the reading."""
     return readings.begin(service, prepare_more(service, base.id, add(service, *files)), title=title)
 
 
 def said(service: Service, context: str, question: str) -> str:
-    """The answer to a question in a session of its own."""
-    turn = keep_question(service, service.store.add_session(context).id, question)
+    """Return the answer to a question in a session of its own."""
+    turn = keep_question(service, service.store.sessions.add(context).id, question)
     return answer(service, turn.id, AnswerOptions(max_tokens=24)).answer
 
 
@@ -68,22 +68,22 @@ def test_both_the_book_and_what_was_added_are_known(
 ) -> None:
     service = Service(tmp_path / "home", model, "cpu")
     base = read_through(service, add(service, book), method)
-    before = service.store.context_state(base.id).stamps()
+    before = service.store.contexts.state(base.id).stamps()
     begun = begin_more(service, base, letter)
     assert (begun.status, begun.tokens_read, begun.seconds) == ("reading", base.tokens, 0)
     steps: list[Report] = []
     both = read(service, begun.id, steps.append)
     assert min(step.tokens_done for step in steps) == base.tokens
     assert (both.status, both.title, both.method) == ("ready", "The Keeper, A letter", method)
-    assert both.document_ids == [*base.document_ids, service.store.documents()[0].id]
+    assert both.document_ids == [*base.document_ids, service.store.documents.all()[0].id]
     assert both.tokens_read == both.tokens > base.tokens
     assert both.seconds > 0
     if model == "pocket":
         assert said(service, both.id, "What is the pass key of the boathouse?") == "70315"
         assert said(service, both.id, "What is the pass key of the vault?") == "48213"
-    assert service.store.context(base.id) == base
-    assert service.store.context_state(base.id).stamps() == before
-    assert begin_more(service, base, letter) == service.store.context(both.id)
+    assert service.store.contexts.get(base.id) == base
+    assert service.store.contexts.state(base.id).stamps() == before
+    assert begin_more(service, base, letter) == service.store.contexts.get(both.id)
     service.close()
 
 
@@ -91,13 +91,13 @@ def test_both_the_book_and_what_was_added_are_known(
 def test_its_seconds_and_its_speed_are_of_what_it_has_read_itself(
     service: Service, tmp_path: Path, book: Path, stop: bool
 ) -> None:
-    """Behind what another machine had read slowly, or in bad company, it seemed to be as slow."""
+    """The time of the earlier reading, perhaps on a slower machine, was counted too."""
     base = read_through(service, add(service, book), "streaming")
-    service.store.update_context(base.id, seconds=1000.0)
+    service.store.contexts.update(base.id, seconds=1000.0)
     more = tmp_path / "More.txt"
     more.write_text(book_text(200), encoding="utf-8")
     steps: list[Report] = []
-    id = begin_more(service, service.store.context(base.id), more).id
+    id = begin_more(service, service.store.contexts.get(base.id), more).id
     if stop:
         with pytest.raises(Stopped):
             read(service, id, steps.append, lambda: steps[-1].tokens_done > base.tokens + 500)
@@ -120,16 +120,16 @@ def test_each_of_the_two_outlives_the_other(
     store = service.store
     base = read_through(service, add(service, book))
     first = read(service, begin_more(service, base, letter).id, lambda report: None)
-    size = store.size_on_disk(base.id)
-    alone = store.bytes_to_free([base.id])
+    size = store.folders.size(base.id)
+    alone = store.folders.bytes_to_free([base.id])
     assert alone < size / 2, "most of it is in files that both have"
-    assert store.bytes_to_free([base.id, first.id]) > size
+    assert store.folders.bytes_to_free([base.id, first.id]) > size
     service.contexts.drop(first.id)
-    store.delete_context(base.id)
+    store.contexts.delete(base.id)
     assert said(service, first.id, "Who kept the lamp?")
     base = read_through(service, add(service, book))
-    store.delete_document(first.document_ids[1])
-    assert [row.id for row in store.contexts()] == [base.id]
+    store.documents.delete(first.document_ids[1])
+    assert [row.id for row in store.contexts.all()] == [base.id]
     assert said(service, base.id, "Who kept the lamp?")
 
 
@@ -140,7 +140,7 @@ def test_it_can_be_stopped_and_taken_up_again(service: Service, tmp_path: Path, 
     begun, steps = begin_more(service, base, more), list[Report]()
     with pytest.raises(Stopped):
         read(service, begun.id, steps.append, lambda: steps[-1].tokens_done > base.tokens)
-    paused = service.store.context(begun.id)
+    paused = service.store.contexts.get(begun.id)
     assert (paused.status, base.tokens < paused.tokens_read < paused.tokens) == ("paused", True)
     assert begin_more(service, base, more).id == begun.id
     assert read(service, begun.id, lambda report: None).status == "ready"
@@ -149,7 +149,7 @@ def test_it_can_be_stopped_and_taken_up_again(service: Service, tmp_path: Path, 
 def test_what_was_read_can_be_asked_before_more_is(service: Service, book: Path, letter: Path) -> None:
     base = read_through(service, add(service, book))
     begun = begin_more(service, base, letter)
-    turn = answer(service, keep_question(service, service.store.add_session(begun.id).id, "Who?").id, SHORT)
+    turn = answer(service, keep_question(service, service.store.sessions.add(begun.id).id, "Who?").id, SHORT)
     assert turn.status == "done"
     assert (
         f"Asked when {100 * base.tokens // begun.tokens}% of the text had been read" in turn.measurements["warnings"][0]
@@ -162,14 +162,14 @@ def test_warnings_about_what_was_read_stay_but_not_those_about_what_was_not(
     base = begin(service, add(service, book), "exact", BUDGET, warnings=["The Keeper: no ink.", "Left out: torn.pdf"])
     base = read(service, base.id, lambda report: None)
     assert begin_more(service, base, letter, title="Both").warnings == ["The Keeper: no ink."]
-    assert service.store.contexts()[0].title == "Both"
+    assert service.store.contexts.all()[0].title == "Both"
 
 
 def test_what_somebody_called_it_is_what_it_is_called_when_it_has_grown(
     service: Service, book: Path, letter: Path
 ) -> None:
     base = read_through(service, add(service, book))
-    service.store.rename_context(base.id, "The case")
+    service.store.contexts.rename(base.id, "The case")
     assert begin_more(service, base, letter).title == "The case"
 
 
@@ -194,11 +194,11 @@ def test_what_cannot_be_added_says_why_and_leaves_nothing(
         other_words(other)
         with pytest.raises(ContextMismatch, match="read behind other words"):
             readings.begin(service, prepared)
-    service.store.delete_context(base.id)
+    service.store.contexts.delete(base.id)
     with pytest.raises(NotFound):
         readings.begin(service, prepared)
     left = {whole.id, cut.id}
-    assert {row.id for row in service.store.contexts()} == left
+    assert {row.id for row in service.store.contexts.all()} == left
     assert {folder.name for folder in (service.home / "contexts").iterdir()} == left
 
 
@@ -230,26 +230,26 @@ def test_what_would_have_been_read_otherwise_is_refused_before_the_model_is_load
 def test_a_context_of_which_less_is_saved_than_noted_is_neither_opened_nor_added_to(
     service: Service, book: Path, letter: Path
 ) -> None:
-    """As where a database of last week came back beside files of before."""
+    """An older database beside newer files, or the reverse, leads to this."""
     row = begin(service, add(service, book), "exact", BUDGET)
-    service.store.update_context(row.id, status="ready", tokens_read=row.tokens)
-    noted = service.store.context(row.id)
+    service.store.contexts.update(row.id, status="ready", tokens_read=row.tokens)
+    noted = service.store.contexts.get(row.id)
     with pytest.raises(StoreCorrupt, match=f"Context {row.id} is noted as read, but what is saved of it is less"):
         begin_more(service, noted, letter)
     with pytest.raises(StoreCorrupt, match="is noted as read"):
         said(service, row.id, "Who?")
-    assert [each.id for each in service.store.contexts()] == [row.id]
+    assert [each.id for each in service.store.contexts.all()] == [row.id]
 
 
 def test_of_what_is_there_only_what_is_shared_needs_no_room_on_the_disk(
     service: Service, book: Path, letter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not in the host tier is written anew, and was taken for there."""
+    """Tensors outside the host tier are written again, but were counted as saved."""
     ids = add(service, book)
     base, condensed = read_through(service, ids), read_through(service, ids, "streaming")
     both = [*ids, *add(service, letter)]
     free = [10**9]
-    monkeypatch.setattr("app.machine.planning.disk_free", lambda path: free[0])
+    monkeypatch.setattr("app.machine.fitting.disk_free", lambda path: free[0])
     needed = {row.id: refusal(service, both, row.method, free) for row in (base, condensed)}
     free[0] = needed[base.id] - base.usage["bytes"]["host"]
     assert begin_more(service, base, letter).status == "reading"
@@ -259,7 +259,7 @@ def test_of_what_is_there_only_what_is_shared_needs_no_room_on_the_disk(
 
 
 def refusal(service: Service, ids: list[str], method: str, free: list[int]) -> int:
-    """The bytes of disk that a reading asks for."""
+    """Return the bytes of disk that a reading asks for."""
     free[0] = 0
     with pytest.raises(AppError, match=r"takes up to ([\d.]+) (kB|MB) of disk") as error:
         begin(service, ids, method, BUDGET)
@@ -271,17 +271,17 @@ def test_a_conversation_goes_on_over_what_began_with_the_same_documents(
     service: Service, book: Path, letter: Path
 ) -> None:
     base = read_through(service, add(service, book))
-    session = service.store.add_session(base.id).id
+    session = service.store.sessions.add(base.id).id
     for question in ("Who kept the lamp?", "Where?"):
         answer(service, keep_question(service, session, question).id, SHORT)
     both = read(service, begin_more(service, base, letter).id, lambda report: None)
-    branch = service.store.branch_session(session, 2, both.id)
+    branch = service.store.sessions.branch(session, 2, both.id)
     assert (branch.context_id, branch.turns, branch.title) == (both.id, 2, "Who kept the lamp?")
     assert answer(service, keep_question(service, branch.id, "And then?").id, SHORT).status == "done"
-    assert service.store.session(session).turns == 2
+    assert service.store.sessions.get(session).turns == 2
     other = begin(service, add(service, letter), "streaming", BUDGET)
     with pytest.raises(StoreError, match=rf"{other.id} did not begin with the documents"):
-        service.store.branch_session(session, 2, other.id)
+        service.store.sessions.branch(session, 2, other.id)
 
 
 def test_pages_are_called_as_they_are_where_there_are_more_documents(
@@ -289,11 +289,11 @@ def test_pages_are_called_as_they_are_where_there_are_more_documents(
 ) -> None:
     """Edit filled in pages that could not be asked for."""
     base = read_through(service, add(service, book))
-    session = service.store.add_session(base.id).id
+    session = service.store.sessions.add(base.id).id
     answer(service, keep_question(service, session, "Who kept the lamp?", "1/3-4").id, SHORT)
     both = begin_more(service, base, letter)
     alone, beside = branch(service, session, 1), branch(service, session, 1, both.id)
-    assert [service.store.turns(each.id)[0].pages for each in (alone, beside)] == ["1/3-4", "1:1/3-4"]
+    assert [service.store.turns.all(each.id)[0].pages for each in (alone, beside)] == ["1/3-4", "1:1/3-4"]
     assert keep_question(service, beside.id, "Who?", "1:1/3-4").pages == "1:1/3-4"
     unread = begin(service, [*base.document_ids, *add(service, letter)], "streaming", BUDGET)
     with pytest.raises(AppError, match="it can be asked when some of its text has been read"):
@@ -308,13 +308,13 @@ def test_what_is_known_among_others_is_left_out(service: Service, book: Path, le
 
 
 def test_many_small_additions_lie_in_one_slab(service: Service, tmp_path: Path, book: Path) -> None:
-    """Each of them lay in a slab of its own, and every answer looked through all of them."""
+    """Each addition had a slab of its own, and every answer searched all of them."""
     row = read_through(service, add(service, book))
     for number in range(4):
         note = tmp_path / f"Note {number}.txt"
         note.write_text(f"The keeper wrote note number {number}.", encoding="utf-8")
         row = read(service, begin_more(service, row, note).id, lambda report: None)
-    parts, _ = service.store.context_state(row.id).load()
+    parts, _ = service.store.contexts.state(row.id).load()
     assert [name for name in parts if name.startswith("host-")] == ["host-00000"]
     together = read_through(service, row.document_ids)
     assert said(service, row.id, "Who kept the lamp?") == said(service, together.id, "Who kept the lamp?")
@@ -369,11 +369,11 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     store, tab_state = service.store, TabState(service)
     actions = Actions(service, worker, tab_state, [], [], [])
     base = read_through(service, add(service, book))
-    session = store.add_session(base.id).id
-    silent = actions.add_documents(Selection(base.id, session))
+    session = store.sessions.add(base.id).id
+    silent = actions.read.add_documents(Selection(base.id, session))
     assert silent == Selection(add_to=base.id), "nothing was said in it"
     answer(service, keep_question(service, session, "Who kept the lamp?").id, SHORT)
-    selection = tab_state.settle(actions.add_documents(Selection(base.id, session)))
+    selection = tab_state.settle(actions.read.add_documents(Selection(base.id, session)))
     assert selection == Selection(add_to=base.id, along=session)
     props = tab_state.props(selection)
     assert (props["new_view"], props["how"], props["estimate"]) == ({"visible": True}, *[{"visible": False}] * 2)
@@ -385,35 +385,35 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     cached = cache(service.home) / "hash" / "A letter.txt"
     cached.parent.mkdir(parents=True)
     Path(files[0]).rename(cached)
-    started, _ = actions.start_reading(
+    started, _ = actions.read.start_reading(
         selection, [str(cached)], "streaming", None, None, "Where it is needed and installed", None
     )
     assert ended(service, started.context) == "done"
-    wait_for(lambda: store.contexts()[0].status == "ready", "the reading")
-    both = store.contexts()[0]
+    wait_for(lambda: store.contexts.all()[0].status == "ready", "the reading")
+    both = store.contexts.all()[0]
     assert (both.title, both.method, both.settings) == ("The Keeper, A letter", base.method, base.settings)
     settled = tab_state.settle(started)
     assert settled.context == both.id
-    assert [turn.question for turn in store.turns(settled.session)] == ["Who kept the lamp?"]
+    assert [turn.question for turn in store.turns.all(settled.session)] == ["Who kept the lamp?"]
     assert "Asked before “A letter” was added." in tab_state.props(settled)["past"]["value"]
-    assert store.session(session).context_id == base.id
+    assert store.sessions.get(session).context_id == base.id
     assert "Asked before" not in tab_state.props(Selection(base.id, session))["past"]["value"]
 
-    sessions = store.sessions(both.id)
-    for question in (None, "And who built it?"):  # the same once more, and once more has been said
+    sessions = store.sessions.all(both.id)
+    for question in (None, "And who built it?"):  # the same again, after another turn
         if question:
             answer(service, keep_question(service, session, question).id, SHORT)
         files = upload(service, tmp_path, "A letter.txt", LETTER.encode())
         job = worker.add(files, base.id, IngestOptions(), session=session)
         assert ended(service, job.id) == "done"
-        assert store.job(job.id).progress["context"] == both.id
-        assert len(store.sessions(both.id)) == len(sessions) + bool(question)
+        assert store.jobs.get(job.id).progress["context"] == both.id
+        assert len(store.sessions.all(both.id)) == len(sessions) + bool(question)
 
-    selection = tab_state.settle(actions.choose_add_to(Selection(kept=tuple(base.document_ids)), both.id))
+    selection = tab_state.settle(actions.read.choose_add_to(Selection(kept=tuple(base.document_ids)), both.id))
     assert (selection.add_to, selection.kept) == (both.id, ()), "what it has read is not offered"
     assert tab_state.props(selection)["kept"]["choices"] == []
-    assert actions.load(dict(parse_qsl(selection.query[1:]))) == selection
-    store.delete_context(both.id)
+    assert actions.navigate.load(dict(parse_qsl(selection.query[1:]))) == selection
+    store.contexts.delete(both.id)
     gone = tab_state.settle(selection)
     assert (gone, bool(tab_state.lost(selection, gone))) == (Selection(), True)
 
@@ -423,6 +423,6 @@ def test_what_has_been_read_is_asked_in_the_conversation_that_goes_along(service
     worker = Worker(service)
     actions = Actions(service, worker, TabState(service), [], [], [])
     base = read_through(service, add(service, book))
-    assert actions.ask_early(Selection(base.id)).session
-    session = service.store.sessions(base.id)[0].id
-    assert actions.ask_early(Selection(base.id)) == Selection(base.id, session)
+    assert actions.ask.ask_early(Selection(base.id)).session
+    session = service.store.sessions.all(base.id)[0].id
+    assert actions.ask.ask_early(Selection(base.id)) == Selection(base.id, session)

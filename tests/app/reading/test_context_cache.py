@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from app.asking.turns import answer, keep_question
+from app.deletion import delete
 from app.jobs.worker import Worker
-from app.listing import delete
 from app.reading.context_cache import OffloadedContext, OpenContext
 from app.reading.open_context import open_context, open_conversation
 from app.reading.readings import read
@@ -26,7 +26,7 @@ from tests.app.tiny import make_tiny_model
 
 
 def three(service: Service, tmp_path: Path) -> list[ContextRow]:
-    """Three contexts of about the same size."""
+    """Return three contexts of about the same size."""
     rows = []
     for number in range(3):
         path = tmp_path / f"book {number}.txt"
@@ -36,7 +36,7 @@ def three(service: Service, tmp_path: Path) -> list[ContextRow]:
 
 
 def ask(service: Service, context: ContextRow, session: str | None = None) -> str:
-    session = session or service.store.add_session(context.id).id
+    session = session or service.store.sessions.add(context.id).id
     turn = answer(service, keep_question(service, session, "Who?").id, SHORT)
     assert turn.status == "done"
     return session
@@ -73,19 +73,19 @@ def test_the_limit_puts_away_what_was_not_used_for_longest(tmp_path: Path, tiny:
     assert service.contexts.bytes()["host"] <= service.contexts.limit
     before = open_conversation(service, session)
     assert before.opened is open_context(service, first.id)
-    # A context that was put away takes its conversations along, so that it is never there twice.
+    # A context that is offloaded drops its conversations, so that it is never in memory twice.
     service.contexts.limit = 1
     ask(service, second)
     assert [each.id in service.contexts for each in (first, second, third)] == [False, True, False]
     assert all(each.opened.row.id == second.id for each in service.conversations.values())
-    turns = len(service.store.turns(session))
+    turns = len(service.store.turns.all(session))
     ask(service, first, session)
     assert open_conversation(service, session).conversation.turns == turns + 1
     service.close()
 
 
 def test_trained_weights_go_with_the_model_that_they_are_for(service: Service, book: Path, tmp_path: Path) -> None:
-    """Those of the method used last stayed on the device beside the next model."""
+    """The weights of the last method stayed on the device beside the next model."""
     folder = make_tiny_model(tmp_path / "first")
     model = service.models.get(str(folder))
     save_weights(RetainingHeads(model.spec, [8] * len(model.spec.layers)), folder / HEADS, model.spec, {})
@@ -101,16 +101,16 @@ def test_trained_weights_go_with_the_model_that_they_are_for(service: Service, b
 
 
 def test_what_is_deleted_while_an_answer_is_written_is_all_that_is_closed(service: Service, tmp_path: Path) -> None:
-    """Everything was: the end of the answer loaded its context again, beside the one it was made with."""
+    """Everything was closed, and the end of the answer loaded its context again beside the first one."""
     first, second, third = three(service, tmp_path)
     session, idle = ask(service, first), ask(service, first)
     ask(service, second)
     ask(service, third)
     opened, held = open_context(service, first.id), open_conversation(service, session)
     doomed = [
-        ("session", service.store.session(idle)),
+        ("session", service.store.sessions.get(idle)),
         ("context", second),
-        ("document", service.store.document(third.document_ids[0])),
+        ("document", service.store.documents.get(third.document_ids[0])),
     ]
 
     def delete_all(piece: str) -> None:
@@ -124,13 +124,13 @@ def test_what_is_deleted_while_an_answer_is_written_is_all_that_is_closed(servic
 
 
 def test_what_another_program_deletes_is_closed_here(service: Service, tmp_path: Path) -> None:
-    """The files of a context that was deleted on the command line stayed open in the server, and the disk as full."""
+    """The server kept the files of a context open that the command line had deleted, and the disk stayed full."""
     kept, gone, _ = three(service, tmp_path)
     session, closed = ask(service, kept), ask(service, kept)
     ask(service, gone)
     with Store(service.home) as other:
-        other.delete_session(closed)
-        other.delete_document(*gone.document_ids)
+        other.sessions.delete(closed)
+        other.documents.delete(*gone.document_ids)
     service.forget_deleted()
     assert service.contexts.ids() == [kept.id]
     assert [each.opened.row.id for each in service.conversations.values()] == [kept.id]
@@ -146,7 +146,7 @@ def test_the_worker_looks_for_what_others_deleted(
     context = read_through(service, add(service, book))
     ask(service, context)
     with Store(service.home) as other:
-        other.delete_document(*context.document_ids)
+        other.documents.delete(*context.document_ids)
     wait_for(lambda: context.id not in service.contexts, "the context to be closed")
 
 
@@ -176,9 +176,9 @@ def test_an_offloaded_context_is_reloaded_as_it_was(service: Service, book: Path
 def test_two_programs_that_answer_in_one_session_do_it_one_after_another(
     tmp_path: Path, tiny: Path, book: Path
 ) -> None:
-    """Both read the session's tail, and the one that was done last saved its own over the other's."""
+    """Both read the saved conversation, and the last to finish overwrote the other's turn."""
     one, other = (Service(tmp_path / "home", str(tiny), "cpu") for _ in range(2))
-    session = one.store.add_session(read_through(one, add(one, book)).id)
+    session = one.store.sessions.add(read_through(one, add(one, book)).id)
     first, second, third = (keep_question(each, session.id, f"{n}?") for n, each in enumerate((one, one, other)))
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(answer, other, third.id, SHORT)
@@ -196,7 +196,7 @@ def test_two_programs_that_answer_in_one_session_do_it_one_after_another(
 
 
 def test_on_a_gpu_what_is_put_away_sleeps_in_host_memory_first(tmp_path: Path, tiny: Path) -> None:
-    """The rule alone: there need be no GPU for it, only a model that says that it is on one."""
+    """This needs no GPU, only a model that claims to be on one."""
     service = Service(tmp_path / "home", str(tiny), "cpu")
     first, second, third = three(service, tmp_path)
     for each in (first, second, third):
@@ -221,7 +221,7 @@ def test_on_a_gpu_what_is_put_away_sleeps_in_host_memory_first(tmp_path: Path, t
 
 
 def test_where_memory_runs_out_other_contexts_make_room(tmp_path: Path, tiny: Path) -> None:
-    """The limit is for all of them, and says nothing of what is free beside a model."""
+    """The limit of open contexts does not know how much is free beside a model."""
     service = Service(tmp_path / "home", str(tiny), "cpu")
     first, second, third = three(service, tmp_path)
     open_context(service, first.id)
@@ -248,7 +248,7 @@ def test_where_memory_runs_out_other_contexts_make_room(tmp_path: Path, tiny: Pa
 def test_what_is_open_makes_room_for_a_reading(
     service: Service, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is open was counted as taken, and whoever had asked one book could not read another."""
+    """Open contexts counted as used memory, so that a second book could not be read."""
     ask(service, read_through(service, add(service, book)))
     other = tmp_path / "other.txt"
     other.write_text(book_text(3), encoding="utf-8")
@@ -266,7 +266,7 @@ def test_what_is_open_makes_room_for_a_reading(
 
 
 def test_what_is_open_is_counted_while_it_changes(tmp_path: Path, tiny: Path) -> None:
-    """A tab counts while the worker puts a context to sleep: `dictionary changed size during iteration`."""
+    """A tab counted bytes while the worker offloaded a context: `dictionary changed size during iteration`."""
     service = Service(tmp_path / "home", str(tiny), "cpu")
     asleep = service.contexts._offloaded
 

@@ -1,4 +1,4 @@
-"""Killed at a step that touches the disk: what was there is there, and what was asked for can be done again."""
+"""Killed at any step that touches the disk, the app keeps everything, and the operation can be repeated."""
 
 import random
 import shutil
@@ -25,7 +25,7 @@ def branch_off(session: str, service: Service) -> None:
 
 
 def delete(session: str, service: Service) -> None:
-    service.store.delete_session(session)
+    service.store.sessions.delete(session)
 
 
 OPERATIONS: dict[str, Callable[[str, Service], None]] = {"ask": ask, "branch": branch_off, "delete": delete}
@@ -34,9 +34,9 @@ OPERATIONS: dict[str, Callable[[str, Service], None]] = {"ask": ask, "branch": b
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_nothing_is_lost(tmp_path: Path, tiny: Path, book: Path, name: str) -> None:
     with closing(Service(tmp_path / "before", str(tiny), "cpu")) as service:
-        session = service.store.add_session(read_through(service, add(service, book)).id).id
+        session = service.store.sessions.add(read_through(service, add(service, book)).id).id
         answer(service, keep_question(service, session, "Who?").id, SHORT)
-        kept = service.store.turns(session)
+        kept = service.store.turns.all(session)
     operation = partial(OPERATIONS[name], session)
     shutil.copytree(tmp_path / "before", tmp_path / "whole")
     steps = steps_of(operation, tmp_path / "whole", str(tiny))
@@ -46,11 +46,11 @@ def test_nothing_is_lost(tmp_path: Path, tiny: Path, book: Path, name: str) -> N
         kill(operation, home, str(tiny), at)
         with closing(Service(home, str(tiny), "cpu")) as service:
             assert [*service.store.damage()] == []
-            assert service.store.strays() == []
-            sessions = [each.id for each in service.store.sessions()]
+            assert service.store.folders.strays() == []
+            sessions = [each.id for each in service.store.sessions.all()]
             if name != "delete" or session in sessions:
-                assert service.store.turns(session)[:1] == kept
+                assert service.store.turns.all(session)[:1] == kept
                 operation(service)
-            for each in service.store.sessions():
-                done = [turn for turn in service.store.turns(each.id) if turn.status == "done"]
+            for each in service.store.sessions.all():
+                done = [turn for turn in service.store.turns.all(each.id) if turn.status == "done"]
                 assert open_conversation(service, each.id).conversation.turns == len(done)

@@ -1,4 +1,4 @@
-"""Files that were truncated or altered after they were saved: no answer rests on them, and nothing else suffers."""
+"""Files that were truncated or altered after they were saved: no answer uses them, and nothing else suffers."""
 
 import os
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def flip(file: Path) -> None:
-    """Alter one bit, in place, as a failing disk would."""
+    """Alter one bit in place, as a failing disk would."""
     with file.open("r+b") as handle:
         handle.seek(-1001, 2)
         (byte,) = handle.read(1)
@@ -54,16 +54,16 @@ def ask(service: Service, session: str) -> TurnRow:
 
 
 def refused(service: Service, session: str, file: Path, told: str) -> None:
-    """The next question in a session fails with a sentence, which the turn keeps."""
-    turns = service.store.turns(session)
+    """Check that the next question in a session fails with a sentence, which the turn keeps."""
+    turns = service.store.turns.all(session)
     with pytest.raises(StoreCorrupt, match=told) as caught:
         ask(service, session)
-    turn = service.store.turns(session)[-1]
+    turn = service.store.turns.all(session)[-1]
     assert (turn.status, turn.answer) == ("failed", "")
     assert turn.error == phrase(caught.value)
     assert str(file) in turn.error
     assert f"delete {file.parent.name}, then read its documents again (they are kept)" in turn.error
-    assert service.store.turns(session)[:-1] == turns
+    assert service.store.turns.all(session)[:-1] == turns
 
 
 @pytest.mark.parametrize("while_open", [False, True], ids=["closed", "open"])
@@ -74,7 +74,7 @@ def test_no_answer_rests_on_an_altered_slab(
     ids = add(service, book)
     row = read(service, begin(service, ids, "exact", BUDGET | settings).id, lambda report: None)
     other = read_through(service, ids, "infinipot")
-    one, two, beside = (service.store.add_session(each.id).id for each in (row, row, other))
+    one, two, beside = (service.store.sessions.add(each.id).id for each in (row, row, other))
     expected = ask(service, one).answer
     assert ask(service, two).answer == expected
     untouched = ask(service, beside).answer
@@ -85,12 +85,12 @@ def test_no_answer_rests_on_an_altered_slab(
     flip(file)
     for session in (one, two, one):
         refused(service, session, file, "The contents of")
-    again = service.store.add_session(other.id).id
+    again = service.store.sessions.add(other.id).id
     assert ask(service, again).answer == untouched
     assert ask(service, beside).status == "done"
-    # Whoever has a copy of the file puts it back, and every session goes on.
+    # With a copy of the file put back, every session goes on.
     file.write_bytes(whole)
-    assert ask(service, service.store.add_session(row.id).id).answer == expected
+    assert ask(service, service.store.sessions.add(row.id).id).answer == expected
     for session in (one, two):
         assert ask(service, session).status == "done"
         assert open_conversation(service, session).conversation.turns == 2
@@ -98,7 +98,7 @@ def test_no_answer_rests_on_an_altered_slab(
 
 def test_an_answer_is_not_kept_if_a_slab_was_altered_meanwhile(service: Service, book: Path) -> None:
     row = read_through(service, add(service, book))
-    session = service.store.add_session(row.id).id
+    session = service.store.sessions.add(row.id).id
     ask(service, session)
     file = slabs(service, row)[1]
     whole = file.read_bytes()
@@ -112,7 +112,7 @@ def test_an_answer_is_not_kept_if_a_slab_was_altered_meanwhile(service: Service,
     turn = keep_question(service, session, "Who kept the lamp?")
     with pytest.raises(StoreCorrupt, match="The contents of"):
         answer(service, turn.id, SHORT, alter)
-    assert service.store.turn(turn.id).status == "failed"
+    assert service.store.turns.get(turn.id).status == "failed"
     file.write_bytes(whole)
     assert open_conversation(service, session).conversation.turns == 1
 
@@ -125,14 +125,14 @@ def test_an_answer_is_not_kept_if_a_slab_was_altered_meanwhile(service: Service,
 def test_the_advice_helps(service: Service, book: Path, damage: Callable, told: str) -> None:
     ids = add(service, book)
     row = read_through(service, ids)
-    session = service.store.add_session(row.id).id
+    session = service.store.sessions.add(row.id).id
     expected = ask(service, session).answer
     file = slabs(service, row)[0]
     damage(file)
     refused(service, session, file, told)
-    service.store.delete_context(row.id)
+    service.store.contexts.delete(row.id)
     again = read_through(service, ids)
-    assert ask(service, service.store.add_session(again.id).id).answer == expected
+    assert ask(service, service.store.sessions.add(again.id).id).answer == expected
 
 
 @pytest.mark.parametrize("damage", [flip, truncate, Path.unlink], ids=["altered", "truncated", "missing"])
@@ -140,13 +140,13 @@ def test_the_advice_helps(service: Service, book: Path, damage: Callable, told: 
 def test_a_text_that_was_damaged_is_mended_from_its_file(
     service: Service, book: Path, damage: Callable, titles: tuple[str | None, str | None]
 ) -> None:
-    """It had to be deleted, with all that had been read of it and said about it."""
+    """It had to be deleted with all its contexts and sessions."""
     given, renamed = titles
     [document] = add_documents(service, [book], IngestOptions(title=given), lambda *_: None).documents
     if renamed:
-        service.store.rename_document(document.id, renamed)
+        service.store.documents.rename(document.id, renamed)
     row = read_through(service, [document.id])
-    session = service.store.add_session(row.id).id
+    session = service.store.sessions.add(row.id).id
     expected = ask(service, session).answer
     damage(service.home / "documents" / document.id / "content.json")
     service.document_cache.drop(document.id)
@@ -154,7 +154,7 @@ def test_a_text_that_was_damaged_is_mended_from_its_file(
         service.document_cache.document(document.id)
     assert add(service, book) == [document.id]
     assert service.document_cache.document(document.id).text
-    assert ask(service, service.store.add_session(row.id).id).answer == expected
+    assert ask(service, service.store.sessions.add(row.id).id).answer == expected
 
 
 def test_a_text_that_comes_out_otherwise_is_not_taken_for_the_one_that_was_read(
@@ -170,7 +170,7 @@ def test_a_text_that_comes_out_otherwise_is_not_taken_for_the_one_that_was_read(
 
 def test_untouched_contexts_stay_open(service: Service, book: Path) -> None:
     row = read_through(service, add(service, book))
-    one, two = (service.store.add_session(row.id).id for _ in range(2))
+    one, two = (service.store.sessions.add(row.id).id for _ in range(2))
     opened = open_context(service, row.id)
     ask(service, one)
     ask(service, two)
@@ -184,7 +184,7 @@ def test_untouched_contexts_stay_open(service: Service, book: Path) -> None:
 def test_what_condensing_methods_keep_is_checked_too(service: Service, book: Path, method: str) -> None:
     settings = {} if method == "full" else BUDGET
     row = read(service, begin(service, add(service, book), method, settings).id, lambda report: None)
-    session = service.store.add_session(row.id).id
+    session = service.store.sessions.add(row.id).id
     ask(service, session)
     file = max((service.home / "contexts" / row.id).glob("*.safetensors"), key=lambda each: each.stat().st_size)
     flip(file)
@@ -193,17 +193,17 @@ def test_what_condensing_methods_keep_is_checked_too(service: Service, book: Pat
 
 def test_a_damaged_tail_stops_its_own_session_only(service: Service, book: Path) -> None:
     row = read_through(service, add(service, book))
-    one, two = (service.store.add_session(row.id).id for _ in range(2))
+    one, two = (service.store.sessions.add(row.id).id for _ in range(2))
     ask(service, one)
     ask(service, two)
     opened = open_context(service, row.id)
     file = max((service.home / "sessions" / one).glob("*.safetensors"), key=lambda each: each.stat().st_size)
     flip(file)
     with pytest.raises(StoreCorrupt, match=f"The contents of .*: branch {one} and go on in the branch"):
-        ask(service, one)  # to delete it, as was advised, would lose what was said
-    branch = service.store.branch_session(one, service.store.session(one).turns).id
+        ask(service, one)  # the old advice to delete it would lose the sessions
+    branch = service.store.sessions.branch(one, service.store.sessions.get(one).turns).id
     assert ask(service, branch).status == "done"
-    assert [turn.status for turn in service.store.turns(branch)] == ["done", "done"]
+    assert [turn.status for turn in service.store.turns.all(branch)] == ["done", "done"]
     assert ask(service, two).status == "done"
     assert open_context(service, row.id) is opened
 
@@ -211,7 +211,7 @@ def test_a_damaged_tail_stops_its_own_session_only(service: Service, book: Path)
 def test_a_session_that_another_process_continued_goes_on_from_there(
     tmp_path: Path, service: Service, tiny: Path, book: Path
 ) -> None:
-    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     ask(service, session)
     elsewhere = Service(service.home, str(tiny), "cpu")
     ask(elsewhere, session)
@@ -229,4 +229,4 @@ def test_a_reading_is_not_continued_on_a_damaged_slab(service: Service, book: Pa
     flip(file)
     with pytest.raises(StoreCorrupt, match="The contents of"):
         read(service, row.id, lambda report: None)
-    assert file.name in (service.store.context(row.id).error or "")
+    assert file.name in (service.store.contexts.get(row.id).error or "")

@@ -1,4 +1,4 @@
-"""Templates that tell the model what day it is: for what has been read, it stays the day on which it was read."""
+"""Templates that tell the model the date: a context keeps the date on which it was read."""
 
 import datetime
 from functools import partial
@@ -38,7 +38,7 @@ def calendar(monkeypatch: pytest.MonkeyPatch) -> type["Calendar"]:
 
 
 class Calendar(datetime.date):
-    """The day that it is."""
+    """A date class with a settable today."""
 
     day = MONDAY
 
@@ -48,7 +48,7 @@ class Calendar(datetime.date):
 
 
 def before(service: Service, context: str) -> str:
-    """What the model is told before the text of a context."""
+    """Return the text that the model is told before the text of a context."""
     model = open_context(service, context).model
     return str(model.tokenizer.decode(model.chat.prefix))
 
@@ -57,7 +57,7 @@ def before(service: Service, context: str) -> str:
 def test_what_was_read_yesterday_can_be_asked_and_added_to(
     tmp_path: Path, dated: Path, book: Path, calendar: type[Calendar], restarted: bool
 ) -> None:
-    """It was refused as read behind other words from midnight on."""
+    """After midnight it was refused, because the words before the text had changed."""
     service = Service(tmp_path / "home", str(dated), "cpu")
     context = read_through(service, add(service, book))
     assert "It is Monday." in before(service, context.id)
@@ -68,7 +68,7 @@ def test_what_was_read_yesterday_can_be_asked_and_added_to(
     else:
         service.forget_open()
     assert "It is Monday." in before(service, context.id)
-    turn = keep_question(service, service.store.add_session(context.id).id, "Who?")
+    turn = keep_question(service, service.store.sessions.add(context.id).id, "Who?")
     assert answer(service, turn.id, AnswerOptions(max_tokens=4)).error is None
     letter = tmp_path / "letter.txt"
     letter.write_text("The pass key of the boathouse is 70315.")

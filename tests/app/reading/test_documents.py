@@ -1,4 +1,4 @@
-"""Files become documents: what is known already, what is left out, and what ends it."""
+"""Files become documents: known files, files that are left out, and errors that end the work."""
 
 import os
 from dataclasses import replace
@@ -22,7 +22,7 @@ OCR = IngestOptions(ocr=True)
 
 
 def scan(tmp_path: Path) -> Path:
-    """A PDF with a page that has no text."""
+    """Return a PDF with a page that has no text."""
     return makers.pdf(tmp_path / "scan.pdf", [[(50, 300, "The keeper of the lamp was Orla Quent.")], []], scans=[2])
 
 
@@ -32,7 +32,7 @@ def add(service: Service, *sources: Path | DocumentRow, options: IngestOptions =
 
 @pytest.fixture
 def recognising(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where Tesseract is installed, for pages in which there is nothing to recognise."""
+    """Pretend that Tesseract is installed, and finds nothing."""
     monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
     (tmp_path / "eng.traineddata").touch()
 
@@ -40,7 +40,7 @@ def recognising(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_known_document_stays_where_ocr_is_asked_for_and_impossible(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was deleted before anybody knew, or was to be deleted by whoever asked."""
+    """It was deleted first, or the advice was to delete it."""
     monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
     file = scan(tmp_path)
     ids = add(service, file)
@@ -49,7 +49,7 @@ def test_a_known_document_stays_where_ocr_is_asked_for_and_impossible(
             begin(service, ids, "exact", {"budget": 320})
         with pytest.raises(OcrUnavailable, match="Tesseract"):
             add(service, file, options=OCR)
-        assert [row.id for row in service.store.documents()] == ids
+        assert [row.id for row in service.store.documents.all()] == ids
 
 
 def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
@@ -59,20 +59,20 @@ def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
     before = add(service, file)
     after = add(service, file, options=OCR)
     assert after != before
-    assert [row.id for row in service.store.documents()] == after
+    assert [row.id for row in service.store.documents.all()] == after
     begin(service, after, "exact", {"budget": 320})
     with pytest.raises(AppError, match=f"delete {after[0]}, then read the file again"):
         add(service, file, options=OCR)
 
 
 def test_a_document_in_which_ocr_found_nothing_is_not_to_be_deleted_for_it(service: Service, tmp_path: Path) -> None:
-    """A book with a plate or a cover was said to have been read without it."""
+    """A book with a plate or a cover was said to have been read without OCR."""
     file = scan(tmp_path)
     document = ingest.ingest(file)
     plate = document.pages[1]
     looked_at = replace(plate, quality=replace(plate.quality, pictured=True, warnings=(OCR_FOUND_NOTHING,)))
     content = replace(document, pages=[document.pages[0], looked_at]).to_json()
-    row = service.store.add_document(
+    row = service.store.documents.add(
         sha256=document.sha256, title="Scan", format="pdf", pages=2, characters=9, content=content, file=file
     )
     begin(service, [row.id], "exact", {"budget": 320})
@@ -82,7 +82,7 @@ def test_a_document_in_which_ocr_found_nothing_is_not_to_be_deleted_for_it(servi
 def test_what_is_read_of_a_document_while_ocr_goes_on_stays(
     service: Service, recognising: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was deleted with its sessions, since it had been looked for before a recognition of half an hour."""
+    """It was deleted with its sessions, because contexts were looked for before half an hour of OCR."""
     file = scan(tmp_path)
     [id] = add(service, file)
     contexts: list[ContextRow] = []
@@ -94,22 +94,22 @@ def test_what_is_read_of_a_document_while_ocr_goes_on_stays(
     monkeypatch.setattr("app.reading.documents.ingest_apart", read_meanwhile)
     with pytest.raises(InUse, match=f"delete {id} with what was read of it, then read the file again"):
         add(service, file, options=OCR)
-    assert [row.id for row in service.store.documents()] == [id]
-    assert service.store.contexts() == contexts
+    assert [row.id for row in service.store.documents.all()] == [id]
+    assert service.store.contexts.all() == contexts
 
 
 def test_a_title_that_somebody_gave_stays_where_ocr_is_asked_for(
     service: Service, recognising: None, tmp_path: Path
 ) -> None:
     file = scan(tmp_path)
-    service.store.rename_document(*add(service, file), "The Lamp")
+    service.store.documents.rename(*add(service, file), "The Lamp")
     for options, title in ((OCR, "The Lamp"), (IngestOptions(title="The Log", ocr=True), "The Log")):
-        assert service.store.document(*add(service, file, options=options)).title == title
+        assert service.store.documents.get(*add(service, file, options=options)).title == title
 
 
 def test_a_document_that_is_kept_is_not_read_with_ocr_without_its_file(service: Service, tmp_path: Path) -> None:
     [id] = add(service, scan(tmp_path))
-    row = service.store.document(id)
+    row = service.store.documents.get(id)
     assert add(service, row) == [id]
     with pytest.raises(AppError, match=f"delete {id}, then read the file again"):
         add(service, row, options=OCR)
@@ -118,7 +118,7 @@ def test_a_document_that_is_kept_is_not_read_with_ocr_without_its_file(service: 
 def test_what_is_no_file_or_too_large_is_not_read_at_all(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pipe that nobody writes to was waited for, and a file of any size was hashed before it was refused."""
+    """A pipe without a writer was waited for, and a file of any size was hashed before it was refused."""
     pipe, large = tmp_path / "pipe.txt", tmp_path / "large.txt"
     os.mkfifo(pipe)
     monkeypatch.setattr("ingest.fingerprint", lambda path: pytest.fail(f"{path} was read"))
@@ -134,10 +134,10 @@ def test_what_is_no_file_or_too_large_is_not_read_at_all(
 def test_one_file_of_several_that_cannot_be_kept_is_left_out(
     service: Service, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ended the others too, where the reason was not in the file."""
+    """An error that was not in the file ended the others too."""
     other = tmp_path / "other.txt"
     other.write_text("A text about a harbour.", encoding="utf-8")
-    keep = service.store.add_document
+    keep = service.store.documents.add
 
     for error in (AppError("It was read without OCR."), DiskFull(tmp_path, 9, 1)):
 
@@ -146,7 +146,7 @@ def test_one_file_of_several_that_cannot_be_kept_is_left_out(
                 raise error
             return keep(title=title, **fields)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(service.store, "add_document", refuse)
+        monkeypatch.setattr(service.store.documents, "add", refuse)
         added = add_documents(service, [other, book], IngestOptions(), lambda *_: None)
         assert ([row.title for row in added.documents], added.failures) == (["The Keeper"], [error])
         assert str(error) in added.warnings[0]
@@ -155,13 +155,13 @@ def test_one_file_of_several_that_cannot_be_kept_is_left_out(
 
 
 def test_a_file_made_to_take_for_ever_can_be_stopped(service: Service, tmp_path: Path) -> None:
-    """The whole program waited for its one page, and took ever more memory."""
+    """The whole program waited for its one page, with ever more memory."""
     asked = 0
 
     def stop(name: str, done: int, total: int) -> None:
         nonlocal asked
         asked += 1
-        if asked == 25:  # some seconds, by which the page is being read
+        if asked == 25:  # a few seconds later the page is being read
             raise AppError("Stop.")
 
     with pytest.raises(AppError, match="Stop"):
@@ -181,7 +181,7 @@ def test_what_the_caller_raises_ends_it_and_is_no_fault_of_a_file(service: Servi
 
 
 def test_files_that_are_the_same_are_read_once_and_that_is_said(service: Service, tmp_path: Path) -> None:
-    """The second was mentioned nowhere, as if it had never been given."""
+    """The second was not mentioned at all."""
     for name in ("Keeper.txt", "Copy.txt"):
         (tmp_path / name).write_text("The keeper lit the lamp.", encoding="utf-8")
     added = add_documents(service, [tmp_path / "Keeper.txt", tmp_path / "Copy.txt"], IngestOptions(), lambda *_: None)
@@ -192,7 +192,7 @@ def test_files_that_are_the_same_are_read_once_and_that_is_said(service: Service
 
 
 def test_a_title_for_a_document_that_is_known_is_that_of_the_reading(service: Service, tmp_path: Path) -> None:
-    """It renamed the document, and with it every other reading of it."""
+    """It renamed the document, and with it all of its contexts."""
     (tmp_path / "Keeper.txt").write_text("The keeper lit the lamp.", encoding="utf-8")
     [row] = add_documents(service, [tmp_path / "Keeper.txt"], IngestOptions(), lambda *_: None).documents
     for source in (row, tmp_path / "Keeper.txt"):

@@ -1,4 +1,4 @@
-"""Questions about a text that has not been read to its end."""
+"""Questions about a text that is not read to its end."""
 
 import threading
 from pathlib import Path
@@ -14,6 +14,7 @@ from app.reading.open_context import open_conversation
 from app.reading.progress import Report
 from app.reading.readings import Stopped, read
 from app.service import Service
+from app.web.chat_props import ChatProps
 from app.web.tab_state import Selection, TabState
 from sessions import ContextRow, TurnRow
 from tests.app.helpers import SHORT, begin, book_text, wait_for
@@ -22,7 +23,7 @@ SETTINGS = {"exact": {"budget": 320}, "infinipot": {"budget": 320}}
 
 
 def begun(service: Service, tmp_path: Path, method: str = "exact") -> ContextRow:
-    """A reading of some dozen passes, of which none has been made."""
+    """Return a reading of about a dozen passes, before the first."""
     path = tmp_path / "Long.txt"
     path.write_text(book_text(120), encoding="utf-8")
     [row] = add_documents(service, [path], IngestOptions(), lambda *_: None).documents
@@ -30,11 +31,11 @@ def begun(service: Service, tmp_path: Path, method: str = "exact") -> ContextRow
 
 
 def stopped(service: Service, row: ContextRow, steps: int = 4) -> ContextRow:
-    """The same after so many steps and a checkpoint."""
+    """Return a reading that stopped after so many steps, with a checkpoint."""
     reports: list[Report] = []
     with pytest.raises(Stopped):
         read(service, row.id, reports.append, lambda: len(reports) >= steps)
-    return service.store.context(row.id)
+    return service.store.contexts.get(row.id)
 
 
 def ask(service: Service, session: str, question: str = "Who kept the lamp?") -> TurnRow:
@@ -62,12 +63,12 @@ def test_a_reading_is_asked_while_it_goes_on_and_ends_as_without(service: Servic
     seen = [int(turn.measurements["warnings"][0].split("%")[0].rpartition(" ")[2]) for turn in asked]
     assert 0 < seen[0] < seen[1] < 100
     session = asked[0].session_id
-    assert not service.store.session_state(session).exists()
-    # Now it knows everything, and what was said before.
+    assert not service.store.sessions.state(session).exists()
+    # Now it knows the whole text, and the earlier turns.
     assert open_conversation(service, session).conversation.turns == 2
     last = ask(service, session, "Where is it?")
     assert not early(last)
-    assert service.store.session_state(session).exists()
+    assert service.store.sessions.state(session).exists()
     plain = Service(tmp_path / "other", service.models.default, "cpu")
     other = begun(plain, tmp_path, method)
     assert other.fingerprint == row.fingerprint
@@ -93,17 +94,17 @@ def test_what_was_stopped_is_asked_from_its_checkpoint(service: Service, tmp_pat
 
 
 def test_what_failed_is_asked_from_its_checkpoint(service: Service, tmp_path: Path) -> None:
-    """The page offered it, and the store refused: a session of before could be asked, and no new one be made."""
+    """The page offered it and the store refused: old sessions could be asked, but no new one made."""
     row = stopped(service, begun(service, tmp_path))
-    service.store.update_context(row.id, status="failed", error="The disk is full.")
+    service.store.contexts.update(row.id, status="failed", error="The disk is full.")
     first = new_session(service, row.id).id
     assert early(ask(service, first))
-    assert early(ask(service, service.store.branch_session(first, 1).id, "Where is it?"))
+    assert early(ask(service, service.store.sessions.branch(first, 1).id, "Where is it?"))
 
 
 @pytest.mark.parametrize("stage", ["ready", "saving"])
 def test_what_has_been_read_to_its_end_is_asked_as_that(service: Service, tmp_path: Path, stage: str) -> None:
-    """It was said to have been asked at 100 %, and while it was saved, of its last checkpoint, if there was one."""
+    """It was said to have been asked at 100 %, or from its last checkpoint while it was saved."""
     row, asked = begun(service, tmp_path), list[TurnRow]()
 
     def on_step(report: Report) -> None:
@@ -117,23 +118,23 @@ def test_what_has_been_read_to_its_end_is_asked_as_that(service: Service, tmp_pa
 
 
 def test_a_question_that_nobody_has_begun_with_waits_for_its_turn(service: Service, tmp_path: Path) -> None:
-    """Its context was said to be opened, and then it to be thought about, while another session was answered."""
+    """The page said that its context was opened, then "Thinking", while another session was answered."""
     row = stopped(service, begun(service, tmp_path))
     session, store = new_session(service, row.id).id, service.store
     turn = Worker(service).ask(lambda: session, "Who?", AnswerOptions())
-    assert "Waiting for its turn" in TabState(service).live_turn_value(store.context(row.id), [turn])
+    assert "Waiting for its turn" in ChatProps(service).live_turn_value(store.contexts.get(row.id), [turn])
     other = Worker(service).ask(lambda: new_session(service, row.id).id, "Where?" + " and where?" * 9, AnswerOptions())
-    assert store.next_job("worker", "answer")
-    waiting = TabState(service).live_turn_value(store.context(row.id), [other])
+    assert store.jobs.claim("worker", "answer")
+    waiting = ChatProps(service).live_turn_value(store.contexts.get(row.id), [other])
     assert "Waiting for the answer to “Who?”" in waiting
-    assert "Opening the context" in TabState(service).live_turn_value(store.context(row.id), [turn])
+    assert "Opening the context" in ChatProps(service).live_turn_value(store.contexts.get(row.id), [turn])
 
 
 def test_nothing_is_asked_of_what_nothing_has_been_read_of(service: Service, tmp_path: Path) -> None:
     row = begun(service, tmp_path)
     with pytest.raises(AppError, match="it can be asked when some of its text has been read"):
         new_session(service, row.id)
-    session = service.store.add_session(row.id)
+    session = service.store.sessions.add(row.id)
     with pytest.raises(AppError, match="some of its text"):
         keep_question(service, session.id, "Who?")
 
@@ -151,8 +152,8 @@ def test_the_worker_answers_in_the_middle_of_a_reading(
     assert shown == {"reading_view": True, "chat_view": False, "ask_early": True, "session_area": True}
     session = new_session(service, row.id).id
     turn = worker.ask(lambda: session, "Who kept the lamp?", AnswerOptions(max_tokens=4))
-    wait_for(lambda: service.store.turn(turn.id).status == "done", "the answer")
-    assert service.store.context(row.id).status == "reading"
+    wait_for(lambda: service.store.turns.get(turn.id).status == "done", "the answer")
+    assert service.store.contexts.get(row.id).status == "reading"
     selection = tab_state.settle(Selection(row.id, session))
     props = tab_state.props(selection)
     assert (props["chat_view"]["visible"], props["reading_view"]["visible"]) == (True, False)
@@ -160,6 +161,6 @@ def test_the_worker_answers_in_the_middle_of_a_reading(
     assert "it knew nothing of the rest" in props["past"]["value"]
     assert tab_state.settle(Selection(row.id)) == Selection(row.id)  # the reading is still to be found
     held.clear()
-    wait_for(lambda: service.store.context(row.id).status == "ready", "the reading to end")
+    wait_for(lambda: service.store.contexts.get(row.id).status == "ready", "the reading to end")
     assert tab_state.settle(Selection(row.id)) == Selection(row.id, session)
     assert "of it has been read" not in tab_state.props(selection)["head"]["value"]

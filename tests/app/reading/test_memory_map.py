@@ -1,4 +1,4 @@
-"""The memory map: what of each stretch of a text is remembered."""
+"""The memory map: how much of each stretch of a text is remembered."""
 
 import json
 from dataclasses import replace
@@ -22,7 +22,7 @@ from tests.app.helpers import begin, in_process
 
 
 def document(title: str, pages: int, letters: int) -> Document:
-    """Of pages of so many letters."""
+    """Return a document with pages of so many letters."""
     return Document(
         title,
         "pdf",
@@ -58,7 +58,7 @@ def test_stretches_follow_each_other_and_end_with_their_document() -> None:
 
 
 def test_a_text_of_few_tokens_has_as_many_stretches() -> None:
-    """More stretches than tokens left some without any, and the reading failed when all of it was read."""
+    """With more stretches than tokens the reading failed at its end."""
     stretches = (Stretch("d-long", 0, 0, 0), Stretch("d-short", 0, 3, 3))
     few = Stream(torch.zeros(3, dtype=torch.int64), torch.arange(3), stretches)
     found = memory_map(torch.tensor([1.0, 0.0, 0.5]), few, LIBRARY)
@@ -72,7 +72,7 @@ def test_a_text_of_few_tokens_has_as_many_stretches() -> None:
 def test_there_is_no_map_of_what_is_remembered_whole(service: Service) -> None:
     assert memory_map(torch.ones(TOKENS + 3), stream(), LIBRARY) == []
     save_map(service.store, "c-abcdef", [])
-    assert service.store.measurements("memory map", "c-abcdef") == []
+    assert service.store.measurements.newest("memory map", "c-abcdef") == []
 
 
 def test_tenths_are_means_of_their_tokens() -> None:
@@ -103,13 +103,11 @@ def test_a_reading_keeps_its_map(service: Service, book: Path, method: str, caps
     assert sum(each["tokens"] for each in shown) == row.tokens
     entries = sum(each["tokens"] * each["share"] for each in shown)
     assert 0 < entries <= 320
-    assert entries == pytest.approx(
-        row.usage["entries"]["device"], abs=80
-    )  # the template's own tokens are nobody's text
+    assert entries == pytest.approx(row.usage["entries"]["device"], abs=80)  # tokens of the template are not text
     assert shown[0]["start"] == 0
     status, out, _ = in_process(service.home, capsys, "show", row.id, "--json")
     assert json.loads(out)["memory_map"] == shown
-    service.store.delete_context(row.id)
+    service.store.contexts.delete(row.id)
     assert load_map(service.store, row.id) == []
 
 

@@ -1,4 +1,4 @@
-"""The pages of documents: their texts, and of PDF how they are printed."""
+"""The pages of documents: their texts, and pictures of printed pages."""
 
 import json
 import threading
@@ -10,7 +10,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from app.api.routes import MOST_DRAWN, add_error_handlers, router
+from app.api.error_handlers import add_error_handlers
+from app.api.routes import MOST_DRAWN, router
 from app.errors import NotFound
 from app.jobs.worker import Worker
 from app.reading.documents import IngestOptions, add_documents
@@ -50,7 +51,7 @@ def test_a_page_is_drawn_with_what_a_source_says_marked(service: Service, tmp_pa
     plain = picture_of_page(second)
     assert plain.startswith(PNG)
     assert picture_of_page(second, second.start, second.start + 3) != plain
-    assert picture_of_page(second, 0, second.start) == plain  # what stands on the page before
+    assert picture_of_page(second, 0, second.start) == plain  # text of the page before
 
 
 def test_what_is_no_pdf_has_no_printed_page(service: Service, book: Path) -> None:
@@ -59,11 +60,11 @@ def test_what_is_no_pdf_has_no_printed_page(service: Service, book: Path) -> Non
 
 
 def test_an_encrypted_file_is_named_by_its_title(service: Service, tmp_path: Path) -> None:
-    """It is kept as it came, under another name, and without its password."""
+    """The home keeps it under another name, and without its password."""
     locked = {"encryption": pymupdf.PDF_ENCRYPT_AES_256, "user_pw": "swordfish"}
     id = kept(service, makers.pdf(tmp_path / "Lamp book.pdf", PRINT, **locked), "swordfish")
     found = page_of(service, id, 1)
-    # "Give its password", it said, where there is no field for it.
+    # The sentence was "Give its password", without a field for it.
     with pytest.raises(
         PasswordNeeded, match=f"^{found.title} is encrypted.*PASSWORD=... stockpot show {id} --page '1 of the file' "
     ):
@@ -77,7 +78,7 @@ def test_the_page_by_itself_leads_to_others_and_shows_the_print(service: Service
     assert f'data-from="../../../api/documents/{id}/pages/1/picture?start=4&amp;end=10"' in first
     assert f'href="../../../api/documents/{id}/file#page=1"' in first
     assert ('<a href="2">Next</a>' in first, "Previous" in first, "<span>1 of 2</span>" in first) == (True, False, True)
-    assert all(each in first for each in ('<html lang="en">', '<div id="text" lang="">'))  # for who reads it out
+    assert all(each in first for each in ('<html lang="en">', '<div id="text" lang="">'))  # for screen readers
     second = document_page(page_of(service, id, 2))
     assert ('<a href="1">Previous</a>' in second, "Next" in second) == (True, False)
     alone = document_page(page_of(service, kept(service, book), 1))
@@ -87,7 +88,7 @@ def test_the_page_by_itself_leads_to_others_and_shows_the_print(service: Service
 def test_pictures_come_over_http(service: Service, tmp_path: Path) -> None:
     id = kept(service, makers.pdf(tmp_path / "lamp.pdf", PRINT))
     lost = kept(service, makers.pdf(tmp_path / "other.pdf", PRINT[:1]))
-    original = service.store.document_file(lost)
+    original = service.store.documents.file(lost)
     assert original is not None
     original.unlink()
     app = FastAPI()
@@ -107,7 +108,7 @@ def test_pictures_come_over_http(service: Service, tmp_path: Path) -> None:
 def test_many_pictures_leave_the_server_free_for_all_else(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With forty asked for at once there were forty processes, and nothing else was answered until they had ended."""
+    """Forty requests started forty processes, and nothing else was answered until they ended."""
     id = kept(service, makers.pdf(tmp_path / "lamp.pdf", PRINT))
     drawn, enough = threading.Semaphore(0), threading.Event()
     begun: list[int] = []

@@ -1,4 +1,4 @@
-"""A reading that was killed goes on, and a chat over it, to the same numbers as without."""
+"""A killed reading, and a chat over it, continue to the same numbers as without the kill."""
 
 import random
 from collections.abc import Iterator
@@ -22,21 +22,21 @@ QUESTIONS = ("Who was the keeper?", "When was the lighthouse built?")
 
 
 def read_with_checkpoints(context_id: str, service: Service) -> None:
-    """One after every step, which waits for it: in a process of its own."""
+    """Read with a checkpoint after every step, in a process of its own."""
     Checkpoints.after_step = Checkpoints.save_now  # type: ignore[method-assign]
     read(service, context_id, lambda report: None)
 
 
 @contextmanager
 def home_with(tmp_path: Path, name: str, tiny: Path, book: Path, method: str) -> Iterator[tuple[Service, str]]:
-    """A home in which a reading has begun."""
+    """Return a home with a reading that has begun."""
     with closing(Service(tmp_path / name, str(tiny), "cpu")) as service:
         yield service, begin(service, add(service, book), method, {"budget": 320}).id
 
 
 def numbers_of(service: Service, context_id: str, reopen: bool) -> list[torch.Tensor]:
-    """Logits after the reading and after each of two turns, which are asked here. reopen: from disk each time."""
-    session, found = service.store.add_session(context_id).id, []
+    """Return the logits after the reading and after each of two turns. reopen: from disk each time."""
+    session, found = service.store.sessions.add(context_id).id, []
     for question in ("", *QUESTIONS):
         if question:
             answer(service, keep_question(service, session, question).id, SHORT)
@@ -69,7 +69,7 @@ def test_a_reading_that_was_killed_again_and_again(tmp_path: Path, tiny: Path, b
         at = chance.randrange(len(steps) // 6, len(steps) // 4)
         kill(partial(read_with_checkpoints, context), tmp_path / "killed", str(tiny), at)
     with closing(Service(tmp_path / "killed", str(tiny), "cpu")) as service:
-        assert 0 < service.store.context(context).tokens_read < service.store.context(context).tokens
+        assert 0 < service.store.contexts.get(context).tokens_read < service.store.contexts.get(context).tokens
         read(service, context, lambda report: None)
         found = tensors_of(service, context)
         assert found.keys() == expected.keys()

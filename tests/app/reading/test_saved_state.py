@@ -1,4 +1,4 @@
-"""Saved states that were made to deceive, checksums and all: refused in words, before memory is asked for."""
+"""Forged saved states with right checksums: refused with a sentence before memory is allocated."""
 
 import hashlib
 import json
@@ -23,12 +23,12 @@ from tests.app.helpers import SHORT, add, begin
 
 METHODS = ("exact", "infinipot", "infinitehip", "streaming")
 ODD: list[Any] = [None, True, -1, 0, 1, 2**31, 2**63, -(2**63), 10**30, 1.5, "", "x", "../../x", [], [0], {}, {"a": 1}]
-LEAST_BYTES = 1 << 30  # of memory that opening a forged state must not take
+LEAST_BYTES = 1 << 30  # most memory that opening a forged state may take
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[tuple[Service, dict[str, Path]]]:
-    """A service with one context of each method, and copies of their folders."""
+    """Return a service with one context of each method, and copies of their folders."""
     folder = tmp_path_factory.mktemp("forged")
     book = folder / "Book.txt"
     book.write_text("The keeper was Maren Hollis, who kept a diary. " * 30)
@@ -38,7 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[tuple
         for method in METHODS:
             row = read(service, begin(service, ids, method, {"budget": 1024}).id, lambda report: None)
             copies[row.id] = folder / row.id
-            shutil.copytree(service.store.context_state(row.id).path, copies[row.id])
+            shutil.copytree(service.store.contexts.state(row.id).path, copies[row.id])
         yield service, copies
 
 
@@ -52,7 +52,7 @@ def forge(folder: TensorFolder, change: Callable[[dict[str, Any]], object]) -> N
 
 
 def restore(service: Service, copies: dict[str, Path], context: str) -> TensorFolder:
-    folder = service.store.context_state(context)
+    folder = service.store.contexts.state(context)
     shutil.rmtree(folder.path)
     shutil.copytree(copies[context], folder.path)
     service.forget_open()
@@ -68,7 +68,7 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def oddly(chance: random.Random) -> Callable[[dict[str, Any]], None]:
-    """One fact taken away, or in its place something else."""
+    """Yield the facts with one of them removed, or replaced."""
 
     def change(state: dict[str, Any]) -> None:
         *way, last = chance.choice([*places(state)])
@@ -85,7 +85,7 @@ def oddly(chance: random.Random) -> Callable[[dict[str, Any]], None]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_fact_may_be_another(home: tuple[Service, dict[str, Path]], seed: int) -> None:
-    """What opens all the same, as where the fact was none that counts, can be asked."""
+    """A state that opens all the same, because the fact does not matter, can be asked."""
     service, copies = home
     chance = random.Random(seed)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -95,7 +95,7 @@ def test_any_fact_may_be_another(home: tuple[Service, dict[str, Path]], seed: in
         try:
             open_context(service, context)
             if trial % 6 == 0:
-                session = service.store.add_session(context).id
+                session = service.store.sessions.add(context).id
                 answer(service, keep_question(service, session, "Who?").id, SHORT)
         except (AppError, StoreError, engine.EngineError):
             pass
@@ -132,7 +132,7 @@ def test_each_is_refused_in_words(home: tuple[Service, dict[str, Path]], kind: s
 
 
 def test_places_of_another_length_are_refused_before_an_answer(home: tuple[Service, dict[str, Path]]) -> None:
-    """An IndexError came behind it."""
+    """An IndexError came during the answer."""
     service, copies = home
     context = next(iter(copies))
     folder = restore(service, copies, context)
@@ -140,7 +140,9 @@ def test_places_of_another_length_are_refused_before_an_answer(home: tuple[Servi
     parts = {name: {key: x.clone() for key, x in part.items()} for name, part in parts.items()}
     parts["tokens"]["starts"] = parts["tokens"]["starts"][:-5].clone()
     other = TensorFolder(folder.path)
-    other.save({name: Part(part) for name, part in parts.items()}, meta, service.store.context(context).fingerprint)
+    other.save(
+        {name: Part(part) for name, part in parts.items()}, meta, service.store.contexts.get(context).fingerprint
+    )
     with pytest.raises(StoreCorrupt, match="places of them"):
         open_context(service, context)
     restore(service, copies, context)
@@ -150,11 +152,11 @@ def test_a_tail_of_other_facts_is_refused(home: tuple[Service, dict[str, Path]])
     service, copies = home
     context = next(iter(copies))
     restore(service, copies, context)
-    session = service.store.add_session(context).id
+    session = service.store.sessions.add(context).id
     answer(service, keep_question(service, session, "Who?").id, SHORT)
     for turns in (-1, "x", None):
         forge(
-            service.store.session_state(session),
+            service.store.sessions.state(session),
             lambda state, value=turns: state["meta"]["conversation"].update(turns=value),
         )
         service.forget_open()

@@ -1,4 +1,4 @@
-"""What is done on the page is done to what the page named."""
+"""Actions of the page change what the page named."""
 
 import json
 import re
@@ -16,7 +16,8 @@ from app.jobs.worker import Worker
 from app.reading.documents import IngestOptions
 from app.service import Service
 from app.web.actions import Actions
-from app.web.tab_state import AT_ONCE, Selection, TabState
+from app.web.chat_props import AT_ONCE
+from app.web.tab_state import Selection, TabState
 from sessions import InUse
 from tests.app.helpers import (
     SETTINGS,
@@ -36,92 +37,94 @@ def test_what_is_deleted_is_what_was_named(tmp_path: Path, model: str, book: Pat
     service = Service(tmp_path / "home", model, "cpu")
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     context = begin(service, add(service, book), "streaming", {"budget": 64}).id
-    named, other = (store.add_session(context, title) for title in ("The first", "The second"))
-    _, (_, asked, doomed) = actions.ask_to_delete("session", Selection(context, named.id))
+    named, other = (store.sessions.add(context, title) for title in ("The first", "The second"))
+    _, (_, asked, doomed) = actions.manage.ask_to_delete("session", Selection(context, named.id))
     assert "The first" in asked["value"]
-    left, _ = actions.delete(Selection(context, other.id), doomed)  # the other was chosen meanwhile
+    left, _ = actions.manage.delete(Selection(context, other.id), doomed)  # the other was chosen meanwhile
     assert left == Selection(context, other.id)
-    assert [row.id for row in store.sessions()] == [other.id]
+    assert [row.id for row in store.sessions.all()] == [other.id]
 
-    _, (_, asked, doomed) = actions.ask_to_delete("documents", left)
-    size = sum(store.size_on_disk(each) for each in (*store.context(context).document_ids, context, other.id))
+    _, (_, asked, doomed) = actions.manage.ask_to_delete("documents", left)
+    size = sum(store.folders.size(each) for each in (*store.contexts.get(context).document_ids, context, other.id))
     assert f"? This frees {byte_size(size)} and cannot be undone." in asked["value"]
-    left, (_, _, nothing) = actions.delete(left, doomed)
+    left, (_, _, nothing) = actions.manage.delete(left, doomed)
     assert (left, nothing) == (Selection(), [])
-    assert not store.documents()
-    assert not store.contexts()
+    assert not store.documents.all()
+    assert not store.contexts.all()
     with pytest.raises(NotFound):
-        actions.delete(left, doomed)
+        actions.manage.delete(left, doomed)
     service.close()
 
 
 def test_what_goes_with_several_documents_is_counted_once_and_goes_together(service: Service, book: Path) -> None:
-    """A context of two documents was counted with each, and of two documents one went where the other was in use."""
+    """A context of two documents was counted twice, and one of two documents was deleted although the other was
+    in use.
+    """
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     lamp, fox = (add_document(service, title) for title in ("Lamp", "Fox"))
     both, alone = add_context(service, lamp, fox), add_context(service, fox)
     for context in (both, alone):
-        store.update_context(context.id, status="ready")
-        session = store.add_session(context.id)
-    talk = store.rename_session(store.sessions(both.id)[0].id, "Who?")
-    _, (_, asked, doomed) = actions.ask_to_delete("documents", Selection(both.id))
+        store.contexts.update(context.id, status="ready")
+        session = store.sessions.add(context.id)
+    talk = store.sessions.rename(store.sessions.all(both.id)[0].id, "Who?")
+    _, (_, asked, doomed) = actions.manage.ask_to_delete("documents", Selection(both.id))
     named = "2 contexts (“Lamp, Fox” of 2 documents and “Fox”) and 2 sessions (“Who?” and “New session”)"
     assert f"Delete the documents “Lamp” and “Fox” with {named}?" in asked["value"]
-    _, (_, asked, _) = actions.ask_to_delete("session", Selection(both.id, talk.id))
+    _, (_, asked, _) = actions.manage.ask_to_delete("session", Selection(both.id, talk.id))
     assert "Delete the session “Who?” over “Lamp, Fox” of 2 documents?" in asked["value"]
-    store.add_job("answer", store.add_turn(session.id, "Where?").id)
-    job = store.next_job("worker")
+    store.jobs.add("answer", store.turns.add(session.id, "Where?").id)
+    job = store.jobs.claim("worker")
     assert job
     with pytest.raises(InUse):
-        actions.delete(Selection(both.id), doomed)
-    assert {row.id for row in store.documents()} == {lamp.id, fox.id}
-    store.end_job(job.id, "cancelled")
-    assert actions.delete(Selection(both.id), doomed)[0] == Selection()
-    assert not store.documents()
+        actions.manage.delete(Selection(both.id), doomed)
+    assert {row.id for row in store.documents.all()} == {lamp.id, fox.id}
+    store.jobs.end(job.id, "cancelled")
+    assert actions.manage.delete(Selection(both.id), doomed)[0] == Selection()
+    assert not store.documents.all()
 
 
 def test_of_very_many_documents_a_few_are_named_before_they_go(service: Service) -> None:
     """The question filled the window with two hundred titles."""
     actions = Actions(service, Worker(service), TabState(service), [], [], [])
     context = add_context(service, *(add_document(service, f"Note {number}") for number in range(200)))
-    service.store.update_context(context.id, status="ready")
-    _, (_, asked, doomed) = actions.ask_to_delete("documents", Selection(context.id))
+    service.store.contexts.update(context.id, status="ready")
+    _, (_, asked, doomed) = actions.manage.ask_to_delete("documents", Selection(context.id))
     titles = ", ".join(f"Note {number}" for number in range(200))
     assert f"“Note 4” and 195 others with 1 context (“{titles[:59]}…” of 200 documents)?" in asked["value"]
     assert len(doomed) == 200
     for number in range(9):
-        service.store.add_session(context.id, f"Talk {number}")
-    _, (_, asked, _) = actions.ask_to_delete("context", Selection(context.id))
+        service.store.sessions.add(context.id, f"Talk {number}")
+    _, (_, asked, _) = actions.manage.ask_to_delete("context", Selection(context.id))
     assert " with 9 sessions (“Talk 8”, “Talk 7” and 7 others)?" in asked["value"]
 
 
 def test_a_reading_that_stopped_goes_when_that_is_confirmed_and_its_own_documents_if_wanted(service: Service) -> None:
-    """Remove deleted the checkpoint of a long reading at once, and left its documents where the page showed none."""
+    """Remove deleted the checkpoint of a long reading at once, and left its documents invisible."""
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     lamp, fox = (add_document(service, title) for title in ("Lamp", "Fox"))
     shared, stopped = add_context(service, lamp), add_context(service, lamp, fox)
-    store.update_context(stopped.id, status="paused", tokens_read=5)
+    store.contexts.update(stopped.id, status="paused", tokens_read=5)
     selection = Selection(stopped.id)
-    assert actions.tab_state.props(selection)["discard_documents"] == {"visible": True}
-    _, (_, asked, doomed) = actions.ask_to_remove("context", selection)
+    assert actions.manage.tab_state.props(selection)["discard_documents"] == {"visible": True}
+    _, (_, asked, doomed) = actions.manage.ask_to_remove("context", selection)
     assert "Delete the context “Lamp, Fox”? " in asked["value"]
     assert doomed == [("context", stopped.id)]
-    assert store.context(stopped.id).tokens_read == 5
-    _, (_, asked, doomed) = actions.ask_to_remove("documents", selection)
+    assert store.contexts.get(stopped.id).tokens_read == 5
+    _, (_, asked, doomed) = actions.manage.ask_to_remove("documents", selection)
     assert "Delete the context “Lamp, Fox” and the document “Fox”? " in asked["value"]
     since = add_context(service, fox)  # in another tab, before this one says yes
-    actions.delete(selection, doomed)
-    assert [row.id for row in store.contexts()] == [since.id, shared.id]
-    store.delete_context(since.id)
+    actions.manage.delete(selection, doomed)
+    assert [row.id for row in store.contexts.all()] == [since.id, shared.id]
+    store.contexts.delete(since.id)
     stopped = add_context(service, lamp, fox)
-    store.update_context(stopped.id, status="paused", tokens_read=5)
+    store.contexts.update(stopped.id, status="paused", tokens_read=5)
     selection = Selection(stopped.id)
-    _, (_, asked, doomed) = actions.ask_to_remove("documents", selection)
-    assert actions.delete(selection, doomed)[0] == Selection()
-    assert (store.contexts(), store.documents()) == ([shared], [lamp])
-    store.update_context(shared.id, status="failed", error="out of memory")
-    store.add_job("ingest", "upload", {"files": [], "documents": [lamp.id]})
-    assert actions.tab_state.props(Selection(shared.id))["discard_documents"] == {
+    _, (_, asked, doomed) = actions.manage.ask_to_remove("documents", selection)
+    assert actions.manage.delete(selection, doomed)[0] == Selection()
+    assert (store.contexts.all(), store.documents.all()) == ([shared], [lamp])
+    store.contexts.update(shared.id, status="failed", error="out of memory")
+    store.jobs.add("ingest", "upload", {"files": [], "documents": [lamp.id]})
+    assert actions.manage.tab_state.props(Selection(shared.id))["discard_documents"] == {
         "visible": False
     }  # somebody waits for it
 
@@ -131,18 +134,18 @@ def test_an_upload_that_failed_goes_at_once_unless_documents_go_with_it(service:
     actions = Actions(service, worker, TabState(service), [], [], [])
     torn = worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, IngestOptions())
     work_once(worker)
-    selection, (unasked, _, doomed) = actions.ask_to_remove("context", Selection(torn.id))
+    selection, (unasked, _, doomed) = actions.manage.ask_to_remove("context", Selection(torn.id))
     assert (selection, unasked["visible"], doomed) == (Selection(), False, [])
-    assert torn.id not in [job.id for job in store.jobs()]  # which names its file
+    assert torn.id not in [job.id for job in store.jobs.all()]  # it names its file
 
     job = fails(worker, upload(service, tmp_path, "book.txt", book_text(20).encode()))
-    selection, (_, asked, doomed) = actions.ask_to_remove("context", Selection(job.id))
+    selection, (_, asked, doomed) = actions.manage.ask_to_remove("context", Selection(job.id))
     assert (selection, doomed) == (Selection(job.id), [("upload", job.id)])
     assert "Delete the document “book”? " in asked["value"]
-    assert len(store.documents()) == 1
-    assert actions.tab_state.settle(selection) == selection
-    assert actions.delete(selection, doomed)[0] == Selection()
-    assert store.documents() == []
+    assert len(store.documents.all()) == 1
+    assert actions.manage.tab_state.settle(selection) == selection
+    assert actions.manage.delete(selection, doomed)[0] == Selection()
+    assert store.documents.all() == []
 
 
 def test_what_failed_stands_among_what_there_is_by_its_time(service: Service, tmp_path: Path) -> None:
@@ -153,13 +156,13 @@ def test_what_failed_stands_among_what_there_is_by_its_time(service: Service, tm
     work_once(worker)
     new = add_context(service, add_document(service, "New"))
     waiting = worker.ingest(upload(service, tmp_path, "next.txt", b"Words."), "exact", SETTINGS, IngestOptions())
-    later = add_context(service, store.document(store.documents()[0].id), method="full")
+    later = add_context(service, store.documents.get(store.documents.all()[0].id), method="full")
     choices = TabState(service).props(Selection())["contexts"]["choices"]
     assert [id for _, id in choices] == [waiting.id, later.id, new.id, torn.id, old.id]
 
 
 def test_a_stopped_reading_has_one_number_of_entries(service: Service) -> None:
-    """It went on for a moment after its last measurement: the panel said another number than the card."""
+    """It went on for a moment after its last measurement, so the panel and the card had different numbers."""
     tab_state, store = TabState(service), service.store
     context = add_context(service, add_document(service, "Lamp"))
 
@@ -167,45 +170,45 @@ def test_a_stopped_reading_has_one_number_of_entries(service: Service) -> None:
         return {each: {"device": entries, "host": 0, "disk": 0} for each in ("entries", "bytes")}
 
     measured = {"usage": usage(768), "tokens_per_second": 9.0, "tokens_done": 768, "seconds": 1.0}
-    store.add_measurement("reading", context.id, measured)
+    store.measurements.add("reading", context.id, measured)
     for status, entries in (("reading", 768), ("paused", 512)):
-        store.update_context(context.id, status=status, tokens_read=1024, usage=usage(512))
-        assert tab_state.metrics_reader.read(store.context(context.id), None).usage["entries"]["device"] == entries
+        store.contexts.update(context.id, status=status, tokens_read=1024, usage=usage(512))
+        assert tab_state.metrics_reader.read(store.contexts.get(context.id), None).usage["entries"]["device"] == entries
 
 
 def test_nobody_is_led_to_ask_the_pocket_model_for_what_it_cannot_do(service: Service, tiny: Path, book: Path) -> None:
-    """Asked what the book is about, it says "85 crowns", and nothing on the page had warned of it."""
-    documents = service.store.documents(add(service, book))
+    """Asked for the subject of a book it says "85 crowns", and the page gave no warning."""
+    documents = service.store.documents.existing(add(service, book))
     for model, warned in (("pocket", True), ("pocket:nf4", True), (str(tiny), False)):
         context = add_context(service, *documents, model=model)
-        service.store.update_context(context.id, status="ready")
+        service.store.contexts.update(context.id, status="ready")
         assert ("cannot sum up" in TabState(service).props(Selection(context.id))["past"]["value"]) == warned
 
 
 def test_nobody_talks_with_what_nothing_has_been_read_of(service: Service) -> None:
-    """A session was made, in which nothing could be asked."""
+    """A session was made in which nothing could be asked."""
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     context = add_context(service, add_document(service, "Lamp")).id
     with pytest.raises(AppError, match="it can be asked when some of its text has been read"):
-        actions.new_session(Selection(context))
-    store.update_context(context, status="ready")
-    selection = actions.new_session(Selection(context))
-    assert [row.id for row in store.sessions(context)] == [selection.session]
-    assert actions.new_session(selection) == selection  # it is still without a question
+        actions.ask.new_session(Selection(context))
+    store.contexts.update(context, status="ready")
+    selection = actions.ask.new_session(Selection(context))
+    assert [row.id for row in store.sessions.all(context)] == [selection.session]
+    assert actions.ask.new_session(selection) == selection  # it is still without a question
 
 
 def test_every_session_is_found_however_often_one_has_the_words(service: Service, book: Path) -> None:
-    """A session with twelve hits hid all others, and none was found by the title that it had been given."""
+    """A session with twelve hits hid all others, and none was found by its given title."""
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     context = begin(service, add(service, book), "streaming", {"budget": 64}).id
-    talkative, other, renamed = (store.add_session(context, title) for title in ("Much", "Little", "Taxes 2024"))
+    talkative, other, renamed = (store.sessions.add(context, title) for title in ("Much", "Little", "Taxes 2024"))
     for session, turns in ((talkative, 30), (other, 1)):
         for _ in range(turns):
-            store.finish_turn(store.add_turn(session.id, "Where was the lamp?").id, answer="There.", sources=[])
+            store.turns.finish(store.turns.add(session.id, "Where was the lamp?").id, answer="There.", sources=[])
 
     def found(query: str) -> set[str]:
-        ids = {id for _, id in actions.search(query)[0]["choices"]}
-        return {store.turn(id).session_id if id.startswith("t-") else id for id in ids}
+        ids = {id for _, id in actions.navigate.search(query)[0]["choices"]}
+        return {store.turns.get(id).session_id if id.startswith("t-") else id for id in ids}
 
     assert found("lamp") == {talkative.id, other.id}
     assert found(" taxes ") == {renamed.id}
@@ -213,38 +216,38 @@ def test_every_session_is_found_however_often_one_has_the_words(service: Service
     lamps = add_context(service, add_document(service, "Of Lamps")).id
     assert found("LAMP of") == {lamps}
     assert found("lamp") == {talkative.id, other.id, lamps}
-    assert actions.choose_hit(Selection(), lamps)[0] == Selection(lamps)
-    assert actions.choose_hit(Selection(), other.id)[0] == Selection(context, other.id)
+    assert actions.navigate.choose_hit(Selection(), lamps)[0] == Selection(lamps)
+    assert actions.navigate.choose_hit(Selection(), other.id)[0] == Selection(context, other.id)
 
 
 def test_what_was_found_in_a_long_session_is_shown(service: Service, book: Path) -> None:
-    """The session was opened at its end, and of 200 questions the hundredth was not on the page."""
+    """The session was opened at its end, and the hundredth of 200 questions was not on the page."""
     tab_state = TabState(service)
     actions, store = Actions(service, Worker(service), tab_state, [], [], []), service.store
     context = read_through(service, add(service, book)).id
-    session = store.add_session(context, "Much").id
+    session = store.sessions.add(context, "Much").id
     for number in range(7 * AT_ONCE):
         question = f"And number {number}?" if number % 60 else f"A zeppelin in {number}?"
-        store.finish_turn(store.add_turn(session, question).id, answer="There.", sources=[])
-    [(_, turn)] = actions.search("zeppelin 0")[0]["choices"]
-    selection, [unmarked] = actions.choose_hit(Selection(), turn)
+        store.turns.finish(store.turns.add(session, question).id, answer="There.", sources=[])
+    [(_, turn)] = actions.navigate.search("zeppelin 0")[0]["choices"]
+    selection, [unmarked] = actions.navigate.choose_hit(Selection(), turn)
     assert (selection.session, selection.found, unmarked["value"]) == (session, turn, None)
     shown = tab_state.props(tab_state.settle(selection))
     assert f'id="{turn}"' in shown["earlier"]["value"]
     assert f'data-found="{turn}"' in shown["where"]["value"]
-    [(_, late)] = actions.search("zeppelin 120")[0]["choices"]
-    assert actions.choose_hit(Selection(), late)[0].unrolled == 0 < selection.unrolled
+    [(_, late)] = actions.navigate.search("zeppelin 120")[0]["choices"]
+    assert actions.navigate.choose_hit(Selection(), late)[0].unrolled == 0 < selection.unrolled
 
 
 def test_the_context_that_was_used_last_comes_first(service: Service) -> None:
-    """The one that was used most sank to the end of the list."""
+    """The context used most sank to the end of the list."""
     old, new = (add_context(service, add_document(service, title)) for title in ("Old", "New"))
 
     def order() -> list[str]:
         return [id for _, id in TabState(service).props(Selection())["contexts"]["choices"]]
 
     assert order() == [new.id, old.id]
-    service.store.add_session(old.id)
+    service.store.sessions.add(old.id)
     assert order() == [old.id, new.id]
 
 
@@ -259,54 +262,54 @@ def test_settings_follow_the_model_and_the_preset(service: Service, tiny: Path, 
     def values(updates: list[dict[str, Any]]) -> list[Any]:
         return [update.get("value", "as it was") for update in updates[:3]]
 
-    assert values(actions.choose_model(None)) == [1024, 128, 8]
-    assert values(actions.choose_model(str(long))) == [6910, 2048, 128]
-    assert values(actions.choose_model("no/such model")) == [1024, 128, 8]
-    assert values(actions.choose_preset("infllm", None, "mistral-12k")) == [13054, "as it was", 128]
-    assert values(actions.choose_preset("infllm", "wide", None)) == ["as it was"] * 3  # of another method
-    assert [each["visible"] for each in actions.choose_method("infllm")] == [False, True]
+    assert values(actions.read.choose_model(None)) == [1024, 128, 8]
+    assert values(actions.read.choose_model(str(long))) == [6910, 2048, 128]
+    assert values(actions.read.choose_model("no/such model")) == [1024, 128, 8]
+    assert values(actions.read.choose_preset("infllm", None, "mistral-12k")) == [13054, "as it was", 128]
+    assert values(actions.read.choose_preset("infllm", "wide", None)) == ["as it was"] * 3  # of another method
+    assert [each["visible"] for each in actions.read.choose_method("infllm")] == [False, True]
 
 
 def test_the_model_of_this_server_reads_what_is_dropped_in_here(service: Service) -> None:
-    """That of whichever server came to it first did."""
+    """The model of the first free server read it."""
     actions = Actions(service, Worker(service), TabState(service), [], [], [])
-    job = service.store.job(actions.read_sample(Selection(), "exact", None).context)
+    job = service.store.jobs.get(actions.read.read_sample(Selection(), "exact", None).context)
     assert job.payload["model"] == service.models.default
 
 
 def test_a_second_click_begins_no_second_reading(service: Service, tmp_path: Path) -> None:
-    """Two clicks on Read said, in red, that the files were to be dropped in again, while they were being read."""
+    """A second click on Read asked to drop the files in again, while they were being read."""
     actions = Actions(service, Worker(service), TabState(service), [], [], [])
     dropped = cache(service.home) / "hash" / "Tea.txt"
     dropped.parent.mkdir(parents=True)
     dropped.write_text("The keeper liked tea.", encoding="utf-8")
     form = ([str(dropped)], "exact", "", "", "Never", None)
-    selection, _ = actions.start_reading(Selection(), *form)
-    assert actions.start_reading(selection, *form)[0] == selection
-    assert actions.read_sample(selection, "exact", None) == selection
-    assert [job.id for job in service.store.jobs()] == [selection.context]
+    selection, _ = actions.read.start_reading(Selection(), *form)
+    assert actions.read.start_reading(selection, *form)[0] == selection
+    assert actions.read.read_sample(selection, "exact", None) == selection
+    assert [job.id for job in service.store.jobs.all()] == [selection.context]
 
 
 def test_a_reading_that_took_no_time_says_nothing_of_the_next(service: Service) -> None:
     actions = Actions(service, Worker(service), TabState(service), [("exact", "budget")], [], [])
     context = add_context(service, add_document(service, "Lamp"))
     settings = json.dumps(engine.make_method("exact", budget=320).settings())
-    service.store._db.execute(
-        "UPDATE contexts SET model = ?, method = 'exact', settings = ?, tokens_read = 1000000, seconds = 0",
-        [service.models.default, settings],
-    )
-    service.store._db.conn.commit()
-    assert service.store.context(context.id).seconds == 0
-    assert "Fits" in actions.estimate("exact", None, 320)[0]
+    with service.store.database.transaction() as db:
+        db.execute(
+            "UPDATE contexts SET model = ?, method = 'exact', settings = ?, tokens_read = 1000000, seconds = 0",
+            [service.models.default, settings],
+        )
+    assert service.store.contexts.get(context.id).seconds == 0
+    assert "Fits" in actions.read.estimate("exact", None, 320)[0]
 
 
 def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: Service, book: Path) -> None:
     store, tab_state = service.store, TabState(service)
-    session = store.add_session(read_through(service, add(service, book)).id)
+    session = store.sessions.add(read_through(service, add(service, book)).id)
     selection = Selection(session.context_id, session.id)
     sent: list[str] = []
     for number in range(1, 48):
-        store.finish_turn(store.add_turn(session.id, f"Question {number}?").id, answer=f"Answer {number}.")
+        store.turns.finish(store.turns.add(session.id, f"Question {number}?").id, answer=f"Answer {number}.")
         props = tab_state.props(selection)
         shown = props["earlier"]["value"] + props["past"]["value"]
         hidden = max(0, (number - 1) // AT_ONCE * AT_ONCE - AT_ONCE)  # a long session would take seconds to draw
@@ -319,28 +322,28 @@ def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: 
     unrolled = tab_state.props(replace(selection, unrolled=1))
     assert not unrolled["unroll"]["visible"]
     assert (unrolled["earlier"]["value"] + unrolled["past"]["value"]).count("<article") == 47
-    edited = tab_state.props(replace(selection, edited=store.turns(session.id)[0].id))  # which is not shown
+    edited = tab_state.props(replace(selection, edited=store.turns.all(session.id)[0].id))  # it is not shown
     assert "Question 1?" in edited["where"]["value"]
 
 
 def test_what_is_called_the_same_but_for_a_number_is_told_apart_where_lists_cut_titles_off(service: Service) -> None:
-    """All that a list has room for was the same, and of what was found all but the method was hidden."""
+    """The visible parts of the titles were equal, and hits showed only the method."""
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     context = add_context(service, add_document(service, "Harbour"))
-    store.update_context(context.id, status="ready")
+    store.contexts.update(context.id, status="ready")
     for question in ("Who kept it?", "Who kept the lamp of the lighthouse at Cape Orlen?"):
-        session = store.add_session(context.id)
-        store.finish_turn(store.add_turn(session.id, question).id, answer="Nobody.")
-        store.branch_session(session.id, 1)
+        session = store.sessions.add(context.id)
+        store.turns.finish(store.turns.add(session.id, question).id, answer="Nobody.")
+        store.sessions.branch(session.id, 1)
     long = "Who kept the lamp of the lighthouse at Cape Orlen?"
-    listed = actions.tab_state._session_choices(context)
+    listed = actions.manage.tab_state.lists.session_choices(context)
     assert {name.rpartition(" · ")[0] for name, _ in listed} == {
         "Who kept it?\n1 question",
         "Who kept it? (2)\n1 question",
         f"{long}\n1 question",
         f"{long} (2)\n(2) · 1 question",
     }
-    [found] = actions.search("lamp")
+    [found] = actions.navigate.search("lamp")
     assert {name for name, _ in found["choices"]} == {
         f"{long}\n{long}\nHarbour · exact · 320",
         f"{long} (2)\n(2) · {long}\nHarbour · exact · 320",

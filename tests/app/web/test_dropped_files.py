@@ -1,4 +1,4 @@
-"""What is dropped in and does not arrive: nothing of it stays, and whoever dropped it is told."""
+"""Dropped files whose upload breaks off: nothing of them stays, and the page says why."""
 
 import errno
 import socket
@@ -35,7 +35,7 @@ def loose(home: Path) -> list[Path]:
 
 
 def test_an_upload_that_is_broken_off_leaves_nothing(server: Server) -> None:
-    """Half a file stayed until the server was started anew, and the log had a traceback."""
+    """Half a file stayed until the server was restarted, and the log had a traceback."""
     part = b'--e\r\nContent-Disposition: form-data; name="files"; filename="a.txt"\r\n\r\n' + b"words " * 50_000
     head = (
         f"POST {DROPPED_AT} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 9000000\r\n"
@@ -49,7 +49,7 @@ def test_an_upload_that_is_broken_off_leaves_nothing(server: Server) -> None:
 
 
 def page(folder: Path, error: Exception | None) -> TestClient:
-    """What Gradio does with an upload: half of it is written, then this happens."""
+    """Return an app that writes half of an upload as Gradio does, and then fails like this."""
 
     async def take(request: Request) -> PlainTextResponse:
         folder.mkdir(exist_ok=True)
@@ -89,7 +89,7 @@ def test_an_upload_for_which_there_is_no_room_is_refused_before_it_fills_the_dis
 def test_a_home_without_room_for_uploads_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reported: OSError, raised: type[Exception], words: str
 ) -> None:
-    """A server on a home that is mounted read-only only said what the system reported."""
+    """With a read-only home, the server only repeated the system's error."""
 
     def fail(*_: object, **__: object) -> None:
         raise reported
@@ -100,7 +100,7 @@ def test_a_home_without_room_for_uploads_says_what_to_do(
 
 
 def test_a_copy_that_the_disk_has_no_room_for_leaves_nothing(tmp_path: Path) -> None:
-    """It stayed until the server was started anew."""
+    """The copy stayed until the server was restarted."""
 
     class Halfway(BytesIO):
         def read(self, size: int | None = -1) -> bytes:

@@ -1,4 +1,4 @@
-"""The page's events, as Gradio runs them: those of one tab may overlap, and one that fails says so."""
+"""The page's events as Gradio runs them: events of one tab may overlap, and errors are shown."""
 
 import asyncio
 import html
@@ -17,14 +17,15 @@ from gradio.state_holder import SessionState
 from app.jobs.uploads import name_of
 from app.jobs.worker import Worker
 from app.service import Service
+from app.web.list_props import LISTED, Props
 from app.web.page import build_page
-from app.web.tab_state import LISTED, Props, Selection, TabState
+from app.web.tab_state import Selection, TabState
 from sessions import InUse, StoreCorrupt
 from tests.app.helpers import add, add_context, add_document, read_through
 
 
 class Visitor:
-    """One tab: what is done in it goes through Gradio, and `shown` is what its browser then shows, by elem_id."""
+    """One tab: its events go through Gradio, and `shown` has the props that its browser shows, by elem_id."""
 
     def __init__(self, blocks: gr.Blocks) -> None:
         self.blocks, self.state = blocks, SessionState(blocks)
@@ -32,12 +33,12 @@ class Visitor:
         self.query: dict[str, str] = {}
 
     async def do(self, target: str, event: str, values: Mapping[str, Any] | None = None, **told: Any) -> None:
-        """Let an event happen.
+        """Fire an event.
 
         Args:
-            target: elem_id of what it happens to, or "" for the page and its timers.
-            values: elem_id -> what a person has put there; the others are as they were built.
-            told: what the event itself says.
+            target: elem_id of its component, or "" for the page and its timers.
+            values: elem_id -> value that a person entered; other components keep theirs.
+            told: data of the event itself.
         """
         names = {id: getattr(block, "elem_id", None) or "" for id, block in self.blocks.blocks.items()}
         fns = self.blocks.fns.values()
@@ -72,25 +73,25 @@ class Visitor:
 
     @property
     def said(self) -> str:
-        """What the notice says."""
+        """Return the text of the notice."""
         return html.unescape(re.sub("<.*?>", "", self.value("notice")))
 
 
 def play(service: Service, scene: Callable[[gr.Blocks], Coroutine[Any, Any, None]]) -> None:
-    """Let a scene happen on the page. Its worker is not at work, so that nothing happens by itself."""
+    """Run a scene on the page. Its worker does not run, so nothing happens by itself."""
 
     async def whole() -> None:
-        await scene(build_page(service, Worker(service)))  # inside the loop, for Gradio would open one of its own
+        await scene(build_page(service, Worker(service)))  # inside the loop, because Gradio would open one of its own
 
-    with ThreadPoolExecutor(1) as alone:  # where no other loop runs, such as that of a browser's tests
+    with ThreadPoolExecutor(1) as alone:  # in a thread without another loop, such as that of browser tests
         alone.submit(lambda: asyncio.run(whole())).result()
 
 
 def session_with_a_turn(service: Service, context: str, title: str) -> tuple[str, str]:
-    """Ids of a session and of its turn."""
-    session = service.store.add_session(context, title).id
-    turn = service.store.add_turn(session, f"Who is {title}?").id
-    service.store.finish_turn(turn, answer="Nobody.")
+    """Return the ids of a session and of its turn."""
+    session = service.store.sessions.add(context, title).id
+    turn = service.store.turns.add(session, f"Who is {title}?").id
+    service.store.turns.finish(turn, answer="Nobody.")
     return session, turn
 
 
@@ -100,10 +101,10 @@ def context(service: Service, book: Path) -> str:
 
 
 def hold_first(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
-    """Let the next picture be made and then held back: until the second event is set, or half a second has passed.
+    """Hold the next picture back after it is made, until the second event is set, or half a second has passed.
 
     Returns:
-        An event that is set when it is held, and the one that lets it go.
+        An event that is set when the picture is held, and the one that releases it.
     """
     held, go, make = threading.Event(), threading.Event(), TabState.props
 
@@ -121,7 +122,7 @@ def hold_first(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, thread
 async def overlapping(
     monkeypatch: pytest.MonkeyPatch, first: Coroutine[Any, Any, None], second: Coroutine[Any, Any, None]
 ) -> None:
-    """Let the second event begin, and end if it can, while the first is being handled."""
+    """Start the second event while the first is being handled, and end it if possible."""
     held, go = hold_first(monkeypatch)
     early = asyncio.create_task(first)
     await asyncio.to_thread(held.wait)
@@ -133,7 +134,7 @@ async def overlapping(
 def test_a_tick_that_began_before_a_click_does_not_undo_what_the_click_showed(
     service: Service, context: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It wrote down that the tab shows what it had shown before: after Never mind, it stayed as it was for ever."""
+    """It noted the old picture as sent, so after Never mind the tab kept it for ever."""
     session, turn = session_with_a_turn(service, context, "Maren")
 
     async def scene(blocks: gr.Blocks) -> None:
@@ -167,7 +168,7 @@ def test_what_is_clicked_while_the_page_opens_stands(
 def test_a_picture_that_cannot_be_made_says_why_and_the_choice_stands(
     service: Service, context: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The click did nothing at all, and what had been chosen was forgotten."""
+    """The click did nothing, and the selection was lost."""
     (one, _), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
     make, settle = TabState.props, TabState.settle
 
@@ -175,10 +176,10 @@ def test_a_picture_that_cannot_be_made_says_why_and_the_choice_stands(
         raise InUse("Another process keeps the database locked.")
 
     def deleted_at_once(tab_state: TabState, selection: Selection) -> Selection:
-        """Another tab deletes what has just been found to be there."""
+        """Delete in another tab the thing that was just found."""
         settled = settle(tab_state, selection)
-        if any(row.id == two for row in service.store.sessions()):
-            service.store.delete_session(two)
+        if any(row.id == two for row in service.store.sessions.all()):
+            service.store.sessions.delete(two)
         return settled
 
     async def scene(blocks: gr.Blocks) -> None:
@@ -207,7 +208,7 @@ def test_a_picture_that_cannot_be_made_says_why_and_the_choice_stands(
 
 
 def test_what_was_deleted_elsewhere_or_before_is_told(service: Service, context: str) -> None:
-    """An old address, or a tab whose context another one deleted, led elsewhere without a word."""
+    """An old address, or a tab with a deleted context, led to another place without a message."""
     (one, _), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
 
     async def scene(blocks: gr.Blocks) -> None:
@@ -224,7 +225,7 @@ def test_what_was_deleted_elsewhere_or_before_is_told(service: Service, context:
         await tab.open(session=one)
         await tab.do("sessions", "input", {"sessions": two})
         assert not tab.said
-        service.store.delete_session(two)
+        service.store.sessions.delete(two)
         await tab.tick()
         assert (tab.session, "it was deleted" in tab.said) == (one, True)
 
@@ -234,7 +235,7 @@ def test_what_was_deleted_elsewhere_or_before_is_told(service: Service, context:
 def test_what_is_refused_beside_the_choice_is_said_too(
     service: Service, context: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A budget below 1 was refused by Gradio itself, which says nothing; so did a search that failed."""
+    """Gradio itself refused a budget below 1 without a message, and a search that failed showed none."""
 
     def damaged(query: str, limit: int) -> list[Any]:
         raise StoreCorrupt("The index is damaged.")
@@ -252,7 +253,7 @@ def test_what_is_refused_beside_the_choice_is_said_too(
             assert html.unescape(re.sub("<.*?>", "", tab.value("estimate"))) == refused
             await tab.do("sample", "click", form)
             assert tab.said == refused
-        monkeypatch.setattr(service.store, "search", damaged)
+        monkeypatch.setattr(service.store.search, "turns", damaged)
         await tab.do("search", "change", {"search": "lamp"})
         assert tab.said == "The index is damaged."
 
@@ -260,7 +261,7 @@ def test_what_is_refused_beside_the_choice_is_said_too(
 
 
 def test_what_was_found_can_be_opened_again(service: Service, context: str) -> None:
-    """A radio button that is on already tells nobody that it was clicked."""
+    """A radio button that is on fires no event when it is clicked."""
     (one, said), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
 
     async def scene(blocks: gr.Blocks) -> None:
@@ -275,8 +276,10 @@ def test_what_was_found_can_be_opened_again(service: Service, context: str) -> N
 
 
 def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, context: str) -> None:
-    """The page showed contexts alone: one without stayed for good, and another way to read a book needed its file."""
-    [keeper] = service.store.context_documents(context)
+    """The page listed contexts alone: documents without one stayed for good, and another method needed the file
+    again.
+    """
+    [keeper] = service.store.contexts.documents(context)
     fox = add_document(service, "Fox")
 
     async def scene(blocks: gr.Blocks) -> None:
@@ -285,7 +288,7 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
         assert [id for _, id in tab.shown["kept"]["choices"]] == [fox.id, keeper.id]
         await tab.do("kept", "input", {"kept": [keeper.id, fox.id]})
         await tab.do("start", "click", {"method": "streaming", "budget-streaming": 64, "title": "Both"})
-        [job] = service.store.jobs(status="queued")
+        [job] = service.store.jobs.all(status="queued")
         given = job.payload["documents"], job.payload["files"], job.payload["title"], job.payload["settings"]["budget"]
         assert given == ([keeper.id, fox.id], [], "Both", 64)
         assert "<h1>Both</h1>" in tab.value("reading-card")
@@ -297,21 +300,21 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
         await tab.do("start", "click", {"method": "streaming", "budget-streaming": 64})
         assert "or choose documents" in tab.said
         await tab.do("kept", "input", {"kept": [fox.id, keeper.id]})
-        service.store.delete_document(fox.id)  # by another
+        service.store.documents.delete(fox.id)  # by another
         await tab.tick()
         assert tab.shown["kept"]["value"] == [keeper.id]
         await tab.do("delete-kept", "click")
         assert "the document “The Keeper” with 1 context (“The Keeper”)" in tab.value("kept-confirm-text")
         await tab.do("kept-confirm", "click")
         assert not tab.shown["kept-row"]["visible"]
-        assert service.store.documents() == service.store.contexts() == []
+        assert service.store.documents.all() == service.store.contexts.all() == []
 
     play(service, scene)
 
 
 def test_documents_and_readings_are_renamed_where_their_session_is(service: Service, context: str) -> None:
-    """A book dropped in as scan0001.pdf was called so for good, but for programs."""
-    [book] = service.store.context_documents(context)
+    """The page could not rename a book that was dropped in as scan0001.pdf."""
+    [book] = service.store.contexts.documents(context)
 
     async def scene(blocks: gr.Blocks) -> None:
         tab = Visitor(blocks)
@@ -338,7 +341,7 @@ def test_documents_and_readings_are_renamed_where_their_session_is(service: Serv
         await tab.do("rename-what", "input", {"rename-what": session})
         await tab.do("rename", "click", {"rename-what": session, "rename-to": "About Maren"})
         assert tab.value("rename-to") == "About Maren"
-        assert (service.store.session(session).title, service.store.document(book.id).title) == (
+        assert (service.store.sessions.get(session).title, service.store.documents.get(book.id).title) == (
             "About Maren",
             "The Keeper",
         )
@@ -347,14 +350,14 @@ def test_documents_and_readings_are_renamed_where_their_session_is(service: Serv
 
 
 def test_the_page_is_told_what_has_arrived(service: Service, context: str) -> None:
-    """Word for word, so that its script takes that from the field, and nothing that was typed after it."""
+    """The page's script removes exactly these words from the field, and nothing that was typed after them."""
 
     async def scene(blocks: gr.Blocks) -> None:
         tab = Visitor(blocks)
         await tab.open(context=context)
         assert 'data-asked="" data-said=""' in tab.value("where")
         await tab.do("ask", "click", {"question": " Who kept\nthe lamp? "})
-        [turn] = service.store.turns(tab.session)
+        [turn] = service.store.turns.all(tab.session)
         assert f'data-asked="{turn.id}" data-said="Who kept\nthe lamp?"' in tab.value("where")
         await tab.do("question", "submit", {"question": "And then?"})  # before the answer
         assert "still being answered" in tab.said
@@ -364,7 +367,7 @@ def test_the_page_is_told_what_has_arrived(service: Service, context: str) -> No
 
 
 def test_the_panel_names_a_model_in_a_folder_by_the_folders_own_name(service: Service) -> None:
-    """Until it was loaded, its whole path was shown."""
+    """The whole path was shown until the model was loaded."""
 
     async def scene(blocks: gr.Blocks) -> None:
         tab = Visitor(blocks)
@@ -377,7 +380,7 @@ def test_the_panel_names_a_model_in_a_folder_by_the_folders_own_name(service: Se
 def test_the_memory_map_is_sent_once_whatever_becomes_of_the_numbers(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was sent with each change of the process memory, though it is four times as long as all the numbers."""
+    """It was sent with each change of the process memory, although it is four times as long as the numbers."""
     row, taken = read_through(service, add(service, book), "streaming"), [10**9]
     monkeypatch.setattr("engine.memory_report", lambda: {"process_bytes": taken[0], "gpu_bytes": 0, "mapped_bytes": 0})
 
@@ -401,13 +404,13 @@ def test_the_memory_map_is_sent_once_whatever_becomes_of_the_numbers(
 
 def test_of_long_lists_the_latest_are_shown_and_more_where_they_are_asked_for(service: Service, book: Path) -> None:
     """600 contexts were sent with every change of one of them, and 600 documents with every choice of one."""
-    document = service.store.document(add(service, book)[0])
+    document = service.store.documents.get(add(service, book)[0])
     rows = [add_context(service, document) for _ in range(LISTED + 30)]
     oldest, latest = rows[0].id, rows[-1].id
     for row in rows:
-        service.store.update_context(row.id, status="ready", tokens_read=9)
+        service.store.contexts.update(row.id, status="ready", tokens_read=9)
     documents = [document.id, *(add_document(service, f"Letter {number}").id for number in range(LISTED + 6))]
-    sessions = [service.store.add_session(oldest, f"Session {number}").id for number in range(LISTED + 3)]
+    sessions = [service.store.sessions.add(oldest, f"Session {number}").id for number in range(LISTED + 3)]
 
     async def scene(blocks: gr.Blocks) -> None:
         def listed(name: str) -> list[str]:

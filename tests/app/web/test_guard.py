@@ -1,4 +1,4 @@
-"""Who may come in."""
+"""Access to the server: addresses, passwords and other sites."""
 
 import asyncio
 import base64
@@ -80,14 +80,14 @@ def client(login: tuple[str, str] | None) -> TestClient:
 
 
 def forgetful(http: TestClient) -> TestClient:
-    """A client that keeps no cookies, as programs do."""
+    """Return a client that keeps no cookies, like most programs."""
     http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
     return http
 
 
 @pytest.fixture
 def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever would have to wait is sent away."""
+    """Send callers away that would have to wait."""
     monkeypatch.setattr(guard, "MOST_WAITING", 0)
 
 
@@ -138,7 +138,7 @@ def test_passwords_cannot_be_guessed_at_leisure(monkeypatch: pytest.MonkeyPatch,
         ("2001:db8::7", "2001:db8:0:1::7", False),
         ("fe80::1%eth0", "fe80::2%eth0", True),
         ("::ffff:192.0.2.7", "::ffff:192.0.2.8", False),
-        ("a:b", "a:c", False),  # what is no address, as a proxy may send it
+        ("a:b", "a:c", False),  # no address, as a proxy may send it
     ],
 )
 def test_who_guesses_is_known_by_address(nobody_waits: None, one: str, other: str, same: bool) -> None:
@@ -151,7 +151,7 @@ def test_who_guesses_is_known_by_address(nobody_waits: None, one: str, other: st
 
 
 def test_passwords_cannot_be_guessed_under_many_addresses(monkeypatch: pytest.MonkeyPatch, nobody_waits: None) -> None:
-    """Whoever has an account on this machine could name another address with each guess."""
+    """A program on this machine could name another address with each guess."""
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     proxied = ProxyHeadersMiddleware(client(("me", "secret")).app, "127.0.0.1")  # as uvicorn does
@@ -162,19 +162,19 @@ def test_passwords_cannot_be_guessed_under_many_addresses(monkeypatch: pytest.Mo
 
     assert status("secret", "192.0.2.7") == 200
     for number in range(MOST_WRONG_OF_ALL - 1):
-        assert status("old", f"2001:db8:1:{number:x}::1") == 401  # which many pages may still give, and is one
+        assert status("old", f"2001:db8:1:{number:x}::1") == 401  # many pages may still send it, and it counts once
         assert status(f"{number}", f"2001:db8:2:{number:x}::1") == 401
     assert status("secret", "198.51.100.1") == 429
     for number in range(MOST_WRONG):
-        assert status("secret", "192.0.2.7") == 200  # who was let in before stays in
-        assert status(f"{number}", "192.0.2.7") == 401  # and can guess no more than before
+        assert status("secret", "192.0.2.7") == 200  # a browser that was let in stays in
+        assert status(f"{number}", "192.0.2.7") == 401  # and gets no more guesses
     assert status("secret", "192.0.2.7") == 429
     now[0] += WITHIN + 1
     assert status("secret", "198.51.100.1") == 200
 
 
 def test_nobody_is_locked_out_by_what_others_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten wrong passwords kept out everybody at the same address, the owner too, who had the right one."""
+    """Ten wrong passwords locked out everybody at the same address, also with the right password."""
     monkeypatch.setattr(guard, "PAUSE_SEC", 0.01)
     app, right = client(("me", "secret")).app, basic("me:secret")
 
@@ -233,7 +233,7 @@ def test_a_cookie_opens_nothing_and_cannot_be_made_up(nobody_waits: None) -> Non
     ],
 )
 def test_other_sites_load_nothing(site: str, mode: str, dest: str, status: int) -> None:
-    """The icon was loaded by any site, which so knew that Stockpot runs here."""
+    """Any site could load the icon, and so learn that Stockpot runs here."""
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
     with client(None) as http:
         answer = http.get("/", headers=headers)
@@ -265,7 +265,7 @@ def test_other_sites_cannot_use_the_page_of_a_person_at_this_machine() -> None:
 
 @pytest.mark.parametrize("login", [None, ("me", "secret")])
 def test_other_sites_cannot_read_what_the_page_reads(login: tuple[str, str] | None) -> None:
-    """Gradio allows it to pages of other ports of this machine, and to every site if the server is not on loopback."""
+    """Gradio allows it to pages on other ports of this machine, and to every site if the server is not on loopback."""
     with client(login) as http:
         for origin in ("http://127.0.0.1:8888", "http://localhost:7860", "https://evil.example", "null"):
             headers = {"Origin": origin, **basic("me:secret")}
@@ -281,7 +281,7 @@ def test_the_page_is_in_no_frame_and_asks_nobody_else() -> None:
         assert "default-src 'self'" in page["content-security-policy"]
         assert page["x-frame-options"] == "DENY"
         assert text["x-content-type-options"] == page["x-content-type-options"] == "nosniff"
-        assert "content-security-policy" not in text  # which browsers' readers of PDF would heed, too
+        assert "content-security-policy" not in text  # browsers' PDF readers would obey it too
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_no_path_is_made_from_a_file_name(name: str, kept: str) -> None:
 
 
 def test_files_of_which_one_is_gone_all_stay_where_they_are(tmp_path: Path) -> None:
-    """Those before it had been moved already, to where nobody looks for them."""
+    """The files before it had been moved to a place where nobody looks for them."""
     cached = [cache(tmp_path) / name / f"{name}.txt" for name in ("one", "two")]
     for each in cached:
         each.parent.mkdir(parents=True)
@@ -330,7 +330,7 @@ def test_files_of_which_one_is_gone_all_stay_where_they_are(tmp_path: Path) -> N
 
 
 def test_a_file_that_was_dropped_in_twice_is_taken_once(tmp_path: Path) -> None:
-    """It was gone when it came the second time, and the others were lost with it."""
+    """The second time it was gone, and the others were lost with it."""
     twice, other = (cache(tmp_path) / name / f"{name}.txt" for name in ("twice", "other"))
     for each in (twice, other):
         each.parent.mkdir(parents=True)
@@ -341,7 +341,7 @@ def test_a_file_that_was_dropped_in_twice_is_taken_once(tmp_path: Path) -> None:
 def test_files_of_which_one_cannot_be_moved_all_stay_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those before it were lost, in a folder that nobody looks into."""
+    """The files before it were lost in a folder that nobody looks into."""
     cached = [cache(tmp_path) / name / f"{name}.txt" for name in ("one", "two")]
     for each in cached:
         each.parent.mkdir(parents=True)
@@ -367,7 +367,7 @@ def test_uploads_of_the_same_name_do_not_overwrite_each_other(tmp_path: Path) ->
 
 
 def test_nobody_else_can_look_into_uploads(tmp_path: Path) -> None:
-    """Gradio, which keeps there what is dropped in, made the folder for everybody to read."""
+    """Gradio, which keeps dropped files there, made the folder readable for everybody."""
     (tmp_path / "uploads").mkdir(mode=0o755)
     for _ in range(2):
         copy_in(tmp_path, [("a.txt", BytesIO(b"one"))])

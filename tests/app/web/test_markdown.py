@@ -26,7 +26,7 @@ def test_markdown_is_shown_as_it_is_meant(text: str, html: str) -> None:
 
 @pytest.mark.parametrize("mark", ["1. ", "- ", "> "])
 def test_what_follows_a_deep_list_is_shown(mark: str) -> None:
-    """It was left out without a word, and the session could not be exported."""
+    """It was left out without a message, and the session could not be exported."""
     assert "And this is the rest." in rendered(f"{mark * 30}deep\n\nAnd this is the rest.")
 
 
@@ -54,7 +54,7 @@ def test_nothing_in_it_is_markup_or_leads_elsewhere(text: str) -> None:
 
 
 def test_marks_go_where_they_belong() -> None:
-    """Stars behind a full stop end what is bold only where Markdown takes what follows for no letter."""
+    """Stars after a full stop end bold text only if Markdown does not take the next character for a letter."""
     marks = ((8, "<q>"), (13, "</q>"), (14, "<i>1</i>"), (22, "<i>2</i>"))
     shown = "<p>He said <q>“yes”</q>.<i>1</i> <strong>No.</strong><i>2</i> And</p>"
     assert rendered("He said “yes”. **No.** And", marks) == shown

@@ -1,4 +1,4 @@
-"""No file outside the home comes out over HTTP, by whatever route its path, a link to it or an address is sent."""
+"""No file outside the home is served over HTTP, by any route, path, link or address."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.routes import MOST_BODY
+from app.api.error_handlers import MOST_BODY
 from app.errors import AppError
 from app.jobs.uploads import cache, check_dropped, move_in
 from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
@@ -31,7 +31,7 @@ def http(server: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def secret(server: Server) -> Path:
-    """A file that any browser could name, and a model folder that is none, outside the home."""
+    """Return a file that any browser could name, and a folder that is no model, outside the home."""
     folder = server.home.parent / "private"
     folder.mkdir(exist_ok=True)
     for name in ("secret.txt", "secret.svg", "config.json"):
@@ -41,7 +41,7 @@ def secret(server: Server) -> Path:
 
 @pytest.fixture
 def dropped(server: Server, http: httpx.Client) -> Path:
-    """A file that was dropped in, and where it lies."""
+    """Return a dropped file, and its path."""
     came = http.post("/gradio_api/upload", files={"files": ("mine.txt", b"Words of my own. " * 40)})
     path = Path(came.json()[0])
     wait_for(path.is_file, "the file that was dropped in")
@@ -49,7 +49,7 @@ def dropped(server: Server, http: httpx.Client) -> Path:
 
 
 def forms_of(path: Path, server: Server, dropped: Path) -> list[dict[str, Any]]:
-    """What names a file: its path, in several ways, and addresses."""
+    """Return names of a file: its path in several forms, and addresses."""
     meta = {"_type": "gradio.FileData"}
     link = dropped.parent / "link.txt"
     link.unlink(missing_ok=True)
@@ -73,14 +73,14 @@ def forms_of(path: Path, server: Server, dropped: Path) -> list[dict[str, Any]]:
 
 
 class Events:
-    """What a browser can send to the page: any value to any field of any event."""
+    """Events that a browser can send to the page: any value to any field."""
 
     def __init__(self, http: httpx.Client) -> None:
         self.http, config = http, http.get("/config").json()
         self.fields, self.all = {each["id"]: each for each in config["components"]}, config["dependencies"]
 
     def send(self, number: int, value: Any, route: str = "run/predict") -> httpx.Response:
-        """Send an event with this in its place of files, else in the first; the others are as the page shows them."""
+        """Send an event with this value in its file field, or in the first field if it has none."""
         event = self.all[number]
         kinds = [self.fields[id]["type"] for id in event["inputs"]]
         data = [self.fields[id]["props"].get("value") for id in event["inputs"]]
@@ -90,21 +90,21 @@ class Events:
         return self.http.post(f"/gradio_api/{route}", json=body)
 
     def with_fields(self) -> Iterator[int]:
-        """Events that take more than what the server keeps itself."""
+        """Return the events with fields that a browser fills in."""
         for number, event in enumerate(self.all):
             if any(self.fields[id]["type"] != "state" for id in event["inputs"]):
                 yield number
 
 
 def everything(http: httpx.Client, server: Server) -> str:
-    """All that is listed, and all that lies in the home."""
+    """Return all that is listed, and all files in the home."""
     listed = "".join(http.get(f"/api/{kind}").text for kind in ("documents", "contexts", "sessions"))
     files = [each for each in server.home.rglob("*") if each.is_file() and not each.is_symlink()]
     return listed + "".join(each.read_bytes().decode(errors="replace") for each in files)
 
 
 def test_no_field_of_the_page_takes_a_path(http: httpx.Client, server: Server, secret: Path, dropped: Path) -> None:
-    """Every field did: the file was copied to where it is served, and read as a document where files are expected."""
+    """Every field did: the file was copied to a served place, and file fields read it as a document."""
     events, forms = Events(http), forms_of(secret, server, dropped)
     numbers = list(events.with_fields())
     (reads,) = (n for n in numbers if any(events.fields[i]["type"] == "file" for i in events.all[n]["inputs"]))
@@ -179,7 +179,7 @@ def test_no_route_gives_a_file_out(http: httpx.Client, server: Server, secret: P
     ],
 )
 def test_what_the_page_does_not_use_is_not_there(http: httpx.Client, server: Server, asked: str) -> None:
-    """A GET wrote what a tab shows into the home, and another fetched what an address names."""
+    """A GET wrote a tab's state into the home, and another fetched any named address."""
     events = Events(http)
     events.send(next(events.with_fields()), "words")  # so that the server knows the tab
     method, _, route = asked.partition(" ")
@@ -215,7 +215,7 @@ def test_ids_are_no_paths(http: httpx.Client, secret: Path, name: str) -> None:
 
 
 def test_a_file_is_no_model(http: httpx.Client, secret: Path) -> None:
-    """Its words are in no error, and a folder whose config.json is something else shows nothing of it either."""
+    """No error contains its words, and a folder with another config.json reveals nothing of it either."""
     for model in (secret, secret.parent, f"{secret.parent}:nf4", f"file://{secret}"):
         sent = http.post("/api/contexts", data={"model": str(model)}, files={"files": ("a.txt", b"Words. " * 40)})
         assert (sent.status_code, SECRET in sent.text) == (400, False), sent.text
@@ -233,7 +233,7 @@ def test_an_upload_is_its_bytes_whatever_it_is_called(http: httpx.Client, server
 
 @pytest.mark.parametrize("place", ["outside", "link", "folder", "beside", "other", "relative", "missing"])
 def test_only_what_lies_in_the_cache_is_moved_in(tmp_path: Path, place: str) -> None:
-    """Whatever path came was moved into the home, away from where it was."""
+    """Any path was moved into the home, away from its place."""
     folder = cache(tmp_path)
     (folder / "one").mkdir(parents=True)
     other = folder.with_name("incoming-0")

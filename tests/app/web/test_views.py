@@ -1,4 +1,4 @@
-"""Nothing from a document, a model or a person is ever markup."""
+"""HTML of the views: no text from a document, a model or a person is ever markup."""
 
 import re
 from dataclasses import replace
@@ -161,7 +161,7 @@ def test_sentences_have_the_number_of_the_place_that_they_rested_on() -> None:
 
 
 def test_an_answer_that_found_nothing_has_its_passages_folded_as_the_closest() -> None:
-    """They were shown with the same conviction as those of an answer."""
+    """They were shown like those of any other answer."""
     for found in (True, False):
         html = conversation([turn(measurements={**turn().measurements, "found": found})], {}, last=True)
         assert ("Where the model looked" in html) == found
@@ -220,7 +220,7 @@ def test_an_upload_that_failed_says_what_is_kept_of_it() -> None:
     ):
         assert words in ingest_card(replace(JOB, progress=progress), "A book", kept)
     assert "kept" not in ingest_card(JOB, "A book")
-    assert "Nothing new was kept" in ingest_card(replace(JOB, status="cancelled"), "A book")  # what was there stays
+    assert "Nothing new was kept" in ingest_card(replace(JOB, status="cancelled"), "A book")  # the rest stays
 
 
 def test_an_upload_that_needs_a_password_says_what_else_is_the_matter() -> None:
@@ -233,7 +233,7 @@ def test_an_upload_that_needs_a_password_says_what_else_is_the_matter() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_said_while_the_others_are_opened() -> None:
-    """It was named only when all had been, which takes long where one of them is large."""
+    """It was named only at the end, which takes long with a large file."""
     running = replace(JOB, status="running", progress={"left_out": ["torn.pdf cannot be opened."]})
     assert "1 file cannot be read" in ingest_card(running, "Books")
     assert "<li>torn.pdf cannot be opened.</li>" in ingest_card(running, "Books")
@@ -242,7 +242,7 @@ def test_a_file_that_cannot_be_read_is_said_while_the_others_are_opened() -> Non
 
 
 def test_one_place_is_listed_once() -> None:
-    """Two passages of one paragraph looked like two places of the same name."""
+    """Two passages of one paragraph looked like two places with the same name."""
     passages = [("d-a", "page 3", "First.", 0.3), ("d-b", "page 3", "Other.", 0.2), ("d-a", "page 3", "Second.", 0.1)]
     sources = [
         {"document": d, "page": 3, "place": place, "quote": quote, "weight": w, "start": 7, "end": 12}
@@ -257,7 +257,7 @@ def test_one_place_is_listed_once() -> None:
 
 
 def test_places_are_in_the_order_of_the_shares_that_are_shown() -> None:
-    """A place of one passage with 8 % stood above one of two with 11 % together."""
+    """A place with one passage of 8 % stood above one with two passages of 11 % together."""
     passages = [("page 3", 0.08), ("page 5", 0.06), ("page 5", 0.05)]
     sources = [{"document": "d-a", "page": 3, "place": place, "quote": "Lit.", "weight": w} for place, w in passages]
     measured = {**turn().measurements, "citations": [{"start": 0, "end": 10, "source": 0}]}
@@ -278,11 +278,11 @@ def test_lines_of_coverage_are_all_there_or_folded() -> None:
     assert context_head(context(), [DOCUMENT] * 3, ["one", "two", "three"]).count("<details") == 1  # of the warnings
     folded = context_head(context(), [DOCUMENT] * 7, [f"line {number}" for number in range(7)])
     assert "7 documents: what of each has text" in folded
-    assert "<li>7. line 6</li>" in folded  # by which its pages are named
+    assert "<li>7. line 6</li>" in folded  # the number that names its pages
 
 
 def test_the_head_of_a_context_counts_the_formats_of_its_documents() -> None:
-    """Two hundred texts were "TXT, TXT, TXT, ..."."""
+    """Two hundred texts were listed as "TXT, TXT, TXT, ..."."""
     documents = [replace(DOCUMENT, format=each) for each in ("pdf", "txt", "txt")]
     assert " · PDF, 2 TXT<" in context_head(context(), documents, ["one", "two", "three"])
 
@@ -295,7 +295,7 @@ def test_what_the_tab_says_is_the_title_and_how_far_it_is_read() -> None:
 
 
 def test_what_the_tab_says_is_short_and_says_what_became_of_files() -> None:
-    """Of 13 files it was 200 characters, and of files that could not be read "Stockpot"."""
+    """It had 200 characters for 13 files, and "Stockpot" for files that could not be read."""
     long = ", ".join(f"Letter {number}.txt" for number in range(13))
     tabs = [
         context_head(context(status="ready", title=long), [], []),
@@ -324,14 +324,14 @@ def test_what_a_card_is_of_is_listed_where_it_is_several_things() -> None:
 
 
 def test_the_title_of_each_document_leads_to_its_first_page() -> None:
-    """A page could be opened from a citation alone."""
+    """Only a citation led to a page."""
     one, other = (replace(DOCUMENT, id=f"d-{title}", title=f"<{title}>") for title in ("a", "b"))
     link = '<a href="documents/d-{0}/pages/1" target="_blank" rel="noopener" title="{1}">&lt;{0}&gt;</a>'
     a, b = (link.format(title, "Read it from its first page") for title in ("a", "b"))
     assert f"<h1>{a}</h1>" in context_head(context(title="<a>"), [one], ["Thin."])
     renamed = context_head(context(title="Mine"), [one], ["<a>: Thin."])
     assert ("<h1>Mine</h1>" in renamed, f"<span>{a}: Thin.</span>" in renamed) == (True, True)
-    for count in (2, 4):  # in plain sight, and folded
+    for count in (2, 4):  # once visible, once folded
         shown = context_head(context(), [one, other] * (count // 2), ["<a>: Thin.", "<b>: Bold."] * (count // 2))
         assert (shown.count(f"{a}: Thin."), shown.count(f"{b}: Bold.")) == (count // 2, count // 2)
 
@@ -353,19 +353,19 @@ def test_files_that_were_left_out_are_said_in_plain_sight_until_the_talk_begins(
     warnings = ["Left out: a.pdf is encrypted.", "Left out: b.txt is empty.", "Odd font.", f"Books: {thin}"]
     row = context(status="ready", warnings=warnings)
     fresh, later = (context_head(row, [DOCUMENT], [thin], expanded=each) for each in (True, False))
-    assert fresh.count(thin) == 1  # what is in plain sight anyway is not said again
+    assert fresh.count(thin) == 1  # visible lines are not repeated
     assert "2 files were left out" in fresh
     assert "1 warning<" in fresh
     assert "<li>a.pdf is encrypted.</li>" in fresh
     assert '<details class="warnings left-out" data-fold="c-abcdef left-out" open>' in fresh
-    # Such as that poor answers are to be expected.
+    # Such as a warning of poor answers.
     assert '<details class="warnings doubts" data-fold="c-abcdef doubts" open>' in fresh
     assert " open" not in later
     assert "2 files were left out" in later
 
 
 def test_files_that_were_left_out_are_said_while_the_others_are_read() -> None:
-    """They were named while the files were opened and when all had been read, and not in between."""
+    """They were named while files were opened and after the reading, but not in between."""
     warnings = ["Left out: a.pdf is encrypted.", "Books: 1 of 2 pages has text."]
     shown = reading_card(context(status="reading", warnings=warnings), [DOCUMENT], None, {})
     assert '<details class="warnings left-out" data-fold="c-abcdef left-out" open>' in shown

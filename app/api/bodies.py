@@ -1,0 +1,103 @@
+"""Bodies of the HTTP API: fields of requests, and refusals."""
+
+from typing import Any
+
+from fastapi import UploadFile
+from pydantic import BaseModel, ConfigDict, Json
+
+from app.asking.answer_options import AnswerOptions
+
+
+class NewContext(BaseModel):
+    """A form with files, or the ids of kept documents, which are read before the files.
+
+    add_to: id of a context to continue, with its model, method and settings (give none of these).
+    settings: settings of the method, as a JSON object such as {"preset": "wide", "store": "int8"}.
+    ocr: whether to recognise text in pictures; by default where it is needed and installed.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    files: list[UploadFile] = []
+    documents: list[str] = []
+    add_to: str | None = None
+    method: str | None = None
+    budget: str | None = None
+    settings: Json[dict[str, Any]] = {}
+    model: str | None = None
+    title: str | None = None
+    password: str | None = None
+    ocr: bool | None = None
+
+
+class Given(BaseModel):
+    """A JSON object with these fields and no others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class NewTitle(Given):
+    """Another title. An empty one names a context after its documents."""
+
+    title: str
+
+
+class NewSession(Given):
+    """A session over a context. Without a title it is named after its first question."""
+
+    context: str
+    title: str | None = None
+
+
+class NewBranch(Given):
+    """A branch of a session.
+
+    turns: number of the session's first turns to keep.
+    context: another context that begins with the same documents.
+    """
+
+    turns: int
+    context: str | None = None
+
+
+class NewTurn(Given):
+    """A question, options for the answer, and pages to read again first.
+
+    temperature, top_p, top_k, min_p, repetition_penalty: null for the model's own.
+    max_reasoning: most tokens of the reasoning before the answer; 0 turns it off.
+    pages: for example "12-14, iii, 15 of the file"; numbers are as printed. See `stockpot ask --help`.
+    """
+
+    question: str
+    max_tokens: int = AnswerOptions.max_tokens
+    temperature: float | None = AnswerOptions.temperature
+    top_p: float | None = AnswerOptions.top_p
+    top_k: int | None = AnswerOptions.top_k
+    min_p: float | None = AnswerOptions.min_p
+    repetition_penalty: float | None = AnswerOptions.repetition_penalty
+    max_reasoning: int = AnswerOptions.max_reasoning
+    seed: int | None = AnswerOptions.seed
+    stop: list[str] = []
+    read_again: bool = AnswerOptions.read_again
+    pages: str = ""
+
+
+class Refused(BaseModel):
+    """A sentence that says why something was not done, with the next step if it is known."""
+
+    error: str
+
+
+BEFORE_ALL = {
+    "description": "A refusal before the request was looked at, in plain text: 400, 401, 403, 413 or 429.",
+    "content": {"text/plain": {}},
+}
+"""Refusals of `web/guard.py`, as `/api/openapi.json` has them."""
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Refused, "description": "It cannot be done, or was not asked for as is described here."},
+    404: {"model": Refused, "description": "It is not there."},
+    409: {"model": Refused, "description": "It is in use, or done already."},
+    500: {"model": Refused, "description": "A fault of the program, of the machine, or of what is on the disk."},
+    507: {"model": Refused, "description": "There is no room on the disk."},
+    "default": BEFORE_ALL,
+}
+"""Refusals of every route."""

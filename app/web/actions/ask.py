@@ -1,0 +1,85 @@
+"""Actions of a conversation: begin sessions, ask and edit questions, stop answers."""
+
+from dataclasses import replace
+
+from app.asking.answer_options import AnswerOptions
+from app.asking.turns import branch, new_session
+from app.errors import AppError
+from app.jobs.worker import Worker
+from app.service import Service
+from app.web.tab_state import Selection
+
+
+class ChatActions:
+    """Actions of a conversation."""
+
+    def __init__(self, service: Service, worker: Worker) -> None:
+        """Keep the home and its worker."""
+        self.service, self.worker = service, worker
+
+    def new_session(self, selection: Selection) -> Selection:
+        """Begin another session over the same context; use one without a question again."""
+        empty = [row for row in self.service.store.sessions.all(selection.context) if not row.turns]
+        row = empty[0] if empty else new_session(self.service, selection.context)
+        return Selection(selection.context, row.id)
+
+    def ask_early(self, selection: Selection) -> Selection:
+        """Ask about the text read so far, in the session that goes along if there is one."""
+        along = self.service.store.sessions.all(selection.context)
+        return Selection(selection.context, along[0].id) if along else self.new_session(selection)
+
+    def ask(
+        self,
+        selection: Selection,
+        question: str | None,
+        temperature: float | None,
+        top_p: float | None,
+        max_tokens: float,
+        read_again: bool = AnswerOptions.read_again,
+        reason: bool = True,
+        pages: str | None = None,
+    ) -> Selection:
+        """Ask a question. An edited one goes into a branch of its session, with the turns before it.
+
+        The page itself keeps the typed question until it has arrived.
+        """
+        reasoning = AnswerOptions.max_reasoning if reason else 0
+        options = AnswerOptions(temperature, top_p, int(max_tokens), reasoning, read_again=read_again)
+        if not question or not question.strip():
+            return selection
+        turn = self.worker.ask(lambda: self._to_ask_in(selection), question, options, pages or "")
+        return Selection(selection.context, turn.session_id, unrolled=self._unrolled(selection, turn.session_id))
+
+    def _unrolled(self, selection: Selection, session: str) -> int:
+        return selection.unrolled if session == selection.session else 0
+
+    def unroll(self, selection: Selection) -> Selection:
+        """Show earlier turns too."""
+        return replace(selection, unrolled=selection.unrolled + 1)
+
+    def _to_ask_in(self, selection: Selection) -> str:
+        """Return the session that a question belongs in; make it if needed."""
+        store = self.service.store
+        if selection.edited:
+            edited = store.turns.get(selection.edited)
+            return branch(self.service, edited.session_id, edited.position).id
+        if not selection.session:
+            return new_session(self.service, selection.context).id
+        if store.turns.answering(selection.session):
+            raise AppError("The last question is still being answered. Wait for it, or stop it.")
+        return selection.session
+
+    def edit(self, selection: Selection, turn_id: str) -> Selection:
+        """Edit a question, to ask in other words or again."""
+        turn = self.service.store.turns.get(turn_id)
+        unrolled = self._unrolled(selection, turn.session_id)
+        return Selection(selection.context, turn.session_id, turn.id, unrolled=unrolled)
+
+    def never_mind(self, selection: Selection) -> Selection:
+        """Stop editing a question; it stays as it is."""
+        return replace(selection, edited="")
+
+    def stop_answer(self, selection: Selection) -> Selection:
+        """Stop the answers that are being written."""
+        self.worker.stop_answer(*self.service.store.turns.answering(selection.session))
+        return selection

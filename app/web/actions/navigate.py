@@ -1,0 +1,72 @@
+"""Actions that choose what a tab shows: open it, choose from the lists, search."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import gradio as gr
+
+from app.search import search_home
+from app.service import Service
+from app.web.chat_props import first_shown
+from app.web.list_props import number_before
+from app.web.tab_state import ADDRESSED, Selection, TabState
+from sessions import MOST_HITS
+
+MOST_FOUND = 12
+"""Most contexts and sessions that a search lists."""
+
+
+class Navigation:
+    """The actions that choose what a tab shows."""
+
+    def __init__(self, service: Service, tab_state: TabState) -> None:
+        """Keep the home and its tab states."""
+        self.service, self.tab_state = service, tab_state
+
+    def load(self, query: Mapping[str, str]) -> Selection:
+        """Select what the address of a new or reloaded tab says."""
+        context, session, add_to, along = (query.get(name, "") for name in ADDRESSED)
+        asked = Selection(context, session, add_to=add_to, along=along)
+        known = asked != Selection() or "new" in query
+        return asked if known else self.tab_state.first_choice()
+
+    def choose_context(self, selection: Selection, context: str | None) -> Selection:
+        """Select a context of the list."""
+        return self.tab_state.settle(Selection(context or ""))
+
+    def choose_session(self, selection: Selection, session: str | None) -> Selection:
+        """Select a session of the list."""
+        return self.tab_state.settle(Selection(selection.context, session or ""))
+
+    def choose_hit(self, selection: Selection, found: str | None) -> tuple[Selection, list[Any]]:
+        """Select a context, session or turn that was found; the list of hits then marks none, so that it can be chosen
+        again.
+        """
+        unmarked = [gr.update(value=None)]
+        if found and found.startswith("t-"):
+            turn = self.service.store.turns.get(found)
+            session = self.service.store.sessions.get(turn.session_id)
+            hidden = (unrolled for unrolled in count() if first_shown(session, unrolled) <= turn.position)
+            return Selection(session.context_id, session.id, found=turn.id, unrolled=next(hidden)), unmarked
+        choose = self.choose_context if found and found.startswith("c-") else self.choose_session
+        return choose(selection, found), unmarked
+
+    def list_more(self, selection: Selection) -> Selection:
+        """Show more items in all lists."""
+        return replace(selection, listed=selection.listed + 1)
+
+    def search(self, query: str | None) -> list[Any]:
+        """List contexts and sessions by title, and sessions by their turns. The list is hidden while the query is
+        empty.
+        """
+        if not query or not query.strip():
+            return [gr.update(choices=[], value=None, visible=False)]
+        choices: dict[str, tuple[str, str]] = {}
+        for hit in search_home(self.service, query, MOST_HITS):  # one session may have many hits
+            name = f"{hit.row.title}\n{number_before(hit.row.title)}" + "\n".join(hit.lines)
+            choices.setdefault(hit.row.id, (name, hit.turn.id if hit.turn else hit.row.id))
+        label = "Found" if choices else "Nothing found"
+        found = list(choices.values())[:MOST_FOUND]
+        return [gr.update(choices=found, value=None, label=label, visible=True)]

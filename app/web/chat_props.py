@@ -1,0 +1,116 @@
+"""Props of the conversation: the head of its context, finished turns, and turns that are being answered."""
+
+from contextlib import suppress
+
+from app.asking.named_pages import pages_in_words
+from app.errors import phrase
+from app.formatting import shorten
+from app.jobs.worker import ANSWER
+from app.machine.recommended import good_for
+from app.service import Service
+from app.web.list_props import MORE, Props, share_read
+from app.web.views.markup import esc
+from app.web.views.reading_card import context_head
+from app.web.views.turn import conversation, live_turn
+from sessions import ContextRow, NotFound, SessionRow, StoreError, TurnRow
+
+AT_ONCE = 20
+"""Most finished turns that are sent again with each answer; older ones change once in so many turns."""
+MOST_QUOTED = 60
+"""Most characters quoted of a question that another one waits for."""
+EMPTY = "It has been read. Ask about any of it."
+EMPTY_YET = "Ask about what has been read so far."
+
+
+class ChatProps:
+    """Makes the props of the conversation."""
+
+    def __init__(self, service: Service) -> None:
+        """Keep the home that is shown."""
+        self.service = service
+        self.store = service.store
+        self._coverages: dict[str, str] = {}  # by document id; they never change
+
+    def props(
+        self, context: ContextRow | None, session: SessionRow | None, turns: list[TurnRow], answering: list[TurnRow]
+    ) -> Props:
+        """Return the props of the conversation; without a context they are empty."""
+        head, earlier, past = "", "", ""
+        if context is not None:
+            documents = self.store.contexts.documents(context.id)
+            lines = [self._coverage(document.id) for document in documents]
+            if [document.title for document in documents] != [context.title]:
+                lines = [f"{document.title}: {line}" for document, line in zip(documents, lines, strict=True)]
+            head = context_head(context, documents, lines, share_read(self.store, context), expanded=not turns)
+            titles = {document.id: document.title for document in documents}
+            finished = [turn for turn in turns if turn.status != "answering"]
+            apart = max(0, len(finished) - 1) // AT_ONCE * AT_ONCE
+            earlier = conversation(finished[:apart], titles)
+            past = conversation(finished[apart:], titles, last=True) if turns else _empty(context)
+        return {
+            "head": {"value": head},
+            "earlier": {"value": earlier},
+            "past": {"value": past},
+            "live": {"value": self.live_turn_value(context, answering)},
+            "stop": {"visible": bool(answering)},
+            "export": {"value": _export_links(session) if session and turns else ""},
+            "delete_session": {"visible": session is not None},
+        }
+
+    def live_turn_value(self, context: ContextRow | None, answering: list[TurnRow]) -> str:
+        """Return the turns that are being answered, as HTML."""
+        if context is None:
+            return ""
+        return "".join(
+            live_turn(turn, self._stage(context, turn) if turn is answering[0] else "Waiting for its turn")
+            for turn in answering
+        )
+
+    def _stage(self, context: ContextRow, turn: TurnRow) -> str:
+        """Return the work before the first word of an answer, in words."""
+        work = self.store.jobs.work_on(turn.id)
+        if work and work.status == "queued":
+            return self._waits_for()
+        if context.id not in self.service.contexts and not self.service.read_here(context.id):
+            return "Opening the context"
+        if work and work.stage:
+            return work.stage
+        return f"Turning to {pages_in_words(turn.pages)}" if turn.pages else "Thinking"
+
+    def _waits_for(self) -> str:
+        """Return in words which answer must end before a question is answered."""
+        for job in self.store.jobs.all(status="running", kind=ANSWER):
+            with suppress(NotFound):  # deleted meanwhile
+                return (
+                    f"Waiting for the answer to “{shorten(self.store.turns.get(job.subject_id).question, MOST_QUOTED)}”"
+                )
+        return "Waiting for its turn"
+
+    def _coverage(self, document_id: str) -> str:
+        if document_id not in self._coverages:
+            try:
+                self._coverages[document_id] = self.service.document_cache.document(document_id).coverage()
+            except StoreError as error:
+                return phrase(error)
+        return self._coverages[document_id]
+
+
+def _empty(context: ContextRow) -> str:
+    """Return the text that is shown before the first question."""
+    about = good_for(context.model)
+    more = f"<p>{esc(about)}</p>" if about else ""
+    return f'<div class="empty"><p>{EMPTY if context.status == "ready" else EMPTY_YET}</p>{more}</div>'
+
+
+def _export_links(session: SessionRow) -> str:
+    at = f"api/sessions/{esc(session.id)}/export?format="
+    return (
+        f'<p class="export">Take this session with you: <a href="{at}md" download id="export-md">Markdown</a> '
+        f'<a href="{at}json" download id="export-json">JSON</a></p>'
+    )
+
+
+def first_shown(session: SessionRow, unrolled: int) -> int:
+    """Return the position of the first turn to show; a long session would take seconds to draw."""
+    apart = max(0, session.turns - 1) // AT_ONCE * AT_ONCE
+    return max(0, apart - AT_ONCE * (1 + MORE * unrolled))

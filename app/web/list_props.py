@@ -1,0 +1,141 @@
+"""Props of the lists: contexts, sessions, kept documents, and contexts that documents can be added to."""
+
+from typing import TYPE_CHECKING, Any
+
+from app import listing
+from app.formatting import plural
+from app.jobs.uploads import INGEST, WAITING, is_listed, is_locked, name_of
+from app.reading.preparing import can_grow
+from app.service import Service
+from app.web.new_reading import OF_ITS_OWN
+from app.web.views.markup import day
+from sessions import UNDER_WAY, ContextRow, Store, number_of
+
+if TYPE_CHECKING:
+    from app.web.tab_state import Selection
+
+Props = dict[str, dict[str, Any]]
+LISTED = 50
+"""Items that each list shows at first: the latest ones, and the selected one."""
+MORE = 5
+"""Steps of AT_ONCE turns, or of LISTED items, that are added when more are asked for."""
+CAN_GO_ON = "Choose what has been read already, to go on behind its end."
+GOES_ON = "This is read behind its end, with its method and model. Nothing of it is read again, and it stays as it is."
+GOES_ON_ALONG = f"{GOES_ON} The conversation goes along."
+SHOWN_LETTERS = 28
+"""Characters of a title that a list surely has room for."""
+
+
+class ListProps:
+    """Makes the props of the lists."""
+
+    def __init__(self, service: Service) -> None:
+        """Keep the home that is shown."""
+        self.service = service
+        self.store = service.store
+
+    def context_choices(self, contexts: list[ContextRow]) -> list[tuple[str, str]]:
+        """Return name and id of uploads and contexts: those under way first, then the last used or made."""
+        used, found = self.store.sessions.last_used(), []
+        states = ("queued", "running", "failed")
+        jobs = (job for status in states for job in self.store.jobs.all(kind=INGEST, status=status))
+        for job in {job.id: job for job in jobs}.values():  # a job may change its status in between
+            if not is_listed(self.service, job):
+                continue
+            running = "waiting" if job.stage == WAITING else "opening"
+            words = {"queued": "waiting", "running": running, "failed": "could not be read"}
+            state = "needs a password" if is_locked(self.service, job) else words[job.status]
+            name = f"{name_of(self.service, job)}\n{state}"
+            found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
+        for context in contexts:
+            name = f"{context.title}\n{_state_of(context, share_read(self.store, context))}"
+            found.append((False, max(context.created_at, used.get(context.id, 0.0)), (name, context.id)))
+        return [choice for *_, choice in sorted(found, reverse=True)]
+
+    def kept(self, selection: "Selection") -> Props:
+        """Return the props of the list of kept documents."""
+        read = self.store.contexts.get(selection.add_to).document_ids if selection.add_to else []
+        kept = [
+            (f"{row.title} · {plural(row.characters, 'character')}", row.id)
+            for row in self.store.documents.all()
+            if row.id not in read
+        ]
+        return {
+            "kept_area": {"visible": bool(kept)},
+            **list_props("kept", "documents", kept, list(selection.kept), selection.listed),
+            "delete_kept": {"interactive": bool(selection.kept)},
+        }
+
+    def add_to(self, selection: "Selection", context: ContextRow | None, contexts: list[ContextRow]) -> Props:
+        """Return the props of the choice of a context to add documents to."""
+        able = [] if selection.context else [row for row in contexts if can_grow(row)]
+        choices = [(f"{row.title} · {_state_of(row, 1.0)}", row.id) for row in able]
+        listed = list_props("add_to", "contexts", choices, selection.add_to, selection.listed)
+        alone = {"visible": not selection.add_to}
+        return {
+            **listed,
+            "add_to": {
+                "choices": [(OF_ITS_OWN, ""), *listed["add_to"]["choices"]],
+                "value": selection.add_to,
+                "visible": bool(able),
+                "info": GOES_ON_ALONG if selection.along else GOES_ON if selection.add_to else CAN_GO_ON,
+            },
+            "how": alone,
+            "more_how": alone,
+            "estimate": alone,
+            "add_documents": {"visible": context is not None and can_grow(context)},
+        }
+
+    def session_choices(self, context: ContextRow) -> list[tuple[str, str]]:
+        """Return name and id of the sessions over a context, the last used first."""
+        return [
+            (
+                f"{row.title}\n{number_before(row.title)}{plural(row.turns, 'question')} · {day(row.updated_at)}",
+                row.id,
+            )
+            for row in self.store.sessions.all(context.id)
+        ]
+
+
+def share_read(store: Store, context: ContextRow) -> float:
+    """Return the share of a context's text that is read, 0 to 1."""
+    work = store.jobs.work_on(context.id) if context.status == "reading" else None
+    done = max(context.tokens_read, work.done if work else 0)
+    return done / context.tokens if context.tokens else 0.0
+
+
+def number_before(title: str) -> str:
+    """Return the number of a title, to go before the line below it, if a list may cut the title off."""
+    number = number_of(title)
+    return f"{number} · " if number and len(title) > SHOWN_LETTERS else ""
+
+
+def list_props(
+    name: str, things: str, choices: list[tuple[str, str]], value: str | list[str] | None, more: int
+) -> Props:
+    """Return the props of a list and of the button that shows more of it.
+
+    Args:
+        name: slot of the list.
+        things: noun for its items.
+        choices: (name, id) of all items, the latest first.
+        value: the selected id or ids.
+        more: how often more were asked for.
+    """
+    most, selection = LISTED * (1 + MORE * more), value if isinstance(value, list) else [value]
+    shown = choices[:most] + [each for each in choices[most:] if each[1] in selection]
+    hidden = len(choices) - len(shown)
+    return {
+        name: {"choices": shown, "value": value},
+        f"more_{name}": {"visible": bool(hidden), "value": f"Show more {things} ({hidden:,})" if hidden else ""},
+    }
+
+
+def _state_of(context: ContextRow, share: float) -> str:
+    how = listing.method_in_short(context)
+    states = {
+        "ready": f"{how} · {context.tokens:,} tokens",
+        "reading": f"{how} · reading {share:.0%}",
+        "paused": f"{how} · stopped at {share:.0%}",
+    }
+    return states.get(context.status, f"{how} · {context.status}")

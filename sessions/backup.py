@@ -1,0 +1,253 @@
+"""Backup of a home into one tar file while programs use it, and a restore that checks every byte.
+
+The file holds the database, the folders of documents, contexts and sessions, and a list of checksums that
+`sha256sum -c` reads too. Models, and files that wait to be ingested, are not in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import sqlite3
+import tarfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from sessions.checksums import know_checksums
+from sessions.database import DATABASE
+from sessions.errors import DiskFull, StoreCorrupt, StoreError, StoreFailing, is_disk_full, sqlite_errors
+from sessions.files import disk_free, flush_directory, link_or_copy, remove_tree
+from sessions.folders import NAMES
+from sessions.ids import ID, random_id
+
+if TYPE_CHECKING:
+    from sessions.store import Store
+
+SUMS = "SHA256SUMS"
+_MANIFEST = "manifest.json"
+_FOLDER = rf"({'|'.join(NAMES.values())})/{ID.pattern}"
+_MEMBER = re.compile(rf"{re.escape(DATABASE)}|{_FOLDER}/[\w-][\w.-]{{0,199}}(?<!\.tmp)", re.ASCII)
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Backup:
+    """The contents of a backup: numbers of items, and bytes of all files in it."""
+
+    documents: int
+    contexts: int
+    sessions: int
+    bytes: int
+
+
+def back_up(store: Store, file: Path) -> Backup:
+    """Write a backup of a home to a new file. Other programs may use the home meanwhile.
+
+    Raises:
+        StoreError: the file exists already, or cannot be written.
+        DiskFull: no room for the file.
+    """
+    if file.exists():
+        raise StoreError(f"{file} is there already: name another file, or remove that one first.")
+    staging = store.folders.incoming(random_id("context"))  # a name that the sweep knows, should this be killed
+    partial = file.with_name(f"{file.name}.partial-{os.getpid()}")
+    try:
+        with _disk_errors(file):
+            staging.mkdir(mode=0o700)
+            # The database and the names of its files are of one moment: nothing is added or deleted meanwhile.
+            with store.database.transaction():
+                _copy_database(store.database.path, staging / DATABASE)
+                for name in NAMES.values():
+                    for row in store.database.rows(f"SELECT id FROM {name} ORDER BY rowid"):
+                        _link_folder(store.home / name / row["id"], staging / name / row["id"])
+            size = _write_tar(staging, partial)
+            backup = _counted(staging / DATABASE, size)
+            os.replace(partial, file)
+            flush_directory(file.parent)
+    finally:
+        remove_tree(staging)
+        partial.unlink(missing_ok=True)
+    return backup
+
+
+def restore(file: Path, home: Path) -> Backup:
+    """Make a home from a backup, if every file in it is what was written there.
+
+    Raises:
+        StoreError: there is no such file, or something in `home`.
+        StoreCorrupt: the file is no backup, or was cut short or altered. Nothing was made.
+        DiskFull: no room for the home.
+    """
+    if not file.is_file():
+        raise StoreError(f"There is no file {file}: name a backup, which `stockpot backup FILE` writes.")
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise StoreError(f"{home} is not empty: restore into a new folder (--home), or move that one away first.")
+    staging = home.with_name(f"{home.name}.restoring-{os.getpid()}")
+    try:
+        with _disk_errors(home):
+            staging.mkdir(mode=0o700, parents=True)
+            size = _read_tar(file, staging)
+            backup = _counted(staging / DATABASE, size)
+            if home.exists():
+                home.rmdir()
+            staging.rename(home)
+            flush_directory(home.parent)
+    finally:
+        remove_tree(staging)
+    return backup
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the file system into `StoreError`s."""
+    try:
+        yield
+    except OSError as error:
+        if is_disk_full(error):
+            raise DiskFull(path, None, disk_free(path)) from error
+        raise StoreFailing(f"Cannot write {path}: {error}.") from error
+
+
+def _copy_database(path: Path, copy: Path) -> None:
+    """Copy the database with SQLite's online backup. The copy belongs to no running process."""
+    with sqlite_errors(path), closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+        know_checksums(target)
+        target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+        with target:
+            for table in ("contexts", "turns", "jobs"):
+                target.execute(f"UPDATE {table} SET owner = NULL")
+            target.execute("DELETE FROM workers")
+
+
+def _link_folder(folder: Path, to: Path) -> None:
+    """Link the files of a folder, which never change, and copy its manifest; again if a save came in between."""
+    while True:
+        before = _manifest_of(folder)
+        remove_tree(to)
+        try:
+            to.mkdir(mode=0o700, parents=True)
+            for each in folder.iterdir() if folder.is_dir() else ():
+                if each.name != _MANIFEST and _MEMBER.fullmatch(f"{to.parent.name}/{to.name}/{each.name}"):
+                    link_or_copy(each, to / each.name)
+        except FileNotFoundError:
+            continue
+        if _manifest_of(folder) == before:
+            if before is not None:
+                (to / _MANIFEST).write_bytes(before)
+            return
+
+
+def _manifest_of(folder: Path) -> bytes | None:
+    try:
+        return (folder / _MANIFEST).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _write_tar(staging: Path, partial: Path) -> int:
+    """Write the files of a folder, then their checksums, to a tar file; return their bytes."""
+    sums: dict[str, str] = {}
+    first: dict[int, str] = {}  # a file that two contexts share is written once
+    size = 0
+    files = [staging / DATABASE, *sorted(each for name in NAMES.values() for each in (staging / name).glob("*/*"))]
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as out:
+        with tarfile.open(fileobj=out, mode="w") as tar:
+            for path in files:
+                os.utime(staging)  # the sweep of another program removes what is old
+                name, stat = path.relative_to(staging).as_posix(), path.stat()
+                member = tarfile.TarInfo(name)
+                member.mode, member.mtime = 0o600, int(stat.st_mtime)
+                if stat.st_ino in first:
+                    member.type, member.linkname = tarfile.LNKTYPE, first[stat.st_ino]
+                    tar.addfile(member)
+                    sums[name] = sums[member.linkname]
+                    continue
+                first[stat.st_ino], member.size = name, stat.st_size
+                with path.open("rb") as handle:
+                    reader = _Hashed(handle)
+                    tar.addfile(member, reader)
+                sums[name], size = reader.hash.hexdigest(), size + stat.st_size
+            listing = "".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()
+            member = tarfile.TarInfo(SUMS)
+            member.mode, member.size = 0o600, len(listing)
+            tar.addfile(member, io.BytesIO(listing))
+        out.flush()
+        os.fsync(out.fileno())
+    return size
+
+
+def _read_tar(file: Path, staging: Path) -> int:
+    """Extract a backup into a folder, compare it with the checksums at its end, and return the bytes of its files."""
+    sums: dict[str, str] = {}
+    listing, size = b"", 0
+    try:
+        with tarfile.open(file, mode="r:") as tar:
+            for member in tar:
+                path, content = staging / member.name, _content(tar, member)
+                if member.name == SUMS and content is not None:
+                    listing = content.read()
+                    continue
+                if not _MEMBER.fullmatch(member.name) or member.name in sums:
+                    raise _corrupt(file, f"it has a file {member.name[:100]!r}")
+                for folder in reversed(path.relative_to(staging).parents[:-1]):
+                    (staging / folder).mkdir(mode=0o700, exist_ok=True)
+                if content is not None:
+                    reader = _Hashed(content)
+                    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+                        shutil.copyfileobj(reader, out, _CHUNK)
+                        out.flush()
+                        os.fsync(out.fileno())
+                    sums[member.name], size = reader.hash.hexdigest(), size + member.size
+                elif member.islnk() and member.linkname in sums:
+                    link_or_copy(staging / member.linkname, path)
+                    sums[member.name] = sums[member.linkname]
+                else:
+                    raise _corrupt(file, f"{member.name} is no plain file")
+    except tarfile.TarError as error:
+        raise _corrupt(file, str(error)) from error
+    lines = (line.partition("  ") for line in listing.decode(errors="replace").splitlines())
+    expected = {name: digest for digest, _, name in lines}
+    for name in [*expected, *sums]:
+        if sums.get(name) != expected.get(name):
+            raise _corrupt(file, f"{name} is not what was written, or is missing")
+    if DATABASE not in sums:
+        raise _corrupt(file, "it has no database")
+    for folder in {(staging / name).parent for name in sums}:
+        flush_directory(folder)
+    return size
+
+
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes] | None:
+    """Return a reader of a plain file in a tar; None for anything else."""
+    return tar.extractfile(member) if member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) else None
+
+
+def _corrupt(file: Path, reason: str) -> StoreCorrupt:
+    return StoreCorrupt(f"{file} is no whole backup ({reason}): restore another one. Nothing was restored.")
+
+
+def _counted(database: Path, size: int) -> Backup:
+    with sqlite_errors(database), closing(sqlite3.connect(database)) as db:
+        counts = [db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in NAMES.values()]
+    documents, contexts, sessions = counts
+    return Backup(documents, contexts, sessions, size)
+
+
+class _Hashed:
+    """A reader that computes the SHA-256 of the bytes that pass."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source, self.hash = source, hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._source.read(size)
+        self.hash.update(data)
+        return data

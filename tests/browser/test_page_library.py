@@ -1,0 +1,176 @@
+"""Kept things on the page: going back, coming back, renaming, finding, exporting, deleting."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from sessions import Store
+from tests.app.helpers import PATIENCE_SEC, Server, book_text
+from tests.browser.helpers import ask, asked, fill, visit
+
+pytestmark = pytest.mark.browser
+
+
+def delete(tab: Page, button: str, named: str, place: str = "") -> None:
+    """Ask for something to be deleted, keep it, and then delete it. place: prefix of the question's ids."""
+    tab.locator(button).click()
+    expect(tab.locator(f"#{place}confirm-text")).to_contain_text(named)
+    tab.keyboard.press("Escape")
+    expect(tab.locator(f"#{place}confirm-text")).to_be_hidden()
+    tab.locator(button).click()
+    tab.locator(f"#{place}confirm").click()
+
+
+def test_going_back_leads_to_what_was_shown_before(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    visit(tab, server, f"?context={reading['id']}")
+    expect(tab.locator("#context-head .how")).to_be_visible()
+    tab.get_by_role("button", name="New reading").click()
+    expect(tab.locator("#new-view")).to_be_visible()
+    tab.go_back()
+    expect(tab.locator("#context-head .how")).to_be_visible()
+
+
+def test_sessions_are_renamed_found_exported_and_deleted(
+    tab: Page, server: Server, reading: dict[str, Any], tmp_path: Path
+) -> None:
+    session = asked(server, reading, "Which zeppelin?")
+    visit(tab, server, f"?session={session}")
+    tab.get_by_role("button", name="Rename, export, delete").click()
+    title = tab.locator("#rename-to input, #rename-to textarea").first
+    expect(title).to_have_value("Which zeppelin?")
+    fill(title, "About airships")
+    tab.locator("#rename").click()
+    expect(tab.locator("#sessions label.selected")).to_contain_text("About airships")
+
+    tab.locator("#search input, #search textarea").first.fill("zeppelin")
+    expect(tab.locator("#hits label")).to_contain_text("About airships")
+    for _ in range(2):  # and the second time as well
+        tab.locator("#new-session").click()
+        expect(tab.locator("#sessions label.selected")).not_to_contain_text("About airships")
+        tab.locator("#hits label").click()
+        expect(tab.locator("#sessions label.selected")).to_contain_text("About airships")
+
+    for suffix in ("md", "json"):
+        with tab.expect_download() as download:
+            tab.locator(f"#export-{suffix}").click()
+        saved = tmp_path / f"session.{suffix}"
+        download.value.save_as(saved)
+        assert "Which zeppelin?" in saved.read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "session.json").read_text(encoding="utf-8"))["session"]["title"] == "About airships"
+
+    tab.locator("#delete-session").click()
+    tab.locator("#keep").click()
+    expect(tab.locator("#confirm-text")).to_be_hidden()
+    delete(tab, "#delete-session", "About airships")
+    expect(tab.locator("#sessions")).not_to_contain_text("About airships")
+    assert session not in {row["id"] for row in server.get("/api/sessions")}
+
+
+def test_of_a_long_session_the_end_is_shown_and_more_if_asked_for(
+    tab: Page, server: Server, reading: dict[str, Any]
+) -> None:
+    """All of it was sent and drawn again at every tick, which took seconds."""
+    session = server.send("/api/sessions", {"context": reading["id"]})["id"]
+    with Store(server.home) as store:
+        for number in range(1, 131):
+            turn = store.turns.add(session, f"Question {number}?")
+            store.turns.finish(turn.id, answer=f"Answer {number}.")
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    expect(tab.locator(".turn")).to_have_count(30)
+    first, more = tab.get_by_text("Question 101?", exact=True), tab.get_by_role("button", name="Show earlier")
+    expect(more).to_have_text("Show earlier questions (100)")
+    tab.wait_for_function("document.querySelector('#conversation').scrollTop > 2000")  # on its way to the end, or there
+    tab.locator("#conversation").hover()
+    for _ in range(20):  # a wheel turned while the page scrolls by itself is lost
+        tab.mouse.wheel(0, -100_000)
+        tab.wait_for_timeout(100)
+        if tab.evaluate("document.querySelector('#conversation').scrollTop") == 0:
+            break
+    tab.evaluate("document.body.append(document.createElement('i'))")  # something changes on the page, as it often does
+    tab.wait_for_timeout(300)
+    assert tab.evaluate("document.querySelector('#conversation').scrollTop") == 0, "whoever scrolls up stays there"
+    before = first.bounding_box()
+    more.click()
+    expect(tab.locator(".turn")).to_have_count(130)
+    expect(more).to_be_hidden()
+    after = first.bounding_box()
+    assert before
+    assert after
+    assert abs(after["y"] - before["y"]) < 80  # the button over it is gone
+
+
+def test_what_was_found_is_brought_into_sight(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """The session was opened at its end, so the words were often not on the page."""
+    session = server.send("/api/sessions", {"context": reading["id"]})["id"]
+    with Store(server.home) as store:
+        for number in range(1, 91):
+            question = "Who flew the balloon?" if number == 21 else f"Question {number}?"
+            store.turns.finish(store.turns.add(session, question).id, answer="Nobody. " * 60)
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    expect(tab.get_by_text("Question 90?", exact=True)).to_be_in_viewport()
+    flown = tab.get_by_text("Who flew the balloon?", exact=True)
+    expect(flown).to_have_count(0)
+    tab.locator("#search input, #search textarea").first.fill("balloon")
+    for _ in range(2):  # and the second time as well
+        tab.locator("#hits label").click()
+        expect(flown).to_be_in_viewport()
+        tab.wait_for_timeout(1200)
+        expect(flown).to_be_in_viewport()
+        tab.locator("#past .turn").last.scroll_into_view_if_needed()
+        expect(flown).not_to_be_in_viewport()
+
+
+def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    session = asked(server, reading, "Who was it?", tokens=12)
+    before = server.get(f"/api/sessions/{session}/turns")
+    visit(tab, server, f"?session={session}")
+    server.stop()
+    with tab.expect_event(
+        "framenavigated", timeout=1000 * 2 * PATIENCE_SEC
+    ):  # the tab that stayed open comes back by itself
+        server.start()
+    expect(tab.locator("#past .turn")).to_have_count(1)
+    ask(tab, "And when?", 12)
+    expect(tab.locator("#past .turn")).to_have_count(2)
+    visit(tab, server, f"?session={session}")
+    expect(tab.locator("#past .turn")).to_have_count(2)
+    turns = server.get(f"/api/sessions/{session}/turns")
+    assert turns[0]["answer"] == before[0]["answer"]
+    assert turns[1]["status"] == "done"
+    assert server.get(f"/api/contexts/{reading['id']}")["updated_at"] == reading["updated_at"]  # nothing was read again
+
+
+def test_a_document_that_is_kept_is_read_in_another_way_and_deleted(tab: Page, server: Server) -> None:
+    first = server.read(("Keepsake.txt", book_text(8).encode()), method="exact", budget="320")
+    visit(tab, server, "?new=1")
+    tab.locator("#kept input").click()
+    tab.get_by_role("option", name="Keepsake").click()
+    tab.locator(".hello h1").click()
+    tab.locator("#method").get_by_text("streaming").click()
+    tab.locator("#start").click()
+    expect(tab.locator("#context-head .how")).to_contain_text("with streaming")
+    expect(tab.locator("#context-head h1")).to_have_text("Keepsake")
+    tab.get_by_role("button", name="New reading").click()
+    expect(tab.locator("#kept .token")).to_have_count(0)
+    tab.locator("#kept input").click()
+    tab.get_by_role("option", name="Keepsake").click()
+    tab.locator(".hello h1").click()
+    delete(tab, "#delete-kept", "“Keepsake” with 2 contexts", "kept-")
+    expect(tab.locator("#contexts")).not_to_contain_text("Keepsake")
+    assert first["document_ids"][0] not in {row["id"] for row in server.get("/api/documents")}
+
+
+def test_a_document_is_deleted_with_everything_derived_from_it(tab: Page, server: Server) -> None:
+    context = server.read(("Short-lived.txt", book_text(8).encode()), method="streaming", budget="256")
+    visit(tab, server, f"?context={context['id']}")
+    tab.get_by_role("button", name="Rename, export, delete").click()
+    tab.locator("#delete-documents").click()
+    expect(tab.locator("#confirm-text")).to_contain_text("Short-lived")
+    expect(tab.locator("#confirm-text")).to_contain_text("1 context")
+    tab.locator("#confirm").click()
+    expect(tab.locator("#new-view")).to_be_visible()
+    expect(tab.locator("#contexts")).not_to_contain_text("Short-lived")
+    assert "Short-lived" not in {row["title"] for row in server.get("/api/documents")}
