@@ -249,7 +249,7 @@ class _Bench:
         return self.dense[key]
 
     def _attention(self, what: str, given: Inputs) -> Row:
-        from kernels.attention import kernel, reference
+        from kernels.attention import kernel, torch_impl
 
         def outputs(attend: Callable[..., Outputs], each: Inputs) -> Outputs:
             return attend(each.q, each.keys, each.values, each.span, each.lists, self.scaling, self.heads.softcap)
@@ -257,13 +257,13 @@ class _Bench:
         def compare() -> Compared:
             few = given.part(EXACT_BLOCKS * (self.few if given.lists is None else given.lists.block_size))
             found = [x[:, : few.q.shape[1]] for x in outputs(kernel.attend, given)]
-            exact = outputs(reference.attend, self.source.exact(few))
-            return _compared(found, outputs(reference.attend, few), exact, slack=self.slack)
+            exact = outputs(torch_impl.attend, self.source.exact(few))
+            return _compared(found, outputs(torch_impl.attend, few), exact, slack=self.slack)
 
         return self._row("attention", what, compare, lambda: outputs(attention.attend, given), given.q.shape[1])
 
     def _columns(self, what: str, given: Inputs) -> Row:
-        from kernels.columns import kernel, reference
+        from kernels.columns import kernel, torch_impl
 
         def sums(module: Any, each: Inputs) -> Outputs:
             whole = total.to(torch.promote_types(total.dtype, each.q.dtype))
@@ -275,13 +275,13 @@ class _Bench:
         _, total = attention.attend(*given_to)
 
         def compare() -> Compared:
-            exact = sums(reference, self.source.exact(given))
-            return _compared(sums(kernel, given), sums(reference, given), exact, slack=self.slack)
+            exact = sums(torch_impl, self.source.exact(given))
+            return _compared(sums(kernel, given), sums(torch_impl, given), exact, slack=self.slack)
 
         return self._row("columns", what, compare, lambda: sums(columns, given), given.q.shape[1])
 
     def _gathered(self) -> Row:
-        from kernels.gathering import kernel, reference
+        from kernels.gathering import kernel, torch_impl
 
         source, kept = self.source, min(KEPT, self.length)
         index, cos, sin = self._kept(kept), source.cos[:kept], source.sin[:kept]
@@ -292,8 +292,8 @@ class _Bench:
 
         def compare() -> Compared:
             exact, plain, found = room(torch.float64), room(source.dtype), room(source.dtype)
-            reference.gather(source.exact_keys, source.exact_values, index, cos.double(), sin.double(), exact)
-            reference.gather(source.keys, source.values, index, cos, sin, plain)
+            torch_impl.gather(source.exact_keys, source.exact_values, index, cos.double(), sin.double(), exact)
+            torch_impl.gather(source.keys, source.values, index, cos, sin, plain)
             kernel.gather(source.keys, source.values, index, cos, sin, found)
             mine, theirs, true = ([each.keys, each.rotated, each.values] for each in (found, plain, exact))
             return _compared(mine, theirs, true)
@@ -306,7 +306,7 @@ class _Bench:
         return self._row("gathering", f"{kept} kept", compare, run, 1)
 
     def _taken(self) -> Row:
-        from kernels.gathering import kernel, reference
+        from kernels.gathering import kernel, torch_impl
 
         source, kept = self.source, min(KEPT, self.length)
         index = self._kept(kept)
@@ -315,8 +315,8 @@ class _Bench:
             where = index, self.device
             return _compared(
                 [kernel.gather_rows(source.keys, *where, source.dtype)],
-                [reference.gather_rows(source.keys, *where, source.dtype)],
-                [reference.gather_rows(source.exact_keys, *where, torch.float64)],
+                [torch_impl.gather_rows(source.keys, *where, source.dtype)],
+                [torch_impl.gather_rows(source.exact_keys, *where, torch.float64)],
             )
 
         def run() -> object:
@@ -329,7 +329,7 @@ class _Bench:
         return self.source.uniform(self.heads.kv, self.length).topk(count, dim=1).indices.sort(dim=1).values
 
     def _pruning(self, what: str, queries: int) -> Row:
-        from kernels.pruning import kernel, reference
+        from kernels.pruning import kernel, torch_impl
 
         source, size = self.source, min(PRUNED, self.length)
         q = source.noise(self.heads.query, 1, queries, self.heads.size)
@@ -341,8 +341,8 @@ class _Bench:
 
         def compare() -> Compared:
             given = q, source.keys, starts, limits, size, places
-            exact = reference.chunk_scores(q.double(), source.exact_keys, starts, limits, size, wide)
-            return _compared([kernel.chunk_scores(*given)], [reference.chunk_scores(*given)], [exact], ALIKE)
+            exact = torch_impl.chunk_scores(q.double(), source.exact_keys, starts, limits, size, wide)
+            return _compared([kernel.chunk_scores(*given)], [torch_impl.chunk_scores(*given)], [exact], ALIKE)
 
         def run() -> object:
             return pruning.chunk_scores(q, source.keys, starts, limits, size, places)
@@ -351,7 +351,7 @@ class _Bench:
 
     def _weights(self) -> Iterator[Row]:
         """Yield rows of MXFP4 experts as wide as gpt-oss's, with as many rows as the bank."""
-        from kernels.mxfp4 import kernel, reference
+        from kernels.mxfp4 import kernel, torch_impl
 
         rows, groups = min(self.length, 2 * GPT_OSS), GPT_OSS // mxfp4.GROUP
         blocks, scales = (
@@ -361,23 +361,23 @@ class _Bench:
         scales, x = scales[..., 0], self.source.noise(CHOSEN_EXPERTS, GPT_OSS)
         which = torch.arange(0, 2 * CHOSEN_EXPERTS, 2, device=self.device)
         given, unpacked = (x, blocks, scales, which), (blocks, scales, which, self.source.dtype)
-        numbers = reference.unpack(blocks, scales, which, torch.float64)
+        numbers = torch_impl.unpack(blocks, scales, which, torch.float64)
 
         def product() -> Compared:
             exact = (numbers @ x.double()[..., None])[..., 0]
-            return _compared([kernel.product(*given)], [reference.product(*given)], [exact])
+            return _compared([kernel.product(*given)], [torch_impl.product(*given)], [exact])
 
         def unpack() -> Compared:
-            return _compared([kernel.unpack(*unpacked)], [reference.unpack(*unpacked)], [numbers])
+            return _compared([kernel.unpack(*unpacked)], [torch_impl.unpack(*unpacked)], [numbers])
 
         yield self._row("mxfp4", "product", product, lambda: mxfp4.product(*given), None)
         yield self._row("mxfp4", "unpack", unpack, lambda: mxfp4.unpack(*unpacked), None)
 
     def _quantised(self, what: str, x: Tensor, kind: torch.dtype) -> Row:
-        from kernels.quantise import kernel, reference
+        from kernels.quantise import kernel, torch_impl
 
         def compare() -> Compared:
-            (found, found_scale), (codes, scale) = kernel.quantise(x, kind), reference.quantise(x, kind)
+            (found, found_scale), (codes, scale) = kernel.quantise(x, kind), torch_impl.quantise(x, kind)
             mine, theirs = (quantise.unpack(each, kind, torch.float32) for each in (found, codes))
             step = (theirs.abs() / 8).clamp_min(2**-9) if kind == torch.float8_e4m3fn else torch.ones_like(theirs)
             next_at_most = bool(((mine - theirs).abs() <= step).all())
@@ -390,19 +390,19 @@ class _Bench:
         return self._row("quantise", what, compare, lambda: quantise.quantise(x, kind), None)
 
     def _dequantised(self, what: str, x: Tensor, kind: torch.dtype) -> Row:
-        from kernels.quantise import kernel, reference
+        from kernels.quantise import kernel, torch_impl
 
-        codes, scale = reference.quantise(x, kind)
+        codes, scale = torch_impl.quantise(x, kind)
         given = codes, scale, kind, self.source.dtype
 
         def compare() -> Compared:
             exact = quantise.unpack(codes, kind, torch.float64) * scale[:, None, None]
-            return _compared([kernel.dequantise(*given)], [reference.dequantise(*given)], [exact])
+            return _compared([kernel.dequantise(*given)], [torch_impl.dequantise(*given)], [exact])
 
         return self._row("dequantise", what, compare, lambda: quantise.dequantise(*given), None)
 
     def _scored(self, what: str, kind: torch.dtype, page: int, queries: int) -> Row:
-        from kernels.scoring import kernel, reference
+        from kernels.scoring import kernel, torch_impl
 
         heads, group = self.heads, queries * (self.heads.query // self.heads.kv)
         shape = heads.kv, -(-self.length // page) * page, heads.size
@@ -419,7 +419,7 @@ class _Bench:
             numbers = quantise.unpack(codes[:, : self.length], kind, torch.float64)
             numbers *= scale.repeat_interleave(page, dim=1)[:, : self.length, None]
             exact = q.double() @ numbers.transpose(1, 2) + shift[..., None]
-            return _compared([scored(kernel)], [scored(reference)], [exact])
+            return _compared([scored(kernel)], [scored(torch_impl)], [exact])
 
         return self._row("scoring", what, compare, lambda: scored(scoring), queries)
 

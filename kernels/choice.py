@@ -1,21 +1,27 @@
-"""The choice between PyTorch and Triton: made once and logged; STOCKPOT_KERNELS=reference or =triton forces it."""
+"""The choice between PyTorch and Triton: made once and logged; STOCKPOT_KERNELS=torch or =triton forces it."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
+import inspect
 import logging
 import os
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+P = ParamSpec("P")
+R = TypeVar("R")
 log = logging.getLogger(__name__)
-CHOICES = ("auto", "reference", "triton")
+CHOICES = ("auto", "torch", "triton")
 
 
 @functools.cache
 def implementation() -> str:
-    """Return "triton" or "reference".
+    """Return "triton" or "torch".
 
     By default it is Triton, if the package and a GPU are there and it can launch kernels.
 
@@ -28,12 +34,12 @@ def implementation() -> str:
     found, gpu = importlib.util.find_spec("triton") is not None, torch.cuda.is_available()
     if wanted == "triton" and not found:
         raise ValueError("STOCKPOT_KERNELS=triton needs the package triton: install it, or unset the variable.")
-    broken = _why_not() if wanted != "reference" and found and gpu else ""
+    broken = _why_not() if wanted != "torch" and found and gpu else ""
     if broken and wanted == "triton":
         raise ValueError(f"STOCKPOT_KERNELS=triton: {broken}, or unset the variable.")
     if broken:
         log.warning("kernels are PyTorch's, which are slower: %s", broken)
-    chosen = wanted if wanted != "auto" else "triton" if found and gpu and not broken else "reference"
+    chosen = wanted if wanted != "auto" else "triton" if found and gpu and not broken else "torch"
     log.info("kernels: %s (asked for %s; triton %s, GPU %s)", chosen, wanted, found, gpu)
     return chosen
 
@@ -54,5 +60,34 @@ def _why_not() -> str:
 
 
 def uses_triton(device: torch.device) -> bool:
-    """Return whether Triton runs operations on this device. If there is a GPU, CPU tensors always use the reference."""
+    """Return whether Triton runs operations on this device. If there is a GPU, CPU tensors always use PyTorch."""
     return implementation() == "triton" and (device.type != "cpu" or not torch.cuda.is_available())
+
+
+def dispatched(reference: Callable[P, R], device: str, slabs: tuple[str, ...] = ()) -> Callable[P, R]:
+    """Return the entry point of a kernel: the function of the same name in `kernel.py` or `torch_impl.py` beside it.
+
+    Args:
+        reference: the function in `reference.py`, whose signature and docstring all three share.
+        device: the argument, a tensor or a torch.device, that says where the operation runs.
+        slabs: the arguments that are slabs. PyTorch runs if a kernel cannot read them.
+    """
+    package, name = reference.__module__.rpartition(".")[0], reference.__name__
+    arguments = tuple(inspect.signature(reference).parameters)
+
+    @functools.wraps(reference)
+    def entry(*args: P.args, **kwargs: P.kwargs) -> R:
+        given: dict[str, Any] = {**dict(zip(arguments, args, strict=False)), **kwargs}
+        place = given[device] if isinstance(given[device], torch.device) else given[device].device
+        by_triton = uses_triton(place) and (not slabs or _readable([given[each] for each in slabs], place))
+        module = importlib.import_module(f"{package}.{'kernel' if by_triton else 'torch_impl'}")  # Triton is optional
+        chosen: Callable[P, R] = getattr(module, name)
+        return chosen(*args, **kwargs)
+
+    return entry
+
+
+def _readable(banks: list[Any], device: torch.device) -> bool:
+    from kernels.rows import reachable  # which imports quantise, which is dispatched
+
+    return all(reachable(slabs, device) for slabs in banks)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kernels import quantise, scoring
-from kernels.scoring.reference import STEP
+from kernels.scoring.torch_impl import STEP
 
 GROUP_SIZE = 64  # rows of a head in one quantisation group: they share a scale
 BANKS = ("keys", "values")  # the two banks of a layer, by their names on disk
@@ -135,11 +135,13 @@ class QuantizedSlab:
         scale = self.scale.view(-1).index_select(0, places // self.group_size)
         return quantise.dequantise(codes, scale, self.kind, self.dtype)[:, 0]
 
-    def dequantized(self, count: int) -> Tensor:
-        """Return the first `count` rows [H, count, D], dequantised."""
+    def dequantized(self, count: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the first `count` rows [H, count, D] in `dtype`, by default the slab's."""
         rows = quantise.unpack(self.quantized[:, :count], self.kind, torch.float32)
         rows.mul_(self.scale.repeat_interleave(self.group_size, dim=1)[:, :count, None])
-        return rows.mul_(self.channel_scale.range[:, None]).add_(self.channel_scale.mean[:, None]).to(self.dtype)
+        return (
+            rows.mul_(self.channel_scale.range[:, None]).add_(self.channel_scale.mean[:, None]).to(dtype or self.dtype)
+        )
 
     def score(self, q: Tensor, out: Tensor) -> None:
         """Compute `score` on the codes; the scale of each group is applied to the products."""
@@ -160,6 +162,7 @@ class StableSlabs(list[tuple[Bank, int]]):
         """Wrap these slabs; tables are built when a kernel first needs them."""
         super().__init__(slabs)
         self.tables: dict[torch.device, Any] = {}
+        self.reachable: dict[torch.device, bool] = {}
 
 
 def scored_in(slabs: Slabs) -> torch.dtype:
@@ -200,6 +203,12 @@ def empty_copy(bank: Bank, length: int, device: torch.device) -> tuple[Bank, lis
     return there[0], pairs
 
 
+def dense(slabs: Slabs, dtype: torch.dtype) -> Tensor:
+    """Return all rows [H, N, D] of a bank in `dtype`: a copy, for references."""
+    parts = (slab[:, :n].to(dtype) if isinstance(slab, Tensor) else slab.dequantized(n, dtype) for slab, n in slabs)
+    return torch.cat(list(parts), dim=1)
+
+
 def require_unquantized(slabs: Slabs) -> list[tuple[Tensor, int]]:
     """Return the slabs, after a check that none is quantised.
 
@@ -208,14 +217,22 @@ def require_unquantized(slabs: Slabs) -> list[tuple[Tensor, int]]:
     """
     found = [(slab, length) for slab, length in slabs if isinstance(slab, Tensor)]
     if len(found) < len(slabs):
-        raise ValueError("Slabs in codes hold keys before RoPE, and are read by lists: list the rows that are wanted.")
+        raise ValueError("Quantised slabs hold keys before RoPE: attend through a BlockTable of the wanted rows.")
     return found
 
 
-def reachable(slabs: Slabs, q: Tensor) -> bool:
-    """Return whether a kernel on the device of q can read the slabs: same device, or pinned host memory."""
+def reachable(slabs: Slabs, device: torch.device) -> bool:
+    """Return whether a kernel on this device can read the slabs: they are there, or in host memory pinned for it."""
+    if isinstance(slabs, StableSlabs):
+        if device not in slabs.reachable:
+            slabs.reachable[device] = reachable(list(slabs), device)
+        return slabs.reachable[device]
     parts = (part for slab, _ in slabs for part in tensors_of(slab))
-    return all(part.device == q.device or (q.is_cuda and _pinned(part)) for part in parts)
+    return all(_lies_on(part, device) or (device.type == "cuda" and _pinned(part)) for part in parts)
+
+
+def _lies_on(part: Tensor, device: torch.device) -> bool:
+    return part.device == device or (device.index is None and part.device.type == device.type)
 
 
 def _pinned(part: Tensor) -> bool:
@@ -261,7 +278,7 @@ def take(slabs: Slabs, index: Tensor) -> Tensor:
         ValueError: some slabs are quantised and others are not.
     """
     if len({isinstance(slab, QuantizedSlab) for slab, _ in slabs}) > 1:
-        raise ValueError("Rows are taken by head from slabs that are all in codes, or none: take them bank by bank.")
+        raise ValueError("Rows are taken by head from slabs that are all quantised, or none: take them bank by bank.")
     if len(slabs) > 1 and index.numel() and index.device.type == "cpu":  # on a GPU this would synchronise
         low, high = index.aminmax()
         slabs, before = covering(slabs, int(low), int(high) + 1)

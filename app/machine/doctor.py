@@ -221,7 +221,7 @@ def _attention() -> Check:
 def _kernels() -> Check:
     import engine
 
-    names = {"triton": "Triton's", "reference": "PyTorch's"}
+    names = {"triton": "Triton's", "torch": "PyTorch's"}
     return Check("kernels", True, False, f"{names[engine.kernels_choice()]}, for tensors on the device.")
 
 

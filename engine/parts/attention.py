@@ -19,7 +19,7 @@ from torch.nn.attention.bias import causal_lower_right
 from engine.models.spec import Scoring
 from engine.parts import flash
 from kernels import attention, choice, columns, softmax
-from kernels.attention import BlockTable, VisibleRange, reference
+from kernels.attention import BlockTable, VisibleRange, torch_impl
 from kernels.rows import Slabs, reachable, require_unquantized
 
 FEW_QUERIES = 64  # up to here, and
@@ -99,19 +99,19 @@ class SharedKeys:
 
     def logits(self, scoring: Scoring) -> Tensor:
         """Return [HQ, T, N]."""
-        return reference.logits(self.q, self.keys, self.visible, self.table, scoring.scaling, scoring.softcap)
+        return torch_impl.logits(self.q, self.keys, self.visible, self.table, scoring.scaling, scoring.softcap)
 
     def weighted_values(self, weights: Tensor) -> Tensor:
         """Return [HQ, T, D]."""
-        return reference.weighted_values(weights, self.values, self.table, self.q)
+        return torch_impl.weighted_values(weights, self.values, self.table, self.q)
 
     def summed(self, weights: Tensor) -> Tensor:
         """Return [HQ, NB, N]."""
-        return reference.sum_per_block(weights, self.table)
+        return torch_impl.sum_per_block(weights, self.table)
 
     def logit_bytes(self) -> int:
         """Return the bytes of [HQ, T, N] in float32, or more than any limit where a kernel needs no logits."""
-        if choice.uses_triton(self.q.device) and reachable([*self.keys, *self.values], self.q):
+        if choice.uses_triton(self.q.device) and reachable([*self.keys, *self.values], self.q.device):
             return sys.maxsize
         rows = sum(n for _, n in self.keys) if self.table is None else self.table.rows.shape[1]
         return 4 * self.q.shape[0] * self.q.shape[1] * rows

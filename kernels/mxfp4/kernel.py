@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.launch import cdiv
 from kernels.mxfp4.reference import GROUP
 
 PRODUCT_ROWS, PRODUCT_BYTES = 8, 256  # tile of a program
@@ -41,22 +42,24 @@ def _product(
 ):  # fmt: skip
     """Multiply a tile of rows with its input. BYTES: of a row of codes. GROUP_BYTES: bytes that share a scale."""
     number = tl.program_id(1)
-    row = tl.program_id(0) * ROWS_AT_ONCE + tl.arange(0, ROWS_AT_ONCE)
-    m_row = row < rows
-    at = (tl.load(p_which + number) * rows + row)[:, None]
-    total = tl.zeros([ROWS_AT_ONCE, BYTES_AT_ONCE], dtype=tl.float32)
+    # o_row, m_row: [ROWS_AT_ONCE]
+    o_row = tl.program_id(0) * ROWS_AT_ONCE + tl.arange(0, ROWS_AT_ONCE)
+    m_row = o_row < rows
+    at = (tl.load(p_which + number) * rows + o_row)[:, None]
+    # b_total, b_codes, b_scales: [ROWS_AT_ONCE, BYTES_AT_ONCE], b_even, b_odd: [1, BYTES_AT_ONCE]
+    b_total = tl.zeros([ROWS_AT_ONCE, BYTES_AT_ONCE], dtype=tl.float32)
     for begin in range(0, BYTES, BYTES_AT_ONCE):
-        byte = begin + tl.arange(0, BYTES_AT_ONCE)
-        m_byte = byte < BYTES
-        mask = m_row[:, None] & m_byte[None, :]
-        b_codes = tl.load(p_blocks + at * BYTES + byte[None, :], mask=mask, other=0).to(tl.int32)
-        scale = at * (BYTES // GROUP_BYTES) + (byte // GROUP_BYTES)[None, :]
-        b_scales = _power(tl.load(p_scales + scale, mask=mask, other=127))
-        p_pair = p_x + number * x_stride + 2 * byte
+        o_byte = begin + tl.arange(0, BYTES_AT_ONCE)
+        m_byte = o_byte < BYTES
+        m_code = m_row[:, None] & m_byte[None, :]
+        b_codes = tl.load(p_blocks + at * BYTES + o_byte[None, :], mask=m_code, other=0).to(tl.int32)
+        o_scale = at * (BYTES // GROUP_BYTES) + (o_byte // GROUP_BYTES)[None, :]
+        b_scales = _power(tl.load(p_scales + o_scale, mask=m_code, other=127))
+        p_pair = p_x + number * x_stride + 2 * o_byte
         b_even = tl.load(p_pair, mask=m_byte, other=0.0).to(tl.float32)[None, :]
         b_odd = tl.load(p_pair + 1, mask=m_byte, other=0.0).to(tl.float32)[None, :]
-        total += (_number(b_codes & 15) * b_even + _number(b_codes >> 4) * b_odd) * b_scales
-    tl.store(p_out + number * rows + row, tl.sum(total, axis=1), mask=m_row)
+        b_total += (_number(b_codes & 15) * b_even + _number(b_codes >> 4) * b_odd) * b_scales
+    tl.store(p_out + number * rows + o_row, tl.sum(b_total, axis=1), mask=m_row)
 
 
 @triton.jit
@@ -66,17 +69,19 @@ def _unpack(
 ):  # fmt: skip
     """Dequantise a tile of rows. BYTES: of a row of codes. GROUP_BYTES: bytes that share a scale."""
     number = tl.program_id(2).to(tl.int64)
-    row = (tl.program_id(0) * ROWS_AT_ONCE + tl.arange(0, ROWS_AT_ONCE))[:, None]
-    byte = tl.program_id(1) * BYTES_AT_ONCE + tl.arange(0, BYTES_AT_ONCE)[None, :]
-    mask = (row < rows) & (byte < BYTES)
-    at = tl.load(p_which + number) * rows + row
-    b_codes = tl.load(p_blocks + at * BYTES + byte, mask=mask, other=0).to(tl.int32)
-    scale = at * (BYTES // GROUP_BYTES) + byte // GROUP_BYTES
-    b_scales = _power(tl.load(p_scales + scale, mask=mask, other=127))
+    # o_row: [ROWS_AT_ONCE, 1], o_byte: [1, BYTES_AT_ONCE]
+    o_row = (tl.program_id(0) * ROWS_AT_ONCE + tl.arange(0, ROWS_AT_ONCE))[:, None]
+    o_byte = tl.program_id(1) * BYTES_AT_ONCE + tl.arange(0, BYTES_AT_ONCE)[None, :]
+    m_code = (o_row < rows) & (o_byte < BYTES)
+    at = tl.load(p_which + number) * rows + o_row
+    b_codes = tl.load(p_blocks + at * BYTES + o_byte, mask=m_code, other=0).to(tl.int32)
+    o_scale = at * (BYTES // GROUP_BYTES) + o_byte // GROUP_BYTES
+    b_scales = _power(tl.load(p_scales + o_scale, mask=m_code, other=127))
+    # b_pairs: [ROWS_AT_ONCE, 2 * BYTES_AT_ONCE]
     b_pairs = tl.interleave(_number(b_codes & 15) * b_scales, _number(b_codes >> 4) * b_scales)
-    column = tl.program_id(1) * (2 * BYTES_AT_ONCE) + tl.arange(0, 2 * BYTES_AT_ONCE)[None, :]
-    p_row = p_out + (number * rows + row) * (2 * BYTES)
-    tl.store(p_row + column, b_pairs, mask=(row < rows) & (column < 2 * BYTES))
+    o_column = tl.program_id(1) * (2 * BYTES_AT_ONCE) + tl.arange(0, 2 * BYTES_AT_ONCE)[None, :]
+    p_row = p_out + (number * rows + o_row) * (2 * BYTES)
+    tl.store(p_row + o_column, b_pairs, mask=(o_row < rows) & (o_column < 2 * BYTES))
 
 
 def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -86,7 +91,7 @@ def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dt
     out = torch.empty(len(which), rows, groups * GROUP, dtype=dtype, device=blocks.device)
     if out.numel():
         bytes_ = groups * GROUP // 2
-        grid = (triton.cdiv(rows, UNPACKED_ROWS), triton.cdiv(bytes_, UNPACKED_BYTES), len(which))
+        grid = (cdiv(rows, UNPACKED_ROWS), cdiv(bytes_, UNPACKED_BYTES), len(which))
         _unpack[grid](
             blocks.contiguous(),
             scales.contiguous(),
@@ -107,7 +112,7 @@ def product(x: Tensor, blocks: Tensor, scales: Tensor, which: Tensor) -> Tensor:
     x = x if x.stride(1) == 1 else x.contiguous()
     out = torch.empty(len(which), rows, dtype=x.dtype, device=x.device)
     if out.numel():
-        grid = (triton.cdiv(rows, PRODUCT_ROWS), len(which))
+        grid = (cdiv(rows, PRODUCT_ROWS), len(which))
         _product[grid](
             x, blocks.contiguous(), scales.contiguous(), which, out, rows, x.stride(0), groups * GROUP // 2, GROUP // 2,
             PRODUCT_ROWS, PRODUCT_BYTES,

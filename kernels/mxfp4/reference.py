@@ -1,4 +1,4 @@
-"""MXFP4 in plain PyTorch; the CPU implementation.
+"""MXFP4 in plain PyTorch: what the other implementations are compared with.
 
 A weight has four bits: sign, two of exponent, one of mantissa. Each 32 weights of a row share a power of two. Source:
 the OCP Microscaling Formats specification 1.0, sections 5.2 and 5.4.1 (elements E2M1, scales E8M0).
@@ -7,13 +7,11 @@ Sizes: E matrices (experts) of R rows and C columns, K chosen ones.
 
 from __future__ import annotations
 
-import math
-from functools import cache
-
 import torch
 from torch import Tensor
 
 GROUP = 32  # weights that share a scale
+ELEMENTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of codes 0 to 7; 8 to 15 are their negatives
 
 
 def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -25,10 +23,11 @@ def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dt
         which: int64 [K], chosen matrices; None for all in order.
     """
     if which is not None:
-        blocks, scales = blocks.index_select(0, which), scales.index_select(0, which)
-    pairs, powers = _pairs(dtype, blocks.device), _powers(dtype, blocks.device)
-    weight = pairs.index_select(0, blocks.reshape(-1).int()).view(dtype).view(*scales.shape, GROUP)
-    return weight.mul_(powers.index_select(0, scales.reshape(-1).int()).view(*scales.shape, 1)).flatten(2)
+        blocks, scales = blocks[which], scales[which]
+    elements = torch.tensor([*ELEMENTS, *(-each for each in ELEMENTS)], dtype=torch.float64, device=blocks.device)
+    codes = torch.stack([blocks & 15, blocks >> 4], dim=-1).flatten(3)  # [K, R, C / 32, 32]
+    power = torch.exp2(scales.double() - 127).masked_fill(scales == 255, float("nan"))
+    return (elements[codes.int()] * power[..., None]).flatten(2).to(dtype)
 
 
 def product(x: Tensor, blocks: Tensor, scales: Tensor, which: Tensor) -> Tensor:
@@ -39,20 +38,5 @@ def product(x: Tensor, blocks: Tensor, scales: Tensor, which: Tensor) -> Tensor:
         blocks, scales: as in `unpack`.
         which: int64 [K].
     """
-    return (unpack(blocks, scales, which, x.dtype) @ x[..., None])[..., 0]
-
-
-@cache
-def _pairs(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return [256]: the two weights of each byte, stored as one wide number so that one look-up gives both."""
-    half = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], dtype=dtype)
-    weights, byte = torch.cat([half, -half]), torch.arange(256)
-    pairs = torch.stack([weights[byte & 15], weights[byte >> 4]], dim=1)
-    wide = {2: torch.int32, 4: torch.int64, 8: torch.complex128}[dtype.itemsize]
-    return pairs.view(wide)[:, 0].to(device)
-
-
-@cache
-def _powers(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return [256]: the power of two of each scale byte."""
-    return torch.tensor([*(2.0 ** (byte - 127) for byte in range(255)), math.nan], dtype=dtype, device=device)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return torch.einsum("krc,kc->kr", unpack(blocks, scales, which, wide), x.to(wide)).to(x.dtype)

@@ -7,16 +7,20 @@ Signature and meaning are those of `reference.chunk_scores`. Prefixes: p_ pointe
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.pruning.reference import KeyPositions
+from kernels.launch import Prepared, cdiv
+from kernels.pruning.positions import KeyPositions
 from kernels.rows import Slabs
 from kernels.slab_rows.kernel import (
     CHANGING,
     WIDE,
+    Layout,
     factor_dtype,
     factors_of,
     load_key,
@@ -32,15 +36,15 @@ LEAST_WIDE = 32  # least queries of a program for wide heads: with fewer, regist
 
 @triton.jit
 def _load(
-    index, m_key, head, p_slabs, p_centre, p_spread, halvings,
-    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
+    index, m_key, head, p_slabs, p_mean, p_range, halvings,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, GROUP_SIZE: tl.constexpr, ALIGN: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
 ):  # fmt: skip
     """Load keys index [TILE] in three parts; 0 outside m_key."""
     slab, row = rows_of(tl.where(m_key, index, 0), p_slabs, halvings)
     return load_key(
-        slab, row, head, m_key, p_slabs, p_centre, p_spread,
-        FIRST, OTHER, PAGE, ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+        slab, row, head, m_key, p_slabs, p_mean, p_range,
+        FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
 
 
@@ -66,8 +70,8 @@ def _chunk_scores(
     p_rule,
     p_group,
     p_slabs,
-    p_centre,
-    p_spread,
+    p_mean,
+    p_range,
     p_cos,
     p_sin,
     p_out,
@@ -82,7 +86,7 @@ def _chunk_scores(
     heads_per_group,
     KEY_FIRST: tl.constexpr,
     KEY_OTHER: tl.constexpr,
-    KEY_PAGE: tl.constexpr,
+    KEY_GROUP_SIZE: tl.constexpr,
     KEY_ALIGN: tl.constexpr,
     DOT: tl.constexpr,
     SIZE: tl.constexpr,
@@ -95,90 +99,91 @@ def _chunk_scores(
 ):
     block, tile = tl.program_id(1).to(tl.int64), tl.program_id(0) // query_heads
     query_head = (tl.program_id(0) % query_heads).to(tl.int64)  # heads of a group, with the same keys, run side by side
-    number = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
-    m_chunk = number < chunks
-    row = tl.arange(0, QUERIES_PAD)
-    m_q = row < queries
-    p_row = p_q + ((query_head * blocks + block) * queries + row[:, None]) * SIZE
-    half, rest = tl.arange(0, HALF_PAD)[None, :], 2 * HALF + tl.arange(0, REST_PAD)[None, :]
-    b_q1 = tl.load(p_row + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
-    b_q2 = tl.load(p_row + HALF + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
-    b_q3 = tl.load(p_row + rest, mask=m_q[:, None] & (rest < SIZE), other=0.0).to(DOT)
+    # o_chunk, m_chunk: [TILE], o_query, m_q: [QUERIES_PAD]
+    o_chunk = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
+    m_chunk = o_chunk < chunks
+    o_query = tl.arange(0, QUERIES_PAD)
+    m_q = o_query < queries
+    p_row = p_q + ((query_head * blocks + block) * queries + o_query[:, None]) * SIZE
+    o_half, o_rest = tl.arange(0, HALF_PAD)[None, :], 2 * HALF + tl.arange(0, REST_PAD)[None, :]
+    # b_q1, b_q2: [QUERIES_PAD, HALF_PAD], b_q3: [QUERIES_PAD, REST_PAD]
+    b_q1 = tl.load(p_row + o_half, mask=m_q[:, None] & (o_half < HALF), other=0.0).to(DOT)
+    b_q2 = tl.load(p_row + HALF + o_half, mask=m_q[:, None] & (o_half < HALF), other=0.0).to(DOT)
+    b_q3 = tl.load(p_row + o_rest, mask=m_q[:, None] & (o_rest < SIZE), other=0.0).to(DOT)
     rule, group = tl.load(p_rule + block), tl.load(p_group + block).to(tl.int32)
     limit = tl.load(p_limits + block)
-    first = tl.load(p_starts + block * chunks + number, mask=m_chunk, other=0)
-    whole = tl.where(m_chunk, tl.minimum(tl.maximum(limit - first, 0), size), 0)
-    length = whole
+    # b_first, b_whole, b_length: [TILE]
+    b_first = tl.load(p_starts + block * chunks + o_chunk, mask=m_chunk, other=0)
+    b_whole = tl.where(m_chunk, tl.minimum(tl.maximum(limit - b_first, 0), size), 0)
+    b_length = b_whole
     head = query_head // heads_per_group
+    # b_l1, b_l2: [TILE, HALF_PAD], b_l3: [TILE, REST_PAD]; so are the keys on the right
     b_l1, b_l2, b_l3 = _load(
-        first, length > 0, head, p_slabs, p_centre, p_spread, halvings,
-        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+        b_first, b_length > 0, head, p_slabs, p_mean, p_range, halvings,
+        KEY_FIRST, KEY_OTHER, KEY_GROUP_SIZE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
     for _ in range(rounds):
-        half_length = (length + 1) // 2
-        m_right = length > half_length
-        second = first + half_length
+        b_half = (b_length + 1) // 2
+        m_right = b_length > b_half
+        b_second = b_first + b_half
         b_r1, b_r2, b_r3 = _load(  # issued early, to overlap with the left scores
-            second, m_right, head, p_slabs, p_centre, p_spread, halvings,
-            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+            b_second, m_right, head, p_slabs, p_mean, p_range, halvings,
+            KEY_FIRST, KEY_OTHER, KEY_GROUP_SIZE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
-        left = _best_scores(
-            b_q1, b_q2, b_q3, m_q, b_l1, b_l2, b_l3, first, length > 0, number, 0, rule, group, offset, p_cos, p_sin,
+        # b_left, b_right: [TILE]
+        b_left = _best_scores(
+            b_q1, b_q2, b_q3, m_q, b_l1, b_l2, b_l3, b_first, b_length > 0, o_chunk, 0, rule, group, offset,
+            p_cos, p_sin, SIZE, HALF, TURN, HALF_PAD,
+        )  # fmt: skip
+        b_right = _best_scores(
+            b_q1, b_q2, b_q3, m_q, b_r1, b_r2, b_r3, b_second, m_right, o_chunk, 1, rule, group, offset, p_cos, p_sin,
             SIZE, HALF, TURN, HALF_PAD,
         )  # fmt: skip
-        right = _best_scores(
-            b_q1, b_q2, b_q3, m_q, b_r1, b_r2, b_r3, second, m_right, number, 1, rule, group, offset, p_cos, p_sin,
-            SIZE, HALF, TURN, HALF_PAD,
-        )  # fmt: skip
-        go_right = m_right & (right > left)
-        first = tl.where(go_right, second, first)
-        length = tl.where(go_right, length - half_length, half_length)
-        b_l1 = tl.where(go_right[:, None], b_r1, b_l1)
-        b_l2 = tl.where(go_right[:, None], b_r2, b_l2)
-        b_l3 = tl.where(go_right[:, None], b_r3, b_l3)
-    best = _best_scores(
-        b_q1, b_q2, b_q3, m_q, b_l1, b_l2, b_l3, first, length > 0, number, 1, rule, group, offset, p_cos, p_sin,
+        m_go_right = m_right & (b_right > b_left)
+        b_first = tl.where(m_go_right, b_second, b_first)
+        b_length = tl.where(m_go_right, b_length - b_half, b_half)
+        b_l1 = tl.where(m_go_right[:, None], b_r1, b_l1)
+        b_l2 = tl.where(m_go_right[:, None], b_r2, b_l2)
+        b_l3 = tl.where(m_go_right[:, None], b_r3, b_l3)
+    b_best = _best_scores(
+        b_q1, b_q2, b_q3, m_q, b_l1, b_l2, b_l3, b_first, b_length > 0, o_chunk, 1, rule, group, offset, p_cos, p_sin,
         SIZE, HALF, TURN, HALF_PAD,
     )  # fmt: skip
-    p_here = p_out + (query_head * blocks + block) * chunks + number
-    tl.store(p_here, tl.where(whole > 0, best, float("-inf")), mask=m_chunk)
+    p_here = p_out + (query_head * blocks + block) * chunks + o_chunk
+    tl.store(p_here, tl.where(b_whole > 0, b_best, float("-inf")), mask=m_chunk)
 
 
 def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: KeyPositions) -> Tensor:
     """Compute `reference.chunk_scores` in Triton. The slabs must be on the device of q or in pinned host memory."""
     query_heads, blocks, queries, width = q.shape
     chunks, key_table = starts.shape[1], table(slabs, q.device)
-    tile = tile_of(width, q.dtype, key_table.quantized)
+    tile = tile_of(width, q.dtype, key_table.layout.quantized)
     out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
-    _chunk_scores[(triton.cdiv(chunks, tile) * query_heads, blocks)](
-        q.contiguous(),
-        starts.contiguous(),
-        limits.contiguous(),
-        places.rule.contiguous(),
-        places.group.contiguous(),
-        *key_table.pointers,
-        places.cos.float().contiguous(),
-        places.sin.float().contiguous(),
-        out,
-        blocks,
-        queries,
-        chunks,
-        size,
-        (size - 1).bit_length(),
-        places.offset,
-        key_table.halvings,
-        query_heads,
-        query_heads // slabs[0][0].shape[0],
-        **key_table.constants("KEY"),
-        DOT=factor_dtype(q.dtype),
-        QUERIES_PAD=max(LEAST_WIDE if width > WIDE else 0, padded(queries)),
-        **widths(width, places.cos.shape[1]),
-        TILE=tile,
-        num_warps=8 if width > WIDE else 4,
+    launch = _prepared(key_table.layout, q.dtype, width, places.cos.shape[1], queries, tile)
+    launch(
+        (cdiv(chunks, tile) * query_heads, blocks, 1),
+        (
+            *(q.contiguous(), starts.contiguous(), limits.contiguous()),
+            *(places.rule.contiguous(), places.group.contiguous(), *key_table.pointers),
+            *(places.cos.float().contiguous(), places.sin.float().contiguous(), out),
+        ),
+        (
+            *(blocks, queries, chunks, size, (size - 1).bit_length(), places.offset, key_table.halvings),
+            *(query_heads, query_heads // slabs[0][0].shape[0]),
+        ),
     )
     return out.amax(dim=0)
 
 
-def tile_of(width: int, dtype: torch.dtype, coded: bool) -> int:
+@functools.cache
+def _prepared(keys: Layout, dtype: torch.dtype, width: int, half: int, queries: int, tile: int) -> Prepared:
+    constants = {
+        **{**keys.constants("KEY"), "DOT": factor_dtype(dtype), **widths(width, half), "TILE": tile},
+        "QUERIES_PAD": max(LEAST_WIDE if width > WIDE else 0, padded(queries)),
+    }
+    return Prepared(_chunk_scores, constants, num_warps=8 if width > WIDE else 4)
+
+
+def tile_of(width: int, dtype: torch.dtype, quantized: bool) -> int:
     """Return the chunks per program: as many as possible with few or no spilled registers."""
-    return 16 if width > 128 or coded or dtype == torch.float32 else 32  # float32 has no tensor cores
+    return 16 if width > 128 or quantized or dtype == torch.float32 else 32  # float32 has no tensor cores

@@ -10,7 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.quantise.reference import BELL, LARGEST, LOWEST, SHARING, stored, width
+from kernels.launch import power_of_2
+from kernels.quantise.kinds import BELL, LARGEST, LOWEST, SHARING, stored, width
 
 
 @triton.jit
@@ -31,28 +32,29 @@ def _quantise(
 
     SPLIT: channels in a byte, 1 or 2. WIDTH: bytes of a row.
     """
-    page = tl.program_id(0).to(tl.int64)
-    row, column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
-    mask = (row < rows) & (column < WIDTH)
-    p_row = p_x + (page * rows + row) * (WIDTH * SPLIT)
-    b_low = tl.load(p_row + column, mask=mask, other=0.0).to(tl.float32)
-    largest = tl.max(tl.abs(b_low))
+    group = tl.program_id(0).to(tl.int64)
+    # o_row: [ROWS_PAD, 1], o_column: [1, WIDTH_PAD]; every block is [ROWS_PAD, WIDTH_PAD]
+    o_row, o_column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
+    m_x = (o_row < rows) & (o_column < WIDTH)
+    p_row = p_x + (group * rows + o_row) * (WIDTH * SPLIT)
+    b_low = tl.load(p_row + o_column, mask=m_x, other=0.0).to(tl.float32)
+    b_largest = tl.max(tl.abs(b_low))
     if SPLIT == 2:
-        b_high = tl.load(p_row + WIDTH + column, mask=mask, other=0.0).to(tl.float32)
-        largest = tl.maximum(largest, tl.max(tl.abs(b_high)))
-    scale = largest / LARGEST
-    tl.store(p_scale + page, scale)
-    scale = tl.maximum(scale, 1.1754943508222875e-38)  # the smallest normal number
-    b_codes = tl.minimum(tl.maximum(b_low / scale, -LARGEST), LARGEST)
-    p_out = p_codes + (page * rows + row) * WIDTH + column
+        b_high = tl.load(p_row + WIDTH + o_column, mask=m_x, other=0.0).to(tl.float32)
+        b_largest = tl.maximum(b_largest, tl.max(tl.abs(b_high)))
+    b_scale = b_largest / LARGEST
+    tl.store(p_scale + group, b_scale)
+    b_scale = tl.maximum(b_scale, 1.1754943508222875e-38)  # the smallest normal number
+    b_codes = tl.minimum(tl.maximum(b_low / b_scale, -LARGEST), LARGEST)
+    p_out = p_codes + (group * rows + o_row) * WIDTH + o_column
     if FLOAT:
-        tl.store(p_out, b_codes.to(tl.float8e4nv), mask=mask)
+        tl.store(p_out, b_codes.to(tl.float8e4nv), mask=m_x)
     elif SPLIT == 1:
-        tl.store(p_out, _round(b_codes).to(tl.int8), mask=mask)
+        tl.store(p_out, _round(b_codes).to(tl.int8), mask=m_x)
     else:
-        b_upper = tl.minimum(tl.maximum(b_high / scale, -LARGEST), LARGEST)
+        b_upper = tl.minimum(tl.maximum(b_high / b_scale, -LARGEST), LARGEST)
         b_both = (_round(b_codes) + 8).to(tl.int32) | ((_round(b_upper) + 8).to(tl.int32) << 4)
-        tl.store(p_out, b_both.to(tl.uint8), mask=mask)
+        tl.store(p_out, b_both.to(tl.uint8), mask=m_x)
 
 
 @triton.jit
@@ -64,26 +66,27 @@ def _quantise_in_two_bits(
 
     STEP: distance of two codes as a multiple of the root mean square. WIDTH: bytes of a row.
     """
-    page = tl.program_id(0).to(tl.int64)
-    row, column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
-    mask = (row < rows) & (column < WIDTH)
-    p_row = p_x + (page * rows + row) * (WIDTH * 4)
-    squares = 0.0
+    group = tl.program_id(0).to(tl.int64)
+    # o_row: [ROWS_PAD, 1], o_column: [1, WIDTH_PAD]; every block is [ROWS_PAD, WIDTH_PAD]
+    o_row, o_column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
+    m_x = (o_row < rows) & (o_column < WIDTH)
+    p_row = p_x + (group * rows + o_row) * (WIDTH * 4)
+    b_squares = 0.0
     for part in tl.static_range(4):
-        b_x = tl.load(p_row + part * WIDTH + column, mask=mask, other=0.0).to(tl.float32)
-        squares += tl.sum(b_x * b_x)
-    step = tl.maximum(STEP * tl.sqrt(squares / (rows * WIDTH * 4)), 1.1754943508222875e-38)
+        b_x = tl.load(p_row + part * WIDTH + o_column, mask=m_x, other=0.0).to(tl.float32)
+        b_squares += tl.sum(b_x * b_x)
+    b_step = tl.maximum(STEP * tl.sqrt(b_squares / (rows * WIDTH * 4)), 1.1754943508222875e-38)
     b_byte = tl.zeros((ROWS_PAD, WIDTH_PAD), tl.int32)
-    along, size = 0.0, 0.0
+    b_along, b_size = 0.0, 0.0
     for part in tl.static_range(4):
-        b_x = tl.load(p_row + part * WIDTH + column, mask=mask, other=0.0).to(tl.float32)
-        b_code = tl.minimum(tl.maximum(_round(b_x / step - 0.5), -2.0), 1.0)
-        b_number = tl.where(mask, b_code + 0.5, 0.0)
-        along += tl.sum(b_x * b_number)
-        size += tl.sum(b_number * b_number)
+        b_x = tl.load(p_row + part * WIDTH + o_column, mask=m_x, other=0.0).to(tl.float32)
+        b_code = tl.minimum(tl.maximum(_round(b_x / b_step - 0.5), -2.0), 1.0)
+        b_number = tl.where(m_x, b_code + 0.5, 0.0)
+        b_along += tl.sum(b_x * b_number)
+        b_size += tl.sum(b_number * b_number)
         b_byte |= (b_code + 2).to(tl.int32) << (2 * part)
-    tl.store(p_scale + page, along / size)
-    tl.store(p_codes + (page * rows + row) * WIDTH + column, b_byte.to(tl.uint8), mask=mask)
+    tl.store(p_scale + group, b_along / b_size)
+    tl.store(p_codes + (group * rows + o_row) * WIDTH + o_column, b_byte.to(tl.uint8), mask=m_x)
 
 
 @triton.jit
@@ -95,31 +98,32 @@ def _dequantise(
 
     SPLIT: channels in a byte. LOWEST: offset subtracted from their codes. WIDTH: bytes of a row.
     """
-    page = tl.program_id(0).to(tl.int64)
-    row, column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
-    mask = (row < rows) & (column < WIDTH)
-    scale = tl.load(p_scale + page)
-    b_codes = tl.load(p_codes + (page * rows + row) * WIDTH + column, mask=mask)
-    p_row = p_out + (page * rows + row) * (WIDTH * SPLIT)
+    group = tl.program_id(0).to(tl.int64)
+    # o_row: [ROWS_PAD, 1], o_column: [1, WIDTH_PAD]; every block is [ROWS_PAD, WIDTH_PAD]
+    o_row, o_column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
+    m_x = (o_row < rows) & (o_column < WIDTH)
+    b_scale = tl.load(p_scale + group)
+    b_codes = tl.load(p_codes + (group * rows + o_row) * WIDTH + o_column, mask=m_x)
+    p_row = p_out + (group * rows + o_row) * (WIDTH * SPLIT)
     if SPLIT == 1:
-        tl.store(p_row + column, b_codes.to(tl.float32) * scale, mask=mask)
+        tl.store(p_row + o_column, b_codes.to(tl.float32) * b_scale, mask=m_x)
     else:
         BITS: tl.constexpr = 8 // SPLIT
         b_byte = b_codes.to(tl.int32)
         for part in tl.static_range(SPLIT):
             b_number = ((b_byte >> (BITS * part)) & ((1 << BITS) - 1)).to(tl.float32) - LOWEST
-            tl.store(p_row + part * WIDTH + column, b_number * scale, mask=mask)
+            tl.store(p_row + part * WIDTH + o_column, b_number * b_scale, mask=m_x)
 
 
 def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
     """Compute `reference.quantise` in Triton."""
-    pages, rows, size = x.shape
-    codes = torch.empty(pages, rows, width(kind, size), dtype=stored(kind), device=x.device)
-    scale = torch.empty(pages, dtype=torch.float32, device=x.device)
+    groups, rows, size = x.shape
+    codes = torch.empty(groups, rows, width(kind, size), dtype=stored(kind), device=x.device)
+    scale = torch.empty(groups, dtype=torch.float32, device=x.device)
     if codes.numel() and kind == torch.quint2x4:
-        _quantise_in_two_bits[(pages,)](x.contiguous(), codes, scale, rows, BELL, **_sizes(codes))
+        _quantise_in_two_bits[(groups,)](x.contiguous(), codes, scale, rows, BELL, **_sizes(codes))
     elif codes.numel():
-        _quantise[(pages,)](
+        _quantise[(groups,)](
             x.contiguous(),
             codes,
             scale,
@@ -134,11 +138,11 @@ def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
 
 def dequantise(codes: Tensor, scale: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
     """Compute `reference.dequantise` in Triton."""
-    pages, rows, bytes_ = codes.shape
+    groups, rows, bytes_ = codes.shape
     share = SHARING.get(kind, 1)
-    out = torch.empty(pages, rows, bytes_ * share, dtype=dtype, device=codes.device)
+    out = torch.empty(groups, rows, bytes_ * share, dtype=dtype, device=codes.device)
     if out.numel():
-        _dequantise[(pages,)](
+        _dequantise[(groups,)](
             codes.contiguous(), scale.contiguous(), out, rows, share, LOWEST.get(kind, 0.0), **_sizes(codes)
         )
     return out
@@ -148,6 +152,6 @@ def _sizes(codes: Tensor) -> dict[str, int]:
     _, rows, bytes_ = codes.shape
     return {
         "WIDTH": bytes_,
-        "ROWS_PAD": triton.next_power_of_2(rows),
-        "WIDTH_PAD": triton.next_power_of_2(bytes_),
+        "ROWS_PAD": power_of_2(rows),
+        "WIDTH_PAD": power_of_2(bytes_),
     }

@@ -2,7 +2,7 @@
 
 A kernel gets a table of slabs. They are of at most two kinds, so that sinks in the model's dtype may come before a host
 tier that is quantised or in another dtype. Quantised rows are dequantised in registers: code * scale of the group *
-spread of the channel + centre of the channel.
+range of the channel + mean of the channel.
 A row is loaded in three parts: both halves of its rotated width (HALF each) and the rest, each padded to a power of
 two. A wide row without rotation is split in the same way, so that the rest is a power of two.
 Prefixes: p_ pointer, b_ loaded value, m_ mask.
@@ -18,10 +18,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.launch import power_of_2
 from kernels.rows import QuantizedSlab, Slabs, StableSlabs
 
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 QUANTIZED = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}
+QUANTIZED_TYPES = frozenset(QUANTIZED.values())
 FACTS = tl.constexpr(6)  # int64 numbers of a slab in the table
 BEYOND = 1 << 62  # larger than any row
 WIDE = 256  # columns above which padding costs more than a third load
@@ -30,9 +32,34 @@ WIDEST = 16  # bytes of the widest load of a thread
 CHANGING = (
     *("blocks", "capacity", "chunks", "count", "halvings", "listed", "offset", "per_share", "queries", "rounds"),
     *("rows", "shares", "size"),
-    *("p_index", "p_places", "p_seen", "p_first", "p_end"),  # some are slices of one tensor
+    *("p_index", "p_rows", "p_positions", "p_head_mask", "p_first", "p_end"),  # some are slices of one tensor
 )
 PACKED = tl.constexpr(tl.uint8)  # 4 bits: two channels share a byte
+
+
+class Layout(NamedTuple):
+    """Constants that describe a list of slabs.
+
+    Attributes:
+        first, other: type of the first slab, and of slabs that differ from it.
+        group_size: rows of a quantisation group.
+        align: largest power of two, at most 16, that divides every row's address in bytes: the widest aligned load.
+    """
+
+    first: tl.dtype
+    other: tl.dtype
+    group_size: int
+    align: int
+
+    @property
+    def quantized(self) -> bool:
+        """True if some slabs are quantised."""
+        return not QUANTIZED_TYPES.isdisjoint((self.first, self.other))
+
+    def constants(self, name: str) -> dict[str, Any]:
+        """Return the constexpr arguments, prefixed with the kernel's name for these slabs ("KEY", "VALUE", "ROW")."""
+        kinds = {f"{name}_FIRST": self.first, f"{name}_OTHER": self.other}
+        return {**kinds, f"{name}_GROUP_SIZE": self.group_size, f"{name}_ALIGN": self.align}
 
 
 class Table(NamedTuple):
@@ -43,37 +70,23 @@ class Table(NamedTuple):
             the other kind, address and head stride of the scales.
         channel_scale: mean and range, float32 [H, D], for quantised slabs.
         rows: rows of all slabs.
-        kinds: type of the first slab, and of slabs that differ from it.
-        group_size: rows of a quantisation group.
-        align: largest power of two, at most 16, that divides every row's address in bytes: the widest aligned load.
+        layout: constants that the kernel is compiled for.
     """
 
     slabs: Tensor
     channel_scale: tuple[Tensor, Tensor]
     rows: int
-    kinds: tuple[tl.dtype, tl.dtype]
-    group_size: int
-    align: int
-
-    @property
-    def quantized(self) -> bool:
-        """True if some slabs are quantised."""
-        return not set(QUANTIZED.values()).isdisjoint(self.kinds)
+    layout: Layout
 
     @property
     def halvings(self) -> int:
         """Steps of the binary search that finds a row's slab."""
-        return (len(self.slabs) - 1).bit_length()
+        return (self.slabs.shape[0] - 1).bit_length()
 
     @property
     def pointers(self) -> tuple[Tensor, Tensor, Tensor]:
         """Pointer arguments: the table, mean and range."""
         return self.slabs, *self.channel_scale
-
-    def constants(self, name: str) -> dict[str, Any]:
-        """Return the constexpr arguments, prefixed with the kernel's name for these slabs ("KEY", "VALUE", "ROW")."""
-        kinds = {f"{name}_FIRST": self.kinds[0], f"{name}_OTHER": self.kinds[1]}
-        return {**kinds, f"{name}_PAGE": self.group_size, f"{name}_ALIGN": self.align}
 
 
 def table(slabs: Slabs, device: torch.device) -> Table:
@@ -95,14 +108,14 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
     # One loop: a million tokens take about thirty slabs, and this runs for every layer of every token.
     lines: list[tuple[int, ...]] = []
     kinds: list[tl.dtype] = []
-    coded: list[QuantizedSlab] = []
+    quantized: list[QuantizedSlab] = []
     at, together = 0, WIDEST
     for bank, length in slabs:
         scale_at = scale_step = 0
         if isinstance(bank, QuantizedSlab):
             rows, kind = bank.quantized, QUANTIZED[bank.kind]
             (scale_step, step), scale_at = bank.scale.stride(), bank.scale.data_ptr()
-            coded.append(bank)
+            quantized.append(bank)
         else:
             rows, kind, step = bank, DTYPES[bank.dtype], 1
         if kind not in kinds:
@@ -116,19 +129,20 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
         at += length
     if len(kinds) > 2:
         raise ValueError(f"The slabs of a bank are of two kinds at most, not of {len(kinds)}: {_named(slabs)}.")
-    if len({(bank.kind, bank.group_size, id(bank.channel_scale)) for bank in coded}) > 1:
-        raise ValueError(f"Slabs in codes share kind, rows of a page and levels, and these do not: {_named(slabs)}.")
-    lines += [(0, BEYOND, 0, 0, 0, 0)] * (triton.next_power_of_2(len(lines)) - len(lines))
+    if len({(bank.kind, bank.group_size, id(bank.channel_scale)) for bank in quantized}) > 1:
+        raise ValueError(f"Quantised slabs share kind, group size and scale, and these do not: {_named(slabs)}.")
+    lines += [(0, BEYOND, 0, 0, 0, 0)] * (power_of_2(len(lines)) - len(lines))
     found = _table_on_device(tuple(lines), device)
     return Table(
         slabs=found,
-        channel_scale=coded[0].channel_scale.on(device)
-        if coded
-        else (found, found),  # valid pointers for unused arguments
+        channel_scale=quantized[0].channel_scale.on(device) if quantized else (found, found),  # unused pointers
         rows=at,
-        kinds=(kinds[0], kinds[-1]),
-        group_size=coded[0].group_size if coded else 1,
-        align=together & -together,  # lowest set bit
+        layout=Layout(
+            first=kinds[0],
+            other=kinds[-1],
+            group_size=quantized[0].group_size if quantized else 1,
+            align=together & -together,  # lowest set bit
+        ),
     )
 
 
@@ -143,15 +157,15 @@ def _table_on_device(lines: tuple[tuple[int, ...], ...], device: torch.device) -
 
 def _named(slabs: Slabs) -> str:
     kinds = [
-        (bank.kind, f" in pages of {bank.group_size}") if isinstance(bank, QuantizedSlab) else (bank.dtype, "")
+        (bank.kind, f" in groups of {bank.group_size}") if isinstance(bank, QuantizedSlab) else (bank.dtype, "")
         for bank, _ in slabs
     ]
-    return ", ".join(dict.fromkeys(str(kind).removeprefix("torch.") + pages for kind, pages in kinds))
+    return ", ".join(dict.fromkeys(str(kind).removeprefix("torch.") + groups for kind, groups in kinds))
 
 
 def padded(width: int) -> int:
     """Return the tile width for this many columns: a power of two, at least 16 as tl.dot needs."""
-    return max(16, int(triton.next_power_of_2(width)))
+    return max(16, power_of_2(width))
 
 
 def widths(size: int, half: int) -> dict[str, int]:
@@ -181,8 +195,8 @@ def rows_of(index, p_slabs, halvings):
 
 @triton.jit
 def _load_kind(
-    slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread,
-    KIND: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
+    slab, row, head, m_row, column, m_column, p_slabs, p_mean, p_range,
+    KIND: tl.constexpr, GROUP_SIZE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """Compute `load_part` for slabs of a single kind."""
     m_part = m_row[:, None] & m_column[None, :]
@@ -197,40 +211,40 @@ def _load_kind(
             b_code = (((b_byte >> (column // WIDTH * 4)[None, :]) & 15) - 8).to(tl.float32)
         else:
             b_code = tl.load(p_row[:, None] + column[None, :], mask=m_part).to(tl.float32)
-        p_scale = tl.load(p_slabs + slab * FACTS + 4).to(tl.pointer_type(tl.float32)) + row // PAGE
+        p_scale = tl.load(p_slabs + slab * FACTS + 4).to(tl.pointer_type(tl.float32)) + row // GROUP_SIZE
         b_scale = tl.load(p_scale + head * tl.load(p_slabs + slab * FACTS + 5), mask=m_row)
-        b_centre = tl.load(p_centre + head * SIZE + column, mask=m_column)
-        b_spread = tl.load(p_spread + head * SIZE + column, mask=m_column)
-        return tl.where(m_part, b_code * b_scale[:, None] * b_spread[None, :] + b_centre[None, :], 0.0)
+        b_mean = tl.load(p_mean + head * SIZE + column, mask=m_column)
+        b_range = tl.load(p_range + head * SIZE + column, mask=m_column)
+        return tl.where(m_part, b_code * b_scale[:, None] * b_range[None, :] + b_mean[None, :], 0.0)
 
 
 @triton.jit
 def load_part(
-    slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread,
-    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
+    slab, row, head, m_row, column, m_column, p_slabs, p_mean, p_range,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, GROUP_SIZE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """Load columns [TILE, WIDTH] of a head's rows as float32; 0 where m_row [TILE] or m_column [WIDTH] is False."""
     if FIRST == OTHER:
         return _load_kind(
-            slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread, FIRST, PAGE, ALIGN, SIZE
+            slab, row, head, m_row, column, m_column, p_slabs, p_mean, p_range, FIRST, GROUP_SIZE, ALIGN, SIZE
         )
     else:
         other = tl.load(p_slabs + slab * FACTS + 3) > 0
         b_first = _load_kind(
-            slab, row, head, m_row & ~other, column, m_column, p_slabs, p_centre, p_spread,
-            FIRST, PAGE, ALIGN, SIZE,
+            slab, row, head, m_row & ~other, column, m_column, p_slabs, p_mean, p_range,
+            FIRST, GROUP_SIZE, ALIGN, SIZE,
         )  # fmt: skip
         b_other = _load_kind(
-            slab, row, head, m_row & other, column, m_column, p_slabs, p_centre, p_spread,
-            OTHER, PAGE, ALIGN, SIZE,
+            slab, row, head, m_row & other, column, m_column, p_slabs, p_mean, p_range,
+            OTHER, GROUP_SIZE, ALIGN, SIZE,
         )  # fmt: skip
         return b_first + b_other
 
 
 @triton.jit
 def load_key(
-    slab, row, head, m_row, p_slabs, p_centre, p_spread,
-    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
+    slab, row, head, m_row, p_slabs, p_mean, p_range,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, GROUP_SIZE: tl.constexpr, ALIGN: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
 ):  # fmt: skip
     """Load a head's rows in three parts, [TILE, HALF_PAD] twice and [TILE, REST_PAD], as float32; 0 outside m_row
@@ -243,17 +257,17 @@ def load_key(
     b_k3 = tl.zeros((row.shape[0], REST_PAD), dtype=tl.float32)
     if HALF > 0:
         b_k1 = load_part(
-            slab, row, head, m_row, half, half < HALF, p_slabs, p_centre, p_spread,
-            FIRST, OTHER, PAGE, ALIGN, SIZE,
+            slab, row, head, m_row, half, half < HALF, p_slabs, p_mean, p_range,
+            FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE,
         )  # fmt: skip
         b_k2 = load_part(
-            slab, row, head, m_row, HALF + half, half < HALF, p_slabs, p_centre, p_spread,
-            FIRST, OTHER, PAGE, ALIGN, SIZE,
+            slab, row, head, m_row, HALF + half, half < HALF, p_slabs, p_mean, p_range,
+            FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE,
         )  # fmt: skip
     if SIZE > 2 * HALF:
         b_k3 = load_part(
-            slab, row, head, m_row, rest, rest < SIZE, p_slabs, p_centre, p_spread,
-            FIRST, OTHER, PAGE, ALIGN, SIZE,
+            slab, row, head, m_row, rest, rest < SIZE, p_slabs, p_mean, p_range,
+            FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE,
         )  # fmt: skip
     return b_k1, b_k2, b_k3
 

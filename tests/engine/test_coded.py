@@ -194,7 +194,7 @@ def test_kernels_read_codes_where_they_lie(model: Model, monkeypatch: pytest.Mon
     own = filled(own, 3)
     q, span = random(layer.query_heads, 3), causal_range(3, 40, None, torch.device("cpu"))
     found = []
-    for implementation in ("reference", "triton"):
+    for implementation in ("torch", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
         keys, values, lists = own.slabs(base, 19, 3)
         assert [isinstance(slab, QuantizedSlab) for slab, _ in keys] == (

@@ -253,8 +253,8 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
     ("name", "kernels", "few_bytes"),
     [
         # what is recorded of beacons is what is recorded of full, between tokens that are not
-        *((name, "reference", attention.FEW_BYTES) for name in STATIC if name not in ("beacon", *IN_PLACE)),
-        ("locret-all", "reference", 0),
+        *((name, "torch", attention.FEW_BYTES) for name in STATIC if name not in ("beacon", *IN_PLACE)),
+        ("locret-all", "torch", 0),
         ("locret-all", "triton", attention.FEW_BYTES),
         *((name, "triton", attention.FEW_BYTES) for name in IN_PLACE),
     ],
@@ -285,7 +285,7 @@ def recorded_where(name: str, kernels: str, tier: str) -> bool:
 @pytest.mark.parametrize("name", ["exact-sketched", "infinitehip", "recall"])
 @pytest.mark.parametrize(
     ("kernels", "tier", "recorded"),
-    [("triton", "host", True), ("triton", "disk", False), ("reference", "host", False)],
+    [("triton", "host", True), ("triton", "disk", False), ("torch", "host", False)],
 )
 def test_a_pass_is_not_recorded_where_the_host_reads_the_host_tier(
     elsewhere: Elsewhere, name: str, kernels: str, tier: str, recorded: bool

@@ -390,7 +390,7 @@ def chosen_anew() -> Iterator[None]:
     ("name", "value", "said"),
     [
         ("GRAPHS", "maybe", "STOCKPOT_GRAPHS is one of auto, off, static, not 'maybe'."),
-        ("KERNELS", "fortran", "STOCKPOT_KERNELS is one of auto, reference, triton, not 'fortran'."),
+        ("KERNELS", "fortran", "STOCKPOT_KERNELS is one of auto, torch, triton, not 'fortran'."),
         ("KERNELS", "triton", "STOCKPOT_KERNELS=triton needs the package triton"),
     ],
 )

@@ -171,7 +171,7 @@ def test_kernels_gather_what_the_reference_gathers(
         tier.append(*entries(100, seed))
     index = torch.randint(tier.stored, (QUERY_HEADS, 3, 5), generator=torch.Generator().manual_seed(0))
     found = []
-    for implementation in ("reference", "triton"):
+    for implementation in ("torch", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
         by_head = tier.gather(1, index, torch.device("cpu"))
         shared = tier.gather_shared(1, index[0], torch.device("cpu"))

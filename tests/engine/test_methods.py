@@ -185,7 +185,7 @@ def test_kernels_answer_as_the_references_do(
     method = TIGHT[name]
     memory = read(model, method, ids).memory
     found = []
-    for implementation in ("reference", "triton"):
+    for implementation in ("torch", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
         found.append(next_logits(model, method, memory, QUESTION[:2]))
     torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-3)

@@ -155,7 +155,7 @@ def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatc
     from kernels.slab_rows import kernel
 
     ids, source, hidden, sent = torch.arange(3, 103), torch.arange(100, dtype=torch.int32), [], 0
-    for implementation in ("reference", "triton"):
+    for implementation in ("torch", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
         memory, sent = windowed(model.spec, WINDOW), kernel._table_on_device.cache_info().misses
         for ends in range(70, 101):  # it begins anew once on the way

@@ -1,4 +1,4 @@
-"""Small banks of keys and values in three slabs, and lists over them, for the tests of the kernels."""
+"""Make small banks of keys and values in three slabs, and block tables over them, for the tests of the kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = (5, 63, 43)  # sinks, and two slabs behind them
 
 @dataclass(frozen=True)
 class Case:
-    """Everything that attention needs, in one dtype; `wide` in float64."""
+    """The arguments of attention in one dtype."""
 
     q: Tensor
     keys: Slabs
@@ -27,7 +27,7 @@ class Case:
     lists: BlockTable | None
 
     def wide(self) -> Case:
-        """The same in float64."""
+        """Return this case in float64."""
         lists = self.lists
         if lists is not None:
             lists = dataclasses.replace(lists, cos=lists.cos.double(), sin=lists.sin.double())
@@ -36,7 +36,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Coding:
-    """How slabs of a case are coded: those that are `coded`, rows of a page sharing a scale; the others are not."""
+    """The quantisation of a case: `group_size` rows share a scale, in the slabs for which `coded` is True."""
 
     kind: torch.dtype
     group_size: int = GROUP_SIZE
@@ -44,12 +44,12 @@ class Coding:
 
 
 def wide(slabs: Slabs) -> Slabs:
-    """The numbers of slabs, or those that their codes stand for, in float64."""
+    """Return the slabs in float64, dequantised."""
     return [(slab.double() if isinstance(slab, Tensor) else numbers(slab), length) for slab, length in slabs]
 
 
 def numbers(pages: QuantizedSlab) -> Tensor:
-    """What codes stand for, [H, capacity, D] in float64."""
+    """Return a quantised slab as numbers, float64 [H, capacity, D]."""
     scale = pages.scale.double().repeat_interleave(pages.group_size, dim=1)[..., None]
     return (
         unpack(pages.quantized, pages.kind, torch.float64) * scale * pages.channel_scale.range.double()[:, None]
@@ -58,7 +58,7 @@ def numbers(pages: QuantizedSlab) -> Tensor:
 
 
 def slab_of(x: Tensor, spare: int, coding: Coding | None = None, levels: ChannelScale | None = None) -> Bank:
-    """A slab of rows x [H, N, D], and at least `spare` more that hold NaN, or codes that nobody should read."""
+    """Return a slab of rows x [H, N, D] and at least `spare` more, which hold NaN or codes that nobody should read."""
     heads, length, size = x.shape
     if coding is None or levels is None:
         return torch.cat([x, x.new_full((heads, spare, size), float("nan"))], dim=1)
@@ -85,12 +85,22 @@ def case(
     by_head: bool = False,
     coding: Coding | None = None,
 ) -> Case:
-    """`count` queries over 111 rows.
+    """Return `count` queries over 111 rows, with NaN behind the rows that count.
 
-    block: queries per list, of which the last may be short, or 0 for no lists. A list is sinks, rows chosen at random,
-    empty places, and the rows up to the queries' own, of which each query sees those before it. Without lists each
-    query sees a window of 30. sinks: dtype of the first slab, if it is another; by_head: whether heads are shown
-    different rows of a list; coding: of slabs in codes. Behind what counts slabs hold NaN.
+    Each block's table lists sinks, rows chosen at random, empty places, and the rows up to the queries' own. Each query
+    sees the rows before its own. Without a table, each query sees a window of 30 rows.
+
+    Args:
+        heads: query heads and KV heads.
+        size: head size.
+        half: half of the rotated width.
+        dtype: dtype of queries, keys and values.
+        count: queries.
+        block: queries per block; the last block may be short; 0 for no table.
+        listed: rows listed for each block.
+        sinks: dtype of the first slab; None for `dtype`.
+        by_head: whether the table hides other rows from each head.
+        coding: quantisation of the slabs.
     """
     generator = torch.Generator().manual_seed(size + count + block)
 
@@ -127,7 +137,7 @@ def case(
 
 
 def plainly(case: Case, scaling: float, softcap: float | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Output, log-sum-exp and probabilities [HQ, T, rows], query by query, with nothing clever; NaN-free in float64."""
+    """Return output, log-sum-exp and probabilities [HQ, T, rows], computed in loops over queries and heads."""
     keys, values = (torch.cat([slab[:, :length] for slab, length in bank], dim=1) for bank in (case.keys, case.values))
     query_heads, count, _ = case.q.shape
     group = query_heads // keys.shape[0]
@@ -166,7 +176,7 @@ def plainly(case: Case, scaling: float, softcap: float | None) -> tuple[Tensor, 
 
 
 def by_row(given: Case, found: Tensor) -> Tensor:
-    """Sums [HQ, rows] of the bank from sums [HQ, NB, N] of lists."""
+    """Return sums [HQ, rows] of the bank from sums [HQ, NB, N] of a block table."""
     if given.lists is None:
         return found[:, 0]
     index = given.lists.rows.clamp_max(111).flatten()

@@ -1,12 +1,16 @@
-"""Compiles every kernel for an NVIDIA GPU that need not be there, down to machine code; nothing is run.
+"""Compile every kernel to machine code for an NVIDIA GPU that need not be there, and run nothing.
 
     python -m tests.kernels.compiling [all, lengths, presets or widest, all if not given]
 
-Prints a line of JSON per kernel and kind of slab (lengths: per kernel and number of queries and keys; presets: per
-kernel with the blocks of 64 queries that InfiniteHiP's presets have, and pruning also for a single one; widest: per
-kernel with heads of 256, in bfloat16 and in float32, of 512, and of latents, 576): name, the bytes of shared memory
-that a block of it takes, those that each thread puts into local memory for want of registers, and a hash of what was
-compiled. A process of its own, because Triton must know before it is imported that it does not interpret.
+Prints a line of JSON for each compiled kernel: name, bytes of shared memory of a block, bytes of local memory of a
+thread (spilled registers), and a hash.
+
+    all      each kernel, with every kind of slab
+    lengths  several numbers of queries and keys
+    presets  blocks of 64 queries as InfiniteHiP's presets have, and pruning for a single query
+    widest   heads of 256 in bfloat16 and float32, of 512, and latents of 576
+
+It runs in a process of its own, because Triton must know before its import that it does not interpret.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from kernels.pruning import BRANCH
 from kernels.pruning import kernel as pruning
 from kernels.quantise import kernel as quantise
 from kernels.scoring import kernel as scoring
-from tests.kernels import test_kernels_pruning
+from tests.kernels import test_pruning
 from tests.kernels.banks import Coding, case
 
 INT8, INT4, FP8, INT2 = torch.int8, torch.quint4x2, torch.float8_e4m3fn, torch.quint2x4
@@ -42,7 +46,7 @@ BF16 = torch.bfloat16
 
 
 class Elsewhere:
-    """What Triton asks its driver while it compiles."""
+    """A driver that answers Triton's questions while it compiles."""
 
     def __init__(self, capability: int) -> None:
         self.capability = capability
@@ -58,7 +62,7 @@ class Elsewhere:
 
 
 def compile_only(capability: int) -> None:
-    """From here on a launch compiles and says so."""
+    """Make every launch compile its kernel, print a line about it and run nothing."""
     driver.set_active(Elsewhere(capability))
     run = JITFunction.run
 
@@ -73,7 +77,7 @@ def compile_only(capability: int) -> None:
 
 
 def spilled(cubin: bytes) -> int:
-    """Bytes of local memory of each thread, by NVIDIA's own tool, which Triton brings along."""
+    """Return the bytes of local memory of each thread, as counted by the tool that comes with Triton."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -83,7 +87,7 @@ def spilled(cubin: bytes) -> int:
 
 
 def launch_all() -> None:
-    """Each kernel, and those that load slabs with slabs of every kind among them."""
+    """Launch each kernel, with slabs of every kind among them."""
     decode = case((8, 2), 128, 64, BF16, count=1, block=1, coding=Coding(INT8))
     prefill = case((4, 1), 256, 128, BF16, block=16, by_head=True, coding=Coding(INT4, 1, (True, False, True)))
     many = case((8, 2), 128, 64, BF16, block=32, listed=60)
@@ -92,7 +96,7 @@ def launch_all() -> None:
         attention.shares_of = lambda *_, shares=shares: shares
         attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
     columns.column_sums(decode.q, decode.keys, decode.span, decode.lists, torch.zeros(8, 1), 0.1)
-    q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, INT4)
+    q, slabs, starts, limits, places = test_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, INT4)
     pruning.chunk_scores(q, slabs, starts, limits, 11, places)
     coded = case((2, 2), 128, 0, BF16, coding=Coding(FP8, coded=(True, True, True)))
     index, angles = torch.zeros(2, 5, dtype=torch.int64), torch.zeros(5, 64)
@@ -111,7 +115,7 @@ def launch_all() -> None:
 
 
 def launch_lengths() -> None:
-    """Those that a pass asks of any method, for other numbers of queries, of keys and of shares of them."""
+    """Launch the kernels of a pass for several numbers of queries, keys and shares of keys."""
     for count, listed, shares in ((1, 37, 2), (16, 48, 4), (21, 40, 32)):
         for block in (1, 0):
             given = case((8, 2), 96, 48, BF16, count=count, block=block, listed=listed)
@@ -120,7 +124,7 @@ def launch_lengths() -> None:
             span = VisibleRange(first, torch.cat([first, given.span.end])[count:])
             attention.attend(given.q, given.keys, given.values, span, given.lists, 0.1)
             columns.column_sums(given.q, given.keys, span, given.lists, torch.zeros(8, count), 0.1)
-        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 96, 48, count, BRANCH, BF16)
+        q, slabs, starts, limits, places = test_pruning.case(8, 2, 96, 48, count, BRANCH, BF16)
         pruning.chunk_scores(q, slabs, starts, limits, listed, places)
         index, angles = torch.zeros(2, listed, dtype=torch.int64), torch.zeros(listed, 48)
         room = EntryBuffers(*(torch.zeros(2, listed + count, 96, dtype=BF16) for _ in range(3)))
@@ -128,29 +132,29 @@ def launch_lengths() -> None:
 
 
 def launch_presets() -> None:
-    """Pruning and attention for 64 queries, of groups of heads and of heads that share no keys; pruning for one too."""
+    """Launch pruning and attention with the blocks of the presets, and pruning for a single query."""
     attention.shares_of = lambda *_: 1
     for kind in (None, INT8, INT4):
-        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, kind)
+        q, slabs, starts, limits, places = test_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, kind)
         pruning.chunk_scores(q, slabs, starts, limits, 11, places)
         for heads, size in (((8, 2), 128), ((1, 1), 96)):
             coding = None if kind is None else Coding(kind)
             given = case(heads, size, size // 2, BF16, count=64, block=64, listed=100, coding=coding)
             attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
     for kind in (None, INT8, INT4):
-        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 128, 64, 1, BRANCH, BF16, kind)
+        q, slabs, starts, limits, places = test_pruning.case(8, 2, 128, 64, 1, BRANCH, BF16, kind)
         pruning.chunk_scores(q, slabs, starts, limits, 11, places)
 
 
 def launch_widest() -> None:
-    """Those that take the most of what a GPU has."""
+    """Launch the kernels that take most shared memory and registers."""
     attention.shares_of = lambda *_: 1
     for width, dtype in ((256, BF16), (256, torch.float32), (512, BF16)):
         for block in (16, 0):
             given = case((8, 2), width, width // 2 if block else 0, dtype, count=64, block=block)
             attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
         columns.column_sums(given.q, given.keys, given.span, given.lists, torch.zeros(8, 64), 0.1)
-        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, width, width // 2, 64, BRANCH, dtype)
+        q, slabs, starts, limits, places = test_pruning.case(8, 2, width, width // 2, 64, BRANCH, dtype)
         pruning.chunk_scores(q, slabs, starts, limits, 11, places)
         for kind in (INT8, INT2):
             codes = torch.zeros(2, 64, quantise.width(kind, width), dtype=quantise.stored(kind))
@@ -160,7 +164,7 @@ def launch_widest() -> None:
         latent = case((20, 1), 576, 32 if block else 0, BF16, count=count, block=block, coding=coding)
         attention.attend(latent.q, latent.keys, latent.keys, latent.span, latent.lists, 0.1)
     columns.column_sums(latent.q, latent.keys, latent.span, None, torch.zeros(20, 64), 0.1)
-    q, slabs, starts, limits, places = test_kernels_pruning.case(20, 1, 576, 32, 1, BRANCH, BF16)
+    q, slabs, starts, limits, places = test_pruning.case(20, 1, 576, 32, 1, BRANCH, BF16)
     pruning.chunk_scores(q, slabs, starts, limits, 11, places)
     for kind in (INT8, INT2):
         codes, q = torch.zeros(1, 64, quantise.width(kind, 576), dtype=quantise.stored(kind)), torch.zeros(1, 20, 576)

@@ -128,7 +128,9 @@ class Sketch:
         """
         turning = self.rotations[layer.head_size]
         some, before = covering(keys, first, end)
-        where = self.spec.device if reachable(some, turning) else None  # an index that is sent waits for the stream
+        where = (
+            self.spec.device if reachable(some, turning.device) else None
+        )  # an index that is sent waits for the stream
         index = torch.arange(first - before, end - before, device=where).expand(layer.kv_heads, -1)
         found = gather_rows(some, index, self.spec.device, torch.float32)
         pages = found.view(-1, GROUP_SIZE, layer.head_size)

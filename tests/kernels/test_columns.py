@@ -1,4 +1,4 @@
-"""Column sums of probabilities: the Triton kernel and PyTorch in the same precision, against the matrix in float64."""
+"""Test column sums of probabilities: Triton and PyTorch against the reference in float64."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.columns import reference
+from kernels.columns import reference, torch_impl
 from tests.kernels.banks import Case, Coding, by_row, case, plainly
 
 pytest.importorskip("triton")
@@ -34,17 +34,19 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(name: str) -> None:
     from kernels.columns import kernel
 
     given, softcap = CASES[name], 20.0 if name == "half" else None
-    _, total, probability = plainly(given.wide(), SCALING, softcap)
-    exact = probability.sum(dim=1)
-    plain, found = (by_row(given, sums(module, given, total.float(), softcap)) for module in (reference, kernel))
+    wide = given.wide()
+    _, total, _ = plainly(wide, SCALING, softcap)
+    exact = by_row(wide, sums(reference, wide, total, softcap))
+    plain, found = (by_row(given, sums(module, given, total.float(), softcap)) for module in (torch_impl, kernel))
     assert found.dtype == plain.dtype == torch.float32
     assert (found - exact).abs().max() <= 2 * (plain - exact).abs().max() + 2e-6
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_reference_sums_the_matrix(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_reference_and_pytorch_sum_the_matrix(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     wide = CASES[name].wide()
     _, total, probability = plainly(wide, SCALING, 20.0)
-    monkeypatch.setattr(reference, "STEP_BYTES", 4 * wide.q.shape[0] * wide.q.shape[1] * 13)
-    found = by_row(wide, sums(reference, wide, total, 20.0))
-    torch.testing.assert_close(found.double(), probability.sum(dim=1), atol=1e-6, rtol=1e-5)
+    monkeypatch.setattr(torch_impl, "STEP_BYTES", 4 * wide.q.shape[0] * wide.q.shape[1] * 13)
+    for module in (reference, torch_impl):
+        found = by_row(wide, sums(module, wide, total, 20.0))
+        torch.testing.assert_close(found.double(), probability.sum(dim=1), atol=1e-6, rtol=1e-5)

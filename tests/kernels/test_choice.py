@@ -1,4 +1,4 @@
-"""Which implementation runs for tensors of the host where there is a GPU."""
+"""Test the choice of an implementation for tensors of the host beside a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KERNELS = (*SLAB_KERNELS, "pruning.chunk_scores")
 
 
 def test_beside_a_gpu_the_references_serve_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With --device cpu on a machine with a GPU, kernels were launched on tensors of the host."""
+    """Kernels were once launched on tensors of the host, with --device cpu on a machine with a GPU."""
     pytest.importorskip("triton")
     launched: list[str] = []
 
@@ -56,7 +56,7 @@ def test_beside_a_gpu_the_references_serve_the_host(monkeypatch: pytest.MonkeyPa
 def test_where_triton_cannot_launch_anything_the_references_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without a C compiler every reading on a GPU ended with an error of Triton's."""
+    """Every reading on a GPU once ended with an error of Triton, where no C compiler was installed."""
     runtime = pytest.importorskip("triton.runtime")
 
     class Broken:
@@ -69,7 +69,7 @@ def test_where_triton_cannot_launch_anything_the_references_run(
     monkeypatch.delenv("STOCKPOT_KERNELS", raising=False)
     choice.implementation.cache_clear()
     try:
-        assert choice.implementation() == "reference"
+        assert choice.implementation() == "torch"
         assert "(Failed to find C compiler.); install a C compiler" in caplog.text
         monkeypatch.setenv("STOCKPOT_KERNELS", "triton")
         choice.implementation.cache_clear()

@@ -1,4 +1,4 @@
-"""MXFP4: weights against transformers', products against float64; the Triton kernels against both."""
+"""Test MXFP4: weights against those of transformers, products against float64, for all three implementations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from kernels.mxfp4 import reference
+from kernels.mxfp4 import reference, torch_impl
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -18,10 +18,10 @@ every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "half", "
 every_size = pytest.mark.parametrize("size", SIZES, ids=str)
 
 
-@pytest.fixture(params=["reference", "kernel"])
+@pytest.fixture(params=["reference", "torch_impl", "kernel"])
 def way(request: pytest.FixtureRequest) -> ModuleType:
-    if request.param == "reference":
-        return reference
+    if request.param != "kernel":
+        return reference if request.param == "reference" else torch_impl
     pytest.importorskip("triton")
     from kernels.mxfp4 import kernel
 
@@ -29,7 +29,7 @@ def way(request: pytest.FixtureRequest) -> ModuleType:
 
 
 def weights(count: int, rows: int, columns: int, least: int = 110, most: int = 134) -> tuple[Tensor, Tensor]:
-    """Random codes, with scales from `least` to `most`."""
+    """Return random codes, with scales from `least` to `most`."""
     generator = torch.Generator().manual_seed(count + rows)
     blocks = torch.randint(0, 256, (count, rows, columns // 32, 16), dtype=torch.uint8, generator=generator)
     scales = torch.randint(least, most + 1, blocks.shape[:3], dtype=torch.uint8, generator=generator)
@@ -61,7 +61,7 @@ def test_products_are_as_exact_as_pytorchs(way: ModuleType, size: tuple[int, int
     blocks, scales = weights(*size, 120, 126)
     which = torch.tensor([size[0] - 1, 0, 0, 1], device=DEVICE)
     x = torch.randn(4, size[2], generator=torch.Generator().manual_seed(1)).to(DEVICE, dtype)
-    for given in (x, x[:1].expand(4, -1)):  # the same row for all, of which there is one
+    for given in (x, x[:1].expand(4, -1)):  # one row, the same for all
         plain = reference.unpack(blocks, scales, which, torch.float64)
         exact = (plain @ given.double()[..., None])[..., 0]
         found = way.product(given, blocks, scales, which)
@@ -69,5 +69,5 @@ def test_products_are_as_exact_as_pytorchs(way: ModuleType, size: tuple[int, int
         theirs = (plain.to(dtype) @ given[..., None])[..., 0]
         error, allowed = ((each.double() - exact).norm() for each in (found, theirs))
         if dtype == torch.bfloat16 and DEVICE == "cpu":
-            allowed = exact.norm() * 2**-8  # the interpreter cuts off what has no room, where others round
+            allowed = exact.norm() * 2**-8  # the interpreter truncates where others round
         assert error <= 2 * allowed + 1e-6 * exact.norm()

@@ -1,4 +1,4 @@
-"""Every kernel compiles for a GPU, also where there is none: the interpreter takes much that the compiler refuses."""
+"""Test that every kernel compiles for a GPU that need not be there; the interpreter accepts more than the compiler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPILLED_DECODING = 512
 
 
 def compiled(*what: str) -> list[dict[str, Any]]:
-    """What `compiling` says of each kernel."""
+    """Return the line of `compiling` for each kernel."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernels.compiling", *what],
         env={**os.environ, "TRITON_INTERPRET": "0"},
@@ -44,8 +44,9 @@ def test_every_kernel_compiles_and_fits_a_consumer_gpu() -> None:
 
 
 def test_kernels_fit_a_consumer_gpu_with_the_widest_heads() -> None:
-    """Those in float32, which have no tensor cores, took more shared memory than there is, and refused to run; so did
-    heads of 512, which Gemma 4 has. Pruning for a single query spilled 4 KB of each thread's registers with such heads.
+    """Kernels in float32, and with heads of 512, once took more shared memory than there is and refused to run.
+
+    Pruning for a single query spilled 4 KB of each thread's registers with such heads.
     """
     pytest.importorskip("triton")
     made = compiled("widest")
@@ -57,7 +58,7 @@ def test_kernels_fit_a_consumer_gpu_with_the_widest_heads() -> None:
 
 
 def test_kernels_spill_no_registers_with_the_blocks_of_the_presets() -> None:
-    """Pruning in bfloat16 spilled 352 bytes, and attention to codes of heads that share no keys 384."""
+    """Pruning in bfloat16 once spilled 352 bytes, and attention to quantised keys of single heads 384."""
     pytest.importorskip("triton")
     made = compiled("presets")
     assert [each["kernel"] for each in made] == ["_chunk_scores", "_attend", "_attend"] * 3 + ["_chunk_scores"] * 3
@@ -66,7 +67,7 @@ def test_kernels_spill_no_registers_with_the_blocks_of_the_presets() -> None:
 
 
 def test_kernels_are_not_compiled_anew_for_every_length() -> None:
-    """It takes seconds. They were: for a multiple of 16, each number of shares, and the chunks of each stage."""
+    """Kernels were once compiled for each multiple of 16, number of shares and number of chunks; each takes seconds."""
     pytest.importorskip("triton")
     kernels = Counter(name for name, _ in {(each["kernel"], each["hash"]) for each in compiled("lengths")})
     assert kernels == {"_attend": 3, "_chunk_scores": 2, "_column_sums": 2, "_gather": 1, "_merge": 1}

@@ -1,4 +1,4 @@
-"""Scores of codes: those of the numbers that they stand for; the Triton kernel errs as little as PyTorch."""
+"""Test dot products with quantised rows: Triton and PyTorch against the dequantised numbers in float64."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from kernels import rows as banks
-from kernels.quantise import KINDS, stored, width
+from kernels.quantise import KINDS, stored, unpack, width
 from kernels.rows import ChannelScale, QuantizedSlab
-from kernels.scoring import reference
-from tests.kernels.test_kernels_quantise import DEVICE, NAMES
+from kernels.scoring import reference, torch_impl
+from tests.kernels.test_quantise import DEVICE, NAMES
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=NAMES.get)
 
 
 def coded(kind: torch.dtype, rows: int, size: int, page: int, dtype: torch.dtype = torch.float32) -> QuantizedSlab:
-    """A bank of two heads in codes, of numbers that are not centred, and another bank's numbers behind what counts."""
+    """Return a quantised slab of two heads, of numbers whose mean is not zero."""
     x = torch.randn(2, rows, size, generator=torch.Generator().manual_seed(rows + size)) + 3
     codes = torch.empty(2, rows, width(kind, size), dtype=stored(kind), device=DEVICE)
     levels = ChannelScale.of(x[:, :64].to(DEVICE))
@@ -30,7 +30,7 @@ def coded(kind: torch.dtype, rows: int, size: int, page: int, dtype: torch.dtype
 def test_scores_of_codes_are_those_of_the_numbers_that_they_stand_for(
     kind: torch.dtype, page: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reference, "STEP", 128)
+    monkeypatch.setattr(torch_impl, "STEP", 128)
     bank = coded(kind, 320, 48, page)
     q = torch.randn(2, 3, 48, generator=torch.Generator().manual_seed(2)).to(DEVICE)
     found = torch.full((2, 3, 400), -1.0, device=DEVICE)
@@ -52,9 +52,12 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(
     bank, count = coded(kind, 320, size, page), 301
     q = torch.randn(2, queries, size, generator=torch.Generator().manual_seed(2)).to(DEVICE)
     shift = torch.randn(2, queries, generator=torch.Generator().manual_seed(3)).to(DEVICE)
-    numbers = reference.quantise.unpack(bank.quantized[:, :count], kind, torch.float64)
+    numbers = unpack(bank.quantized[:, :count], kind, torch.float64)
     scale = bank.scale.repeat_interleave(page, dim=1)[:, None, :count].double()
     exact = q.double() @ numbers.transpose(1, 2) * scale + shift[..., None].double()
+    by_reference = torch.empty(2, queries, count, device=DEVICE, dtype=torch.float64)
+    reference.scores(q.double(), bank.quantized, bank.scale.double(), shift.double(), kind, wide, by_reference)
+    torch.testing.assert_close(by_reference, exact)
     theirs = (q.to(wide) @ numbers.to(wide).transpose(1, 2)).float() * scale.float() + shift[..., None]
     around = torch.full((2, queries, 400), -1.0, device=DEVICE)
     kernel.scores(q, bank.quantized, bank.scale, shift, kind, wide, around[..., 40 : 40 + count])

@@ -1,4 +1,4 @@
-"""Attention over lists and over whole banks: the Triton kernel and PyTorch in the same precision, against float64."""
+"""Test attention over block tables and whole banks: Triton and PyTorch against the reference in float64."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels import softmax
-from kernels.attention import BlockTable, VisibleRange, reference
+from kernels.attention import BlockTable, VisibleRange, reference, torch_impl
 from kernels.rows import ChannelScale, StableSlabs
 from tests.kernels.banks import DEVICE, Case, Coding, by_row, case, plainly, slab_of
 
@@ -36,7 +36,7 @@ CASES = {
     "window-bfloat16": case((8, 1), 128, 0, torch.bfloat16, count=20),
 }
 INT8, INT4, FP8 = torch.int8, torch.quint4x2, torch.float8_e4m3fn
-CASES |= {  # in codes
+CASES |= {  # quantised
     "int8": case((4, 2), 64, 32, torch.float32, block=8, coding=Coding(INT8)),
     "int8-bfloat16-decode": case((8, 1), 128, 64, torch.bfloat16, count=1, block=1, coding=Coding(INT8)),
     "int8-half-all-slabs": case((4, 2), 64, 32, torch.float16, block=8, coding=Coding(INT8, coded=(True,) * 3)),
@@ -71,8 +71,8 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(monkeypatch: pytest.Mo
     shares = 4 if len(CASES[name].span.end) == 1 else 1  # split over keys in decoding
     monkeypatch.setattr(kernel, "shares_of", lambda *_: shares)
     given, softcap = CASES[name], 20.0 if name in ("half", "window-bfloat16") else None
-    exact = plainly(given.wide(), SCALING, softcap)
-    plain = attend(reference, given, softcap)
+    exact = attend(reference, given.wide(), softcap)
+    plain = attend(torch_impl, given, softcap)
     found = attend(kernel, given, softcap)
     assert found[0].dtype == plain[0].dtype == given.q.dtype
     for what in (0, 1):
@@ -81,13 +81,14 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_reference_is_softmax_attention(name: str) -> None:
+def test_reference_and_pytorch_are_softmax_attention(name: str) -> None:
     wide = CASES[name].wide()
     for softcap in (None, 20.0):
         exact = plainly(wide, SCALING, softcap)
-        found = attend(reference, wide, softcap)
-        torch.testing.assert_close(found[0], exact[0])
-        torch.testing.assert_close(found[1], exact[1])
+        for module in (reference, torch_impl):
+            found = attend(module, wide, softcap)
+            torch.testing.assert_close(found[0], exact[0])
+            torch.testing.assert_close(found[1], exact[1])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -95,11 +96,11 @@ def test_logits_written_out_are_the_same_attention(name: str) -> None:
     wide = CASES[name].wide()
     for softcap in (None, 20.0):
         output, total, given = plainly(wide, SCALING, softcap)
-        logits = reference.logits(wide.q, wide.keys, wide.span, wide.lists, SCALING, softcap)
+        logits = torch_impl.logits(wide.q, wide.keys, wide.span, wide.lists, SCALING, softcap)
         torch.testing.assert_close(logits.logsumexp(-1), total)
         weights = logits.softmax(dim=-1)
-        torch.testing.assert_close(reference.weighted_values(weights, wide.values, wide.lists, wide.q), output)
-        summed = by_row(wide, reference.sum_per_block(weights, wide.lists))
+        torch.testing.assert_close(torch_impl.weighted_values(weights, wide.values, wide.lists, wide.q), output)
+        summed = by_row(wide, torch_impl.sum_per_block(weights, wide.lists))
         torch.testing.assert_close(summed.double(), given.sum(dim=1), atol=1e-6, rtol=1e-5)
 
 
@@ -110,12 +111,12 @@ def test_a_query_that_sees_nothing_gives_nothing(listed: bool) -> None:
     given = case((4, 2), 16, 8, torch.float32, count=9, block=4 if listed else 0)
     end = given.span.end.masked_fill(torch.arange(9, device=DEVICE) < 6, 0)
     blind = dataclasses.replace(given, span=VisibleRange(given.span.start, end))
-    for module in (reference, kernel):
+    for module in (reference, torch_impl, kernel):
         output, total = attend(module, blind, None)
         assert bool((output[:, :6] == 0).all())
         assert bool((total[:, :6] == float("-inf")).all())
         torch.testing.assert_close(output[:, 6:], attend(module, given, None)[0][:, 6:])
-    output, total = reference.attend(
+    output, total = torch_impl.attend(
         *_first_four(dataclasses.replace(given, span=VisibleRange(end * 0, end * 0))), None, 1.0
     )
     assert bool((output == 0).all())
@@ -128,33 +129,33 @@ def _first_four(given: Case) -> tuple[Tensor, object, object, VisibleRange]:
 
 @pytest.mark.parametrize("first", [0, 40], ids=["from-the-beginning", "behind-others"])
 def test_causal_attention_over_slabs(first: int) -> None:
-    """What all see, and the square behind it, go without a mask, wherever slabs begin."""
+    """Rows that all queries see and the causal square behind them need no mask, wherever slabs begin."""
     given = case((4, 2), 16, 0, torch.float64, count=111 - first)
     causal = dataclasses.replace(given, span=VisibleRange(given.span.start * 0, given.span.end))
     exact = plainly(causal, SCALING, None)
-    found = attend(reference, causal, None)
+    found = attend(torch_impl, causal, None)
     torch.testing.assert_close(found[0], exact[0])
     torch.testing.assert_close(found[1], exact[1])
 
 
 def test_steps_and_bands_do_not_change_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
     for given in (CASES["group-2"], CASES["window"]):
-        at_once = attend(reference, given, None)
+        at_once = attend(torch_impl, given, None)
         with monkeypatch.context() as patch:
-            patch.setattr(reference, "STEP_BYTES", 1)
-            patch.setattr(reference, "BAND", 10)
+            patch.setattr(torch_impl, "STEP_BYTES", 1)
+            patch.setattr(torch_impl, "BAND", 10)
             fresh = dataclasses.replace(given, span=VisibleRange(given.span.start, given.span.end))
-            stepped = attend(reference, fresh, None)
+            stepped = attend(torch_impl, fresh, None)
         torch.testing.assert_close(stepped, at_once)
 
 
 def test_parts_merge_to_one_softmax() -> None:
     given = CASES["window"].wide()
-    whole = attend(reference, given, None)
+    whole = attend(torch_impl, given, None)
     parts, at = [], 0
     for key, value in zip(given.keys, given.values, strict=True):
         span = VisibleRange(given.span.start - at, given.span.end - at)
-        parts.append(reference.attend(given.q, [key], [value], span, None, SCALING))
+        parts.append(torch_impl.attend(given.q, [key], [value], span, None, SCALING))
         at += key[1]
     torch.testing.assert_close(softmax.merge(parts), whole)
 
@@ -167,9 +168,9 @@ def test_slabs_that_a_kernel_cannot_read_are_refused() -> None:
     int8, rows, int4, other = (slab_of(slab, 0, how, levels[number == 3]) for number, how in enumerate(kinds))
     for banks, message in (
         ((slab, slab, slab.half(), slab.bfloat16()), "two kinds.*float32, float16, bfloat16"),
-        ((slab, slab.half(), int8), "two kinds.*int8 in pages of 64"),
-        ((int8, rows), "do not: int8 in pages of 64, int8 in pages of 1"),
-        ((slab[:, :4], rows, other), "levels"),
+        ((slab, slab.half(), int8), "two kinds.*int8 in groups of 64"),
+        ((int8, rows), "do not: int8 in groups of 64, int8 in groups of 1"),
+        ((slab[:, :4], rows, other), "scale"),
         ((rows, int4), "kind"),
         ((slab[:, ::2],), "next to one another"),
         ((dataclasses.replace(int8, quantized=int8.quantized[..., ::2]),), "next to one another"),
@@ -178,10 +179,10 @@ def test_slabs_that_a_kernel_cannot_read_are_refused() -> None:
             kernel.table([(bank, 4) for bank in banks], slab.device)
 
 
-@pytest.mark.parametrize("module", ["reference", "kernel"])
+@pytest.mark.parametrize("module", ["torch_impl", "kernel"])
 def test_codes_are_read_by_lists_alone(module: str) -> None:
     given = dataclasses.replace(CASES["int8"], lists=None)
-    with pytest.raises(ValueError, match="read by lists"):
+    with pytest.raises(ValueError, match="through a BlockTable"):
         attend(importlib.import_module(f"kernels.attention.{module}"), given, None)
 
 
@@ -202,11 +203,11 @@ def test_rows_are_loaded_as_wide_as_all_of_them_are_aligned() -> None:
     from kernels.slab_rows import kernel
 
     aligned = torch.zeros(2, 8, 16)
-    assert kernel.table([(aligned, 8)], aligned.device).align == 16
+    assert kernel.table([(aligned, 8)], aligned.device).layout.align == 16
     shifted = torch.zeros(2 * 8 * 16 + 1)[1:].view(2, 8, 16)
-    assert kernel.table([(aligned, 8), (shifted, 8)], aligned.device).align == 4
+    assert kernel.table([(aligned, 8), (shifted, 8)], aligned.device).layout.align == 4
     narrow = slab_of(torch.zeros(2, 8, 48), 0, Coding(INT4), ChannelScale(torch.zeros(2, 48), torch.ones(2, 48)))
-    assert kernel.table([(narrow, 8)], aligned.device).align == 8  # rows of 24 bytes
+    assert kernel.table([(narrow, 8)], aligned.device).layout.align == 8  # rows of 24 bytes
 
 
 def test_few_programs_split_the_keys() -> None:

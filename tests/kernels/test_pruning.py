@@ -1,4 +1,4 @@
-"""Chunk scores: the Triton kernel and PyTorch in the same precision, both against float64; and which one runs."""
+"""Test chunk scores: Triton and PyTorch against the reference in float64; and which one runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels import choice, pruning
-from kernels.pruning import BRANCH, CHUNK, CONSTANT, TOKEN, KeyPositions, reference
+from kernels.pruning import BRANCH, CHUNK, CONSTANT, TOKEN, KeyPositions, reference, torch_impl
 from kernels.rows import ChannelScale, Slabs, take
 from tests.kernels.banks import Coding, slab_of, wide
 
@@ -28,9 +28,9 @@ def case(
     dtype: torch.dtype,
     kind: torch.dtype | None = None,
 ) -> tuple[Tensor, Slabs, Tensor, Tensor, KeyPositions]:
-    """Two blocks of queries over 111 keys in slabs of 63, 47 and 1; chunks of 11, of which 9 and 4.5 are visible.
+    """Return two blocks of queries over 111 keys in slabs of 63, 47 and 1, in chunks of 11.
 
-    kind: of codes that the slabs are in.
+    The first block sees 9 chunks, the second 4.5. The slabs are quantised to `kind`.
     """
     generator = torch.Generator().manual_seed(size + queries + rule)
 
@@ -91,25 +91,27 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(
     q, slabs, starts, limits, places = case(*heads, size, half, queries, rule, dtype, kind)
     exact_places = dataclasses.replace(places, cos=places.cos.double(), sin=places.sin.double())
     exact = reference.chunk_scores(q.double(), wide(slabs), starts, limits, 11, exact_places)
-    plain = reference.chunk_scores(q, slabs, starts, limits, 11, places)
+    plain = torch_impl.chunk_scores(q, slabs, starts, limits, 11, places)
     found = kernel.chunk_scores(q, slabs, starts, limits, 11, places)
     hidden = starts >= limits[:, None]
     assert bool((found[hidden] == float("-inf")).all())
     assert bool((plain[hidden] == float("-inf")).all())
     error = (found - exact)[~hidden].abs().max()
     assert error <= 2 * (plain - exact)[~hidden].abs().max() + 1e-5
+    in_steps = torch_impl.chunk_scores(q.double(), wide(slabs), starts, limits, 11, exact_places)
+    torch.testing.assert_close(in_steps, exact)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["half", "bfloat16"])
 def test_large_keys_neither_overflow_nor_tie(dtype: torch.dtype) -> None:
-    """Dot products were half-precision numbers: of keys with large biases all were infinite, or rounded to a few."""
+    """Dot products of keys with large biases were once infinite in half precision, or rounded to a few numbers."""
     q, slabs, starts, limits, places = case(4, 2, 64, 0, 1, CONSTANT, dtype)
     for slab, length in slabs:
         assert isinstance(slab, Tensor)
         slab[:, :length, 0] += 300
     q[..., 0] = 400
     exact = reference.chunk_scores(q.double(), wide(slabs), starts, limits, 11, places)
-    found = reference.chunk_scores(q, slabs, starts, limits, 11, places)
+    found = torch_impl.chunk_scores(q, slabs, starts, limits, 11, places)
     torch.testing.assert_close(found, exact.float())
 
 
@@ -124,12 +126,12 @@ def test_take_reads_rows_across_slabs() -> None:
 
 def test_steps_do_not_change_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     q, slabs, starts, limits, places = case(4, 2, 16, 8, 5, BRANCH, torch.float32)
-    at_once = reference.chunk_scores(q, slabs, starts, limits, 11, places)
-    monkeypatch.setattr(reference, "STEP_BYTES", 1)
-    torch.testing.assert_close(reference.chunk_scores(q, slabs, starts, limits, 11, places), at_once)
+    at_once = torch_impl.chunk_scores(q, slabs, starts, limits, 11, places)
+    monkeypatch.setattr(torch_impl, "STEP_BYTES", 1)
+    torch.testing.assert_close(torch_impl.chunk_scores(q, slabs, starts, limits, 11, places), at_once)
 
 
-@pytest.mark.parametrize("wanted", ["reference", "triton"])
+@pytest.mark.parametrize("wanted", ["torch", "triton"])
 def test_the_implementation_is_chosen_once_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wanted: str
 ) -> None:
@@ -137,7 +139,7 @@ def test_the_implementation_is_chosen_once_and_logged(
 
     monkeypatch.setenv("STOCKPOT_KERNELS", wanted)
     ran: list[str] = []
-    for module, name in ((reference, "reference"), (kernel, "triton")):
+    for module, name in ((torch_impl, "torch"), (kernel, "triton")):
         monkeypatch.setattr(module, "chunk_scores", lambda *arguments, name=name: ran.append(name))
     choice.implementation.cache_clear()
     try:
@@ -153,6 +155,6 @@ def test_the_implementation_is_chosen_once_and_logged(
 def test_a_choice_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOCKPOT_KERNELS", "fortran")
     choice.implementation.cache_clear()
-    with pytest.raises(ValueError, match="auto, reference, triton"):
+    with pytest.raises(ValueError, match="auto, torch, triton"):
         choice.implementation()
     choice.implementation.cache_clear()
