@@ -68,3 +68,14 @@ def test_the_page_of_a_method_has_every_setting_with_its_default(name: str) -> N
         if default is not None:  # of those that follow from others the page says how
             expected = str(default).lower() if isinstance(default, bool) else str(default)
             assert told[setting] == expected, setting
+
+
+@pytest.mark.parametrize("name", ["knorm", "truncate"])
+def test_the_methods_that_are_shown_are_those_of_the_engine(name: str) -> None:
+    """Code in `docs/architecture.md` leaves lines out, but changes none."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page.partition("## A method in ten lines")[2], re.DOTALL)
+    shown = [line for line in blocks[("knorm", "truncate").index(name)].splitlines() if line.strip()]
+    source = iter((ROOT / "engine" / "methods" / f"{name}.py").read_text(encoding="utf-8").splitlines())
+    for line in shown:
+        assert line in source, line  # `in` goes on where the line before was found
