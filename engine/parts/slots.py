@@ -367,6 +367,15 @@ class SlotStore(Store):
         self.own, self.base, self.base_length = fresh, [], 0
         self.length = average
 
+    def evicts_from(self, number: int) -> bool:
+        """Tell whether slots are evicted from: those of a layer with a window of its own are not."""
+        return self.windows[number] is None
+
+    def keep_same(self, index: Tensor) -> None:
+        """Keep the entries int64 [M], ascending, in all evictable slots."""
+        index = index.to(self.spec.device)
+        self.keep({number: index.expand(self.heads[number].kv_heads, -1) for number in self.evictable})
+
     def _gathered(self, number: int, index: Tensor, capacity: int, extra: int) -> Slots:
         """Return new slots with entries index [H, M] of slots `number`, ascending, rotated to 0, 1, 2, ..."""
         old, size = self.own[number], index.shape[1]

@@ -109,6 +109,10 @@ class Store(ABC):
             sinks_for: how many of the first queries see the sinks, if there are any; None for all.
         """
 
+    def evicts_from(self, number: int) -> bool:
+        """Tell whether an evictor may take entries from slots `number`."""
+        return False
+
     @abstractmethod
     def pass_rows(self, skip: int) -> tuple[list[Tensor], list[Tensor]]:
         """Return keys (before RoPE) and values of the pass for every layer, without its first `skip` tokens."""
