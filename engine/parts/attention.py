@@ -165,7 +165,7 @@ def causal_range(queries: int, keys: int, window: int | None, device: torch.devi
 
 
 def attend(segments: list[Segment], scoring: Scoring, watched: bool = False) -> tuple[Tensor, list[Tensor]]:
-    """Attend to all segments in one softmax.
+    """Attend to all segments in one softmax. Every query must see a key in one of them: its own, at least.
 
     Returns:
         The output [HQ, T, D], and the attention per key of each segment (empty unless watched).
@@ -176,7 +176,7 @@ def attend(segments: list[Segment], scoring: Scoring, watched: bool = False) -> 
             return output, []
     elif sum(segment.logit_bytes() for segment in segments) <= FEW_BYTES and segments[0].q.shape[1] <= FEW_QUERIES:
         return _written_out(segments, scoring, watched)
-    output, total = softmax.merge([segment.attend(scoring) for segment in segments])
+    output, total = softmax.merge([segment.attend(scoring) for segment in segments], always_seen=True)
     if scoring.sink is not None:
         whole = torch.logaddexp(total, scoring.sink[:, None].to(total.dtype))
         output, total = (output * (total - whole).exp()[..., None]).to(output.dtype), whole
