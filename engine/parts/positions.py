@@ -205,11 +205,12 @@ class FarPlaces:
 
     @classmethod
     def of(
-        cls, rule: str, blocks: QueryBlocks, original: Tensor, chosen: Tensor, ranks: Tensor | None = None
+        cls, rule: str, blocks: QueryBlocks, original: Tensor, chosen: Tensor | None, ranks: Tensor | None = None
     ) -> FarPlaces:
         """By a rule of ATTENTION_RULES; true distances in blocks that fit the model's window.
 
-        original: int64 [NB, N], numbers of the keys' tokens; chosen: int64 [NB], how many of them are no sinks; ranks:
+        original: int64 [NB, N], numbers of the keys' tokens; chosen: int64 [NB], how many of them are no sinks, for the rule `streaming`;
+        ranks:
         int64 [NB, N], 0, 1, 2, ..., if there is such a tensor already.
         """
         number = blocks.number
@@ -217,6 +218,7 @@ class FarPlaces:
             keys = (
                 torch.arange(original.shape[1], device=original.device).expand_as(original) if ranks is None else ranks
             )
+            assert chosen is not None, "the rule counts what is chosen"
             queries = number - blocks.per_query(blocks.evicted - chosen)
             limit = blocks.reach + original.shape[1]
         elif rule == "infllm":

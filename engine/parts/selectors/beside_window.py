@@ -196,7 +196,8 @@ class WindowSelector(Selector):
         if rule == "dynamic" or blocks.fitting:  # keys stand where their tokens do; what is not seen stands anywhere
             index = torch.where(listing.index < evicted, listing.index, 0)
             original = torch.cat([original[:, :sinks], index + sinks], dim=1)
-        chosen = torch.searchsorted(listing.index, evicted)[:, 0]
+        # The rule counts the entries before the end of each block's, which are in order for it.
+        chosen = torch.searchsorted(listing.index, evicted)[:, 0] if rule == "streaming" else None
         places = FarPlaces.of(rule, blocks, original, chosen, listing.ranks)
         cos, sin = rope.table(places.limit)
         keys, values = self._listed_slabs(layer) if slabs is None else slabs
