@@ -209,9 +209,9 @@ class FarPlaces:
     ) -> FarPlaces:
         """By a rule of ATTENTION_RULES; true distances in blocks that fit the model's window.
 
-        original: int64 [NB, N], numbers of the keys' tokens; chosen: int64 [NB], how many of them are no sinks, for the rule `streaming`;
-        ranks:
-        int64 [NB, N], 0, 1, 2, ..., if there is such a tensor already.
+        original: int64 [NB, N], numbers of the keys' tokens.
+        chosen: int64 [NB], how many of them are no sinks, for the rule `streaming`.
+        ranks: int64 [NB, N], 0, 1, 2, ..., if there is such a tensor already.
         """
         number = blocks.number
         if rule == "streaming":
