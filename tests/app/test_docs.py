@@ -51,11 +51,11 @@ def test_the_glossary_has_each_word_once_in_order() -> None:
 def settings_told(name: str) -> dict[str, str]:
     """Return the defaults in a method's table of settings: on its own page, or on a page that it shares."""
     own = PAGES / f"{name}.md"
-    shared = PAGES / ("scored.md" if name in ("knorm", "tova") else "baselines.md")
-    page = (own if own.exists() else shared).read_text(encoding="utf-8")
-    table = re.search(r"^\| (?:method \| )?setting \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
-    assert table is not None
-    rows = [[cell.strip(" `") for cell in line.split("|")[1:]] for line in table[1].splitlines()]
+    pages = [own] if own.exists() else sorted(PAGES.glob("*.md"))
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    column = "" if own.exists() else r"method \| "
+    tables = re.findall(rf"^\| {column}setting \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:]] for table in tables for line in table.splitlines()]
     rows = rows if own.exists() else [row[1:] for row in rows if row[0] == name]
     return {row[0]: row[1] for row in rows}
 
