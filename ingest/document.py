@@ -227,8 +227,8 @@ def page_label(number: int, printed: str, alone: bool = True) -> str:
 
 
 def noun_of_pages(format: str) -> str:
-    """Return the noun for a page of a format: "page", "slide" or "section"."""
-    return FORMATS[format].page_noun
+    """Return the noun for a page of a format: "page", "slide" or "section", also for one that is read no more."""
+    return FORMATS[format].page_noun if format in FORMATS else "section"
 
 
 def _paragraph_number(page: Page, offset: int) -> int:
