@@ -138,7 +138,8 @@ class WindowSelector(Selector):
         near = self.store.segments(layer, q, sinks_for=blocks.near)
         if self.bank is None or not banked:
             return [*near, self.listed(layer, q, blocks, self.listing(index), rule)]
-        asked = index.masked_fill(index >= blocks.evicted[:, None], -1).cpu()
+        hidden = index >= blocks.evicted[:, None]
+        asked = index.masked_fill(hidden, -1).cpu()
         found = self.bank.gather(layer, self.archive.host, asked)
         slabs = ([(each.flatten(1, 2).contiguous(), index.numel())] for each in found)
         keys, values = ([(sink, self.store.sinks), *bank] for sink, bank in zip(self._sinks(layer), slabs, strict=True))
@@ -146,7 +147,7 @@ class WindowSelector(Selector):
         # Rows of the bank's answer are in the order of the index; those that are not there must not be seen.
         rows = torch.arange(index.numel(), device=q.device).view_as(index)
         listing = self.listing(index)
-        listing.rows[:, self.store.sinks :] = torch.where(asked.to(q.device) < 0, EMPTY, rows + self.store.sinks)
+        listing.rows[:, self.store.sinks :] = torch.where(hidden, EMPTY, rows + self.store.sinks)
         return [*near, self.listed(layer, q, blocks, listing, rule, (keys, values))]
 
     def _sinks(self, layer: int) -> tuple[Tensor, Tensor]:
