@@ -17,7 +17,7 @@ from engine.errors import (
 from engine.loops.context import Context, fingerprint
 from engine.loops.conversation import Conversation
 from engine.loops.reader import Reader, extended
-from engine.measure import free_bytes, memory_report
+from engine.memory_usage import free_bytes, memory_report
 from engine.methods import (
     DEFAULT_METHOD,
     HOST_STORES,

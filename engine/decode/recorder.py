@@ -26,8 +26,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.errors import SettingsError
-from engine.measure import is_out_of_memory
 from engine.memory import Memory
+from engine.memory_usage import is_out_of_memory
 from engine.models.architectures import architecture_of
 from engine.models.attention_interface import run
 from engine.models.recurrent_state import RecurrentState

@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from engine.errors import ContextMismatch
-from engine.measure import oom_as_engine_error
 from engine.memory import Memory
+from engine.memory_usage import oom_as_engine_error
 from engine.methods.base import Method
 from engine.model import Model
 from engine.models.spec import ModelSpec

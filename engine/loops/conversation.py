@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.loops.context import Context, new_memory, restore
 from engine.loops.passes import condense, feed
 from engine.loops.reader import default_chunk
-from engine.loops.rereading import ANSWER, Again, to_read_again
+from engine.loops.rereading import ANSWER, Reread, to_read_again
 from engine.memory import Memory
 from engine.models.thinking import Speech
 from engine.parts.archive.archive import Archive
@@ -73,7 +73,7 @@ class Conversation:
             self.memory.mass = None
             self._focus(None)
             if not finished:
-                self._go_back(before)
+                self.roll_back(before)
 
     def replay(self, question: str, answer: str, on_pass: Callable[[], None] = lambda: None) -> None:
         """Remember a turn that was said before, as text: the next question goes on from its answer.
@@ -92,7 +92,7 @@ class Conversation:
         try:
             self._hear([*chat.question(question, first), *chat.opening(first)], told, on_pass)
         except BaseException:
-            self._go_back(before)
+            self.roll_back(before)
             raise
         self._note(told)
 
@@ -118,19 +118,19 @@ class Conversation:
         prompt = [*put, *chat.opening(first, reasoning)]
         cut = min(len(put), len(prompt) - 1) if chat.marks else len(prompt) - 1
         generator = torch.Generator().manual_seed(sampling.seed)
-        before, again = self.memory.snapshot(), Again(0)
+        before, again = self.memory.snapshot(), Reread(0)
         if text is not None and named is not None:
             again = self._read_named(named, text, len(prompt) + ANSWER, on_pass)
         elif text is not None and self.method.reads_again:
             again = self._read_again(prompt, text, on_pass)
         self._look(prompt, on_pass)
-        self._feed(prompt[:cut], on_pass=on_pass)
+        self.feed(prompt[:cut], on_pass=on_pass)
         asked = self.memory.snapshot()
-        self._feed(prompt[cut:-1])
+        self.feed(prompt[cut:-1])
         self.mass.clear()
         self.memory.mass = self.mass
         sentences = None if whole is None else Sentences(self.mass, whole)
-        token = choose(self._predicted(self._feed(prompt[-1:])), sampling, generator)
+        token = choose(self._predicted(self.feed(prompt[-1:])), sampling, generator)
         first_token_sec = time.perf_counter() - started
         speech = Speech(self.model.tokenizer, chat.marks, reasoning and chat.opens_reasoning(first))
         thought = shown = 0
@@ -165,7 +165,7 @@ class Conversation:
                 for each in chat.closing():
                     speech.add(each)
                     fed.append(each)
-            logits = self._predicted(self._feed(fed, repeated=True))
+            logits = self._predicted(self.feed(fed, repeated=True))
             if (kept := repetition_start(said)) is not None:
                 reason = "repetition"
                 break
@@ -183,7 +183,7 @@ class Conversation:
         rested = sentences.ended(said) if sentences else []
         told = chat.told(question, said, first)
         if again.tokens:
-            self._go_back(before)
+            self.roll_back(before)
             self._hear(prompt, told)
         elif stopped or kept is not None:
             self._say_anew(asked, told[cut:])
@@ -214,7 +214,7 @@ class Conversation:
     def _hear(self, prompt: list[int], told: list[int], on_pass: Callable[[], None] = lambda: None) -> None:
         """Remember a turn of these tokens without generating any; its question may look again."""
         self._look(prompt, on_pass)
-        self._feed(told, on_pass=on_pass)
+        self.feed(told, on_pass=on_pass)
         self._focus(None)
 
     def _look(self, prompt: list[int], on_pass: Callable[[], None]) -> None:
@@ -234,11 +234,11 @@ class Conversation:
         before = self.memory.snapshot()
         self.mass.clear()
         self.memory.mass = self.mass
-        self._feed(prompt, on_pass=on_pass)
-        self._go_back(before)
+        self.feed(prompt, on_pass=on_pass)
+        self.roll_back(before)
         return self.mass.total
 
-    def _read_named(self, named: Tensor, text: Tensor, beside: int, on_pass: Callable[[], None]) -> Again:
+    def _read_named(self, named: Tensor, text: Tensor, beside: int, on_pass: Callable[[], None]) -> Reread:
         """Read these tokens of the text again, where there is no room beside what is remembered of it instead of that.
         What has no room even so is condensed, as it was in the reading.
 
@@ -252,17 +252,17 @@ class Conversation:
         alone = said is not None and not fits
         if alone:
             self._forget_the_text(len(named))
-        self._feed(text[named].tolist(), on_pass=on_pass, source=named.int())
-        self._feed(said or [], on_pass=on_pass)
-        return Again(len(named), float(self._held(named).mean()), alone)
+        self.feed(text[named].tolist(), on_pass=on_pass, source=named.int())
+        self.feed(said or [], on_pass=on_pass)
+        return Reread(len(named), float(self._held(named).mean()), alone)
 
-    def _look_at_named(self, archive: Archive, named: Tensor, text: Tensor, on_pass: Callable[[], None]) -> Again:
+    def _look_at_named(self, archive: Archive, named: Tensor, text: Tensor, on_pass: Callable[[], None]) -> Reread:
         """Look only at these tokens of the text, and before that read those of them that have not been read yet."""
         coming = named[self._held(named) == 0]
         with archive.reading():
-            self._feed(text[coming].tolist(), on_pass=on_pass, source=coming.int())
+            self.feed(text[coming].tolist(), on_pass=on_pass, source=coming.int())
         archive.restrict_to(named)
-        return Again(len(coming), float(self._held(named).mean())) if len(coming) else Again(0)
+        return Reread(len(coming), float(self._held(named).mean())) if len(coming) else Reread(0)
 
     def _held(self, named: Tensor) -> Tensor:
         """Of the KV heads that are to hold each of these tokens of the text, the share that does [N]."""
@@ -273,9 +273,9 @@ class Conversation:
         prefix = self.model.chat.prefix
         self.memory = new_memory(self.model, self.method)
         self.memory.reserve(len(prefix) + coming)
-        self._feed(prefix)
+        self.feed(prefix)
 
-    def _read_again(self, prompt: list[int], text: Tensor, on_pass: Callable[[], None]) -> Again:
+    def _read_again(self, prompt: list[int], text: Tensor, on_pass: Callable[[], None]) -> Reread:
         """Ask once, and read again what was looked at and is no longer remembered whole, where there is room for it."""
         read = slice(max(0, self.context.memory.seen - len(self.model.chat.prefix)))  # of the text, until now
         mass = self._looked_at(prompt, on_pass)[read].cpu()
@@ -284,13 +284,13 @@ class Conversation:
         wanted, beside = to_read_again(mass, remembered), len(prompt) + ANSWER
         if said := self._before_what_was_said():
             if again := self._read_passages(wanted, text, beside + len(said), on_pass):
-                self._feed(said, on_pass=on_pass)
-                return Again(again)
+                self.feed(said, on_pass=on_pass)
+                return Reread(again)
             self.memory = before.snapshot()
         again = self._read_passages(wanted, text, beside, on_pass)
         if not again:
-            self._go_back(before)
-        return Again(again)
+            self.roll_back(before)
+        return Reread(again)
 
     def _before_what_was_said(self) -> list[int] | None:
         """Go back to the end of the text, where all that has been said since is known.
@@ -319,7 +319,7 @@ class Conversation:
         for passage in reversed(wanted):
             fitting = len(passage) if self._make_room(len(passage) + beside) else 0
             if fitting:
-                self._feed(text[passage].tolist(), on_pass=on_pass, source=passage.int())
+                self.feed(text[passage].tolist(), on_pass=on_pass, source=passage.int())
                 read += fitting
         return read if fitting else 0
 
@@ -331,17 +331,17 @@ class Conversation:
 
     def _say_anew(self, asked: Memory, ids: list[int]) -> None:
         """Go back to where the question had been asked, and remember the answer as if nothing else had been said."""
-        self._go_back(asked)
-        self._feed(ids)
+        self.roll_back(asked)
+        self.feed(ids)
 
-    def _go_back(self, before: Memory) -> None:
+    def roll_back(self, before: Memory) -> None:
         """The memory is what it was; what has been recorded since is kept, unless it lies elsewhere by now."""
         recordings = self.memory.recordings
         if recordings and before.same_place(self.memory):
             before.recordings = recordings
         self.memory = before
 
-    def _feed(
+    def feed(
         self,
         ids: list[int],
         repeated: bool = False,

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import OutOfMemory
-from engine.measure import oom_as_engine_error, release
 from engine.memory import Memory
+from engine.memory_usage import oom_as_engine_error, release
 from engine.methods.base import Method
 from engine.model import Model
 from engine.models.placement import fast_in_bfloat16

@@ -22,7 +22,7 @@ ANSWER = 64  # entries that are left free for the beginning of an answer
 
 
 @dataclass(frozen=True)
-class Again:
+class Reread:
     """What was read again: so many tokens.
 
     held: of the KV heads that were to hold them when the question came, those that did, 0 to 1; alone: whether nothing

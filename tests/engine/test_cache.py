@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine import Conversation, Method, Model, SettingsError, make_method
-from engine.parts.archive.bank import POLICIES, DeviceCache
+from engine.parts.archive.bank import POLICIES, DeviceBank
 from engine.parts.archive.host_tier import HostTier
 from tests.engine.reading import answer, next_logits, read
 
@@ -31,7 +31,7 @@ def host(model: Model) -> HostTier:
     return tier
 
 
-def looked_up(cache: DeviceCache, host: HostTier, *units: int) -> int:
+def looked_up(cache: DeviceBank, host: HostTier, *units: int) -> int:
     """Misses of one look-up of all entries of some units of 8, which must be the right ones."""
     before = cache.traffic.misses
     index = (torch.tensor(units)[:, None] * 8 + torch.arange(8)).view(1, -1)
@@ -58,8 +58,8 @@ def test_an_answer_is_the_same_with_a_cache(model: Model, ids: Tensor, method: M
 
 
 def test_what_is_given_up(model: Model, host: HostTier) -> None:
-    def cache(policy: str) -> DeviceCache:
-        return DeviceCache(model.spec, 3, 8, policy)
+    def cache(policy: str) -> DeviceBank:
+        return DeviceBank(model.spec, 3, 8, policy)
 
     lru = cache("lru")
     assert [looked_up(lru, host, unit) for unit in (0, 1, 2, 0, 3, 0, 1)] == [1, 1, 1, 0, 1, 0, 1]
@@ -79,14 +79,14 @@ def test_frequency_gives_up_what_earlier_look_ups_wanted_before_what_this_pass_d
     model: Model, host: HostTier
 ) -> None:
     """What the attention to a pass's own look-ups was is known only when it is over."""
-    cache = DeviceCache(model.spec, 4, 8, "frequency")
+    cache = DeviceBank(model.spec, 4, 8, "frequency")
     assert looked_up(cache, host, 0, 1) == 2
     cache.attended(1, torch.tensor([[0, 8]]), torch.tensor([[9.0, 8.0]]))
     assert [looked_up(cache, host, *pair) for pair in ((2, 3), (4, 5), (2, 4), (4, 5))] == [2, 2, 0, 0]
     # 2 and 4 were wanted together, 3 not since the first look-up
     blocks = torch.tensor([[16, 24], [32, 40], [16, 32], [32, 40]])
     cache.attended(1, blocks, torch.tensor([[1.0, 5.0], [1.0, 1.0], [2.0, 1.0], [1.0, 1.0]]))
-    worth = cache.layer(1).worth
+    worth = cache.layer(1).importance
     expected = {2: (1.0 * 0.01 + 2.0) * 0.1, 3: 5.0 * 0.001, 4: (1.0 * 0.1 + 1.0) * 0.1 + 1.0, 5: 1.0 * 0.01 + 1.0}
     assert worth == pytest.approx(expected)
     assert looked_up(cache, host, 0) == 1  # in the place of 3
@@ -94,7 +94,7 @@ def test_frequency_gives_up_what_earlier_look_ups_wanted_before_what_this_pass_d
 
 
 def test_a_unit_that_is_not_full_yet_is_not_kept(model: Model, host: HostTier) -> None:
-    cache = DeviceCache(model.spec, 3, 8, "lru")
+    cache = DeviceBank(model.spec, 3, 8, "lru")
     assert looked_up(cache, host, 17, 18) == 2  # 18 has entries 144 to 149
     assert looked_up(cache, host, 17, 18) == 1
     assert cache.traffic.moved_bytes == 3 * 8 * 2 * 2 * 8 * 4
@@ -110,7 +110,7 @@ def test_a_cache_that_a_block_of_queries_would_not_fit_is_refused() -> None:
 def test_memory_that_runs_out_while_units_come_costs_no_places(
     model: Model, host: HostTier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = DeviceCache(model.spec, 4, 8, "lru")
+    cache = DeviceBank(model.spec, 4, 8, "lru")
     looked_up(cache, host, 0, 1)
     with monkeypatch.context() as patch:
         patch.setattr(HostTier, "gather_shared", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no more")))

@@ -379,7 +379,7 @@ def test_what_cannot_fit_is_refused_before_reading(
     model: Model, monkeypatch: pytest.MonkeyPatch, method: Method
 ) -> None:
     scarce = psutil.virtual_memory()._replace(available=10_000)
-    monkeypatch.setattr("engine.measure.psutil.virtual_memory", lambda: scarce)
+    monkeypatch.setattr("engine.memory_usage.psutil.virtual_memory", lambda: scarce)
     with pytest.raises(OutOfMemory, match="are free"):
         Reader(model, method, torch.randint(4, 260, (5000,)))
 

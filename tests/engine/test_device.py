@@ -171,7 +171,7 @@ def told(model: Model, name: str, device: Watched) -> tuple[list[object], tuple[
     second.memory.mass = second.mass
     for token in (70, 71, 72):
         with device.counting() as counted:
-            second._feed([token], repeated=True)
+            second.feed([token], repeated=True)
         tokens.append(counted)
     return [*found, first.usage().entries, context.usage().entries], dearest(passes), dearest(tokens[1:])
 
@@ -232,7 +232,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
 
     with pytest.MonkeyPatch.context() as patch, device:
         conversation = Conversation(read(sim, STATIC[name], text(), 37))
-        conversation._feed([70, 71, 72])
+        conversation.feed([70, 71, 72])
         patch.setattr(recorder, "choice", lambda: "static")
         patch.setattr(sim, "recorder", recorder.Recorder(sim.network))
         patch.setattr(Recording, "_pass", passed)
@@ -243,7 +243,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
         for mass in (conversation.mass, None):  # watched, and not
             conversation.memory.mass = mass
             for token in range(70, 73 if kinds == 1 else 87):
-                conversation._feed([token], repeated=True)
+                conversation.feed([token], repeated=True)
     repeated = [count for count in passes.values() if count > 1]
     assert len(repeated) >= 2 * kinds, f"passes were static, of each kind twice and more: {passes.values()}"
     return list(unwanted.items())
@@ -272,13 +272,13 @@ def recorded_where(name: str, kernels: str, tier: str) -> bool:
     with pytest.MonkeyPatch.context() as patch, device:
         method = replace(STATIC[name], tier=tier)  # type: ignore[type-var]
         conversation = Conversation(read(sim, method, text(), 37))
-        conversation._feed([70, 71, 72])
+        conversation.feed([70, 71, 72])
         patch.setattr(recorder, "choice", lambda: "static")
         patch.setattr(sim, "recorder", recorder.Recorder(sim.network))
         patch.setattr(choice, "implementation", lambda: kernels)
         patch.setattr(rows, "_pinned", lambda part: True)
         for token in (70, 71, 72):
-            conversation._feed([token], repeated=True)
+            conversation.feed([token], repeated=True)
     return bool(conversation.memory.recordings)
 
 
@@ -301,13 +301,13 @@ def costs_of_searching(looks: int) -> Counter[str]:
         patch.setattr(choice, "implementation", lambda: "triton")
         patch.setattr(rows, "_pinned", lambda part: True)  # as slabs are on a GPU
         conversation = Conversation(read(sim, replace(TIGHT["exact"], looks=looks), text(), 37))  # type: ignore[type-var]
-        conversation._feed([70, 71, 72])
+        conversation.feed([70, 71, 72])
         if looks > 1:
             conversation.memory.archive.restrict_to(torch.arange(100, 160))
         conversation.memory.mass = conversation.mass
-        conversation._feed([73], repeated=True)
+        conversation.feed([73], repeated=True)
         with device.counting() as counted:
-            conversation._feed([74], repeated=True)
+            conversation.feed([74], repeated=True)
     return counted
 
 

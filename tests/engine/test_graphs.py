@@ -111,8 +111,8 @@ def test_queries_that_are_scaled_by_their_place_are_so_in_static_passes(
     theirs, ours = Conversation(context), Conversation(context)
     for token in ids[:50].tolist():
         with model.recorder.stopped():
-            expected = theirs._feed([token], repeated=True)
-        torch.testing.assert_close(ours._feed([token], repeated=True), expected)
+            expected = theirs.feed([token], repeated=True)
+        torch.testing.assert_close(ours.feed([token], repeated=True), expected)
     assert len(replayed) == 50
 
 
@@ -150,9 +150,9 @@ def test_a_pass_is_recorded_for_each_stage_with_which_choosing_begins_anew(
     context = read(model, STATIC[name], ids)
     ours, theirs = Conversation(context), Conversation(context)
     for token in range(70, 110):
-        ours._feed([token], repeated=True)
+        ours.feed([token], repeated=True)
         with model.recorder.stopped():
-            theirs._feed([token], repeated=True)
+            theirs.feed([token], repeated=True)
         for one, other in zip(ours.memory.selector.pruning.chosen, theirs.memory.selector.pruning.chosen, strict=True):
             assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))
     assert set(ours.memory.recordings) == {1, 2, 3}
@@ -186,14 +186,14 @@ def test_what_has_been_rolled_back_is_no_source_of_what_comes_in_its_place(
     conversation, given = Conversation(read(model, STATIC["full"], ids)), []
     conversation.memory.mass = conversation.mass
     for token in range(70, 74):  # recorded while nothing stands behind it
-        conversation._feed([token], repeated=True)
+        conversation.feed([token], repeated=True)
     before = conversation.memory.snapshot()
-    conversation._feed(ids[40:60].tolist(), source=torch.arange(40, 60, dtype=torch.int32))
+    conversation.feed(ids[40:60].tolist(), source=torch.arange(40, 60, dtype=torch.int32))
     for stopped in (False, True):
         conversation.memory = before.snapshot()
         conversation.mass.clear()
         with model.recorder.stopped() if stopped else nullcontext():
-            conversation._feed([99], repeated=True)
+            conversation.feed([99], repeated=True)
         given.append(conversation.mass.total.clone())
     assert replayed
     torch.testing.assert_close(given[1], given[0])

@@ -188,11 +188,11 @@ def test_a_restored_conversation_has_the_levels_of_its_context(model: Model) -> 
     fork = context.fork()
     fork.append(*entries(140, 1))
     again = context.fork()
-    again.restore(loaded(fork.state()))
+    again.load(loaded(fork.state()))
     assert again.length == fork.length == 270
     levels = {id(slab.channel_scale) for slab, _ in again.keys(1) if isinstance(slab, QuantizedSlab)}
     assert len(again.keys(1)) > len(context.keys(1))
-    assert levels == {id(context.levels[1][0])}
+    assert levels == {id(context.channel_scales[1][0])}
 
 
 def test_levels_are_saved_under_the_names_that_they_always_had(model: Model) -> None:
@@ -206,8 +206,8 @@ def test_levels_are_saved_under_the_names_that_they_always_had(model: Model) -> 
         model.spec, layers=tuple(dataclasses.replace(x, kv_heads=1) for x in model.spec.layers)
     )
     again = HostTier(narrow, torch.int8)
-    again.restore(saved)
-    for ours, theirs in zip(again.levels, tier.levels, strict=True):
+    again.load(saved)
+    for ours, theirs in zip(again.channel_scales, tier.channel_scales, strict=True):
         for mine, other in zip(ours, theirs, strict=True):
             assert torch.equal(mine.mean, other.mean[:1])
             assert torch.equal(mine.range, other.range[:1])
@@ -236,7 +236,7 @@ def test_full_slabs_are_sealed_and_everything_comes_back(tier: HostTier, model: 
     parts = tier.state()
     assert [part.sealed for part in parts.values()] == [True, True, True, False]
     again = HostTier(model.spec, torch.float32)
-    again.restore(loaded(parts))
+    again.load(loaded(parts))
     assert torch.equal(again.source(), tier.source())
     again.append(*entries(40, 5))
     tier.append(*entries(40, 5))
@@ -259,15 +259,15 @@ def test_for_a_gpu_slabs_from_disk_are_pinned_unless_they_stay_there(
 
     monkeypatch.setattr(Tensor, "pin_memory", noted)  # there is no pinned memory without a GPU
     again = HostTier(dataclasses.replace(model.spec, device=torch.device("cuda")), torch.float32)
-    again.restore(loaded(tier.state()), stay)
+    again.load(loaded(tier.state()), stay)
     assert sum(pinned) == (0 if stay else again.nbytes())
     assert again.length == tier.length
     for ours, theirs in zip(again.keys(1), tier.keys(1), strict=True):
         assert torch.equal(ours[0][:, : ours[1]], theirs[0][:, : theirs[1]])
-    monkeypatch.setattr("engine.measure.free_bytes", lambda device: 100)
+    monkeypatch.setattr("engine.memory_usage.free_bytes", lambda device: 100)
     if not stay:
         with pytest.raises(OutOfMemory, match="Opening this reading"):
-            HostTier(again.spec, torch.float32).restore(loaded(tier.state()))
+            HostTier(again.spec, torch.float32).load(loaded(tier.state()))
 
 
 def test_slab_size_does_not_change_an_answer(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +332,7 @@ def test_who_goes_on_reading_needs_room_for_the_rest_alone(
     needed = [each.usage.bytes[HOST] + each.host_spare_bytes for each in (whole, rest)]
     assert needed[1] < needed[0] / (1 if settings.get("tier") == "disk" else 3)
     parts, meta = begun.state()
-    monkeypatch.setattr("engine.measure.free_bytes", lambda device: needed[1])
+    monkeypatch.setattr("engine.memory_usage.free_bytes", lambda device: needed[1])
     if settings.get("tier") != "disk":
         with pytest.raises(OutOfMemory):
             Reader(model, method, ids, 32)
@@ -343,7 +343,7 @@ def test_who_goes_on_reading_needs_room_for_the_rest_alone(
             reader.memory.archive.use_mapped_files(loaded(reader.state()[0]))
     assert reader.memory.usage() == rest.usage
     parts, meta = reader.state()
-    monkeypatch.setattr("engine.measure.free_bytes", lambda device: 0)
+    monkeypatch.setattr("engine.memory_usage.free_bytes", lambda device: 0)
     again = Reader.resume(model, method, ids, loaded(parts), meta, 32)
     assert [step.stage for step in again.run()] == ["ready"]
 

@@ -155,7 +155,7 @@ def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, metho
     unlimited = with_budget(method, None)
     expected = next_logits(model, TIGHT["full"], read(model, TIGHT["full"], ids).memory, QUESTION)
     logits = next_logits(model, unlimited, read(model, unlimited, ids).memory, QUESTION)
-    if method.coding(model.turn_length) is None:
+    if method.quantization(model.turn_length) is None:
         torch.testing.assert_close(logits, expected, **CLOSE)
     else:
         assert 0 < (logits - expected).norm() <= ROUNDED[method.settings()["store"]] * expected.norm()
@@ -387,7 +387,7 @@ def test_replayed_turns_are_remembered_as_if_they_had_been_said(
     assert replayed.usage().entries == straight.usage().entries
     parts, meta = replayed.state()
     saved = Conversation.load(context, loaded(parts), meta)
-    expected, got, again = (model.logits(each._feed(QUESTION.tolist())) for each in (straight, replayed, saved))
+    expected, got, again = (model.logits(each.feed(QUESTION.tolist())) for each in (straight, replayed, saved))
     torch.testing.assert_close(again, got, **CLOSE)
     if method.pass_multiple() == 1:  # else what is read together chooses together what it sees
         torch.testing.assert_close(got, expected, **close(method))

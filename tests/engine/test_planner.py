@@ -191,7 +191,7 @@ def test_slots_of_a_conversation_are_never_more_than_planned(model: Model, ids: 
     footprint = method.plan(model.spec, Task(10, len(model.chat.prefix), 64, model.turn_length))
     conversation = Conversation(read(model, method, ids[:10]))
     most = budget - conversation.usage().entries[DEVICE] - model.turn_length("Sum up.")
-    conversation._feed(ids[:most].tolist())
+    conversation.feed(ids[:most].tolist())
     parts, meta = conversation.state()
     for each in (conversation, Conversation.load(conversation.context, loaded(parts), meta)):
         taken, planned = each.usage().bytes[DEVICE], footprint.usage.bytes[DEVICE]

@@ -231,7 +231,7 @@ def test_a_text_is_refused_that_could_be_kept_but_not_saved(model: Model, monkey
     planned = method.plan(model.spec, Task(5000, 0, 64, lambda text: 0))
     free = planned.usage.bytes[HOST] + planned.host_spare_bytes
     for short in (0, 1):
-        monkeypatch.setattr("engine.measure.free_bytes", lambda device, short=short: free - short)
+        monkeypatch.setattr("engine.memory_usage.free_bytes", lambda device, short=short: free - short)
         with pytest.raises(OutOfMemory, match="5,000 tokens") if short else nullcontext():
             memory = method.new_memory(model.spec, lambda text: 0)
             memory.reserve(5000)

@@ -243,8 +243,8 @@ def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor,
     theirs, ours = Conversation(context), Conversation(context)
     for token in ids[:60].tolist():
         with model.recorder.stopped():
-            expected = theirs._feed([token], repeated=True)
-        torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
+            expected = theirs.feed([token], repeated=True)
+        torch.testing.assert_close(ours.feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
     assert len(replayed) > 40
 
 

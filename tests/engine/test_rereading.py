@@ -170,13 +170,13 @@ def test_only_as_much_as_has_been_read_is_read_again(
     done = next(step.tokens_done for step in reader.run() if step.tokens_done >= 1000) - len(model.chat.prefix)
     conversation = Conversation(reader.so_far())
     fed: list[Tensor] = []
-    feed = conversation._feed
+    feed = conversation.feed
 
     def spy(ids: list[int], *args: Any, **more: Any) -> Tensor:
         fed.append(more.get("source", torch.empty(0)))
         return feed(ids, *args, **more)
 
-    monkeypatch.setattr(conversation, "_feed", spy)
+    monkeypatch.setattr(conversation, "feed", spy)
     monkeypatch.setattr(conversation, "_looked_at", lambda *_: attention(done - 1))
     monkeypatch.setattr(conversation.memory, "remembered", torch.zeros)
     assert asked(conversation, text).read_again
@@ -197,13 +197,13 @@ def test_only_what_is_forgotten_is_read_again(model: Model, ids: Tensor, name: s
 def fed(conversation: Conversation, text: Tensor, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """All tokens that are fed when the question is asked, in their order."""
     lists: list[list[int]] = []
-    feed = conversation._feed
+    feed = conversation.feed
 
     def noting(ids: list[int], *args: Any, **more: Any) -> Tensor:
         lists.append(list(ids))
         return feed(ids, *args, **more)
 
-    monkeypatch.setattr(conversation, "_feed", noting)
+    monkeypatch.setattr(conversation, "feed", noting)
     assert asked(conversation, text).read_again
     return lists
 

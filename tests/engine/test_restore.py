@@ -86,8 +86,8 @@ def reopened(conversation: Conversation, folder: Path) -> Conversation:
 def told(conversation: Conversation) -> Tensor:
     """Logits behind some further tokens, which are forgotten again."""
     before = conversation.memory.snapshot()
-    logits = conversation.model.logits(conversation._feed(QUESTION))
-    conversation._go_back(before)
+    logits = conversation.model.logits(conversation.feed(QUESTION))
+    conversation.roll_back(before)
     return logits
 
 

@@ -77,7 +77,7 @@ def test_sketches_are_those_of_the_keys_however_they_came(model: Model, kind: to
     """In one pass or in many, from disk, or in a conversation: to the last bit."""
     at_once, slowly = tier(model.spec, kind, dtype, 300), tier(model.spec, kind, dtype, *[7] * 42, 6)
     restored = HostTier(model.spec, dtype, sketch=Sketch(model.spec, kind))
-    restored.restore(loaded(at_once.state()))
+    restored.load(loaded(at_once.state()))
     fork = tier(model.spec, kind, dtype, 100).fork()
     taken_in(fork, 200)
     codes = [[codes_of(each, layer) for layer in range(LAYERS)] for each in (at_once, slowly, restored, fork)]
@@ -156,8 +156,8 @@ def test_what_was_recorded_is_recorded_anew_when_sketches_are_moved(kind: str, m
     theirs, ours, rooms = Conversation(context), Conversation(context), set()
     for token in ids[170:].tolist():
         with model.recorder.stopped():
-            expected = theirs._feed([token], repeated=True)
-        torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-4)
+            expected = theirs.feed([token], repeated=True)
+        torch.testing.assert_close(ours.feed([token], repeated=True), expected, rtol=1e-3, atol=1e-4)
         rooms.add(ours.memory.archive.host.sketch.capacity)  # type: ignore[attr-defined]
     assert ours.memory.recordings
     assert len(rooms) >= 3

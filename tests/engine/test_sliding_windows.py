@@ -215,7 +215,7 @@ def test_no_pass_takes_more_than_planned_if_it_is_longer_than_the_slack(model: M
     most = max(progress.usage.bytes[DEVICE] for progress in reader.run())
     assert most <= footprint.usage.bytes[DEVICE]
     conversation = Conversation(reader.context())
-    conversation._feed(ids[:400].tolist())
+    conversation.feed(ids[:400].tolist())
     assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
 
 
@@ -260,7 +260,7 @@ def test_a_conversation_goes_far_beyond_the_window_and_leaves_its_context_alone(
     context = read(model, method, ids[:1000])
     before = {name: tensor.clone() for name, tensor in context.state()[0]["slots"].tensors.items()}
     conversation = Conversation(context)
-    conversation._feed(ids[1000:1900].tolist())
+    conversation.feed(ids[1000:1900].tolist())
     if method.budget is not None:
         footprint = method.plan(model.spec, Task(1000, len(model.chat.prefix), 64, model.turn_length))
         taken = conversation.usage().bytes[DEVICE]
@@ -269,7 +269,7 @@ def test_a_conversation_goes_far_beyond_the_window_and_leaves_its_context_alone(
     assert all(torch.equal(before[name], after[name]) for name in before)
     parts, meta = conversation.state()
     again = Conversation.load(context, loaded(parts), meta)
-    logits, expected = (model.logits(each._feed(QUESTION.tolist())[None]) for each in (again, conversation))
+    logits, expected = (model.logits(each.feed(QUESTION.tolist())[None]) for each in (again, conversation))
     torch.testing.assert_close(logits, expected, **CLOSE)
     if method.budget is None:
         at_once = read(model, method, torch.cat([ids[:1900], QUESTION[:-1]]))
@@ -286,8 +286,8 @@ def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor,
     theirs, ours = Conversation(context), Conversation(context)
     for token in ids[:150].tolist():
         with model.recorder.stopped():
-            expected = theirs._feed([token], repeated=True)
-        torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
+            expected = theirs.feed([token], repeated=True)
+        torch.testing.assert_close(ours.feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
     assert len(replayed) > 100  # of `recall` not where the first stage runs
     assert isinstance(ours.memory.store, SlotStore)
     packed = any(own.first_slot == 0 for own in ours.memory.store.own)
@@ -325,7 +325,7 @@ def test_the_plan_is_what_a_retrieving_reading_holds(model: Model, name: str, to
     saved = sum(tensor.nbytes for part in parts for tensor in part.tensors.values())
     assert saved <= footprint.saved_bytes
     conversation = Conversation(context)
-    conversation._feed(ids[:700].tolist())
+    conversation.feed(ids[:700].tolist())
     assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
 
 
@@ -347,7 +347,7 @@ def test_what_retrieves_goes_on_from_disk(model: Model, name: str, ids: Tensor) 
     assert all(torch.equal(before[name], after[name]) for name in before)
     parts, meta = conversation.state()
     later = Conversation.load(context, loaded(parts), meta)
-    torch.testing.assert_close(later._feed(QUESTION.tolist()), conversation._feed(QUESTION.tolist()), **CLOSE)
+    torch.testing.assert_close(later.feed(QUESTION.tolist()), conversation.feed(QUESTION.tolist()), **CLOSE)
 
 
 @pytest.mark.parametrize("kind", ["gemma2"])
@@ -374,7 +374,7 @@ def test_a_static_pass_sees_windows_that_are_not_cut_short(model: Model, ids: Te
         each.memory.mass = each.mass
     for token in ids[:150].tolist():
         with model.recorder.stopped():
-            expected = theirs._feed([token], repeated=True)
-        torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
+            expected = theirs.feed([token], repeated=True)
+        torch.testing.assert_close(ours.feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(ours.mass.total, theirs.mass.total, rtol=1e-3, atol=1e-3)
     assert len(replayed) > 100

@@ -232,7 +232,7 @@ def test_of_an_answer_in_channels_the_last_is_remembered(
     memory = TIGHT["full"].new_memory(in_channels.spec, in_channels.turn_length)
     nowhere = torch.full((len(whole),), NOT_IN_SOURCE, dtype=torch.int32)
     hidden = in_channels.forward(torch.tensor(whole), memory, nowhere)
-    torch.testing.assert_close(in_channels.logits(conversation._feed(later)), in_channels.logits(hidden[-1]), **CLOSE)
+    torch.testing.assert_close(in_channels.logits(conversation.feed(later)), in_channels.logits(hidden[-1]), **CLOSE)
 
 
 def test_reasoning_in_a_channel_that_does_not_end_is_ended(
@@ -282,7 +282,7 @@ def test_a_model_may_be_asked_to_answer_at_once(
     conversation, silent = Conversation(context), Conversation(context)
     _, last = asked(conversation, "Who?", Sampling(max_tokens=5, max_reasoning=0))
     assert (last.reasoning, last.reasoning_tokens, last.answer_tokens, last.finish_reason) == ("", 0, 5, "length")
-    silent._feed(model.chat.told("Who?", last.text, first=True))
+    silent.feed(model.chat.told("Who?", last.text, first=True))
     torch.testing.assert_close(logits_after(conversation), logits_after(silent), **CLOSE)
     assert conversation.memory.seen == silent.memory.seen
     if kind == "opened":
@@ -364,8 +364,8 @@ def test_the_next_turn_knows_nothing_of_the_reasoning(
         _, last = asked(conversation, question, Sampling(max_tokens=4, max_reasoning=9))
         said = thinking.tokenizer(last.text, add_special_tokens=False)["input_ids"]
         assert (len(said), last.reasoning_tokens) == (4, 9 + len(chat.closing()) - 2)
-        silent._feed(chat.question(question, first=number == 0))
-        silent._feed([*chat.answered(), *said])
+        silent.feed(chat.question(question, first=number == 0))
+        silent.feed([*chat.answered(), *said])
     assert conversation.memory.seen == silent.memory.seen
     assert conversation.usage().entries == silent.usage().entries
     expected, got = logits_after(silent), logits_after(conversation)
@@ -377,7 +377,7 @@ def test_the_next_turn_knows_nothing_of_the_reasoning(
 def logits_after(conversation: Conversation) -> Tensor:
     """Return the logits of a further question, put to a snapshot."""
     conversation.memory, before = conversation.memory.snapshot(), conversation.memory
-    hidden = conversation._feed(QUESTION.tolist())
+    hidden = conversation.feed(QUESTION.tolist())
     conversation.memory = before
     return conversation.model.logits(hidden)
 
@@ -399,7 +399,7 @@ def test_the_history_is_the_templates_own(thinking: Model, monkeypatch: pytest.M
     assert whole[-len(later) :] == later
     memory = TIGHT["full"].new_memory(thinking.spec, thinking.turn_length)
     hidden = thinking.forward(torch.tensor(whole), memory, torch.full((len(whole),), NOT_IN_SOURCE, dtype=torch.int32))
-    torch.testing.assert_close(thinking.logits(conversation._feed(later)), thinking.logits(hidden[-1]), **CLOSE)
+    torch.testing.assert_close(thinking.logits(conversation.feed(later)), thinking.logits(hidden[-1]), **CLOSE)
 
 
 def test_a_template_without_reasoning_opens_answers_as_before() -> None:

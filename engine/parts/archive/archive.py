@@ -14,7 +14,7 @@ from engine.models.spec import ModelSpec
 from engine.parts.archive.focus import WIDEST, FocusedEntries, SecondLook
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.sketch import Sketch
-from engine.parts.quantized_slots import check_codes
+from engine.parts.quantized_slots import check_quantization
 from engine.records import DISK, HOST, LoadedParts, Parts, Usage
 from kernels import choice
 from kernels.rows import Slabs, StableSlabs
@@ -31,7 +31,12 @@ class Archive:
     """
 
     def __init__(
-        self, spec: ModelSpec, dtype: torch.dtype, tier: str = HOST, looks: int = 1, sketch: torch.dtype | None = None
+        self,
+        spec: ModelSpec,
+        dtype: torch.dtype,
+        tier: str = HOST,
+        question_passes: int = 1,
+        sketch: torch.dtype | None = None,
     ) -> None:
         """Start empty.
 
@@ -45,17 +50,17 @@ class Archive:
         Raises:
             SettingsError: a quantisation that this model or its device cannot have.
         """
-        check_codes(spec, dtype)
+        check_quantization(spec, dtype)
         looking = spec.looking_far
         self.device = spec.device
         self.host = HostTier(looking, dtype, sketch=None if sketch is None else Sketch(looking, sketch))
         self.tier = tier
-        self.looks = looks
+        self.question_passes = question_passes
         self.answering = False
         self.reads_text = False  # whether the passes of a conversation are text that is read
         self.num_evicted = 0
         self.lookup: Tensor | None = None
-        self._second_look = SecondLook(looks - 1)
+        self._second_look = SecondLook(question_passes - 1)
         self._restricted: FocusedEntries | None = None  # to the passages that a person named
         self._stable: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
 
@@ -78,7 +83,7 @@ class Archive:
         Raises:
             OutOfMemory: naming how much that is.
         """
-        self.host.require_rest(leaving=self.tier == DISK)
+        self.host.check_host_room(leaving=self.tier == DISK)
 
     def prepare_lookup(self, entries: int) -> None:
         """Make the first `entries` entries readable for a pass, and find those of them that it may look up."""
@@ -107,7 +112,7 @@ class Archive:
         None: the question has been answered, and the next one may look up everything.
         """
         if mass is None:
-            self._second_look, self._restricted = SecondLook(self.looks - 1), None
+            self._second_look, self._restricted = SecondLook(self.question_passes - 1), None
         else:
             self._second_look = self._second_look.after(mass, self.host.source(), self.num_evicted)
 
@@ -173,12 +178,12 @@ class Archive:
 
     def reclaimable_bytes(self) -> int:
         """Return the bytes that `use_mapped_files` would free if the memory were saved now."""
-        return self.host.full_in_memory() if self.tier == DISK else 0
+        return self.host.reclaimable_bytes() if self.tier == DISK else 0
 
     def use_mapped_files(self, parts: LoadedParts) -> None:
         """Use full slabs that were just saved or loaded where they are mapped, unless a GPU needs them pinned."""
         if self.tier == DISK or not self.host.pinned:
-            self.host.adopt(parts)
+            self.host.use_mapped_files(parts)
 
     def state(self) -> Parts:
         """Return the slabs that are not a context's."""
@@ -186,7 +191,7 @@ class Archive:
 
     def load(self, parts: LoadedParts) -> None:
         """Take back what `state` returned."""
-        self.host.restore(parts, stay=self.tier == DISK)
+        self.host.load(parts, stay=self.tier == DISK)
 
 
 def _whole(slabs: Slabs) -> StableSlabs:

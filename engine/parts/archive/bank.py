@@ -33,12 +33,12 @@ class Traffic:
     moved_bytes: int = 0
 
 
-def cache_bytes(spec: ModelSpec, units: int, size: int) -> int:
+def bank_bytes(spec: ModelSpec, units: int, size: int) -> int:
     """Bytes of the keys and values of so many units in all layers."""
     return units * size * spec.entry_bytes
 
 
-class CachedLayer:
+class BankLayer:
     """Keys and values [units, size, H, D] of one layer (values for `value_heads`), the table, and what each place is
     worth keeping.
     """
@@ -50,33 +50,33 @@ class CachedLayer:
         self.values = self.keys.new_empty(units, size, layer.value_heads, layer.head_size)
         self.place: dict[int, int] = {}  # unit -> place, the first that came first
         self.free = list(range(units))
-        self.worth: dict[int, float] = {}  # unit -> when it was used last, or how much it was attended to
+        self.importance: dict[int, float] = {}  # unit -> when it was used last, or how much it was attended to
         self.waiting: dict[int, int] = {}  # unit -> its last look-up, if what that was given is not known yet
 
 
-class DeviceCache:
+class DeviceBank:
     """`units` units of `size` entries in each layer."""
 
     def __init__(self, spec: ModelSpec, units: int, size: int, policy: str, traffic: Traffic | None = None) -> None:
         """Empty; its tensors are allocated when they are first needed."""
         self.spec, self.units, self.size, self.policy = spec, units, size, policy
         self.traffic = traffic or Traffic()
-        self._layers: dict[int, CachedLayer] = {}
+        self._layers: dict[int, BankLayer] = {}
         self._lookups = 0
         self._random = random.Random(0)
 
-    def fresh(self, traffic: Traffic | None = None) -> DeviceCache:
+    def fresh(self, traffic: Traffic | None = None) -> DeviceBank:
         """Another, empty: for a memory that goes its own way from here, in which a unit may hold something else."""
-        return DeviceCache(self.spec, self.units, self.size, self.policy, traffic)
+        return DeviceBank(self.spec, self.units, self.size, self.policy, traffic)
 
     def nbytes(self) -> int:
         """Bytes that its tensors take when all layers have looked something up."""
-        return cache_bytes(self.spec, self.units, self.size)
+        return bank_bytes(self.spec, self.units, self.size)
 
-    def layer(self, number: int) -> CachedLayer:
+    def layer(self, number: int) -> BankLayer:
         """What is held of one layer."""
         if number not in self._layers:
-            self._layers[number] = CachedLayer(self.spec, number, self.units, self.size)
+            self._layers[number] = BankLayer(self.spec, number, self.units, self.size)
         return self._layers[number]
 
     def gather(self, layer: int, host: HostTier, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,7 +100,7 @@ class DeviceCache:
         keys, values = keys.permute(2, 0, 1, 3), values.permute(2, 0, 1, 3)
         return keys, keys if self.spec.layers[layer].latent else values
 
-    def bring(self, layer: int, held: CachedLayer, host: HostTier, units: list[int]) -> list[int]:
+    def bring(self, layer: int, held: BankLayer, host: HostTier, units: list[int]) -> list[int]:
         """Make sure that units are there; those that are not full in the host tier yet are returned, to be let go."""
         self._lookups += 1
         missing = [unit for unit in units if unit not in held.place]
@@ -113,14 +113,14 @@ class DeviceCache:
             del held.free[-len(missing) :]
             for unit, place in zip(missing, places, strict=True):
                 held.place[unit] = place
-                held.worth[unit] = 0.0
+                held.importance[unit] = 0.0
         if self.policy == "lru":
-            held.worth.update(dict.fromkeys(units, float(self._lookups)))
+            held.importance.update(dict.fromkeys(units, float(self._lookups)))
         elif self.policy == "frequency":
             held.waiting.update(dict.fromkeys(units, self._lookups))
         return [unit for unit in missing if (unit + 1) * self.size > host.stored]
 
-    def _make_room(self, held: CachedLayer, count: int, needed: set[int]) -> None:
+    def _make_room(self, held: BankLayer, count: int, needed: set[int]) -> None:
         """Give up as many units as `count` new ones need, none of those that are needed now."""
         short = count - len(held.free)
         if short <= 0:
@@ -130,17 +130,17 @@ class DeviceCache:
         if self.policy == "random":
             self._random.shuffle(others)
         elif self.policy != "fifo":  # the table itself is in the order of arrival
-            others.sort(key=lambda unit: (held.waiting.get(unit, 0), held.worth[unit]))
+            others.sort(key=lambda unit: (held.waiting.get(unit, 0), held.importance[unit]))
         self.let_go(held, others[:short])
 
-    def let_go(self, held: CachedLayer, units: list[int]) -> None:
+    def let_go(self, held: BankLayer, units: list[int]) -> None:
         """Their places are free."""
         for unit in units:
             held.free.append(held.place.pop(unit))
-            held.worth.pop(unit)
+            held.importance.pop(unit)
             held.waiting.pop(unit, None)
 
-    def move(self, layer: int, held: CachedLayer, host: HostTier, units: list[int], places: list[int]) -> None:
+    def move(self, layer: int, held: BankLayer, host: HostTier, units: list[int], places: list[int]) -> None:
         """Bring units to their places, all of them in one gather."""
         entries = torch.tensor(units)[:, None] * self.size + torch.arange(self.size)
         keys, values = host.gather_shared(layer, entries.clamp_max(host.stored - 1), self.spec.device)
@@ -162,8 +162,8 @@ class DeviceCache:
             seen = chosen >= 0
             units, number = torch.unique(chosen[seen] // self.size, return_inverse=True)
             sums = torch.zeros(len(units)).index_add_(0, number, given[seen])
-            for unit in held.worth:
-                held.worth[unit] *= DECAY
+            for unit in held.importance:
+                held.importance[unit] *= DECAY
             for unit, total in zip(units.tolist(), sums.tolist(), strict=True):
-                if unit in held.worth:
-                    held.worth[unit] += total
+                if unit in held.importance:
+                    held.importance[unit] += total

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.measure import require_memory
+from engine.memory_usage import require_memory
 from engine.models.spec import ModelSpec
 from engine.parts.archive import tier_plan
 from engine.parts.archive.search import Found, best_among, best_by_sketch, best_of_all
 from engine.parts.archive.sketch import Sketch
-from engine.parts.archive.slabs import Slab, page_of
+from engine.parts.archive.slabs import Slab, group_size_of
 from engine.parts.archive.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
 from engine.parts.archive.transfers import Staging, copy_to_host_async, use_exact_pinned_sizes
 from engine.records import LoadedParts, Part, Parts
@@ -55,8 +55,10 @@ class HostTier:
     length: int = 0  # entries, those that wait included
     expected: int = 0  # entries that are to come in all, where that is known
     # Of codes: what waits for a page to be full (per layer keys and values [H, N, D]; source), and the levels
-    waiting: tuple[list[Tensor], list[Tensor], Tensor] | None = None
-    levels: list[tuple[ChannelScale, ChannelScale]] = field(default_factory=list)  # per layer of keys and values
+    pending: tuple[list[Tensor], list[Tensor], Tensor] | None = None
+    channel_scales: list[tuple[ChannelScale, ChannelScale]] = field(
+        default_factory=list
+    )  # per layer of keys and values
     mirror: tuple[Tensor | None, int] = (None, 0)  # source positions on the device, and how many are known there
     arriving: Arriving | None = None  # the last pass, where it comes from a device and has not been waited for
     sketch: Sketch | None = None  # of the keys, by which they are searched
@@ -67,20 +69,20 @@ class HostTier:
             use_exact_pinned_sizes()
 
     @property
-    def page(self) -> int:
+    def group_size(self) -> int:
         """Entries that are stored together."""
-        return page_of(self.dtype)
+        return group_size_of(self.dtype)
 
     @property
     def stored(self) -> int:
         """Entries in slabs: those that may be looked at."""
-        waiting = 0 if self.waiting is None else len(self.waiting[2])
-        return self.length - waiting - (0 if self.arriving is None else len(self.arriving.source))
+        pending = 0 if self.pending is None else len(self.pending[2])
+        return self.length - pending - (0 if self.arriving is None else len(self.arriving.source))
 
     @property
     def together(self) -> int:
         """Entries that can be looked at together, or not yet: windows must be so much longer than passes."""
-        return self.page if self.sketch is None else rows.GROUP_SIZE
+        return self.group_size if self.sketch is None else rows.GROUP_SIZE
 
     @property
     def _heads(self) -> tuple[list[int], list[int]]:
@@ -95,11 +97,16 @@ class HostTier:
     def _new_slab(self, stored: int) -> Slab:
         own = sum(slab.capacity for slab in self.slabs[self.shared :])
         capacity = min(tier_plan.SLAB, max(FIRST_OF_CONVERSATION, own)) if self.forked else tier_plan.SLAB
-        if self.expected // self.page * self.page > stored:
-            capacity = min(capacity, self.expected // self.page * self.page - stored)
+        if self.expected // self.group_size * self.group_size > stored:
+            capacity = min(capacity, self.expected // self.group_size * self.group_size - stored)
         banks = [
             [
-                self._new_bank(heads, layer.head_size, capacity, self.levels[number][which] if self.levels else None)
+                self._new_bank(
+                    heads,
+                    layer.head_size,
+                    capacity,
+                    self.channel_scales[number][which] if self.channel_scales else None,
+                )
                 for which, heads in enumerate((layer.kv_heads, layer.value_heads))
             ]
             for number, layer in enumerate(self.spec.layers)
@@ -107,20 +114,20 @@ class HostTier:
         source = torch.empty(capacity, dtype=torch.int32)
         return Slab([keys for keys, _ in banks], [values for _, values in banks], source)
 
-    def _new_bank(self, heads: int, size: int, capacity: int, levels: ChannelScale | None) -> Bank:
+    def _new_bank(self, heads: int, size: int, capacity: int, channel_scales: ChannelScale | None) -> Bank:
         pinned = self.pinned
-        if levels is None:
+        if channel_scales is None:
             return torch.empty(heads, capacity, size, dtype=self.dtype, pin_memory=pinned)
         width, stored = quantise.width(self.dtype, size), quantise.stored(self.dtype)
         return QuantizedSlab(
             torch.empty(heads, capacity, width, dtype=stored, pin_memory=pinned),
-            torch.empty(heads, capacity // self.page, pin_memory=pinned),
-            levels,
+            torch.empty(heads, capacity // self.group_size, pin_memory=pinned),
+            channel_scales,
             self.dtype,
             self.spec.dtype,
         )
 
-    def require_rest(self, leaving: bool) -> None:
+    def check_host_room(self, leaving: bool) -> None:
         """See that there is room for the entries that are expected and have not come yet.
 
         leaving: whether full slabs leave memory once they are saved.
@@ -145,7 +152,7 @@ class HostTier:
         self.flush()  # of the pass before, which counts: if this fails, it still waits
         before = self.length
         try:
-            stored = self.dtype if self.page == 1 else self.spec.dtype
+            stored = self.dtype if self.group_size == 1 else self.spec.dtype
             coming = [
                 x[:count].to(stored)
                 for each, heads in zip((keys, values), self._heads, strict=True)
@@ -169,35 +176,35 @@ class HostTier:
         there = self.stored if self.sketch is None else self.sketch.length
         if self.arriving is None or (needed is not None and needed <= there):
             return
-        home, source, waiting = self.arriving.wait(), self.arriving.source, self.waiting
+        home, source, pending = self.arriving.wait(), self.arriving.source, self.pending
         keys, values = home[: len(home) // 2], home[len(home) // 2 :]
-        if self.page > 1:
-            keys, values, source, waiting = self._whole_pages(keys, values, source)
+        if self.group_size > 1:
+            keys, values, source, pending = self._whole_groups(keys, values, source)
         self._fill(keys, values, source)
-        self.waiting, self.arriving = waiting, None  # not before: where memory ran out, nothing is lost
+        self.pending, self.arriving = pending, None  # not before: where memory ran out, nothing is lost
 
     def _rest(self) -> None:
         """Wait for the last pass, and give the memory back through which it came: for now there will be no other."""
         self.flush()
         self.staging = Staging()
 
-    def _whole_pages(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> tuple[Any, ...]:
+    def _whole_groups(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> tuple[Any, ...]:
         """What goes into slabs now, and what waits from now on."""
-        if self.waiting is not None:
-            before = self.waiting
+        if self.pending is not None:
+            before = self.pending
             keys = [torch.cat(pair, dim=1) for pair in zip(before[0], keys, strict=True)]
             values = [torch.cat(pair, dim=1) for pair in zip(before[1], values, strict=True)]
             source = torch.cat([before[2], source])
-        whole = source.shape[0] // self.page * self.page
-        if whole and not self.levels:  # by the first page, so that the size of passes does not matter
-            first = slice(0, self.page)
-            self.levels = [
+        whole = source.shape[0] // self.group_size * self.group_size
+        if whole and not self.channel_scales:  # by the first page, so that the size of passes does not matter
+            first = slice(0, self.group_size)
+            self.channel_scales = [
                 (ChannelScale.of(k[:, first]), ChannelScale.of(v[:, first])) for k, v in zip(keys, values, strict=True)
             ]
         full, rest = slice(0, whole), slice(whole, None)
         # Copies, because a view would keep the whole pass alive.
-        waiting = [x[:, rest].clone() for x in keys], [x[:, rest].clone() for x in values], source[rest].clone()
-        return [x[:, full] for x in keys], [x[:, full] for x in values], source[full], waiting
+        pending = [x[:, rest].clone() for x in keys], [x[:, rest].clone() for x in values], source[rest].clone()
+        return [x[:, full] for x in keys], [x[:, full] for x in values], source[full], pending
 
     def _fill(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
         """Put entries (of codes: whole pages) into slabs, all or none."""
@@ -243,8 +250,8 @@ class HostTier:
             shared=len(slabs),
             forked=True,
             length=self.length,
-            waiting=self.waiting,
-            levels=self.levels,
+            pending=self.pending,
+            channel_scales=self.channel_scales,
             sketch=self.sketch and self.sketch.fork(),
         )
 
@@ -325,17 +332,17 @@ class HostTier:
     def source(self) -> Tensor:
         """Source position of every entry, int32 [N]."""
         self.flush()
-        waiting = torch.empty(0, dtype=torch.int32) if self.waiting is None else self.waiting[2]
-        return torch.cat([*(slab.source[: slab.length] for slab in self.slabs), waiting])
+        pending = torch.empty(0, dtype=torch.int32) if self.pending is None else self.pending[2]
+        return torch.cat([*(slab.source[: slab.length] for slab in self.slabs), pending])
 
     def nbytes(self) -> int:
         """Bytes in memory: of slabs that are not mapped, shared ones included, of what arrives, and of levels."""
-        keys, values, source = self.waiting or ([], [], torch.empty(0))
-        waiting = sum(x.nbytes for x in [*keys, *values, source])
-        levels = sum(each.nbytes() for pair in self.levels for each in pair)
+        keys, values, source = self.pending or ([], [], torch.empty(0))
+        pending = sum(x.nbytes for x in [*keys, *values, source])
+        channel_scales = sum(each.nbytes() for pair in self.channel_scales for each in pair)
         arriving = self.arriving  # a panel asks while the pass that waits for it goes on
         sizes = [slab.nbytes() for slab in self.slabs if not slab.mapped] + [arriving.nbytes if arriving else 0]
-        return sum(sizes) + waiting + levels
+        return sum(sizes) + pending + channel_scales
 
     def device_bytes(self) -> int:
         """Bytes on the device: of sketches, and of source positions."""
@@ -347,11 +354,11 @@ class HostTier:
         mapped = [slab for slab in self.slabs if slab.mapped]
         return sum(slab.length for slab in mapped), sum(slab.nbytes() for slab in mapped)
 
-    def full_in_memory(self) -> int:
+    def reclaimable_bytes(self) -> int:
         """Bytes of own full slabs that are not mapped yet."""
         return sum(slab.nbytes() for slab in self.slabs[self.shared :] if slab.full and not slab.mapped)
 
-    def adopt(self, parts: LoadedParts) -> None:
+    def use_mapped_files(self, parts: LoadedParts) -> None:
         """Own slabs that were full when they were saved are from now on used where they are mapped, and their memory is
         freed.
         """
@@ -366,22 +373,22 @@ class HostTier:
         parts: Parts = {}
         for number, slab in enumerate(self.slabs[self.shared :]):
             parts[f"host-{number:05d}"] = Part(slab.saved(), sealed=slab.full)
-        if self.waiting is not None:
+        if self.pending is not None:
             parts[TAIL] = Part(self._tail())
         return parts
 
     def _tail(self) -> dict[str, Tensor]:
-        assert self.waiting is not None
-        keys, values, source = self.waiting
+        assert self.pending is not None
+        keys, values, source = self.pending
         tensors = {"source": source}
         for layer in range(len(keys)):
             tensors |= {f"{layer}.keys": keys[layer], f"{layer}.values": values[layer]}
-        for layer, pair in enumerate(self.levels):
-            for name, levels in zip(BANKS, pair, strict=True):
-                tensors |= levels.saved(f"{layer}.{name}")
+        for layer, pair in enumerate(self.channel_scales):
+            for name, channel_scales in zip(BANKS, pair, strict=True):
+                tensors |= channel_scales.saved(f"{layer}.{name}")
         return tensors
 
-    def restore(self, parts: LoadedParts, stay: bool = False) -> None:
+    def load(self, parts: LoadedParts, stay: bool = False) -> None:
         """Full slabs from disk are used where they are mapped.
 
         For a GPU they are copied into pinned memory, unless they are to stay on disk. Where more may come, a last one
@@ -398,14 +405,16 @@ class HostTier:
                 [tail[f"{layer}.{name}"][:count].clone() for layer, count in enumerate(heads)] for name, heads in every
             )
             self.length += tail["source"].shape[0] - (self.length - self.stored)  # it begins where the slabs end
-            self.waiting = keys, values, tail["source"].clone()
-            if "0.keys.centre" in tail and not self.levels:  # a conversation's are those of its context
+            self.pending = keys, values, tail["source"].clone()
+            if "0.keys.centre" in tail and not self.channel_scales:  # a conversation's are those of its context
 
-                def levels(layer: int, which: int) -> ChannelScale:
+                def channel_scales(layer: int, which: int) -> ChannelScale:
                     heads = self._heads[which][layer]
                     return ChannelScale.loaded(tail, f"{layer}.{BANKS[which]}", heads, torch.device("cpu"))
 
-                self.levels = [(levels(layer, 0), levels(layer, 1)) for layer in range(len(keys))]
+                self.channel_scales = [
+                    (channel_scales(layer, 0), channel_scales(layer, 1)) for layer in range(len(keys))
+                ]
         names = sorted(name for name in parts if name.startswith("host-") and name != TAIL)
         copied = self.pinned and not stay
         if copied:
@@ -425,4 +434,4 @@ class HostTier:
         self._sketch_rest()
 
     def _loaded(self, tensors: dict[str, Tensor]) -> Slab:
-        return Slab.loaded(tensors, self.spec, self.dtype, self.levels)
+        return Slab.loaded(tensors, self.spec, self.dtype, self.channel_scales)

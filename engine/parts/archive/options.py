@@ -6,8 +6,8 @@ import torch
 
 from engine.errors import require
 from engine.models.spec import ModelSpec
-from engine.parts.archive.slabs import page_of
-from engine.parts.quantized_slots import CODES
+from engine.parts.archive.slabs import group_size_of
+from engine.parts.quantized_slots import QUANTIZED_TYPES
 from engine.records import DISK, HOST
 from kernels.rows import GROUP_SIZE
 
@@ -15,11 +15,11 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float32": torch.float32,
     "float16": torch.float16,
-    **CODES,
+    **QUANTIZED_TYPES,
 }
 TIERS = (HOST, DISK)
 """Where full slabs may go."""
-LOOKS = (1, 2, 3)
+QUESTION_PASSES = (1, 2, 3)
 """1: a question is asked once; 2: again, of the passages that stood out; 3: where none did, of more of them closely in
 between. None of the papers asks twice.
 """
@@ -50,4 +50,4 @@ def least_window(store: str, query_block: int, sketched: bool = False) -> int:
     """Entries that the window needs at least: a block of queries, and where keys are coded or sketched, a page that is
     not whole.
     """
-    return max(query_block, 16) + (GROUP_SIZE if sketched else page_of(DTYPES[store])) - 1
+    return max(query_block, 16) + (GROUP_SIZE if sketched else group_size_of(DTYPES[store])) - 1

@@ -21,7 +21,7 @@ from torch import Tensor
 from engine.models.spec import ModelSpec
 from engine.parts.archive import tier_plan
 from engine.parts.archive.sketch import CANDIDATES, Sketch
-from engine.parts.archive.slabs import page_of
+from engine.parts.archive.slabs import group_size_of
 from engine.parts.archive.transfers import STREAMED, streamed
 from kernels import rows
 from kernels.gathering import gather_rows
@@ -46,7 +46,7 @@ def searching_bytes(
     if spec.device.type != "cuda":
         return 2 * scores
     keys = tier_plan.slab_bytes(spec.with_heads(lambda layer: layer is widest), dtype, slab) * spec.key_share
-    numbers = slab * widest.kv_heads * widest.head_size if page_of(dtype) > 1 else 0  # that codes stand for
+    numbers = slab * widest.kv_heads * widest.head_size if group_size_of(dtype) > 1 else 0  # that codes stand for
     return 2 * scores + STREAMED * round(keys) + numbers * (1 + 2 * spec.dtype.itemsize)
 
 

@@ -74,8 +74,8 @@ def sketching_bytes(spec: ModelSpec, entries: int) -> int:
 def sketch_bytes(spec: ModelSpec, kind: torch.dtype, entries: int) -> int:
     """Bytes on the device of sketches with room for so many entries, and of what all of them share."""
     sizes = {layer.head_size for layer in spec.layers if layer.kv_heads}
-    levels = sum(2 * 4 * layer.kv_heads * layer.head_size for layer in spec.layers)
-    shared = levels + sum(4 * size * size for size in sizes)
+    channel_scales = sum(2 * 4 * layer.kv_heads * layer.head_size for layer in spec.layers)
+    shared = channel_scales + sum(4 * size * size for size in sizes)
     return sketched(entries) * entry_sketch_bytes(spec, kind) + (shared if sketched(entries) else 0)
 
 
@@ -86,7 +86,7 @@ class Sketch:
         """spec: of the host tier; kind: one of `KINDS`."""
         check_sketch(spec, kind)
         self.spec, self.kind = spec, kind
-        self.levels: list[ChannelScale] = []  # per layer, once there is a page
+        self.channel_scales: list[ChannelScale] = []  # per layer, once there is a page
         self.rotations: dict[int, Tensor] = {}  # by head size
         self.shared: list[QuantizedSlab] = []  # per layer, of a context, never written
         self.own: list[QuantizedSlab] = []
@@ -101,10 +101,10 @@ class Sketch:
         layers, end = list(enumerate(self.spec.layers)), sketched(stored)
         if not end:
             return
-        if not self.levels:
+        if not self.channel_scales:
             sizes = {layer.head_size for layer in self.spec.layers if layer.kv_heads}
             self.rotations = {size: rotation(size).to(self.spec.device) for size in sizes}
-            self.levels = [self._levels(layer, keys(number)) for number, layer in layers]
+            self.channel_scales = [self._channel_scale(layer, keys(number)) for number, layer in layers]
         self._make_room(sketched(room - self.before))
         for at in range(self.length, end, AT_ONCE):
             for number, layer in layers:
@@ -113,7 +113,7 @@ class Sketch:
                     self.own[number].write(at - self.before, rows)
         self.length = end
 
-    def _levels(self, layer: LayerSpec, keys: Slabs) -> ChannelScale:
+    def _channel_scale(self, layer: LayerSpec, keys: Slabs) -> ChannelScale:
         """The mean of the first page, and nothing to divide by."""
         if not layer.kv_heads:
             centre = torch.zeros(0, layer.head_size, device=self.spec.device)
@@ -156,7 +156,7 @@ class Sketch:
         return QuantizedSlab(
             torch.empty(codes, dtype=quantise.stored(self.kind), device=device),
             torch.empty(codes[:2], device=device),
-            self.levels[number],
+            self.channel_scales[number],
             self.kind,
             self.spec.dtype,
         )
@@ -189,4 +189,4 @@ class Sketch:
     def nbytes(self) -> int:
         """Bytes of all of it, what a fork shares included."""
         pages = sum(bank.quantized.nbytes + bank.scale.nbytes for bank in [*self.shared, *self.own])
-        return pages + sum(x.nbytes() for x in self.levels) + sum(x.nbytes for x in self.rotations.values())
+        return pages + sum(x.nbytes() for x in self.channel_scales) + sum(x.nbytes for x in self.rotations.values())

@@ -16,7 +16,7 @@ from kernels import quantise, rows
 from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab
 
 
-def page_of(dtype: torch.dtype) -> int:
+def group_size_of(dtype: torch.dtype) -> int:
     """Entries that are stored together: a page where the host tier keeps codes, else 1."""
     return rows.GROUP_SIZE if dtype in quantise.KINDS else 1
 
@@ -84,7 +84,7 @@ class Slab:
         tensors: dict[str, Tensor],
         spec: ModelSpec,
         dtype: torch.dtype,
-        levels: list[tuple[ChannelScale, ChannelScale]],
+        channel_scales: list[tuple[ChannelScale, ChannelScale]],
     ) -> Slab:
         """Of what was saved, where it lies, the heads that the spec has; it is full.
 
@@ -94,10 +94,10 @@ class Slab:
         def bank(layer: int, which: int) -> Bank:
             own = spec.layers[layer]
             name, heads = f"{layer}.{BANKS[which]}", slice(0, own.value_heads if which else own.kv_heads)
-            if page_of(dtype) == 1:
+            if group_size_of(dtype) == 1:
                 return tensors[name][heads]
             codes, scale = tensors[f"{name}.codes"][heads], tensors[f"{name}.scale"][heads]
-            return QuantizedSlab(codes, scale, levels[layer][which], dtype, spec.dtype)
+            return QuantizedSlab(codes, scale, channel_scales[layer][which], dtype, spec.dtype)
 
         keys, values = ([bank(layer, which) for layer in range(len(spec.layers))] for which in (0, 1))
         return cls(keys, values, tensors["source"], tensors["source"].shape[0])
