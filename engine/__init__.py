@@ -14,6 +14,7 @@ from engine.errors import (
     UnsupportedModel,
     WeightsError,
 )
+from engine.loops.ask_options import AskOptions
 from engine.loops.context import Context, fingerprint
 from engine.loops.conversation import Conversation
 from engine.loops.reader import Reader, extended
@@ -49,6 +50,7 @@ __all__ = [
     "METHODS",
     "Answer",
     "AnswerPiece",
+    "AskOptions",
     "Chat",
     "Context",
     "ContextMismatch",

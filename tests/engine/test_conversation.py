@@ -10,9 +10,20 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LlamaForCausalLM
 
-from engine import Answer, AnswerPiece, Conversation, Method, Model, Reader, Sampling, SettingsError, make_method
+from engine import (
+    Answer,
+    AnswerPiece,
+    AskOptions,
+    Conversation,
+    Method,
+    Model,
+    Reader,
+    Sampling,
+    SettingsError,
+    make_method,
+)
 from engine.errors import ContextMismatch, ModelError, ModelNotFound, OutOfMemory, UnsupportedModel
-from engine.loops.conversation import _cut, _steady
+from engine.loops.stop_texts import displayable, until_stop
 from engine.model import load_model
 from engine.models.chat import INSTRUCTION, Chat
 from engine.parts.mass import AttentionMass
@@ -168,7 +179,7 @@ def test_each_sentence_has_what_was_looked_at_since_the_one_before() -> None:
 def test_to_ask_for_sentences_changes_no_answer(model: Model, ids: Tensor, method: Method) -> None:
     context = read(model, method, ids)
     plain, whole, parted = (
-        list(Conversation(context).ask("Who?", Sampling(max_tokens=20), whole=whole))[-1]
+        list(Conversation(context).ask("Who?", Sampling(max_tokens=20), AskOptions(sentence_end=whole)))[-1]
         for whole in (None, lambda text, since: since, lambda text, since: max(since, len(text) // 6 * 6))
     )
     assert isinstance(plain, Answer)
@@ -235,10 +246,10 @@ def test_after_a_stop_text_the_conversation_goes_on_from_what_was_said(
 
 
 def test_cutting_and_holding_back() -> None:
-    assert _cut("one STOP two", ("STOP", "two")) == ("one ", True)
-    assert _cut("one", ()) == ("one", False)
-    assert _steady("one ST", ("STOP",)) == len("one ")
-    assert _steady("caf\N{REPLACEMENT CHARACTER}", ()) == 3
+    assert until_stop("one STOP two", ("STOP", "two")) == ("one ", True)
+    assert until_stop("one", ()) == ("one", False)
+    assert displayable("one ST", ("STOP",)) == len("one ")
+    assert displayable("caf\N{REPLACEMENT CHARACTER}", ()) == 3
 
 
 def test_sampling() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine import Answer, Conversation, Model, Sampling, SettingsError
+from engine import Answer, AskOptions, Conversation, Model, Sampling, SettingsError
 from engine.loops.passes import condense
 from engine.methods.exact import Exact
 from engine.methods.infinipot import InfiniPot
@@ -146,7 +146,7 @@ def long_text() -> torch.Tensor:
 
 
 def answer_of(conversation: Conversation, question: str, on_pass: Callable[[], None] = lambda: None) -> Answer:
-    *_, answer = conversation.ask(question, Sampling(max_tokens=4), on_pass)
+    *_, answer = conversation.ask(question, Sampling(max_tokens=4), AskOptions(on_pass))
     assert isinstance(answer, Answer)
     return answer
 

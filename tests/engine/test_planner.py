@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
 from engine import (
     METHODS,
     Answer,
+    AskOptions,
     Conversation,
     Method,
     Model,
@@ -178,7 +179,7 @@ def test_turns_take_no_more_than_planned_at_any_moment(
     monkeypatch.setattr(Slots, "__init__", noted)
     conversation = Conversation(context)
     for number, named in enumerate([None, torch.arange(100), torch.arange(1200)] * 4):
-        *_, last = conversation.ask(f"Who came, {number}?", Sampling(max_tokens=40), text=ids, named=named)
+        *_, last = conversation.ask(f"Who came, {number}?", Sampling(max_tokens=40), AskOptions(text=ids, named=named))
     assert isinstance(last, Answer)
     planned = footprint.usage.bytes[DEVICE] + footprint.tail_bytes
     assert 0.6 * planned < most <= planned

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import Answer, Context, Conversation, Method, Model, Reader, Sampling, make_method
+from engine import Answer, AskOptions, Context, Conversation, Method, Model, Reader, Sampling, make_method
 from engine.loops.passes import condense
 from engine.loops.rereading import AROUND, MOST, to_read_again
 from engine.parts.archive.focus import WIDEST
@@ -41,7 +41,7 @@ def text() -> Tensor:
 
 
 def asked(conversation: Conversation, text: Tensor | None, question: str = QUESTION) -> Answer:
-    *_, last = conversation.ask(question, Sampling(max_tokens=8), text=text)
+    *_, last = conversation.ask(question, Sampling(max_tokens=8), AskOptions(text=text))
     assert isinstance(last, Answer)
     return last
 
@@ -108,7 +108,9 @@ def test_the_budget_holds_while_passages_are_read_again(model: Model, text: Tens
     assert method.budget is not None
     conversation, seen = Conversation(read(model, method, text)), []
     events = conversation.ask(
-        QUESTION, Sampling(max_tokens=8), lambda: seen.append(conversation.usage().entries[DEVICE]), text=text
+        QUESTION,
+        Sampling(max_tokens=8),
+        AskOptions(lambda: seen.append(conversation.usage().entries[DEVICE]), text=text),
     )
     *_, answer = events
     assert isinstance(answer, Answer)
@@ -129,7 +131,7 @@ def test_nothing_is_condensed_for_passages_that_have_no_room(
         return condense(*given)
 
     monkeypatch.setattr("engine.loops.conversation.condense", counted)
-    *_, last = conversation.ask(QUESTION * 7, Sampling(max_tokens=4), text=text)
+    *_, last = conversation.ask(QUESTION * 7, Sampling(max_tokens=4), AskOptions(text=text))
     assert isinstance(last, Answer)
     assert last.read_again == 0
     assert len(condensed) <= 2
@@ -153,7 +155,7 @@ def test_a_cancelled_question_leaves_no_trace(model: Model, text: Tensor, method
         stop = MagicMock(side_effect=[*[None] * passes, InterruptedError])
         with (
             contextlib.suppress(InterruptedError),
-            contextlib.closing(conversation.ask(QUESTION, on_pass=stop, text=text)) as events,
+            contextlib.closing(conversation.ask(QUESTION, options=AskOptions(stop, text=text))) as events,
         ):
             next(events)
         after = state(conversation)
@@ -177,7 +179,7 @@ def test_only_as_much_as_has_been_read_is_read_again(
         return feed(ids, *args, **more)
 
     monkeypatch.setattr(conversation, "feed", spy)
-    monkeypatch.setattr(conversation, "_looked_at", lambda *_: attention(done - 1))
+    monkeypatch.setattr(conversation, "attention_of", lambda *_: attention(done - 1))
     monkeypatch.setattr(conversation.memory, "remembered", torch.zeros)
     assert asked(conversation, text).read_again
     assert 0 < int(torch.cat(fed).max()) < done
@@ -254,7 +256,7 @@ def test_where_it_is_not_known_what_was_said_passages_come_behind_it(
 
 
 def asked_of(conversation: Conversation, text: Tensor, named: Tensor, question: str = QUESTION) -> Answer:
-    *_, last = conversation.ask(question, Sampling(max_tokens=8), text=text, named=named)
+    *_, last = conversation.ask(question, Sampling(max_tokens=8), AskOptions(text=text, named=named))
     assert isinstance(last, Answer)
     return last
 
@@ -284,7 +286,7 @@ def test_cancelled_while_named_pages_are_read(model: Model, ids: Tensor, named: 
         stop = MagicMock(side_effect=[*[None] * passes, InterruptedError])
         with (
             contextlib.suppress(InterruptedError),
-            contextlib.closing(conversation.ask(QUESTION, on_pass=stop, text=ids, named=named)) as events,
+            contextlib.closing(conversation.ask(QUESTION, options=AskOptions(stop, text=ids, named=named))) as events,
         ):
             next(events)
         after = state(conversation)
@@ -301,9 +303,9 @@ def test_the_budget_holds_while_named_pages_are_read(model: Model, ids: Tensor, 
         events = conversation.ask(
             f"{turn}. {QUESTION}",
             Sampling(max_tokens=8),
-            lambda: seen.append(conversation.usage().entries[DEVICE]),
-            text=ids,
-            named=torch.arange(20, 290),
+            AskOptions(
+                lambda: seen.append(conversation.usage().entries[DEVICE]), text=ids, named=torch.arange(20, 290)
+            ),
         )
         *_, answer = events
         assert isinstance(answer, Answer)
@@ -391,7 +393,9 @@ def test_what_condenses_only_when_it_is_full_is_not_made_to(
 def test_sentences_rest_on_what_the_answer_did(model: Model, ids: Tensor, named: Tensor, name: str) -> None:
     """Their shares were those of a question that was asked once more to be remembered."""
     conversation = Conversation(read(model, TIGHT[name], ids))
-    events = conversation.ask(QUESTION, Sampling(max_tokens=8), whole=lambda text, said: said, text=ids, named=named)
+    events = conversation.ask(
+        QUESTION, Sampling(max_tokens=8), AskOptions(sentence_end=lambda text, said: said, text=ids, named=named)
+    )
     *_, answer = events
     assert isinstance(answer, Answer)
     [sentence] = answer.sentences
@@ -463,7 +467,7 @@ def test_what_a_gist_was_given_again_is_seen_once(model: Model, ids: Tensor, nam
         nonlocal memory
         memory = conversation.memory
 
-    *_, answer = conversation.ask(QUESTION, Sampling(max_tokens=2), look, text=ids, named=named)
+    *_, answer = conversation.ask(QUESTION, Sampling(max_tokens=2), AskOptions(look, text=ids, named=named))
     assert isinstance(answer, Answer)
     for layer in range(len(model.spec.layers)):
         held, places = memory.selector.held_by_heads(layer), memory.positions(layer)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine import Answer, AnswerPiece, Conversation, Method, Model, Sampling
+from engine import Answer, AnswerPiece, AskOptions, Conversation, Method, Model, Sampling
 from engine.models.chat import INSTRUCTION, Chat
 from engine.models.thinking import Channels, Marks, Speech, find_marks
 from engine.parts.mass import NOT_IN_SOURCE
@@ -303,7 +303,7 @@ def test_reasoning_and_answer_end_where_they_repeat_themselves(thinking: Model, 
     """Check that the answer is cut there and remembered, and that the conversation goes on."""
     conversation = Conversation(read(thinking, TIGHT["full"], ids))
     usual = Sampling(max_tokens=40, max_reasoning=40)
-    *_, last = conversation.ask("Who?", usual, repetition_start=lambda said: 9 if len(said) >= 9 else None)
+    *_, last = conversation.ask("Who?", usual, AskOptions(repetition_start=lambda said: 9 if len(said) >= 9 else None))
     assert isinstance(last, Answer)
     assert 9 <= len(last.reasoning) < 40
     assert last.reasoning_tokens < 40
