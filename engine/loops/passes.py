@@ -63,6 +63,9 @@ def feed(
     result stays the same.
 
     Args:
+        model: the model that reads.
+        method: the method of the memory.
+        memory: the memory to fill.
         ids: int64 [T].
         source: int32 [T], the position of each token in the text.
         chunk: tokens per pass at most.
@@ -131,8 +134,14 @@ def _worked_out(
     """Compute hidden states and novelty of a pass without committing it; None if memory ran out.
 
     Args:
+        model: the model that reads.
+        method: the method of the memory.
+        memory: the memory, which is left uncommitted.
+        ids: int64 [T].
+        source: int32 [T], the position of each token in the text.
         behind: int64 [G], tokens of a catalyst that share the pass.
         least: with so few tokens, a lack of memory is raised as OutOfMemory.
+        repeated: whether these are tokens of an answer.
     """
     mass = memory.mass.save() if memory.mass and len(ids) > least else None
     try:
@@ -192,6 +201,7 @@ def novelties(
     those, which takes a third of the time.
 
     Args:
+        model: the model that computes logits.
         before: [hidden], the hidden state of the previous token, or None at the beginning of a text.
         hidden: [T, hidden] of the tokens themselves.
         ids: int64 [T].

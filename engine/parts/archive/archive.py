@@ -41,7 +41,7 @@ class Archive:
         question_passes: int = 1,
         sketch: torch.dtype | None = None,
     ) -> None:
-        """Start without entries.
+        """Start without any entries.
 
         Args:
             spec: sizes of the model.

@@ -181,7 +181,12 @@ def best_by_all_sketches(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, lat
     All sketches within capacity are compared.
 
     Args:
+        sketch: the tier's sketches.
+        layer: number of the layer.
+        keys: the keys of the layer.
+        q: [HQ, 1, D].
         late: bool [N] on the device, true for entries at the end of the capacity that the token must not see.
+        top: entries wanted.
     """
     count, wanted = sketch.capacity, CANDIDATES[sketch.kind] * top
     scores = _products(sketch.banks(layer, whole=True), sketch.turned(layer, q), count, torch.float32)

@@ -92,7 +92,7 @@ class Sketch:
     """
 
     def __init__(self, spec: ModelSpec, kind: torch.dtype) -> None:
-        """Start without sketches.
+        """Start without any sketches.
 
         Args:
             spec: sizes of the host tier.

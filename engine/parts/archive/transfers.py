@@ -39,7 +39,7 @@ class Staging:
     """Pinned host memory for tensors that come from a GPU. It is kept, since allocating takes longer than the copy."""
 
     def __init__(self) -> None:
-        """Start without memory."""
+        """Start without any memory."""
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
     def room(self, count: int, like: Tensor) -> Tensor:
