@@ -1,6 +1,6 @@
 """The engine: tokens in, contexts and answers out.
 
-Lives here: models and their attention interface, positions, memories, methods, the reading loop and conversations.
+Here: models and their attention interface, positions, memories, methods, the reading loop and conversations.
 Not here: files, pages, HTTP, SQL, screens. Pages reach the engine as integers attached to token positions.
 """
 

@@ -55,7 +55,7 @@ class Sentences:
     """Sentences of a growing answer, each with the passages that got attention while it was written."""
 
     def __init__(self, mass: AttentionMass, sentence_end: SentenceEnd) -> None:
-        """Start without sentences.
+        """Start without any sentences.
 
         Args:
             mass: attention of the answer, cleared before its first token.
