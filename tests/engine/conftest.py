@@ -1,4 +1,4 @@
-"""A tiny random model with a real tokenizer, so that the engine is tested without any trained weights."""
+"""A tiny random model with a real tokenizer, to test the engine without trained weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEMPLATE = (
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per byte, four special tokens, the template above."""
+    """Make a tokenizer with one token per byte, four special tokens, and the template above."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -38,7 +38,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def tiny_config() -> LlamaConfig:
-    """Three layers, grouped heads."""
+    """Make a configuration with three layers and grouped heads."""
     return LlamaConfig(
         vocab_size=260,
         hidden_size=48,
@@ -56,7 +56,7 @@ def tiny_config() -> LlamaConfig:
 
 @pytest.fixture(autouse=True)
 def poisoned_memory() -> Iterator[None]:
-    """Fresh tensors hold NaN, so that an entry which nobody wrote cannot pass for zero."""
+    """Fill new tensors with NaN, so that unwritten entries cannot pass for zero."""
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch.use_deterministic_algorithms(True)
     yield
@@ -65,7 +65,7 @@ def poisoned_memory() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """The tiny model, float32 on the CPU, with random retaining heads and beacons beside it."""
+    """Make the tiny model, float32 on the CPU, with random retaining heads and beacons beside it."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("tiny")
     model = Model(LlamaForCausalLM(tiny_config()), byte_tokenizer(), "tiny", "tiny-digest", folder)
@@ -76,5 +76,5 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture
 def ids() -> torch.Tensor:
-    """301 tokens of noise."""
+    """Make 301 random tokens."""
     return torch.randint(4, 260, (301,), generator=torch.Generator().manual_seed(1))

@@ -308,7 +308,7 @@ def test_longrope_matches_eager_attention_on_a_long_text() -> None:
 
 
 class Published(nn.Module):
-    """Stands for a linear layer of gptqmodel: it holds buffers, and is no nn.Linear."""
+    """A stand-in for a linear layer of gptqmodel: it holds buffers, and is no nn.Linear."""
 
     def __init__(self, own: nn.Linear) -> None:
         super().__init__()
@@ -320,7 +320,7 @@ class Published(nn.Module):
 
 
 def test_weights_that_were_published_quantised_need_not_be_in_linear_layers() -> None:
-    """Guard against a bug: no GPTQ or AWQ model could be loaded."""
+    """Regression: no GPTQ or AWQ model could be loaded."""
     torch.manual_seed(0)
     network = AutoModelForCausalLM.from_config(small_config("llama"))
     expected = Model(copy.deepcopy(network), byte_tokenizer(), "llama", "-")
@@ -347,7 +347,7 @@ def test_only_glm_turns_a_part_of_neighbouring_dimensions() -> None:
 
 
 def test_windows_that_only_a_mask_knows_are_refused() -> None:
-    """Guard against a bug: the attention of Qwen's mixtures never hears of these windows, and saw everything."""
+    """Regression: the attention of Qwen's mixtures never hears of these windows, and saw everything."""
     extra = {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 2}
     config = AutoConfig.for_model("qwen2_moe", **{**SMALL, **EXTRA["qwen2_moe"], **extra})
     with pytest.raises(UnsupportedModel, match=r"'qwen2_moe' with sliding windows as in its config\.json"):
@@ -370,7 +370,7 @@ def test_a_rope_that_changes_with_length_is_refused_by_name() -> None:
 
 
 def test_heads_that_cannot_share_keys_evenly_are_refused() -> None:
-    """Guard against a bug: they were planned, and the first pass would have failed."""
+    """Regression: they were planned, and the first pass would have failed."""
     config = small_config("llama")
     config.num_attention_heads, config.num_key_value_heads = 4, 3
     with pytest.raises(UnsupportedModel, match="4 attention heads share 3 heads of keys and values"):

@@ -1,4 +1,4 @@
-"""The device's cache: the same answers as without, what each policy gives up, counters, refusals."""
+"""The device bank: the same answers as without it, evictions of each policy, counters, refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def with_cache(method: Method, units: int, policy: str = "lru") -> Method:
 
 @pytest.fixture
 def host(model: Model) -> HostTier:
-    """150 entries whose keys and values tell their number."""
+    """Make 150 entries whose keys and values tell their number."""
     tier = HostTier(model.spec, torch.float32)
     number = torch.arange(150.0)[None, :, None].expand(2, -1, 8)
     tier.append([number] * 3, [-number] * 3, torch.arange(150, dtype=torch.int32))
@@ -32,7 +32,7 @@ def host(model: Model) -> HostTier:
 
 
 def looked_up(cache: DeviceBank, host: HostTier, *units: int) -> int:
-    """Misses of one look-up of all entries of some units of 8, which must be the right ones."""
+    """Look up all entries of some units of 8, check them, and return the number of misses."""
     before = cache.traffic.misses
     index = (torch.tensor(units)[:, None] * 8 + torch.arange(8)).view(1, -1)
     keys, values = cache.gather(1, host, torch.where(index < 150, index, -1))
@@ -78,7 +78,7 @@ def test_what_is_given_up(model: Model, host: HostTier) -> None:
 def test_frequency_gives_up_what_earlier_look_ups_wanted_before_what_this_pass_does(
     model: Model, host: HostTier
 ) -> None:
-    """What the attention to a pass's own look-ups was is known only when it is over."""
+    """Check that attention to the look-ups of a pass is counted after the pass."""
     cache = DeviceBank(model.spec, 4, 8, "frequency")
     assert looked_up(cache, host, 0, 1) == 2
     cache.attended(1, torch.tensor([[0, 8]]), torch.tensor([[9.0, 8.0]]))

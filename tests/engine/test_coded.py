@@ -1,4 +1,4 @@
-"""Kept entries in codes: what they cost in exactness, what they save in bytes, and that they are rounded once."""
+"""Quantised entries: their error, their bytes, and that each is rounded once."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ SETTINGS = {
 
 
 def first_layer(memory: Memory) -> QuantizedSlots:
-    """Its slots; the first layer's keys and values follow from the tokens alone, however they are read."""
+    """Return the slots of the first layer, whose keys and values depend on the tokens alone."""
     assert isinstance(memory.store, SlotStore)
     assert isinstance(memory.store.own[0], QuantizedSlots)
     return memory.store.own[0]
 
 
 def exact_first_layer(model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Its keys and values [H, T, D] of the text, as they are."""
+    """Return the exact keys and values [H, T, D] of the text in the first layer."""
     memory = read(model, make_method("full"), ids).memory
     assert isinstance(memory.store, SlotStore)
     prefix = len(model.chat.prefix)
@@ -54,7 +54,7 @@ def exact_first_layer(model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("forked", [False, True])
 def test_it_may_be_condensed_before_anything_was_coded(model: Model, ids: Tensor, forked: bool) -> None:
-    """As where pages that are named need more room than there is beside the beginning of a text."""
+    """Check this since named pages may need more space than the beginning of a text leaves."""
     method = make_method("infinipot", budget=2048, prompt="Sum up.", store="int8")
     context = read(model, method, ids[:20])
     memory = context.memory.fork() if forked else context.memory
@@ -77,7 +77,7 @@ def test_it_may_be_condensed_before_anything_was_coded(model: Model, ids: Tensor
 @every_store
 @pytest.mark.parametrize("name", SETTINGS)
 def test_an_entry_is_rounded_once_however_often_it_is_kept(model: Model, ids: Tensor, name: str, store: str) -> None:
-    """Reading and nine turns condense many times; what is left has the codes of the entry as it was read."""
+    """Check that entries kept through a reading and nine turns equal those quantised when they were read."""
     method = make_method(name, **SETTINGS[name], store=store)
     conversation = Conversation(read(model, method, ids))
     for number in range(9):
@@ -116,14 +116,14 @@ def test_no_number_is_off_by_more_than_its_code_allows(model: Model, ids: Tensor
         error = (slots._dequantized(bank, None, memory.store.length)[:, prefix:] - exact).abs()
         count = slots.num_quantized - prefix
         step = pages.scale[:, prefix : slots.num_quantized, None] * pages.channel_scale.range[:, None]
-        if store == "fp8":  # three bits behind the point of the levelled number, and a fixed step near zero
+        if store == "fp8":  # three bits of mantissa of the normalised number, and a fixed step near zero
             levelled = (exact[:, :count] - pages.channel_scale.mean[:, None]).abs()
             allowed = torch.maximum(levelled / 16, step * 2**-10)
         else:
             allowed = step / 2
         assert bool((error[:, :count] <= 1.002 * allowed + 1e-6).all())
         assert error[:, :count].max() > 1e-4  # and it is not the identity
-        assert error[:, count:].max() < 1e-6  # what waits is as it came
+        assert error[:, count:].max() < 1e-6  # pending entries are exact
 
 
 @pytest.mark.parametrize("share", ["even", "all"])
@@ -140,7 +140,7 @@ def test_bytes_are_those_of_the_storage(model: Model, ids: Tensor, name: str, st
     levels = channel_scale_bytes(model.spec)
     assert context.usage().bytes[DEVICE] == quantization.slot_bytes(model.spec, room) + levels
     shared = context.fork().usage().bytes[DEVICE] - context.usage().bytes[DEVICE]
-    assert shared == quantization.slot_bytes(model.spec, 256)  # a fork's own, with the context's levels
+    assert shared == quantization.slot_bytes(model.spec, 256)  # a fork's own, with the context's channel scales
     for number in range(9):
         answer(conversation, f"question number {number}?")
     memory = conversation.memory
@@ -213,7 +213,7 @@ def test_kernels_read_codes_where_they_lie(model: Model, monkeypatch: pytest.Mon
         found.append((output, total, segment.attention_per_key(total, Scoring(0.2))))
     for plain, mine in zip(*found, strict=True):
         torch.testing.assert_close(mine, plain, rtol=1e-4, atol=1e-4)
-    assert own.slabs(base, 19, FEW_QUERIES + 1)[2] is None  # so many read each code too often
+    assert own.slabs(base, 19, FEW_QUERIES + 1)[2] is None  # many queries would dequantise too often
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert own.slabs(base, 19, 3)[2] is None  # beside a GPU no kernel reads the host
 

@@ -36,7 +36,7 @@ FULL = make_method("full")
 
 
 def test_greedy_answers_are_those_of_transformers_generate(model: Model, ids: Tensor) -> None:
-    """Two turns over a text, against one plain prompt with transformers' own cache and attention."""
+    """Compare two turns over a text with one plain prompt in transformers' own cache and attention."""
     torch.manual_seed(0)
     reference = LlamaForCausalLM(tiny_config())
     reference.train(False)
@@ -96,7 +96,7 @@ DROPPED = """<|bos|>{% for m in messages %}{% if m['role'] == 'user' %}<|user|>{
 def test_a_template_that_does_not_leave_the_system_message_in_its_place_gets_the_text_in_the_first_question(
     template: str,
 ) -> None:
-    """Mistral-7B-v0.3 puts it into the last user turn, so that every later question had the sign for the text in it."""
+    """Regression: Mistral-7B-v0.3 moves it to the last user turn, so later questions held the text's placeholder."""
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
     chat = Chat(tokenizer)
@@ -154,7 +154,7 @@ def test_mass_that_is_no_number_makes_no_passages(mass: list[float]) -> None:
 
 
 def test_each_sentence_has_what_was_looked_at_since_the_one_before() -> None:
-    """Of what a model reasons before it answers, none has anything."""
+    """Check that reasoning before the answer counts for no sentence."""
     mass = AttentionMass(300, torch.device("cpu"))
     sentences = Sentences(mass, lambda text, since: max(since, text.rfind(".") + 1))
 
@@ -190,7 +190,7 @@ def test_to_ask_for_sentences_changes_no_answer(model: Model, ids: Tensor, metho
     [only] = whole.sentences
     assert (only.start, only.end) == (0, len(plain.text.rstrip()))
     assert [(each.start, each.end) for each in only.passages] == [(each.start, each.end) for each in plain.passages]
-    blank = 0.1  # a first token of nothing but blanks is no part of a sentence
+    blank = 0.1  # a first token of blanks belongs to no sentence
     for mine, its in zip(only.passages, plain.passages, strict=True):
         assert its.weight * (1 - blank) < mine.weight <= its.weight + 1e-6
     assert "".join(plain.text[each.start : each.end] for each in parted.sentences) == plain.text.rstrip()
@@ -233,7 +233,7 @@ def test_stop_texts_end_an_answer_and_are_not_shown(model: Model, ids: Tensor) -
 def test_after_a_stop_text_the_conversation_goes_on_from_what_was_said(
     model: Model, ids: Tensor, method: Method
 ) -> None:
-    """What had come of the stop text was remembered, and what stood before it in the same token was not."""
+    """Regression: the stop text was remembered, and words before it in the same token were not."""
     context = read(model, method, ids)
     conversation, told = Conversation(context), Conversation(context)
     *_, free = Conversation(context).ask("Who?", Sampling(max_tokens=30))
@@ -258,7 +258,7 @@ def test_sampling() -> None:
     assert choose(logits, Sampling(), generator) == 1
     assert {choose(logits, Sampling(temperature=1.0, top_p=0.5), generator) for _ in range(50)} == {1}
     drawn = [choose(logits, Sampling(temperature=1.0), generator) for _ in range(400)]
-    for cold in (1e-30, 1e-39, 1e-320):  # which float32 cannot divide by
+    for cold in (1e-30, 1e-39, 1e-320):  # float32 cannot divide by it
         assert choose(logits, Sampling(temperature=cold), generator) == 1
     assert abs(drawn.count(1) / 400 - float(logits.softmax(0)[1])) < 0.1
     flat, nucleus = torch.zeros(4 * LIKELY), Sampling(temperature=1.0, top_p=0.9)
@@ -312,7 +312,7 @@ def test_a_penalty_changes_the_greedy_answer(model: Model, ids: Tensor) -> None:
     [
         (None, Sampling()),
         ({}, Sampling()),
-        ({"top_p": 0.9}, Sampling(top_p=0.9)),  # nothing says that it is to be sampled
+        ({"top_p": 0.9}, Sampling(top_p=0.9)),  # no setting asks for sampling
         ({"temperature": 0.6, "top_p": 0.9}, Sampling(temperature=0.6, top_p=0.9)),
         ({"do_sample": True}, Sampling(temperature=1.0)),
         ({"do_sample": False, "temperature": 0.6}, Sampling()),
@@ -369,7 +369,7 @@ def test_errors_say_what_to_do(model: Model, ids: Tensor) -> None:
         make_method("exact", size=3)
     with pytest.raises(SettingsError, match="wants a whole number for"):
         make_method("exact", budget="many")
-    with pytest.raises(SettingsError, match="no setting 'name'"):  # a traceback, as it is also a parameter
+    with pytest.raises(SettingsError, match="no setting 'name'"):  # also a parameter, which gave a traceback
         make_method("exact", **{"name": "x"})
     with pytest.raises(SettingsError, match="wants a number for 'keep'"):  # JSON knows numbers of any length
         make_method("infinipot", keep=10**400)

@@ -395,7 +395,7 @@ def test_experts_in_mxfp4_that_are_not_all_there_are_refused(end: str, words: st
 def test_ways_of_publishing_that_do_not_go_with_an_architecture_are_refused(
     kind: str, method: str, tmp_path: Path
 ) -> None:
-    """Guard against a bug: experts were counted as bfloat16, and could not be loaded."""
+    """Regression: experts were counted as bfloat16, and could not be loaded."""
     config = small_config(kind)
     config.update({"quantization_config": {"quant_method": method, "bits": 4, "load_in_4bit": True}})
     config.save_pretrained(tmp_path)

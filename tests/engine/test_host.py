@@ -31,7 +31,7 @@ HEADS, QUERY_HEADS, SIZE, LAYERS = 2, 6, 8, 3
 
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slabs of 64 entries, so that a few hundred fill several."""
+    """Use slabs of 64 entries, so that a few hundred fill several."""
     monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 64)
 
 
@@ -44,7 +44,7 @@ def entries(count: int, seed: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
 
 @pytest.fixture
 def tier(model: Model) -> HostTier:
-    """201 entries, appended in three goes."""
+    """Make a tier of 201 entries, appended in three parts."""
     tier = HostTier(model.spec, torch.float32)
     for count, seed in ((50, 0), (100, 1), (51, 2)):
         tier.append(*entries(count, seed))
@@ -89,7 +89,7 @@ def test_search_among_some_is_exact(tier: HostTier, top: int, limits: list[int])
 
 
 def partly_rotated(spec: ModelSpec) -> ModelSpec:
-    """Of eight dimensions four, whose cosines and sines are scaled, as Phi-4-mini's are."""
+    """Make a rotation of four of eight dimensions with scaled cosines and sines, as in Phi-4-mini."""
     rope = Rope(torch.tensor([1.0, 0.1]), attention_scaling=1.6)
     return dataclasses.replace(spec, layers=tuple(dataclasses.replace(layer, rope=rope) for layer in spec.layers))
 
@@ -97,7 +97,7 @@ def partly_rotated(spec: ModelSpec) -> ModelSpec:
 def test_what_is_picked_has_the_highest_logits_also_where_part_of_a_key_is_rotated_and_scaled(
     model: Model, tier: HostTier
 ) -> None:
-    """Keys are searched as they were kept, and only queries had the scale."""
+    """Regression: keys were searched as stored, and only queries had the scale."""
     tier.spec = partly_rotated(model.spec)
     q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
     archive = Archive(model.spec, tier.dtype)
@@ -123,7 +123,7 @@ def test_search_in_steps_equals_search_at_once(tier: HostTier, monkeypatch: pyte
 
 
 def test_a_search_holds_no_more_scores_than_are_planned(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """201 entries are in four slabs; of 6 heads and 5 queries, with room for 80 scores of each, or for none."""
+    """Search 201 entries in four slabs for 6 heads and 5 queries, with space for 80 scores of each, or for none."""
     from engine.parts.archive import search
 
     tier, held = HostTier(model.spec, torch.float32), []
@@ -182,7 +182,7 @@ def test_kernels_gather_what_the_reference_gathers(
 
 
 def test_a_restored_conversation_has_the_levels_of_its_context(model: Model) -> None:
-    """They were read anew from its tail, and kernels refuse a bank of two levels."""
+    """Regression: they were read again from its tail, and kernels refuse a bank with two channel scales."""
     context = HostTier(model.spec, torch.int8)
     context.append(*entries(130, 0))
     fork = context.fork()
@@ -196,7 +196,7 @@ def test_a_restored_conversation_has_the_levels_of_its_context(model: Model) -> 
 
 
 def test_levels_are_saved_under_the_names_that_they_always_had(model: Model) -> None:
-    """States of before must be found again."""
+    """Check the names, since states of earlier versions must be found."""
     tier = HostTier(model.spec, torch.int8)
     tier.append(*entries(130, 0))
     saved = loaded(tier.state())
@@ -285,7 +285,7 @@ def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor
     method = make_method("exact", **settings, tier="disk")
     reader = Reader(model, method, ids, 32)
     most, saved, full = 0, None, 0
-    for _ in reader.run():  # which goes on while a state is written, until another slab is full
+    for _ in reader.run():  # the reading goes on while a state is written
         memory = reader.memory
         if saved and memory.archive.reclaimable_bytes() > full:
             memory.archive.use_mapped_files(saved)
@@ -320,7 +320,7 @@ def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor
 def test_who_goes_on_reading_needs_room_for_the_rest_alone(
     model: Model, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any]
 ) -> None:
-    """What was saved takes no memory, and the whole text was asked for: its last tokens could not be read."""
+    """Regression: space for the whole text was required, so the last tokens of a resumed reading failed."""
     ids = torch.randint(4, 260, (1001,), generator=torch.Generator().manual_seed(1))
     method = make_method(name, **settings)
     begun = Reader(model, method, ids, 32)
@@ -349,7 +349,7 @@ def test_who_goes_on_reading_needs_room_for_the_rest_alone(
 
 
 def sliding() -> Model:
-    """Layers with a sliding window and without, in turns."""
+    """Make layers with and without a sliding window, in turn."""
     torch.manual_seed(0)
     return Model(AutoModelForCausalLM.from_config(small_config("gemma2")), byte_tokenizer(), "sliding", "-")
 
@@ -359,7 +359,7 @@ def sliding() -> Model:
 def test_layers_with_a_sliding_window_keep_nothing_here(
     ids: Tensor, name: str, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They took host memory and disk for what they never look at: of Gemma 3 five layers in six."""
+    """Regression: such layers, five of six in Gemma 3, took host memory and disk that they never read."""
     model, method = sliding(), make_method(name, store=store)
     context = read(model, method, ids)
     planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
@@ -384,7 +384,7 @@ def test_the_host_tier_counts_its_bytes(tier: HostTier) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
 def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three slabs are needed, and there is room for one: for the pass that comes, or the one that is on its way."""
+    """Need three slabs with space for one, for the new pass or the arriving one."""
     expected, tier, coming = (HostTier(model.spec, dtype) for _ in range(3))
     for each in (expected, tier, coming):
         each.append(*entries(90, 0))
@@ -421,7 +421,7 @@ def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monk
 
 
 def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each one that follows doubles what it has, and none is larger than a text's."""
+    """Check that each later slab doubles the total, up to the size of a text's slab."""
     monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 1024)
     fork = tier.fork()
     for number in range(25):
@@ -430,7 +430,7 @@ def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: py
 
 
 def test_so_does_one_over_a_text_that_left_nothing_here(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text no longer than the sinks: its conversation took a whole slab, of an 8B model 4 GiB."""
+    """Regression: a chat over a text shorter than the sinks took a whole slab, 4 GiB for an 8B model."""
     monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 1024)
     fork = HostTier(model.spec, torch.float32).fork()
     fork.append(*entries(10, 0))

@@ -376,7 +376,7 @@ def test_pickled_weights_are_not_read(folder: Path, tmp_path: Path) -> None:
 def test_code_of_a_models_own_is_never_run_nor_asked_about(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guard against a bug: transformers asked at the terminal, even in a chat, and ran the code on "y"."""
+    """Regression: transformers asked at the terminal, even in a chat, and ran the code on "y"."""
     ran = tmp_path / "ran"
     place = changed(folder, tmp_path / "own", auto_map={"AutoConfig": "own.A", "AutoModelForCausalLM": "own.B"})
     (place / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")

@@ -1,4 +1,4 @@
-"""How much memory is free, in a container too."""
+"""Free memory, in containers too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STAT = "anon 100\ninactive_file 40\nactive_file 7\n"
 
 @pytest.mark.parametrize("limit", ["", "memory/"])
 def test_a_container_has_what_its_limit_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str) -> None:
-    """Only the machine's memory was asked for: a plan that did not fit the container was begun, and killed."""
+    """Regression: only the machine's memory was asked for, so a plan too large for the container was begun and killed."""
     names = ("memory.max", "memory.current") if not limit else ("memory.limit_in_bytes", "memory.usage_in_bytes")
     there = tmp_path / limit
     there.mkdir(exist_ok=True)

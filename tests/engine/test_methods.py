@@ -46,7 +46,7 @@ TIGHT: dict[str, Method] = {
     "infinitehip-each": make_method(
         "infinitehip", budget=96, stages="1:8:48:1 1:2:16:1", first_keep=16, store="float32", extend_always=True
     ),
-    # Not so in the first layer: there equal tokens have equal keys, and which of them is the best is anybody's guess.
+    # The first layer searches nothing: equal tokens have equal keys there, so the best one is undefined.
     "infinitehip-one-stage": make_method(
         "infinitehip",
         budget=160,
@@ -116,18 +116,18 @@ TIGHT: dict[str, Method] = {
 every_method = pytest.mark.parametrize("method", TIGHT.values(), ids=TIGHT.keys())
 QUESTION = torch.tensor([1, 80, 81, 82, 2])
 CLOSE = {"atol": 2e-5, "rtol": 1e-4}
-# Passes of another size change the last bit of a key, and that may be what decides between two codes.
+# Passes of another size change the last bit of a key, which may decide between two quantised values.
 CODES_CLOSE = {
     "int8": {"atol": 5e-3, "rtol": 5e-3},
     "fp8": {"atol": 5e-2, "rtol": 5e-2},
     "int4": {"atol": 0.1, "rtol": 0.1},
 }
-# Everything that is attended to was rounded to a code: error of the logits, as a share of their size.
+# All attended entries were quantised: the error of the logits, as a share of their size.
 ROUNDED = {"int8": 0.015, "fp8": 0.1, "int4": 0.25}
 
 
 def close(method: Method) -> dict[str, float]:
-    """How close two readings of one text must be that passed in chunks of different sizes."""
+    """Return the tolerance between two readings of one text in chunks of different sizes."""
     return CODES_CLOSE.get(getattr(method, "store", ""), CLOSE)
 
 
@@ -164,8 +164,11 @@ def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, metho
 @pytest.mark.parametrize("kind", ["cohere2", "exaone4", "gemma4_text", "glm4", "gpt_oss", "ministral3", "olmo3"])
 @pytest.mark.parametrize("name", ["streaming", "truncate", "exact", "infllm", "infinitehip", "infinipot-cap"])
 def test_so_it_does_where_layers_differ_in_rope_and_window(kind: str, name: str, ids: Tensor) -> None:
-    """Command R7B and EXAONE 4 have RoPE in layers with a sliding window only, OLMo 3 has two kinds of it, and gpt-oss
-    has a sink for each head.
+    """Check models whose layers differ.
+
+    Command R7B and EXAONE 4 have RoPE in layers with a sliding window only, OLMo 3 has two kinds of it, and gpt-oss has
+    a
+    sink for each head.
     """
     torch.manual_seed(0)
     network = AutoModelForCausalLM.from_config(small_config(kind))
@@ -282,7 +285,7 @@ def test_a_fork_never_changes_its_base(model: Model, ids: Tensor, method: Method
 
 @every_method
 def test_asking_while_it_is_read_changes_nothing_of_a_reading(model: Model, ids: Tensor, method: Method) -> None:
-    """And what is saved at that moment answers as what is read."""
+    """Check also that the state saved at that moment gives the same answers."""
     expected = read(model, method, ids, chunk=32)
     reader = Reader(model, method, ids, 32)
     for number, _ in enumerate(reader.run()):
@@ -302,7 +305,7 @@ def test_asking_while_it_is_read_changes_nothing_of_a_reading(model: Model, ids:
 
 @every_method
 def test_a_checkpoint_stays_as_it_was_while_the_reading_goes_on(model: Model, ids: Tensor, method: Method) -> None:
-    """It is written to the disk meanwhile."""
+    """Check this since it is written to disk meanwhile."""
     reader, taken = Reader(model, method, ids, 32), []
     for number, _ in enumerate(reader.run()):
         if number % 3 == 0:
@@ -373,7 +376,7 @@ def test_what_is_remembered_of_a_text_is_what_its_entries_stand_for(model: Model
 def test_replayed_turns_are_remembered_as_if_they_had_been_said(
     model: Model, ids: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Letters alone are answered, so that the text of an answer has the ids that it was generated as."""
+    """Answer in letters alone, so that the text of an answer has the ids that were generated."""
     letters = model.encode("abcdefghijklmnop").ids
     monkeypatch.setattr("engine.loops.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
     context = read(model, method, ids)
@@ -389,12 +392,12 @@ def test_replayed_turns_are_remembered_as_if_they_had_been_said(
     saved = Conversation.load(context, loaded(parts), meta)
     expected, got, again = (model.logits(each.feed(QUESTION.tolist())) for each in (straight, replayed, saved))
     torch.testing.assert_close(again, got, **CLOSE)
-    if method.pass_multiple() == 1:  # else what is read together chooses together what it sees
+    if method.pass_multiple() == 1:  # otherwise blocks of queries select together
         torch.testing.assert_close(got, expected, **close(method))
 
 
 def test_a_budget_that_holds_nothing_of_a_text_is_refused(model: Model, ids: Tensor) -> None:
-    """The template of the tiny model puts 77 tokens before a text."""
+    """Check budgets up to the tiny model's prefix of 77 tokens."""
     with pytest.raises(SettingsError, match=r"the 77 tokens .* give at least 95"):
         Reader(model, make_method("truncate", budget=94, tail=16), ids)
     assert read(model, make_method("truncate", budget=95, tail=16), ids).usage().entries == {DEVICE: 79}
@@ -402,7 +405,7 @@ def test_a_budget_that_holds_nothing_of_a_text_is_refused(model: Model, ids: Ten
 
 @pytest.mark.parametrize("name", ["streaming", "exact", "infllm", "infinitehip"])
 def test_nothing_is_saved_that_was_never_written(model: Model, ids: Tensor, name: str) -> None:
-    """Of sinks that a text does not fill, whatever had been in their memory before went to disk."""
+    """Regression: for a text shorter than the sinks, old contents of memory were saved."""
     method = dataclasses.replace(TIGHT[name], sinks=100, budget=(TIGHT[name].budget or 0) + 96)  # type: ignore[call-arg]
     context = read(model, method, ids[:5])
     for parts, _ in (context.state(), Conversation(context).state()):

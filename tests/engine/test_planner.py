@@ -187,7 +187,7 @@ def test_turns_take_no_more_than_planned_at_any_moment(
 
 @pytest.mark.parametrize("budget", [130, 400])
 def test_slots_of_a_conversation_are_never_more_than_planned(model: Model, ids: Tensor, budget: int) -> None:
-    """Guard against a bug: plans ignored that slots begin as 256 and are doubled, if the budget is smaller."""
+    """Regression: plans ignored that slots begin as 256 and are doubled, if the budget is smaller."""
     method = make_method("infinipot", budget=budget, prompt="Sum up.")
     footprint = method.plan(model.spec, Task(10, len(model.chat.prefix), 64, model.turn_length))
     conversation = Conversation(read(model, method, ids[:10]))
@@ -259,7 +259,7 @@ def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
 @pytest.mark.parametrize("quantize", ["none", "nf4"])
 @pytest.mark.parametrize("kind", ["qwen3_moe", "gpt_oss"])
 def test_nor_is_it_less_than_a_mixture_takes(kind: str, quantize: str, tmp_path: Path) -> None:
-    """Guard against a bug: plans ignored that transformers holds every token for all of its experts at once.
+    """Regression: plans ignored that transformers holds every token for all of its experts at once.
 
     Experts with biases take more.
     """
@@ -349,7 +349,7 @@ def test_what_is_kept_has_to_fit_the_disk_where_that_is_known() -> None:
 def test_no_save_of_a_reading_takes_more_disk_than_planned(
     model: Model, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guard against a bug: a full disk stopped a reading at 93 %, since the old files stay until a save is whole."""
+    """Regression: a full disk stopped a reading at 93 %, since the old files stay until a save is whole."""
     for module in ("parts.archive.tier_plan", "parts.retrieval_plan"):
         monkeypatch.setattr(f"engine.{module}.SLAB", 1024)
     ids = torch.randint(4, 260, (2000,), generator=torch.Generator().manual_seed(3))
@@ -378,7 +378,7 @@ def test_a_pass_is_made_smaller_until_it_fits() -> None:
 
 
 def test_passes_are_no_smaller_where_the_host_has_no_room() -> None:
-    """Guard against a bug: for lack of host memory plans shrank passes, fifty times slower, which frees nothing."""
+    """Regression: for lack of host memory plans shrank passes, fifty times slower, which frees nothing."""
     planner, method = llama(), make_method("exact")
     ample = planner.plan(method, 400_000, "nf4")
     tight = Planner(planner.model, dataclasses.replace(planner.machine, host=GB)).plan(method, 400_000, "nf4")

@@ -324,7 +324,7 @@ def test_reasoning_and_answer_end_where_they_repeat_themselves(thinking: Model, 
 def test_whatever_a_model_says_its_answer_ends(
     thinking: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch, opened: bool, text: str, tokens: int, answer: str
 ) -> None:
-    """Guard against a bug: line ends before an answer did not count, and a model that wrote only those went on."""
+    """Regression: line ends before an answer did not count, and a model that wrote only those went on."""
     monkeypatch.setattr(Chat, "opens_reasoning", lambda self, first: opened)
     conversation = Conversation(read(thinking, TIGHT["full"], ids))
     said = list[int]()
