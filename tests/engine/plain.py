@@ -70,7 +70,7 @@ def attended(q: Turned, k: Turned, now: int, places: dict[int, tuple[int, int]])
     Args:
         q: [HQ, T, D].
         k: [HQ, T, D], keys repeated for each head of a group.
-        positions: {token: (position of the query, position of the key)}.
+        places: {token: (position of the query, position of the key)}.
     """
     logits = torch.full(k.x.shape[:2], float("-inf"))
     for token, (query_place, key_place) in places.items():

@@ -16,7 +16,7 @@ STAT = "anon 100\ninactive_file 40\nactive_file 7\n"
 
 @pytest.mark.parametrize("limit", ["", "memory/"])
 def test_a_container_has_what_its_limit_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str) -> None:
-    """Regression: only the machine's memory was asked for, so a plan too large for the container was begun and killed."""
+    """Regression: only the machine's memory was asked for, so plans too large for a container were killed."""
     names = ("memory.max", "memory.current") if not limit else ("memory.limit_in_bytes", "memory.usage_in_bytes")
     there = tmp_path / limit
     there.mkdir(exist_ok=True)
