@@ -121,7 +121,7 @@ class Memory:
         Args:
             q: [HQ, T, D]; k, v: [H, T, D]; all before RoPE, extra tokens last.
         """
-        self.store.append(layer, k, v, self.evictor.importance(layer, q, k, v))
+        self.store.append(layer, q, k, v, self.evictor.importance(layer, q, k, v))
         if self.selector:
             self.selector.observe(layer, q)
 
@@ -172,10 +172,8 @@ class Memory:
             self.selector.attended(number, attention)
         if counts and self.mass:
             for segment, given in zip(segments, attention, strict=True):
-                at = 0
-                for source in segment.source:
-                    self.mass.add(source, given[..., at : at + source.shape[-1]])
-                    at += source.shape[-1]
+                if segment.mass_rows is not None:
+                    self.mass.add(segment.mass_rows, given)
         return output
 
     def end_pass(self, novelty: Tensor | None = None) -> None:
@@ -244,6 +242,8 @@ class Memory:
     def start_layers(self) -> None:
         """Compute anew what layers share: the pass begins at its first layer again."""
         self.store.start_layers()
+        if self.selector:
+            self.selector.start_layers()
 
     def fork(self) -> Self:
         """Return a conversation's own continuation. What is remembered is shared and never written again."""

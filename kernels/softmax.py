@@ -64,16 +64,19 @@ def scores(q: Tensor, k: Tensor, scaling: float, softcap: float | None) -> Tenso
     return logits if softcap is None else torch.tanh(logits / softcap) * softcap
 
 
-def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def merge(parts: Sequence[tuple[Tensor, Tensor]], always_seen: bool = False) -> tuple[Tensor, Tensor]:
     """Merge partial attention results into one softmax over all their keys.
 
     Args:
         parts: output [..., T, D] and log-sum-exp [..., T] of each part.
+        always_seen: whether every query surely sees a key in some part.
     """
     if len(parts) == 1:
         return parts[0]
     totals = torch.stack([total for _, total in parts])
-    weights = totals.softmax(dim=0).nan_to_num_(0.0)  # NaN where no part sees a key
+    weights = totals.softmax(dim=0)
+    if not always_seen:
+        weights.nan_to_num_(0.0)  # NaN where no part sees a key
     (first, _), *others = parts
     output = first * weights[0][..., None]
     for (out, _), weight in zip(others, weights[1:], strict=True):

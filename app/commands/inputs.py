@@ -19,6 +19,8 @@ METHOD_NAMES = (
     "infinipot",
     "locret",
     "beacon",
+    "knorm",
+    "tova",
     "streaming",
     "truncate",
     "full",

@@ -44,6 +44,8 @@ class Rope:
 
     def to_constant(self, x: Tensor, position: int) -> Tensor:
         """Rotate every row of x [..., T, D] to the same position."""
+        if position == 0 and self.attention_scaling == 1.0:  # a rotation by nothing
+            return x
         cos, sin = self._table(position + 1, x.dtype)
         return rotate(x, cos[position], sin[position])
 

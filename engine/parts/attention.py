@@ -45,8 +45,8 @@ class Segment(Protocol):
         """The queries [HQ, T, D]."""
 
     @property
-    def source(self) -> tuple[Tensor, ...]:
-        """Source positions of the keys, in consecutive pieces (see `AttentionMass.add`); empty where none are asked."""
+    def mass_rows(self) -> Tensor | None:
+        """Rows of `AttentionMass` on which attention to the keys counts; None where nobody counts."""
 
     def attend(self, scoring: Scoring) -> tuple[Tensor, Tensor]:
         """Return the output [HQ, T, D] of a softmax over this segment alone, and its log-sum-exp [HQ, T]."""
@@ -77,7 +77,7 @@ class SharedKeys:
         visible: the rows that each query sees.
         table: the rows that each block of queries sees, with their positions, keys being before RoPE; None for all
             rows, keys being rotated. Attention per key is [HQ, NB, N], with NB = 1 without a table.
-        source: see `Segment`.
+        mass_rows: see `Segment`.
     """
 
     q: Tensor
@@ -85,7 +85,7 @@ class SharedKeys:
     values: Slabs
     visible: VisibleRange
     table: BlockTable | None = None
-    source: tuple[Tensor, ...] = ()
+    mass_rows: Tensor | None = None
 
     def attend(self, scoring: Scoring) -> tuple[Tensor, Tensor]:
         """Return [HQ, T, D] and [HQ, T]."""
@@ -125,7 +125,7 @@ class PerQueryKeys:
     k: Tensor
     v: Tensor
     seen: Tensor
-    source: tuple[Tensor, ...] = ()
+    mass_rows: Tensor | None = None
 
     def attend(self, scoring: Scoring) -> tuple[Tensor, Tensor]:
         """Return [HQ, T, D] and [HQ, T]."""
@@ -165,7 +165,7 @@ def causal_range(queries: int, keys: int, window: int | None, device: torch.devi
 
 
 def attend(segments: list[Segment], scoring: Scoring, watched: bool = False) -> tuple[Tensor, list[Tensor]]:
-    """Attend to all segments in one softmax.
+    """Attend to all segments in one softmax. Every query must see a key in one of them: its own, at least.
 
     Returns:
         The output [HQ, T, D], and the attention per key of each segment (empty unless watched).
@@ -176,7 +176,7 @@ def attend(segments: list[Segment], scoring: Scoring, watched: bool = False) -> 
             return output, []
     elif sum(segment.logit_bytes() for segment in segments) <= FEW_BYTES and segments[0].q.shape[1] <= FEW_QUERIES:
         return _written_out(segments, scoring, watched)
-    output, total = softmax.merge([segment.attend(scoring) for segment in segments])
+    output, total = softmax.merge([segment.attend(scoring) for segment in segments], always_seen=True)
     if scoring.sink is not None:
         whole = torch.logaddexp(total, scoring.sink[:, None].to(total.dtype))
         output, total = (output * (total - whole).exp()[..., None]).to(output.dtype), whole

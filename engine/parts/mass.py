@@ -13,6 +13,11 @@ def no_source(tokens: int) -> Tensor:
     return torch.full((tokens,), NOT_IN_SOURCE, dtype=torch.int32)
 
 
+def mass_rows(source: Tensor) -> Tensor:
+    """Return the rows of `AttentionMass.sums` for source positions, int [...]."""
+    return source - NOT_IN_SOURCE
+
+
 class AttentionMass:
     """Attention probability by source position, summed over layers, heads and queries."""
 
@@ -29,20 +34,20 @@ class AttentionMass:
         """Set all sums to zero, at the same address."""
         self.sums.zero_()
 
-    def add(self, source: Tensor, probability: Tensor) -> None:
-        """Add the probability that fell on source positions.
+    def add(self, rows: Tensor, probability: Tensor) -> None:
+        """Add the probability that fell on rows of the sums.
 
         Probabilities of heads or queries that share positions are summed first, because adding one by one at the same
         address is slow.
 
         Args:
-            source: int, broadcastable to `probability`, or [H, 1, 1, N], the positions of each KV head.
+            rows: int (`mass_rows`), broadcastable to `probability`, or [H, 1, 1, N], those of each KV head.
             probability: float32 [HQ, NB, N].
         """
-        if source.dim() == 4:
-            probability = probability.view(len(source), -1, *probability.shape[1:])
-        place = source.reshape(-1).to(self.sums.device) - NOT_IN_SOURCE
-        self.sums.index_add_(0, place, probability.sum_to_size(source.shape).reshape(-1).to(self.sums))
+        if rows.dim() == 4:
+            probability = probability.view(len(rows), -1, *probability.shape[1:])
+        summed = probability.sum_to_size(rows.shape).reshape(-1).to(self.sums)
+        self.sums.index_add_(0, rows.reshape(-1).to(self.sums.device), summed)
 
     def save(self) -> Tensor:
         """Return a copy of the sums, for `restore`."""

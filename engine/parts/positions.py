@@ -166,6 +166,17 @@ class QueryBlocks:
             self._spans[stop] = VisibleRange(torch.zeros_like(end), end).to(self.number.device)
         return self._spans[stop]
 
+    def span_behind(self, sinks: int) -> VisibleRange:
+        """Return the range of sinks and archived entries that each query sees, sinks first; computed once.
+
+        Blocks that have evicted nothing see no sinks either.
+        """
+        if -1 - sinks not in self._spans:
+            host_copy = self.host_copy
+            end = torch.where(host_copy.evicted > 0, host_copy.evicted + sinks, 0)[host_copy.of_query]
+            self._spans[-1 - sinks] = VisibleRange(torch.zeros_like(end), end).to(self.number.device)
+        return self._spans[-1 - sinks]
+
     @cached_property
     def _spans(self) -> dict[int, VisibleRange]:
         return {}
@@ -174,6 +185,10 @@ class QueryBlocks:
     def of_query(self) -> Tensor:
         """Block of each query, int64 [T]."""
         return torch.arange(len(self.number), device=self.number.device) // self.size
+
+    def per_query(self, of_block: Tensor) -> Tensor:
+        """Return numbers [NB] of blocks for each query, [T]; of a single block as they are, [1]."""
+        return of_block if len(of_block) == 1 else of_block[self.of_query]
 
     def group(self) -> Tensor:
         """Return SelfExtend's G for each block, int64 [NB], so that no position exceeds the model's window.
@@ -205,28 +220,35 @@ class FarPlaces:
     limit: int
 
     @classmethod
-    def of(cls, rule: str, blocks: QueryBlocks, original: Tensor, chosen: Tensor) -> FarPlaces:
+    def of(
+        cls, rule: str, blocks: QueryBlocks, original: Tensor, chosen: Tensor | None, ranks: Tensor | None = None
+    ) -> FarPlaces:
         """Return positions by a rule. Blocks that fit the model's window have true distances.
 
         Args:
             rule: one of `ATTENTION_RULES`.
             blocks: the queries.
             original: int64 [NB, N], numbers of the keys' tokens.
-            chosen: int64 [NB], how many of the keys are no sinks.
+            chosen: int64 [NB], how many of the keys are no sinks; only the rule `streaming` needs it.
+            ranks: int64 [NB, N], 0, 1, 2, ..., if there is such a tensor already.
         """
-        block, number = blocks.of_query, blocks.number
+        number = blocks.number
         if rule == "streaming":
-            keys = torch.arange(original.shape[1], device=original.device).expand_as(original)
-            queries = number - (blocks.evicted - chosen)[block]
+            keys = (
+                torch.arange(original.shape[1], device=original.device).expand_as(original) if ranks is None else ranks
+            )
+            assert chosen is not None, "the rule counts what is chosen"
+            queries = number - blocks.per_query(blocks.evicted - chosen)
             limit = blocks.reach + original.shape[1]
         elif rule == "infllm":
             keys, queries = torch.zeros_like(original), torch.full_like(number, blocks.window)
             limit = blocks.window + 1
         else:
             keys, queries, limit = original // blocks.group()[:, None], blocks.dynamic(), blocks.trained
-        fits = blocks.fits
-        keys = torch.where(fits[:, None], original, keys)
-        return cls(keys, torch.where(fits[block], number, queries), max(limit, blocks.fitting))
+        if blocks.fitting:
+            keys = torch.where(blocks.fits[:, None], original, keys)
+            queries = torch.where(blocks.per_query(blocks.fits), number, queries)
+        return cls(keys, queries, max(limit, blocks.fitting))
 
 
 def pruning_places(

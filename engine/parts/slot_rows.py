@@ -136,12 +136,10 @@ class Slots:
         table = self.layer.rope.table(seen.shape[1])
         return keys, values, BlockTable(rows, rows, queries, *table, head_mask=seen[:, None, rows[0]])
 
-    def sources(self, base: Self | None, length: int, table: BlockTable | None) -> tuple[Tensor, ...]:
-        """Return the source positions of what `slabs` returns, int32 [H, 1, 1, N] each."""
-        pieces = [slots.source[:, None, None, :count] for slots, count in self.with_base(base, length)]
-        if table is None:
-            return tuple(pieces)
-        return (torch.cat(pieces, dim=-1)[..., table.rows[0]],)
+    def sources(self, base: Self | None, length: int) -> Tensor:
+        """Return the source positions of the base and of the first `length` own entries, int32 [H, N]."""
+        pieces = [slots.source[:, :count] for slots, count in self.with_base(base, length)]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
 
     def gather_from(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
         """Become entries `index` [H, M] of the base and the first `length` old slots, rotated to 0, 1, 2, ..."""

@@ -28,8 +28,8 @@ from torch import Tensor
 from engine.errors import ContextMismatch
 from engine.memory_usage import require_memory
 from engine.models.spec import LayerSpec, ModelSpec
-from engine.parts.attention import Segment, SharedKeys, VisibleRange, causal_range
-from engine.parts.mass import NOT_IN_SOURCE
+from engine.parts.attention import BlockTable, Segment, SharedKeys, VisibleRange, causal_range
+from engine.parts.mass import NOT_IN_SOURCE, mass_rows
 from engine.parts.quantized_slots import Quantization, check_quantization
 from engine.parts.sharing import APART, shared
 from engine.parts.slot_plan import FIRST_CAPACITY, farthest, layer_window, planned_bytes, window_capacity
@@ -77,7 +77,7 @@ class SlotStore(Store):
         Args:
             capacity: entries to allocate at once, where there is a budget.
             share: how a budget is shared among layers and heads (`sharing.py`).
-            coding: how entries are quantised, or None.
+            quantization: how entries are quantised, or None.
             keeps_windows: whether a layer with a sliding window keeps no more than that.
 
         Raises:
@@ -103,6 +103,7 @@ class SlotStore(Store):
         self._placements: dict[tuple[int | None, ...], Placement] = {}
         self._fixed: dict[tuple[int | None, ...], Tensor] = {}
         self._stable: dict[int, tuple[tuple[Bank, ...], StableSlabs, StableSlabs]] = {}
+        self._known_rows: dict[int, tuple[Tensor, Slots | None, Tensor]] = {}  # see `_mass_rows`
         self._reads_text = False  # whether the pass has tokens of the source
 
     def new_slots(self, capacity: int) -> list[Slots]:
@@ -211,11 +212,12 @@ class SlotStore(Store):
         slots = self.own[number]
         return slots.extra_entries, slots.first_slot, slots.layer.sliding_window
 
-    def append(self, layer: int, k: Tensor, v: Tensor, importance: Tensor | None = None) -> None:
+    def append(self, layer: int, q: Tensor, k: Tensor, v: Tensor, importance: Tensor | None = None) -> None:
         """Write the entries of a pass where they will stand; they count from `end_pass` on."""
         group = self.groups[layer]
         scores = [None] * len(group) if importance is None else importance.chunk(len(group))
-        for number, keys, values, score in zip(group, k.chunk(len(group)), v.chunk(len(group)), scores, strict=True):
+        every = zip(group, k.chunk(len(group)), v.chunk(len(group)), scores, strict=True)
+        for number, keys, values, score in every if len(group) > 1 else [(group[0], k, v, importance)]:
             slots, window = self.own[number], self.windows[number]
             begin = self.length + slots.extra_entries
             at = self._fixed[self._place_key(number)][0] if self.fixed else begin
@@ -228,7 +230,11 @@ class SlotStore(Store):
                 slots.blank = slots.blank and not self._reads_text
             if score is not None:
                 put_rows(slots.score, at, score)
-            rotated = self._rotated(number, keys, 0) if slots.rotates else keys
+            rotated = keys
+            if slots.rotates:
+                start, limit, key = self._start(number, 0)
+                alone = q[:0] if len(group) > 1 else q
+                rotated = self.rotated_together(slots.layer, alone, keys, start, limit, key)
             slots.write(at, keys, rotated, values)
 
     def segments(
@@ -240,8 +246,36 @@ class SlotStore(Store):
         keys, values, table = slots.slabs(base, place.rows, count, mask)
         if self.fixed:
             keys, values = self._stable_slabs(number, keys, values)
-        source = slots.sources(base, place.rows, table) if self.counted else ()
-        return [SharedKeys(self._rotated(number, q, offset), keys, values, place.visible, table, source)]
+        rows = self._mass_rows(number, place.rows, table) if self.counted else None
+        start, limit, key = self._start(number, offset)
+        return [SharedKeys(self.rotated(slots.layer, q, start, limit, key), keys, values, place.visible, table, rows)]
+
+    def _mass_rows(self, number: int, length: int, table: BlockTable | None) -> Tensor:
+        """Return the rows of `AttentionMass` of the base and of `length` own entries, int32 [H, 1, 1, N].
+
+        They are kept until other tokens of the text come: what comes otherwise counts as no source.
+        """
+        slots, base = self.own[number], self._base(number)
+        known = self._known_rows.get(number)
+        if self._reads_text:
+            rows = mass_rows(slots.sources(base, length))[:, None, None]
+        else:
+            if known is None or known[0] is not slots.source or known[1] is not base:
+                filled = self.length + slots.extra_entries
+                later = slots.capacity - filled
+                found = F.pad(slots.sources(base, filled), (0, later), value=NOT_IN_SOURCE)
+                known = self._known_rows[number] = slots.source, base, mass_rows(found)[:, None, None]
+            rows = known[2][..., : known[2].shape[-1] - slots.capacity + length]
+        return rows if table is None else rows[..., table.rows[0]]
+
+    def _start(self, number: int, offset: int) -> tuple[int | Tensor, int | None, object]:
+        """Return the position of token `offset` of the pass, what bounds it, and a key that tells it from others."""
+        slots = self.own[number]
+        if self.fixed:
+            key = self._place_key(number)
+            return self._fixed[key][1], slots.first_slot + slots.capacity, key
+        start = slots.first_slot + self.length + slots.extra_entries + offset
+        return start, None, start
 
     def _stable_slabs(self, number: int, keys: Slabs, values: Slabs) -> tuple[StableSlabs, StableSlabs]:
         """Return the slabs of slots as objects that stay the same while the slots stay where they are."""
@@ -251,15 +285,6 @@ class SlotStore(Store):
         if known is None or moved:
             known = self._stable[number] = where, StableSlabs(keys), StableSlabs(values)
         return known[1], known[2]
-
-    def _rotated(self, number: int, x: Tensor, offset: int) -> Tensor:
-        """Rotate tokens of the pass from `offset` on, x [H, T, D], to their positions."""
-        slots = self.own[number]
-        if self.fixed:
-            position = self._fixed[self._place_key(number)][1]
-            return self.rotated(slots.layer, x, position, slots.first_slot + slots.capacity, self._place_key(number))
-        start = slots.first_slot + self.length + slots.extra_entries + offset
-        return self.rotated(slots.layer, x, start, None, start)
 
     def _placement(self, number: int, offset: int, count: int) -> Placement:
         """Return where tokens of the pass stand; computed once for all slots that agree in it."""
@@ -295,6 +320,8 @@ class SlotStore(Store):
                 slots.score[:, self.length + slots.extra_entries : end + slots.extra_entries] = novelty
         if self.quantization is not None and self._pending(end) == self.quantization.most_pending:
             self.own = [slots.quantize_pending(end + slots.extra_entries) for slots in self.own]  # all or none
+        if self._reads_text:
+            self._known_rows = {}
         self.length = end
         self.seen += tokens
 
@@ -340,6 +367,15 @@ class SlotStore(Store):
         self.own, self.base, self.base_length = fresh, [], 0
         self.length = average
 
+    def evicts_from(self, number: int) -> bool:
+        """Tell whether slots are evicted from: those of a layer with a window of its own are not."""
+        return self.windows[number] is None
+
+    def keep_same(self, index: Tensor) -> None:
+        """Keep the entries int64 [M], ascending, in all evictable slots."""
+        index = index.to(self.spec.device)
+        self.keep({number: index.expand(self.heads[number].kv_heads, -1) for number in self.evictable})
+
     def _gathered(self, number: int, index: Tensor, capacity: int, extra: int) -> Slots:
         """Return new slots with entries index [H, M] of slots `number`, ascending, rotated to 0, 1, 2, ..."""
         old, size = self.own[number], index.shape[1]
@@ -355,7 +391,7 @@ class SlotStore(Store):
         child = copy.copy(self)
         child.base, child.base_length = list(self.own), self.length
         child.own, child.length = child.new_slots(FIRST_CAPACITY), 0
-        child._fixed, child._stable = {}, {}
+        child._fixed, child._stable, child._known_rows = {}, {}, {}
         for own, base in zip(child.own, child.base, strict=True):
             own.share_scales(base)
         return child

@@ -35,6 +35,7 @@ class Store(ABC):
         self.incoming = torch.empty(0, dtype=torch.int32, device=spec.device)  # source positions of the pass [T]
         self.on_host = torch.empty(0, dtype=torch.int32)  # the same on the host
         self._rows: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}  # of this pass: cosines and sines
+        self._queries: tuple[Tensor, object, Tensor] | None = None  # of one token and layer: as given, and rotated
         self._incoming_one = torch.full((1,), NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)
 
     def reserve(self, tokens: int) -> None:
@@ -47,7 +48,8 @@ class Store(ABC):
             source: int32 [T] on the host, the source position of each token.
             counted: whether attention mass will be counted.
         """
-        self.tokens, self.counted, self.fixed, self._rows = len(source), counted, False, {}
+        self.tokens, self.counted, self.fixed = len(source), counted, False
+        self._rows, self._queries = {}, None
         self.on_host = source
         self.incoming = source.to(self.spec.device, non_blocking=True)
 
@@ -69,19 +71,34 @@ class Store(ABC):
         """Forget tensors that were computed for all layers, because a recording computes them itself."""
         self._rows = {}
 
+    def rotated_together(
+        self, layer: LayerSpec, q: Tensor, k: Tensor, start: int | Tensor, limit: int | None, key: object
+    ) -> Tensor:
+        """Rotate keys [H, T, D], and with those of one token its queries [HQ, T, D], which `rotated` then has."""
+        if k.shape[1] != 1:
+            return self.rotated(layer, k, start, limit, key)
+        both = self.rotated(layer, torch.cat([q, k]), start, limit, key)
+        self._queries = q, key, both[: len(q)]
+        return both[len(q) :]
+
     def rotated(self, layer: LayerSpec, x: Tensor, start: int | Tensor, limit: int | None, key: object) -> Tensor:
         """Rotate x [H, T, D] to positions, as `Rope.rotate` does; the table is read once a pass and not once a layer.
 
         key: tells apart the starts of a pass.
         """
+        if self._queries is not None and self._queries[0] is x and self._queries[1] == key:
+            return self._queries[2]
         known = id(layer.rope), x.dtype, x.shape[-2], key
         if known not in self._rows:
             self._rows[known] = layer.rope.rows(start, x.shape[-2], x.dtype, limit)
         return rotate(x, *self._rows[known])
 
     @abstractmethod
-    def append(self, layer: int, k: Tensor, v: Tensor, importance: Tensor | None = None) -> None:
-        """Write keys (before RoPE) and values [H, T, D] of the pass, and their scores [H, T] if they have any."""
+    def append(self, layer: int, q: Tensor, k: Tensor, v: Tensor, importance: Tensor | None = None) -> None:
+        """Write keys and values [H, T, D] of the pass, and their scores [H, T] if they have any.
+
+        q: [HQ, T, D]. Of a pass of one token it is rotated together with the keys, for `segments`. All before RoPE.
+        """
 
     @abstractmethod
     def segments(self, number: int, q: Tensor, offset: int = 0, sinks_for: int | None = None) -> list[Segment]:
@@ -91,6 +108,10 @@ class Store(ABC):
             q: [HQ, T, D], before RoPE: tokens of the pass from `offset` on.
             sinks_for: how many of the first queries see the sinks, if there are any; None for all.
         """
+
+    def evicts_from(self, number: int) -> bool:
+        """Tell whether an evictor may take entries from slots `number`."""
+        return False
 
     @abstractmethod
     def pass_rows(self, skip: int) -> tuple[list[Tensor], list[Tensor]]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.attention import Segment, SharedKeys, VisibleRange
-from engine.parts.mass import NOT_IN_SOURCE
+from engine.parts.mass import NOT_IN_SOURCE, mass_rows
 from engine.parts.positions import sink_query_positions
 from engine.parts.slot_plan import window_slack
 from engine.parts.slot_rows import put_rows
@@ -103,7 +103,7 @@ class View:
         start, end: rows of the buffer that are shown.
         sinks: how many sinks there are.
         limit: exclusive upper bound of all places.
-        sink_source, source: int32 [S] and [N], source positions of both.
+        sink_rows, rows: int32 [S] and [N], rows of `AttentionMass` of both; None where nobody counts.
     """
 
     sink_places: Tensor
@@ -114,8 +114,8 @@ class View:
     end: int
     sinks: int
     limit: int
-    sink_source: Tensor
-    source: Tensor
+    sink_rows: Tensor | None
+    rows: Tensor | None
     fixed: bool = False
 
     def sinks_for(self, count: int) -> VisibleRange:
@@ -199,10 +199,10 @@ class WindowStore(Store):
         ]
         self.layers, self.source, self.length = layers, source, self.length - start  # all or none
 
-    def append(self, layer: int, k: Tensor, v: Tensor, importance: Tensor | None = None) -> None:
+    def append(self, layer: int, q: Tensor, k: Tensor, v: Tensor, importance: Tensor | None = None) -> None:
         """Write keys and values of the pass where they will stand; they count from `end_pass` on."""
         if wide := self._of(layer):
-            return wide.append(layer, k, v)
+            return wide.append(layer, q, k, v)
         held, fresh = self.layers[layer], self.new_sinks
         rope, v = held.layer.rope, v[: held.layer.value_heads]
         if fresh:
@@ -217,7 +217,11 @@ class WindowStore(Store):
         put_rows(held.keys, at, k[:, fresh:])
         put_rows(held.values, at, v[:, fresh:])
         limit = self.sinks + held.capacity
-        put_rows(held.rotated, at, self.rotated(held.layer, k[:, fresh:], position, limit, ("k", position)))
+        if fresh:
+            rotated = self.rotated(held.layer, k[:, fresh:], position, limit, "behind the sinks")
+        else:
+            rotated = self.rotated_together(held.layer, q, k, position, limit, ("window", held.layer.sliding_window))
+        put_rows(held.rotated, at, rotated)
 
     def segments(self, number: int, q: Tensor, offset: int = 0, sinks_for: int | None = None) -> list[Segment]:
         """Return sinks and window. sinks_for: how many of the first queries see the sinks; None for all."""
@@ -235,14 +239,12 @@ class WindowStore(Store):
             shown = visible.extent[1] > 0
         if shown:
             keys, values = self._slabs(held, view, sinks=True)
-            source = (view.sink_source,) if self.counted else ()
             turned = self.rotated(held.layer, q, view.sink_places, view.limit, ("sinks", sliding))
-            segments.append(SharedKeys(turned, keys, values, visible, source=source))
+            segments.append(SharedKeys(turned, keys, values, visible, mass_rows=view.sink_rows))
         if view.end > view.start:
             keys, values = self._slabs(held, view, sinks=False)
-            source = (view.source,) if self.counted else ()
             turned = self.rotated(held.layer, q, view.places, view.limit, ("window", sliding))
-            segments.append(SharedKeys(turned, keys, values, view.visible, source=source))
+            segments.append(SharedKeys(turned, keys, values, view.visible, mass_rows=view.rows))
         return segments
 
     def _slabs(self, held: LayerWindow, view: View, sinks: bool) -> tuple[Slabs, Slabs]:
@@ -292,8 +294,8 @@ class WindowStore(Store):
             end=end,
             sinks=sinks,
             limit=int(places.max()) + 1,
-            sink_source=self.source[:sinks],
-            source=torch.cat([known, self.incoming[self.new_sinks :]]) if self.counted else known,
+            sink_rows=mass_rows(self.source[:sinks]) if self.counted else None,
+            rows=mass_rows(torch.cat([known, self.incoming[self.new_sinks :]])) if self.counted else None,
         )
 
     def _fixed_view(self, sliding: int | None) -> View:
@@ -308,8 +310,8 @@ class WindowStore(Store):
             end=capacity,
             sinks=self.sinks,
             limit=self.sinks + max(capacity, self.window),
-            sink_source=self.source[: self.sinks],
-            source=self.source[self.sinks :],
+            sink_rows=mass_rows(self.source[: self.sinks]) if self.counted else None,
+            rows=mass_rows(self.source[self.sinks :]) if self.counted else None,
             fixed=True,
         )
 

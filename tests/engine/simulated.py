@@ -79,7 +79,7 @@ class OnDevice(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _run(function, args, kwargs or {}, None)
+        return run_operation(function, args, kwargs or {}, None)
 
 
 class Event:
@@ -108,7 +108,7 @@ class Watched(TorchDispatchMode):
         self.places: Counter[str] = Counter()  # the same, by operation and the line of ours that called it
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _run(function, args, kwargs or {}, self)
+        return run_operation(function, args, kwargs or {}, self)
 
     @contextmanager
     def on_another_stream(self) -> Iterator[None]:
@@ -179,16 +179,16 @@ def _outer(x: Any) -> Any:
     return type(x)(map(_outer, x)) if type(x) in (list, tuple) else x
 
 
-def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
+def tensors_in(arguments: Iterable[Any]) -> Iterator[Tensor]:
     for x in arguments:
         if isinstance(x, Tensor):
             yield x
         elif type(x) in (list, tuple):
-            yield from _tensors(x)
+            yield from tensors_in(x)
 
 
-def _run(function: Any, args: Any, kwargs: Any, watched: Watched | None) -> Any:
-    tensors = [*_tensors(args), *_tensors(kwargs.values())]
+def run_operation(function: Any, args: Any, kwargs: Any, watched: Watched | None) -> Any:
+    tensors = [*tensors_in(args), *tensors_in(kwargs.values())]
     ours = [x for x in tensors if isinstance(x, OnDevice)]
     asked = kwargs.get("device")
     goes = bool(ours) if asked is None else torch.device(asked).type == NAME
@@ -244,7 +244,7 @@ def _kind(name: str, args: Any, ours: list[OnDevice], others: list[Tensor], goes
         return None
     strangers = [x for x in others if x.dim()]
     if name in INDEXING:
-        masks = [x for x in _tensors(args[1]) if x.dtype in (torch.bool, torch.uint8)]
+        masks = [x for x in tensors_in(args[1]) if x.dtype in (torch.bool, torch.uint8)]
         if not isinstance(args[0], OnDevice) or (name.startswith("index_put") and any(x is args[2] for x in strangers)):
             raise RuntimeError(f"{name}: a tensor on the CPU is indexed by one on {NAME}, or written from one")
         if masks:

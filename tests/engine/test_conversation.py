@@ -26,7 +26,7 @@ from engine.errors import ContextMismatch, ModelError, ModelNotFound, OutOfMemor
 from engine.loops.stop_texts import displayable, until_stop
 from engine.model import load_model
 from engine.models.chat import INSTRUCTION, Chat
-from engine.parts.mass import AttentionMass
+from engine.parts.mass import AttentionMass, mass_rows
 from engine.parts.sources import Sentences, passages
 from engine.sampling import LIKELY, choose, own_sampling, penalize
 from tests.engine.conftest import byte_tokenizer, tiny_config
@@ -159,7 +159,7 @@ def test_each_sentence_has_what_was_looked_at_since_the_one_before() -> None:
     sentences = Sentences(mass, lambda text, since: max(since, text.rfind(".") + 1))
 
     def look(at: int, share: float) -> None:
-        mass.add(torch.tensor([at]), torch.tensor([share]))
+        mass.add(mass_rows(torch.tensor([at])), torch.tensor([share]))
 
     look(280, 1.0)
     sentences.grown("")  # reasoning
@@ -354,9 +354,8 @@ def test_passages_are_the_peaks_of_attention() -> None:
 
 def test_attention_mass_counts_only_the_source() -> None:
     mass = AttentionMass(4, torch.device("cpu"))
-    mass.add(
-        torch.tensor([[0, -1, 3], [0, 2, -1]], dtype=torch.int32), torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.9, 0.0]])
-    )
+    source = torch.tensor([[0, -1, 3], [0, 2, -1]], dtype=torch.int32)
+    mass.add(mass_rows(source), torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.9, 0.0]]))
     torch.testing.assert_close(mass.total, torch.tensor([0.6, 0.0, 0.9, 0.3]))
 
 

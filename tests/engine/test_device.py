@@ -238,7 +238,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
         patch.setattr(Recording, "_pass", passed)
         patch.setattr(choice, "implementation", lambda: kernels)
         patch.setattr(attention, "FEW_BYTES", few_bytes)
-        patch.setattr(rows, "_pinned", lambda part: True)  # as slabs are on a GPU
+        patch.setattr(rows, "_lies_on", lambda part, device: True)  # as slabs are on a GPU
         patch.setattr(slab_rows, "_table", table)
         for mass in (conversation.mass, None):  # watched, and not
             conversation.memory.mass = mass
@@ -276,7 +276,7 @@ def recorded_where(name: str, kernels: str, tier: str) -> bool:
         patch.setattr(recorder, "choice", lambda: "static")
         patch.setattr(sim, "recorder", recorder.Recorder(sim.network))
         patch.setattr(choice, "implementation", lambda: kernels)
-        patch.setattr(rows, "_pinned", lambda part: True)
+        patch.setattr(rows, "_lies_on", lambda part, device: True)
         for token in (70, 71, 72):
             conversation.feed([token], repeated=True)
     return bool(conversation.memory.recordings)
@@ -299,7 +299,7 @@ def costs_of_searching(looks: int) -> Counter[str]:
     sim, device = world()[1:]
     with pytest.MonkeyPatch.context() as patch, device:
         patch.setattr(choice, "implementation", lambda: "triton")
-        patch.setattr(rows, "_pinned", lambda part: True)  # as slabs are on a GPU
+        patch.setattr(rows, "_lies_on", lambda part, device: True)  # as slabs are on a GPU
         conversation = Conversation(read(sim, replace(TIGHT["exact"], looks=looks), text(), 37))  # type: ignore[type-var]
         conversation.feed([70, 71, 72])
         if looks > 1:

@@ -45,8 +45,8 @@ class Evictor:
         return self.catalyst_tokens
 
     def judges(self, number: int) -> bool:
-        """Tell whether the attention to slots `number` is wanted."""
-        return True
+        """Tell whether the attention to slots `number` is wanted: whether they are evicted from."""
+        return self.store.evicts_from(number)
 
     def observe(self, number: int, attention: Tensor) -> None:
         """Take the attention [HQ, N] that observed tokens gave to the entries of slots `number`."""
@@ -103,22 +103,6 @@ class Evictor:
 
     def load(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         """Take back what `state` returned."""
-
-
-class SlotEvictor(Evictor):
-    """An evictor for entries in slots."""
-
-    store: SlotStore
-
-    def judges(self, number: int) -> bool:
-        """Tell whether slots `number` are evicted from: those of a layer with a window of its own are not."""
-        return self.store.windows[number] is None
-
-    def keep_same(self, index: Tensor) -> None:
-        """Keep the entries int64 [M], ascending, in every evictable slot."""
-        index = index.to(self.store.spec.device)
-        kept = {number: index.expand(self.store.heads[number].kv_heads, -1) for number in self.store.evictable}
-        self.store.keep(kept)
 
 
 def zeros_for(store: SlotStore, number: int) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.memory_usage import require_memory
 from engine.models.attention_interface import ExtraTokens
 from engine.models.spec import ModelSpec
-from engine.parts.evictors.base import UNLIMITED, SlotEvictor
+from engine.parts.evictors.base import UNLIMITED, Evictor
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.slot_plan import slot_bytes
 from engine.parts.slots import SlotStore
@@ -50,8 +50,10 @@ class Ratios(Protocol):
         """Return the entries to make room for, or None where nothing is condensed."""
 
 
-class BeaconEvictor(SlotEvictor):
+class BeaconEvictor(Evictor):
     """Beacons, then the open window, in slots whose numbers are their positions."""
+
+    store: SlotStore
 
     def __init__(self, store: SlotStore, ratios: Ratios, beacons: Beacons) -> None:
         """beacons: in the dtype and on the device of the model."""
@@ -134,7 +136,7 @@ class BeaconEvictor(SlotEvictor):
         slots, named = torch.stack([slots[kept], named[kept]]).to(store.spec.device, non_blocking=True)
         sources = [store.positions(layer)[:, named] for layer in range(len(store.spec.layers))]
         self._grow(old + new)
-        self.keep_same(slots)
+        self.store.keep_same(slots)
         for held, source in zip(store.own, sources, strict=True):
             held.source[:, : store.length] = source
         self.made, self.fresh = self.made + new, 0  # not before: memory may run out

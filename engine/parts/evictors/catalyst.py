@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from engine.parts.evictors.base import UNLIMITED, SlotEvictor, zeros_for
+from engine.parts.evictors.base import UNLIMITED, Evictor, zeros_for
 from engine.parts.slots import SlotStore, highest, pooled
 
 
@@ -19,8 +19,10 @@ def spare(budget: int) -> int:
     return min(256, budget // 4)
 
 
-class CatalystEvictor(SlotEvictor):
+class CatalystEvictor(Evictor):
     """Distils a full store to a share of its budget: first the most novel, then the most representative."""
+
+    store: SlotStore
 
     def __init__(
         self,

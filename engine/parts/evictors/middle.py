@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from engine.parts.evictors.base import UNLIMITED, SlotEvictor
+from engine.parts.evictors.base import UNLIMITED, Evictor
 from engine.parts.slots import SlotStore
 
 
-class MiddleEvictor(SlotEvictor):
+class MiddleEvictor(Evictor):
     """Drops entries from the middle."""
+
+    store: SlotStore
 
     def __init__(self, store: SlotStore, tail: int) -> None:
         """tail: entries that are evicted at a time."""
@@ -24,4 +26,4 @@ class MiddleEvictor(SlotEvictor):
         """Drop the `tail` entries in the middle."""
         middle = (self.store.entries - self.tail) // 2
         slots = torch.arange(self.store.entries)
-        self.keep_same(slots[(slots < middle) | (slots >= middle + self.tail)])
+        self.store.keep_same(slots[(slots < middle) | (slots >= middle + self.tail)])

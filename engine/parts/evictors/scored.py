@@ -16,14 +16,16 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.parts.evictors.base import UNLIMITED, SlotEvictor
+from engine.parts.evictors.base import UNLIMITED, Evictor
 from engine.parts.slots import SlotStore, pooled
 
 Judge = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
-class ScoredEvictor(SlotEvictor):
+class ScoredEvictor(Evictor):
     """Evicts the entries with the lowest scores whenever a chunk is over."""
+
+    store: SlotStore
 
     def __init__(self, store: SlotStore, settings: Mapping[str, Any]) -> None:
         """Evict from these slots.

@@ -159,9 +159,7 @@ def searched(
     return gathered(spec, turned, *archive.slabs(layer), found), found.entries
 
 
-def gathered(
-    layer: LayerSpec, q: Tensor, keys: Slabs, values: Slabs, found: Found, source: tuple[Tensor, ...] = ()
-) -> PerQueryKeys:
+def gathered(layer: LayerSpec, q: Tensor, keys: Slabs, values: Slabs, found: Found) -> PerQueryKeys:
     """Gather the keys and values that each query selected, rotated to the shared far position.
 
     q: [HQ, T, D], rotated.
@@ -170,4 +168,4 @@ def gathered(
     k = gather_rows(keys, rows, q.device, q.dtype).view(shape) if found.keys is None else found.keys
     v = k if layer.latent else gather_rows(values, rows, q.device, q.dtype).view(shape)
     # Keys stand at position 0, where rotation is the identity (or a scale).
-    return PerQueryKeys(q, layer.rope.to_constant(k, 0), v, found.held, source)
+    return PerQueryKeys(q, layer.rope.to_constant(k, 0), v, found.held)

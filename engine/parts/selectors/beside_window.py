@@ -18,9 +18,11 @@ from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.bank import DeviceBank
 from engine.parts.archive.transfers import copy_to_host
-from engine.parts.attention import BlockTable, Segment, SharedKeys
+from engine.parts.attention import BlockTable, Segment, SharedKeys, VisibleRange
+from engine.parts.mass import mass_rows
 from engine.parts.positions import FarPlaces, QueryBlocks, far_query_position
 from engine.parts.selectors.base import EMPTY, Selector, searched, selecting_queries
+from engine.parts.selectors.stages import Listing
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import DEVICE, Usage
@@ -45,6 +47,7 @@ class WindowSelector(Selector):
         self._number = torch.zeros(1, dtype=torch.int64, device=spec.device)
         self._evicted = torch.zeros_like(self._number)
         self._fixed_blocks: dict[tuple[int, bool], QueryBlocks] = {}
+        self._range: VisibleRange | None = None
         self._behind_sinks: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
 
     def use_bank(self, units: int, size: int, policy: str) -> None:
@@ -134,15 +137,17 @@ class WindowSelector(Selector):
         """
         near = self.store.segments(layer, q, sinks_for=blocks.near)
         if self.bank is None or not banked:
-            keys, values = self._listed_slabs(layer)
-            return [*near, self._listed(layer, q, blocks, index, rule, keys, values)]
+            return [*near, self.listed(layer, q, blocks, self.listing(index), rule)]
         asked = index.masked_fill(index >= blocks.evicted[:, None], -1).cpu()
         found = self.bank.gather(layer, self.archive.host, asked)
         slabs = ([(each.flatten(1, 2).contiguous(), index.numel())] for each in found)
         keys, values = ([(sink, self.store.sinks), *bank] for sink, bank in zip(self._sinks(layer), slabs, strict=True))
-        rows = torch.arange(index.numel(), device=q.device).view_as(index)
         self._asked[layer] = asked
-        return [*near, self._listed(layer, q, blocks, index, rule, keys, values, rows)]
+        # Rows of the bank's answer are in the order of the index; those that are not there must not be seen.
+        rows = torch.arange(index.numel(), device=q.device).view_as(index)
+        listing = self.listing(index)
+        listing.rows[:, self.store.sinks :] = torch.where(asked.to(q.device) < 0, EMPTY, rows + self.store.sinks)
+        return [*near, self.listed(layer, q, blocks, listing, rule, (keys, values))]
 
     def _sinks(self, layer: int) -> tuple[Tensor, Tensor]:
         return self.store.layers[layer].unrotated_sinks
@@ -162,43 +167,58 @@ class WindowSelector(Selector):
             known[layer] = StableSlabs([(sinks[0], count), *keys]), StableSlabs([(sinks[1], count), *values])
         return known[layer]
 
-    def _listed(
+    def listing(self, index: Tensor) -> Listing:
+        """Return sinks and chosen entries, int64 [NB, N], as rows of the slabs of a layer."""
+        sinks = self.store.sinks
+        first = torch.arange(sinks, device=index.device).expand(len(index), -1)
+        rows = torch.cat([first, index + sinks], dim=1)
+        if not self.store.counted:
+            return Listing(index, rows)
+        known = mass_rows(self.store.source[:sinks]).expand(len(index), -1)
+        chosen = mass_rows(self.archive.host.source_of(index.clamp_max(self.archive.host.stored - 1)))
+        return Listing(index, rows, torch.cat([known, chosen], dim=1))
+
+    def listed(
         self,
         layer: int,
         q: Tensor,
         blocks: QueryBlocks,
-        index: Tensor,
+        listing: Listing,
         rule: str,
-        keys: Slabs,
-        values: Slabs,
-        rows: Tensor | None = None,
+        slabs: tuple[Slabs, Slabs] | None = None,
     ) -> SharedKeys:
-        """Return sinks and chosen entries as queries see them.
+        """Return a listing as queries see it: of the entries, those that have left the window of their block.
 
-        rows: int64 [NB, N], the entries' rows behind the sinks; None where an entry's number is its row. Others: see
-        `beside_window`; keys and values begin with the sinks.
+        slabs: keys and values of which the listing has the rows, sinks first; None for those of the archive.
         """
         rope, sinks = self.spec.layers[layer].rope, self.store.sinks
-        valid = index < blocks.evicted[:, None]
-        index = torch.where(valid, index, 0)
-        first = torch.arange(sinks, device=q.device).expand(len(index), -1)
-        original = torch.cat([first, index + sinks], dim=1)
-        # Blocks without far entries see nothing here; where their keys would stand is of no interest.
-        places = FarPlaces.of(rule, blocks, original, valid.sum(dim=1))
-        behind = torch.where(valid, (index if rows is None else rows) + sinks, EMPTY)
+        original, evicted = listing.rows, blocks.evicted[:, None]
+        if rule == "dynamic" or blocks.fitting:  # keys stand where their tokens do; what is not seen stands anywhere
+            index = torch.where(listing.index < evicted, listing.index, 0)
+            original = torch.cat([original[:, :sinks], index + sinks], dim=1)
+        # The rule counts the entries before the end of each block's, which are in order for it.
+        chosen = torch.searchsorted(listing.index, evicted)[:, 0] if rule == "streaming" else None
+        places = FarPlaces.of(rule, blocks, original, chosen, listing.ranks)
         cos, sin = rope.table(places.limit)
-        source: tuple[Tensor, ...] = ()
-        if self.store.counted:
-            known = self.store.source[:sinks].expand(len(index), -1)
-            source = (torch.cat([known, self.archive.host.source_of(index)], dim=1),)
+        keys, values = self._listed_slabs(layer) if slabs is None else slabs
+        visible = blocks.span(sum(length for _, length in keys)) if slabs else self._far_range(blocks)
         return SharedKeys(
             q=rope.rotate(q, places.queries, places.limit),
             keys=keys,
             values=values,
-            visible=blocks.span(sum(length for _, length in keys)),
-            table=BlockTable(torch.cat([first, behind], dim=1), places.keys, min(blocks.size, q.shape[1]), cos, sin),
-            source=source,
+            visible=visible,
+            table=BlockTable(listing.rows, places.keys, min(blocks.size, q.shape[1]), cos, sin),
+            mass_rows=listing.mass_rows,
         )
+
+    def _far_range(self, blocks: QueryBlocks) -> VisibleRange:
+        """Return the rows of sinks and archive that queries see: none in blocks that have evicted nothing."""
+        if not self.store.fixed:
+            return blocks.span_behind(self.store.sinks)
+        if self._range is None:
+            end = self._evicted + self.store.sinks
+            self._range = VisibleRange(torch.zeros_like(end), end, changing=True)
+        return self._range
 
     def search(self, layer: int, q: Tensor) -> list[Segment]:
         """Return sinks, window and the `picks` best entries of each query of each head, all at one distance."""
@@ -207,13 +227,17 @@ class WindowSelector(Selector):
         distance = far_query_position(store.sinks, store.window)
         best, index = searched(self.archive, layer, q, distance, limits, self.picks(), self.archive.lookup)
         if store.counted:
-            best = dataclasses.replace(best, source=(self.archive.host.source_of(index),))
+            best = dataclasses.replace(best, mass_rows=mass_rows(self.archive.host.source_of(index)))
         return [*store.segments(layer, q), best]
 
     def fix(self) -> None:
         """Write the token's number and what it does not see into tensors that stay where they are."""
         self._number.fill_(self.store.seen)
         self._evicted.fill_(self.num_evicted())
+
+    def start_layers(self) -> None:
+        """Forget the range of a fixed pass, which a recording computes itself."""
+        self._range = None
 
     def watches(self, layer: int) -> bool:
         """Tell whether the bank gives up what got the least attention."""

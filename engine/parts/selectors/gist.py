@@ -15,9 +15,10 @@ from torch import Tensor
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.attention import BlockTable, PerQueryKeys, Segment, SharedKeys
+from engine.parts.mass import mass_rows
 from engine.parts.positions import TRUE, FarPlaces, QueryBlocks
 from engine.parts.selectors.base import EMPTY, Selector, searched, selecting_queries
-from engine.parts.selectors.stages import Pruning
+from engine.parts.selectors.stages import Listing, Pruning
 from engine.parts.slots import SlotStore
 from engine.parts.store import Store
 from engine.records import LoadedParts, Parts, Usage
@@ -147,15 +148,14 @@ class GistSelector(Selector):
         """Return what the stages leave of the archive, in order, for each block of queries."""
         assert self.pruning is not None
         keys, values = self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)
-        index = self.pruning.choose(layer, q, self.query_blocks, keys)
+        listing = self.pruning.listing(layer, self.store.counted)
+        if listing is None:
+            index = self.pruning.choose(layer, q, self.query_blocks, keys)
+            listing = self.pruning.keep(layer, self._listing(layer, index))
         blocks = self.query_blocks(self.pruning.stages[-1].query_block)
-        # Entry i of the archive stands for position i of the source.
+        assert listing.chosen is not None
         rope = self.spec.layers[layer].rope
-        valid = index < self._evicted
-        index = torch.where(valid, index, 0)
-        places = FarPlaces.of(self.attention, blocks, index, valid.sum(dim=1))
-        held = self.held_by_heads(layer)
-        unknown = ~_among(held, index.expand(len(held), -1, -1))
+        places = FarPlaces.of(self.attention, blocks, listing.rows, listing.chosen, listing.ranks)
         cos, sin = rope.table(places.limit)
         size = min(blocks.size, q.shape[1])
         return SharedKeys(
@@ -163,8 +163,24 @@ class GistSelector(Selector):
             keys=keys,
             values=values,
             visible=blocks.span(self._evicted),
-            table=BlockTable(torch.where(valid, index, EMPTY), places.keys, size, cos, sin, unknown),
-            source=(index,) if self.store.counted else (),
+            table=BlockTable(listing.rows, places.keys, size, cos, sin, listing.head_mask),
+            mass_rows=listing.mass_rows,
+        )
+
+    def _listing(self, layer: int, index: Tensor) -> Listing:
+        """Return chosen entries, int64 [NB, N], as rows of the slabs; those that a head has itself are masked for it.
+
+        Entry i of the archive stands for position i of the source.
+        """
+        valid = index < self._evicted
+        known = torch.where(valid, index, 0)
+        held = self.held_by_heads(layer)
+        return Listing(
+            index,
+            torch.where(valid, index, EMPTY),
+            mass_rows(known) if self.store.counted else None,
+            ~_among(held, known.expand(len(held), -1, -1)),
+            valid.sum(dim=1),
         )
 
     def _searched(self, layer: int, q: Tensor) -> PerQueryKeys:
@@ -174,8 +190,8 @@ class GistSelector(Selector):
         heads = self.spec.layers[layer].kv_heads
         by_head = index.view(heads, len(q) // heads * q.shape[1], index.shape[2])  # of none, if none is to be looked at
         known = _among(self.held_by_heads(layer), by_head).view(index.shape)
-        source = (index,) if self.store.counted else ()
-        return dataclasses.replace(best, seen=best.seen & ~known, source=source)
+        rows = mass_rows(index) if self.store.counted else None
+        return dataclasses.replace(best, seen=best.seen & ~known, mass_rows=rows)
 
     def held_by_heads(self, layer: int) -> Tensor:
         """Return the source positions that each head of the gist holds, ascending, int64 [H, N], -1 first.
@@ -214,7 +230,7 @@ class GistSelector(Selector):
         if self.pruning:
             self.pruning.end_pass(self.store.fixed)
         if bool((self.store.on_host >= 0).any()):
-            self._held = {}
+            self._forget_held()
 
     @property
     def grouped(self) -> int:
@@ -229,7 +245,14 @@ class GistSelector(Selector):
 
     def after_evict(self) -> None:
         """Let all that has been read so far be selected, because it may be missing from the gist."""
-        self._evicted, self._held = self.grouped, {}
+        self._evicted = self.grouped
+        self._forget_held()
+
+    def _forget_held(self) -> None:
+        """Forget what was computed from what the gist held; snapshots keep theirs."""
+        self._held = {}
+        if self.pruning:
+            self.pruning.listings = {}
 
     def fork(self, store: Store, archive: Archive) -> Self:
         """Return a conversation's selector, with tensors and runs of its own."""

@@ -79,9 +79,15 @@ class PruningSelector(WindowSelector):
         blocks = self.query_blocks(self.stages[-1].query_block, self.extend_always)
         if not self.prunes(layer):
             return self.beside_window(layer, q, blocks, self.newest(blocks), self.attention, banked=False)
-        keys = self.archive.stable_slabs(layer)[0] if self.store.fixed else self.archive.slabs(layer)[0]
-        index = self.pruning.choose(layer, q, lambda size: self.query_blocks(size, self.extend_always), keys)
-        return self.beside_window(layer, q, blocks, index, self.attention)
+        listing = self.pruning.listing(layer, self.store.counted) if self.bank is None else None
+        if listing is None:
+            keys = self.archive.stable_slabs(layer)[0] if self.store.fixed else self.archive.slabs(layer)[0]
+            index = self.pruning.choose(layer, q, lambda size: self.query_blocks(size, self.extend_always), keys)
+            if self.bank is not None:
+                return self.beside_window(layer, q, blocks, index, self.attention)
+            listing = self.pruning.keep(layer, self.listing(index))
+        near = self.store.segments(layer, q, sinks_for=blocks.near)
+        return [*near, self.listed(layer, q, blocks, listing, self.attention)]
 
     def newest(self, blocks: QueryBlocks) -> Tensor:
         """Return the newest far entries of each block, int64 [NB, N]: what the first layers see instead of pruning."""

@@ -13,7 +13,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Self
 
@@ -89,6 +89,43 @@ class LayerRule:
     keep: int
 
 
+@dataclass
+class Listing:
+    """What one query sees of an archive until a stage chooses anew, at addresses that stay.
+
+    Attributes:
+        index: int64 [1, N], entries, `EMPTY` behind them.
+        rows: int64 [1, N'], rows of the slabs.
+        mass_rows: int [1, N'], rows of `AttentionMass`; None where nobody counts.
+        head_mask: bool [H, 1, N'], rows that each head sees; None for all.
+        chosen: int64 [1], how many entries are chosen, where that does not change from token to token.
+        ranks: int64 [1, N'], 0, 1, 2, ...
+    """
+
+    index: Tensor
+    rows: Tensor
+    mass_rows: Tensor | None = None
+    head_mask: Tensor | None = None
+    chosen: Tensor | None = None
+    ranks: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ranks = torch.arange(self.rows.shape[1], device=self.rows.device).expand_as(self.rows)
+
+    def tensors(self) -> list[Tensor]:
+        """Return all tensors there are."""
+        return [x for x in (self.index, self.rows, self.mass_rows, self.head_mask, self.chosen) if x is not None]
+
+    def renewed(self, new: Listing) -> Listing:
+        """Return what `new` says, at the addresses of this one where its shapes are the same."""
+        mine, theirs = self.tensors(), new.tensors()
+        if [x.shape for x in mine] != [x.shape for x in theirs]:
+            return new
+        for to, x in zip(mine, theirs, strict=True):
+            to.copy_(x)
+        return self
+
+
 class Pruning:
     """The stages of one memory, and what each chose last while answering."""
 
@@ -101,6 +138,7 @@ class Pruning:
         # shared by snapshots, of which the last to write owns what is there
         self.chosen: list[list[Tensor]] = [[] for _ in spec.layers]
         self._known = [False] * len(spec.layers)  # whether `chosen` is of this answer
+        self.listings: dict[int, Listing] = {}  # by layer, of what was chosen last while decoding; shared likewise
         self._writes = [0]  # to `chosen`, counted for all snapshots together
         self._seen_writes = 0
         self._decoding = False
@@ -143,7 +181,23 @@ class Pruning:
         child = self.snapshot()
         child.runs, child._writes, child._seen_writes = [0] * len(self.stages), [0], 0
         child.chosen, child._known = [[] for _ in self.chosen], [False] * len(self._known)
+        child.listings = {}
         return child
+
+    def listing(self, layer: int, counted: bool) -> Listing | None:
+        """Return what the last token saw, where no stage is due and it serves; counted: whether mass is counted."""
+        known = self.listings.get(layer)
+        if known is None or self.first_due(layer) < len(self.stages) or (counted and known.mass_rows is None):
+            return None
+        return known
+
+    def keep(self, layer: int, new: Listing) -> Listing:
+        """Keep what a query sees for the tokens behind it, while decoding; return it from where it is kept."""
+        if not self._decoding:
+            return new
+        known = self.listings.get(layer)
+        self.listings[layer] = new if known is None else known.renewed(new)
+        return self.listings[layer]
 
     def choose(self, layer: int, q: Tensor, blocks: Callable[[int], QueryBlocks], keys: Slabs) -> Tensor:
         """Return the entries that each query block is left with, int64 [NB, k], in order.
@@ -176,8 +230,9 @@ class Pruning:
 
     def graph_key(self) -> tuple[int, ...]:
         """Return addresses and sizes of all that was chosen."""
-        every = (starts for each in self.chosen for starts in each)
-        return tuple(fact for starts in every for fact in (starts.data_ptr(), starts.shape[1]))
+        chosen = [starts for each in self.chosen for starts in each]
+        listed = [x for listing in self.listings.values() for x in listing.tensors()]
+        return tuple(fact for x in [*chosen, *listed] for fact in (x.data_ptr(), x.numel()))
 
     def restart(self) -> int | None:
         """Return the stage from which the next token chooses anew, the number of stages where from none.

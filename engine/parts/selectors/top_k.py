@@ -13,6 +13,7 @@ from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.search import best_by_all_sketches
 from engine.parts.attention import Segment
+from engine.parts.mass import mass_rows
 from engine.parts.positions import far_query_position
 from engine.parts.selectors.base import gathered
 from engine.parts.selectors.beside_window import WindowSelector
@@ -31,6 +32,7 @@ class TopKSelector(WindowSelector):
         super().__init__(spec, store, archive)
         self.top_k, self.logn = top_k, logn
         self._factor: Tensor | None = None  # of this pass: multiplies its queries, [T, 1]
+        self._hidden: Tensor | None = None  # of a fixed pass: which of the last sketches its token does not see
 
     def pass_limit(self) -> int:
         """Return how many tokens fit; without a search a pass may be of any length."""
@@ -49,6 +51,11 @@ class TopKSelector(WindowSelector):
             count = torch.arange(self.store.seen + 1, end + 1, device=self.spec.device)
             self._factor = self.growth(count)
 
+    def start_layers(self) -> None:
+        """Forget tensors of all layers, which a recording computes itself."""
+        super().start_layers()
+        self._factor = self._hidden = None
+
     @property
     def familiar(self) -> int:
         """Tokens among which the model was trained to find its way."""
@@ -64,7 +71,9 @@ class TopKSelector(WindowSelector):
             return self.store.segments(layer, q)
         if not self.store.fixed:
             return self.search(layer, q if self._factor is None else q * self._factor)
-        return self._by_sketches(layer, q * self.growth(self._number + 1) if self.logn else q)
+        if self.logn and self._factor is None:
+            self._factor = self.growth(self._number + 1)
+        return self._by_sketches(layer, q if self._factor is None else q * self._factor)
 
     def _by_sketches(self, layer: int, q: Tensor) -> list[Segment]:
         """Return the same for a fixed pass, which compares the query with all sketches there is room for."""
@@ -72,15 +81,13 @@ class TopKSelector(WindowSelector):
         assert sketch is not None, "only what is found by sketches is recorded"
         turned = spec.rope.to_constant(q, far_query_position(self.store.sinks, self.store.window))
         keys, values = self.archive.stable_slabs(layer)
-        # Every conversation sees what had left the window when it began.
-        first = max(0, sketch.before - self.store.window)
-        last = torch.arange(first, sketch.capacity, device=self.spec.device)
-        found = best_by_all_sketches(
-            sketch, layer, keys, spec.rope.towards_kept(turned), last >= self._evicted, self.top_k
-        )
+        if self._hidden is None:  # every conversation sees what had left the window when it began
+            first = max(0, sketch.before - self.store.window)
+            self._hidden = torch.arange(first, sketch.capacity, device=self.spec.device) >= self._evicted
+        found = best_by_all_sketches(sketch, layer, keys, spec.rope.towards_kept(turned), self._hidden, self.top_k)
         best = gathered(spec, turned, keys, values, found)
         if self.store.counted:
-            best = dataclasses.replace(best, source=(self.archive.host.source_of(found.entries),))
+            best = dataclasses.replace(best, mass_rows=mass_rows(self.archive.host.source_of(found.entries)))
         return [*self.store.segments(layer, q), best]
 
     def graph_kind(self) -> int | None:

@@ -1,0 +1,38 @@
+"""Operations and launches of a pass per layer, counted on the simulated device: none may rise again."""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+# Operations that launch a kernel, and launches of Triton, of one layer: of a pass of reading, an eager token of an
+# answer whose attention is counted, and a recorded one. The seven products of the linear layers are among them. A
+# figure that falls is lowered here.
+MOST = {
+    "truncate": {"reading": (42, 1), "token": (38, 3), "recorded": (36, 3)},
+    "locret": {"reading": (48, 1), "token": (44, 2), "recorded": (42, 3)},
+    "streaming": {"reading": (55, 2), "token": (50, 4), "recorded": (50, 5)},
+    "infinitehip": {"reading": (162, 8), "token": (57, 5), "recorded": (55, 5)},
+    "recall": {"reading": (50, 3), "token": (64, 5), "recorded": (62, 5)},
+    "exact-sketched": {"reading": (65, 6), "token": (124, 8), "recorded": (111, 8)},
+    "exact": {"reading": (58, 4), "token": (115, 8)},
+    "infllm": {"reading": (131, 6), "token": (124, 5)},
+}
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_no_pass_takes_more_operations_per_layer_than_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from tests.engine.counting import per_layer
+
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        counts = pool.submit(per_layer, name).result()
+    assert counts.keys() == MOST[name].keys()
+    for kind, most in MOST[name].items():
+        found = counts[kind]
+        worst = found.where.most_common(8)
+        assert found.operations <= most[0], f"{kind}: {found.operations} operations, {worst}"
+        assert found.launches <= most[1], f"{kind}: {found.launches} launches, {worst}"
