@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.model import Model
+from engine import Model
+from engine.decode import recorder
+from engine.decode.recorder import Recorder, Recording
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
 from engine.trained.retaining import RetainingHeads
@@ -78,3 +82,25 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 def ids() -> torch.Tensor:
     """Make 301 random tokens."""
     return torch.randint(4, 260, (301,), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
+    """Enable static passes for this model and return the lengths at which they ran."""
+    monkeypatch.setattr(recorder, "choice", lambda: "static")
+    monkeypatch.setattr(model, "recorder", Recorder(model.network))
+    lengths: list[int] = []
+    replay = Recording.replay
+
+    def noted(self: Recording, ids: Tensor, memory: Any) -> Tensor:
+        lengths.append(memory.store.length)
+        return replay(self, ids, memory)
+
+    monkeypatch.setattr(Recording, "replay", noted)
+    return lengths
+
+
+@pytest.fixture
+def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use slabs of 64 entries, so that a few hundred fill several."""
+    monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 64)

@@ -29,9 +29,9 @@ from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE
 from engine.trained.beacons import FILE, RATIOS, Beacons, beacon_numbers, find_beacons
 from engine.trained.sidecar_weights import save_weights
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, loaded, next_logits, read
-from tests.engine.test_architectures import small_config
 
 SMALL = Beacon(budget=256, window=24, ratio=4)
 

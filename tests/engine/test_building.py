@@ -15,7 +15,7 @@ from engine.models.building import outline
 from engine.models.configuration import read_config
 from engine.models.loading import load_network
 from engine.models.sizes import CPU, model_sizes
-from tests.engine.test_architectures import small_config
+from tests.engine.architectures import small_config
 
 ROUNDS = 4
 

@@ -36,10 +36,9 @@ from engine.trained.sidecar_weights import save_weights
 from kernels import choice, rows
 from kernels.rows import Slabs
 from tests.engine.conftest import byte_tokenizer, tiny_config
+from tests.engine.matrix import STATIC, TIGHT
 from tests.engine.reading import read
 from tests.engine.simulated import NAME, Watched, register
-from tests.engine.test_graphs import STATIC
-from tests.engine.test_methods import TIGHT
 
 # Of a pass of reading and of a token of an answer, both in three layers: how often the host waits, and how often it
 # sends without waiting, at most. Others of the matrix go through the same lines.

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from engine import Context, Method, Model, Part, Reader, SettingsError, extended, make_method
 from engine.records import DEVICE
+from tests.engine.matrix import CLOSE, QUESTION, TIGHT, close, every_method
 from tests.engine.reading import finish, loaded, next_logits, read, resumed, with_budget
-from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, close, every_method
 
 PASS = 208  # tokens with which a pass of any method ends: the prefix of the tiny model is 77 of them
 growing = pytest.mark.parametrize("name", [name for name, method in TIGHT.items() if method.name != "truncate"])

@@ -13,8 +13,8 @@ from torch import Tensor
 from engine import Model
 from engine.parts import flash
 from engine.parts.attention import SharedKeys, causal_range, torch_sdpa
+from tests.engine.matrix import CLOSE, QUESTION, TIGHT
 from tests.engine.reading import next_logits, read
-from tests.engine.test_methods import CLOSE, QUESTION, TIGHT
 
 
 @pytest.fixture(autouse=True)

@@ -24,63 +24,10 @@ from engine.parts.footprint import Footprint, Task
 from engine.parts.mass import no_source
 from engine.parts.slots import SlotStore
 from kernels import choice
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
+from tests.engine.matrix import OTHERS, STATIC
 from tests.engine.reading import answer, read
-from tests.engine.test_architectures import small_config
-
-
-def hip(**settings: Any) -> Method:
-    """Make InfiniteHiP without true distances and with one look, like the presets for long windows."""
-    usual = {"budget": 260 if settings.get("store") == "int8" else 160, "store": "float32", "looks": 1}
-    return make_method("infinitehip", **usual | {"extend_always": True} | settings)
-
-
-STATIC: dict[str, Method] = {
-    "full": make_method("full"),
-    "truncate": make_method("truncate", budget=160, tail=32),
-    "infinipot": make_method("infinipot", budget=160, prompt="Sum up."),
-    "infinipot-heads": make_method("infinipot", budget=160, prompt="Sum up.", share="heads"),
-    "locret": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12),
-    "beacon": make_method("beacon", budget=64, window=32, ratio=4),  # every fourth token has a beacon, in a normal pass
-    "locret-all": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, pooling=5, share="all"),
-    "streaming": make_method("streaming", budget=96),
-    "infinitehip": hip(stages="16:16:64:8 8:8:32:4 8:4:24:2", first_keep=16),
-    "infinitehip-recent": hip(
-        stages="8:8:48:4 8:4:24:2", first_keep=16, first_recent=20, attention="dynamic", pruning="chunk"
-    ),
-    "recall": make_method("recall", budget=160, stages="16:16:64:8 8:8:32:4 8:4:24:2", store="float32", looks=1),
-    "recall-chunks": make_method(
-        "recall", budget=160, stages="8:8:48:4 8:4:24:2", pruning="chunk", attention="infllm", looks=1
-    ),
-    "exact-sketched": make_method("exact", budget=160, top_k=24, store="float32", looks=1, sketch="int2"),
-    "exact-sketched-int4": make_method("exact", budget=160, top_k=32, looks=1, sketch="int4"),
-    "infinitehip-int8": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, store="int8", attention="infllm"),
-}
-OTHERS: dict[str, Method] = {
-    "infinitehip-true": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, pruning="true"),
-    "infinitehip-cached": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, cache=40),
-    "infllm": make_method("infllm", budget=160, block=8, units=4, query_block=16, store="float32"),
-    "exact": make_method("exact", budget=96, top_k=24, store="float32"),
-    "locret-int8": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, store="int8"),
-    "recall-searching": make_method("recall", budget=160, select="exact", top_k=24, store="float32", looks=1),
-    "recall-true": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", looks=1, pruning="true"),
-}
-
-
-@pytest.fixture
-def replayed(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
-    """Enable static passes for this model and return the lengths at which they ran."""
-    monkeypatch.setattr(recorder, "choice", lambda: "static")
-    monkeypatch.setattr(model, "recorder", Recorder(model.network))
-    lengths: list[int] = []
-    replay = Recording.replay
-
-    def noted(self: Recording, ids: Tensor, memory: Any) -> Tensor:
-        lengths.append(memory.store.length)
-        return replay(self, ids, memory)
-
-    monkeypatch.setattr(Recording, "replay", noted)
-    return lengths
 
 
 def planned(model: Model, method: Method, ids: Tensor) -> Footprint:

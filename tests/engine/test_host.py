@@ -22,24 +22,12 @@ from engine.parts.selectors.base import searched
 from engine.records import DISK, HOST
 from kernels import choice
 from kernels.rows import QuantizedSlab
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, loaded, next_logits, read
-from tests.engine.test_architectures import small_config
+from tests.engine.tiers import HEADS, LAYERS, QUERY_HEADS, SIZE, entries
 
-HEADS, QUERY_HEADS, SIZE, LAYERS = 2, 6, 8, 3
-
-
-@pytest.fixture(autouse=True)
-def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use slabs of 64 entries, so that a few hundred fill several."""
-    monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 64)
-
-
-def entries(count: int, seed: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    keys = [torch.randn(HEADS, count, SIZE, generator=generator) for _ in range(LAYERS)]
-    values = [torch.randn(HEADS, count, SIZE, generator=generator) for _ in range(LAYERS)]
-    return keys, values, torch.arange(count, dtype=torch.int32) + 1000 * seed
+pytestmark = pytest.mark.usefixtures("small_slabs")
 
 
 @pytest.fixture

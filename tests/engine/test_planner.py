@@ -34,12 +34,11 @@ from engine.parts.slot_rows import Slots
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE, HOST
 from kernels.rows import tensors_of
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer, tiny_config
-from tests.engine.plans import GB, LLAMA_8B, ROOMY, llama
+from tests.engine.matrix import FORGETFUL, TIGHT
+from tests.engine.plans import GB, LLAMA_8B, ROOMY, llama, peak_of_pass, with_store
 from tests.engine.reading import answer, loaded, read
-from tests.engine.test_architectures import small_config
-from tests.engine.test_methods import TIGHT
-from tests.engine.test_rereading import FORGETFUL
 
 MIXTURE = {
     "vocab_size": 300,
@@ -214,30 +213,6 @@ def test_saving_takes_no_more_than_planned(model: Model, ids: Tensor, name: str)
         saved = [t.contiguous() for part in parts for t in part.tensors.values()]  # as the writer does
         copied = max(copied, sum(t.nbytes for t in saved if t.untyped_storage().data_ptr() not in there))
     assert 0 < copied <= footprint.host_spare_bytes
-
-
-def with_store(name: str) -> Method:
-    """Make a method by its name and, after a colon, its store."""
-    name, _, store = name.partition(":")
-    return make_method(name, **({"store": store} if store else {}))
-
-
-def peak_of_pass(model: Model, method: Method, ids: Tensor, chunk: int) -> int:
-    """Return the most bytes that the last pass of a reading allocates beyond those before it."""
-    reader = Reader(model, method, ids, chunk)
-    running = reader.run()
-    for progress in running:
-        if progress.tokens_total - progress.tokens_done <= chunk:
-            break
-    held = peak = 0
-    with torch.profiler.profile(profile_memory=True) as profile:
-        next(running)
-    assert profile.profiler is not None
-    for event in profile.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            peak = max(peak, held)
-    return peak
 
 
 @pytest.mark.parametrize("name", ["exact", "infinipot", "infinipot:int4", "full", "full:int8"])

@@ -21,10 +21,10 @@ from engine.parts.footprint import Task
 from engine.planning import rates
 from engine.planning.planner import Machine, Planner
 from engine.planning.rates import Rates, measure_rates
+from tests.engine.architectures import small_config
+from tests.engine.matrix import TIGHT
 from tests.engine.plans import GB, LLAMA_8B, QWEN3_30B, ROOMY, fused_operations, llama
 from tests.engine.reading import read
-from tests.engine.test_architectures import small_config
-from tests.engine.test_methods import TIGHT
 
 
 @pytest.mark.parametrize("name", ["beacon", "exact", "full", "infinipot-both", "infinitehip", "infllm", "recall"])

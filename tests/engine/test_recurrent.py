@@ -30,13 +30,11 @@ from engine.records import DEVICE
 from engine.trained import retaining
 from engine.trained.retaining import RetainingHeads
 from engine.trained.sidecar_weights import save_weights
+from tests.engine.architectures import EXTRA, SMALL, compare, small_config
 from tests.engine.conftest import byte_tokenizer
-from tests.engine.plans import GB
+from tests.engine.matrix import TIGHT
+from tests.engine.plans import GB, peak_of_pass
 from tests.engine.reading import answer, finish, loaded, next_logits, read, reopened, resumed, with_budget
-from tests.engine.test_architectures import EXTRA, SMALL, compare, small_config
-from tests.engine.test_graphs import replayed as replayed  # a fixture
-from tests.engine.test_methods import TIGHT
-from tests.engine.test_planner import peak_of_pass
 
 KINDS = ["qwen3_5_text", "granitemoehybrid", "falcon_h1"]  # linear attention, Mamba without RoPE, and Mamba beside it
 NAMES = ["full", "full-int8", "streaming", "exact", "infllm", "infinitehip", "recall", "infinipot-both"]

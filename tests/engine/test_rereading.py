@@ -20,17 +20,11 @@ from engine.parts.archive.focus import WIDEST
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.sources import REACH
 from engine.records import DEVICE
+from tests.engine.matrix import FORGETFUL, TIGHT
 from tests.engine.reading import loaded, read
-from tests.engine.test_methods import TIGHT
 
 TOKENS = 1500
 QUESTION = "Who was it that came to the house?"
-FORGETFUL: dict[str, Method] = {
-    "infinipot": make_method("infinipot", budget=900, prompt="Sum up."),
-    "infinipot-nuc": make_method("infinipot", budget=900, novelty_share=1.0, share="heads", store="int8"),
-    "locret": make_method("locret", budget=400, chunk=400, stabilizers=16, local=12),
-    "locret-int4": make_method("locret", budget=400, chunk=400, stabilizers=16, local=12, store="int4", share="all"),
-}
 forgetful = pytest.mark.parametrize("method", FORGETFUL.values(), ids=FORGETFUL)
 every = pytest.mark.parametrize("name", TIGHT)
 

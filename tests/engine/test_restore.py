@@ -17,10 +17,10 @@ from engine import Context, Conversation, Method, Model, Part, Reader
 from engine.errors import ContextMismatch
 from engine.parts.archive import tier_plan
 from engine.records import DISK, LoadedParts
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
+from tests.engine.matrix import TIGHT
 from tests.engine.reading import answer, finish, loaded, read
-from tests.engine.test_architectures import small_config
-from tests.engine.test_methods import TIGHT
 
 CHUNK = 32
 QUESTION = [1, 80, 81, 82, 2]

@@ -14,8 +14,8 @@ from engine.parts.archive.archive import Archive
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.selectors import base
 from engine.parts.slots import SlotStore
+from tests.engine.matrix import CLOSE, QUESTION, TIGHT, close, every_method
 from tests.engine.reading import answer, loaded, next_logits, read, resumed
-from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, close, every_method
 
 
 def starve(monkeypatch: pytest.MonkeyPatch, memory: Memory, most: int, error: Exception) -> list[int]:

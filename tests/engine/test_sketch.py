@@ -15,12 +15,12 @@ from engine.parts.archive import search
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.sketch import CANDIDATES, KINDS, Sketch, check_sketch, sketch_bytes
 from kernels.rows import take
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import loaded, read
-from tests.engine.test_architectures import small_config
-from tests.engine.test_host import HEADS, LAYERS, QUERY_HEADS, SIZE, entries, small_slabs
+from tests.engine.tiers import HEADS, LAYERS, QUERY_HEADS, SIZE, entries
 
-__all__ = ["small_slabs"]  # for every test here too
+pytestmark = pytest.mark.usefixtures("small_slabs")
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 

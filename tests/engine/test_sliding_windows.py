@@ -24,11 +24,10 @@ from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
 from engine.trained.retaining import RetainingHeads
 from engine.trained.sidecar_weights import save_weights
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plans import ROOMY, fused_operations
 from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed
-from tests.engine.test_architectures import small_config
-from tests.engine.test_graphs import replayed as replayed  # a fixture
 
 KINDS = [
     "gemma2",

@@ -18,8 +18,8 @@ from engine.trained.beacons import Beacons
 from engine.trained.retaining import FILE, RetainingHeads
 from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import TEMPLATE, byte_tokenizer, tiny_config
+from tests.engine.matrix import CLOSE, QUESTION, TIGHT, every_method
 from tests.engine.reading import loaded, read
-from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, every_method
 
 # Like the templates of reasoning models: they open the answer to come, and drop the reasoning of earlier answers.
 STRIPPED = TEMPLATE.replace("<|assistant|>{{ m['content'] }}", "<|assistant|>{{ m['content'].split('</think>')[-1] }}")
