@@ -39,7 +39,7 @@ def needed(name: str) -> set[str]:
 
 
 def main() -> None:
-    """Write both."""
+    """Write both lists of pinned packages."""
     freeze = [sys.executable, "-m", "pip", "freeze", "--exclude-editable", "--disable-pip-version-check"]
     frozen = subprocess.run(freeze, check=True, capture_output=True, text=True).stdout.splitlines()
     lines = [re.sub(r"\+cpu$", "", line) for line in frozen if not LEFT_OUT.match(line)]

@@ -31,6 +31,9 @@ def answer_to(
     """Return the greedy answer, of at most `most` tokens.
 
     Args:
+        conversation: goes on with the question and its answer.
+        question: of a person, without a template.
+        most: tokens of the answer, at most.
         text: ids of the text, to read passages again before the answer; None not to.
         named: int64 [N], tokens of `text` to read again; None for passages that the question attends to.
     """

@@ -91,6 +91,8 @@ def ask(
     """Ask a trial's questions in turn.
 
     Args:
+        context: a finished reading of the trial's text.
+        trial: text and questions.
         read_again: passages may be read again.
         page: tokens of the page that is named with each question; None to name none.
 
@@ -114,7 +116,10 @@ def measure(haystack: Haystack, cell: Row, seed: int, trials: int, before: Row |
     """Return the row of a cell: counts of asked, right, and right with a right source, over consecutive seeds.
 
     Args:
+        haystack: makes the trials.
         cell: method, budget, tokens, depth, kind, and the passages to read again.
+        seed: of the first trial.
+        trials: number of trials in the whole row.
         before: row of the first trials, which are not repeated.
     """
     method = shared.variant(cell["method"], cell["budget"])

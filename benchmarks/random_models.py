@@ -110,6 +110,7 @@ def config_of(name: str, tiny: bool = False, layers: int | None = None) -> Pretr
     """Return the configuration of one of SHAPES or SEAM_ONLY.
 
     Args:
+        name: a key of SHAPES or SEAM_ONLY.
         tiny: a model of the same kind with few weights.
         layers: number of layers; None for the shape's own.
     """

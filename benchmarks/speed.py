@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -32,10 +32,8 @@ from engine import Model
 from engine.loops.passes import feed
 from engine.loops.reader import CHUNK
 from engine.methods.locret import Locret
-from engine.models.spec import ModelSpec
-from engine.parts.evictors.scored import ArrivalScoreEvictor
+from engine.methods.scored import ScoredMethod
 from engine.parts.mass import no_source
-from engine.parts.slots import SlotStore
 from engine.trained.retaining import FILE, RetainingHeads
 from engine.trained.sidecar_weights import save_weights
 
@@ -103,17 +101,14 @@ def against_bare(model: Model, name: str, budget: int, entries: int, ids: Tensor
     return _row(f"{name} {budget} against the bare model {seeing}", len(ids), pairs)
 
 
-class WithoutHeads(Locret):
-    """Locret whose heads are never run."""
+class WithoutHeads(ScoredMethod):
+    """Evict like Locret, but run no heads."""
 
-    def new_evictor(self, spec: ModelSpec, store: SlotStore) -> ArrivalScoreEvictor:
-        """Return an evictor to which all entries are worth the same."""
-        return ArrivalScoreEvictor(store, self.eviction, unjudged)
+    name: ClassVar[str] = Locret.name
 
-
-def unjudged(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return zero for every entry, float32 [H, T]."""
-    return k.new_zeros(k.shape[:2], dtype=torch.float32)
+    def score(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Return zero for every entry, float32 [H, T]."""
+        return k.new_zeros(k.shape[:2], dtype=torch.float32)
 
 
 def heads_cost(model: Model, what: str, budget: int, ids: Tensor) -> dict[str, Any]:

@@ -24,7 +24,8 @@ def attend(
 
     Args:
         q: [B, H, T, D].
-        k, v: [B, H, N, D], N >= 1.
+        k: [B, H, N, D], N >= 1.
+        v: [B, H, N, D].
         scaling: factor of the dot products.
         softcap: limit of the logits, by tanh; None for no limit.
         mask: added to the logits, broadcastable to [B, H, T, N], 0 or -inf; None if every key is visible.

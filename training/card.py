@@ -14,9 +14,11 @@ def write_card(run: loop.Run[Any], out: Path, card: str, curves: Mapping[str, st
     """Write the card of a finished run, and its curves, beside the weights.
 
     Args:
+        run: the finished run.
         out: file of the weights.
         card: Markdown with named placeholders, filled from the run and from `more`.
         curves: columns of the log with their titles, as for `draw_curves`.
+        **more: values for other placeholders of the card.
     """
     settings, drawn = run.settings, out.with_suffix(".svg")
     draw_curves(loop.log_of(settings), drawn, curves)

@@ -17,6 +17,7 @@ def draw_curves(log: Path, out: Path, columns: Mapping[str, str]) -> None:
     """Draw columns of a log.jsonl over its steps, one panel below another.
 
     Args:
+        log: a log.jsonl, one object a line.
         out: the SVG file.
         columns: keys of the log's lines, with a title for each.
     """

@@ -54,7 +54,10 @@ class RowFile:
         """Check every line once and store its offset.
 
         Args:
+            path: JSONL file of text, question and answer.
             held_out: number of rows set apart.
+            seed: of their order.
+            model: whose tokenizer counts.
             max_tokens: longest example.
 
         Raises:

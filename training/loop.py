@@ -48,7 +48,10 @@ class Run(ABC, Generic[Line]):
         """Begin a run at step 0.
 
         Args:
+            settings: of the training.
+            model: whose own weights stay as they are.
             trained: the weights to train.
+            optimiser: changes those weights.
             basis: plain values that a continuation must share; see `basis_of`.
         """
         self.settings, self.model = settings, model

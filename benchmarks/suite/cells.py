@@ -27,6 +27,9 @@ def measure(model: Model, method: Method, text: Text, in_time: Callable[[], None
     """Read a text and ask every question on its own fork of that reading, greedily.
 
     Args:
+        model: reads and answers.
+        method: decides what of the text is kept.
+        text: ids, questions and a continuation.
         in_time: called between passes and questions; raises OutOfTime.
 
     Returns:

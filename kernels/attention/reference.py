@@ -27,7 +27,8 @@ def attend(
 
     Args:
         q: [HQ, T, D], rotated.
-        keys, values: slabs [H, capacity, D]; keys before RoPE with lists, already rotated (and unquantised) without.
+        keys: slabs [H, capacity, D], before RoPE with lists, already rotated (and unquantised) without.
+        values: slabs of the same shape.
         span: visible rows of each query.
         lists: rows listed for each block of queries; None for all rows.
         scaling: factor of the dot products.

@@ -26,8 +26,13 @@ def column_sums(
     """Return the attention probabilities of each key, summed over the queries that share a list.
 
     Args:
-        q, keys, span, lists, scaling, softcap: as in `attention.attend`.
+        q: as in `attention.attend`, and so are keys, span and lists.
+        keys: slabs [H, capacity, D].
+        span: visible rows of each query.
+        lists: rows listed for each block of queries; None for all rows.
         total: [HQ, T], log-sum-exp of each query's whole softmax, including keys that are not in these slabs.
+        scaling: factor of the dot products.
+        softcap: limit of the logits, by tanh; None for no limit.
 
     Returns:
         float32 [HQ, NB, N]. Without lists NB is 1 and N is the number of rows.

@@ -17,9 +17,11 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
     """Write the first M rows of `room`: row m of a head is entry index[m] of that head, rotated to position m.
 
     Args:
-        keys, values: slabs [H, capacity, D]; keys before RoPE, in the dtype of the buffers.
+        keys: slabs [H, capacity, D], before RoPE, in the dtype of the buffers.
+        values: slabs of the same shape.
         index: int64 [H, M].
-        cos, sin: [M, R/2], rotation to positions 0, 1, 2, ...
+        cos: [M, R/2], cosines of the rotation to positions 0, 1, 2, ...
+        sin: [M, R/2], its sines.
         room: buffers to write; rows from M on are left unchanged.
     """
     count, wide = index.shape[1], torch.promote_types(room.keys.dtype, torch.float32)

@@ -21,6 +21,7 @@ def unpack(blocks: Tensor, scales: Tensor, which: Tensor | None, dtype: torch.dt
         blocks: uint8 [E, R, C / 32, 16], codes of 32 weights; the first of two is in the low half of a byte.
         scales: uint8 [E, R, C / 32], exponent of two plus 127; 255 is NaN.
         which: int64 [K], chosen matrices; None for all in order.
+        dtype: of the weights returned.
     """
     if which is not None:
         blocks, scales = blocks[which], scales[which]
@@ -35,7 +36,8 @@ def product(x: Tensor, blocks: Tensor, scales: Tensor, which: Tensor) -> Tensor:
 
     Args:
         x: [K, C].
-        blocks, scales: as in `unpack`.
+        blocks: as in `unpack`.
+        scales: as in `unpack`.
         which: int64 [K].
     """
     wide = torch.promote_types(x.dtype, torch.float32)

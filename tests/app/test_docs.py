@@ -51,11 +51,11 @@ def test_the_glossary_has_each_word_once_in_order() -> None:
 def settings_told(name: str) -> dict[str, str]:
     """Return the defaults in a method's table of settings: on its own page, or on a page that it shares."""
     own = PAGES / f"{name}.md"
-    shared = PAGES / ("scored.md" if name in ("knorm", "tova") else "baselines.md")
-    page = (own if own.exists() else shared).read_text(encoding="utf-8")
-    table = re.search(r"^\| (?:method \| )?setting \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
-    assert table is not None
-    rows = [[cell.strip(" `") for cell in line.split("|")[1:]] for line in table[1].splitlines()]
+    pages = [own] if own.exists() else sorted(PAGES.glob("*.md"))
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    column = "" if own.exists() else r"method \| "
+    tables = re.findall(rf"^\| {column}setting \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:]] for table in tables for line in table.splitlines()]
     rows = rows if own.exists() else [row[1:] for row in rows if row[0] == name]
     return {row[0]: row[1] for row in rows}
 
@@ -68,3 +68,14 @@ def test_the_page_of_a_method_has_every_setting_with_its_default(name: str) -> N
         if default is not None:  # of those that follow from others the page says how
             expected = str(default).lower() if isinstance(default, bool) else str(default)
             assert told[setting] == expected, setting
+
+
+@pytest.mark.parametrize("name", ["knorm", "truncate"])
+def test_the_methods_that_are_shown_are_those_of_the_engine(name: str) -> None:
+    """Code in `docs/architecture.md` leaves lines out, but changes none."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page.partition("## A method in ten lines")[2], re.DOTALL)
+    shown = [line for line in blocks[("knorm", "truncate").index(name)].splitlines() if line.strip()]
+    source = iter((ROOT / "engine" / "methods" / f"{name}.py").read_text(encoding="utf-8").splitlines())
+    for line in shown:
+        assert line in source, line  # `in` goes on where the line before was found

@@ -177,6 +177,7 @@ class Run(loop.Run[Progress]):
         """Return loss of answers, loss of plain text, and share of right answers of one example.
 
         Args:
+            example: ids and the weight of each in the loss.
             window: tokens of a window.
             ratios: ratio of each window.
         """

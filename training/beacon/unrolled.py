@@ -62,6 +62,8 @@ def read_through(model: Model, beacons: Beacons, ids: Tensor, window: int, ratio
     """Return hidden states [T, hidden] of a text read in windows.
 
     Args:
+        model: reads the text.
+        beacons: weights of the tokens that follow each stretch.
         ids: int64 [T].
         window: tokens of a window.
         ratios: ratio of each of the ceil(T / window) windows.

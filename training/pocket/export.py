@@ -40,7 +40,10 @@ def export(
 
     Args:
         model: float32 weights; not changed.
-        tokens, steps: length of the training, for the card.
+        tokenizer: with the chat template.
+        folder: written anew.
+        tokens: tokens that it learned from, for the card.
+        steps: length of the training, for the card.
         start: the finished model that training continued from, if any.
     """
     aside = folder.with_name(folder.name + ".part")
