@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from engine import Answer, Conversation, Method, Model, Reader, Sampling
+from engine import Answer, AskOptions, Conversation, Method, Model, Reader, Sampling
 
 ANSWER = 32  # tokens at most
 
@@ -37,6 +37,6 @@ def answer_to(
         text: ids of the text, to read passages again before the answer; None not to.
         named: int64 [N], tokens of `text` to read again; None for passages that the question attends to.
     """
-    *_, answer = conversation.ask(question, Sampling(max_tokens=most), text=text, named=named)
+    *_, answer = conversation.ask(question, Sampling(max_tokens=most), AskOptions(text=text, named=named))
     assert isinstance(answer, Answer)
     return answer

@@ -21,14 +21,14 @@ from benchmarks.report import named, publish
 from engine import Reader, make_method
 from engine.methods.infllm import InfLLM
 from engine.models.spec import ModelSpec
-from engine.parts.archive.bank import POLICIES, CachedLayer, DeviceCache
+from engine.parts.archive.bank import POLICIES, BankLayer, DeviceBank
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.selectors.units import UnitSelector
 
 UNITS = 16  # units that each block of queries looks up
 
 
-class Recorder(DeviceCache):
+class Recorder(DeviceBank):
     """A cache that holds everything and records each look-up."""
 
     def __init__(self, spec: ModelSpec, units: int, size: int) -> None:
@@ -49,7 +49,7 @@ class Recorder(DeviceCache):
         self.calls.append((layer, self.latest[layer], index[:, whole], probability[:, whole]))
 
 
-class Table(DeviceCache):
+class Table(DeviceBank):
     """A cache that keeps only its table of units and moves no data."""
 
     def replay(self, call: tuple[int, int, Tensor, Tensor], host: HostTier) -> None:
@@ -61,7 +61,7 @@ class Table(DeviceCache):
             self.let_go(held, self.bring(layer, held, host, torch.unique(row[row >= 0] // self.size).tolist()))
         self.attended(layer, index, probability)
 
-    def move(self, layer: int, held: CachedLayer, host: HostTier, units: list[int], places: list[int]) -> None:
+    def move(self, layer: int, held: BankLayer, host: HostTier, units: list[int], places: list[int]) -> None:
         """Do nothing; there is no data to move."""
 
 

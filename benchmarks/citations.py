@@ -15,7 +15,7 @@ from benchmarks import options as shared
 from benchmarks.asking import read
 from benchmarks.haystack import Haystack, Question
 from benchmarks.report import named, publish
-from engine import Answer, Conversation, Passage, Sampling
+from engine import Answer, AskOptions, Conversation, Passage, Sampling
 
 PROMPT = "List the important points."
 ANSWER = 120  # tokens at most
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
             for number in range(chosen.trials):
                 trial = haystack.trial("facts", tokens, 0.0, chosen.seed + number)
                 conversation = Conversation(read(model, method, trial.ids).context())
-                *_, answer = conversation.ask(PROMPT, Sampling(max_tokens=ANSWER), whole=whole)
+                *_, answer = conversation.ask(PROMPT, Sampling(max_tokens=ANSWER), AskOptions(sentence_end=whole))
                 assert isinstance(answer, Answer)
                 found += cited(answer, trial.questions)
             row = {"method": name, "budget": method.budget, "tokens": tokens, "settings": method.settings()}

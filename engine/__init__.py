@@ -1,6 +1,6 @@
 """The engine: tokens in, contexts and answers out.
 
-Lives here: models and their attention interface, positions, memories, methods, the reading loop and conversations.
+Here: models and their attention interface, positions, memories, methods, the reading loop and conversations.
 Not here: files, pages, HTTP, SQL, screens. Pages reach the engine as integers attached to token positions.
 """
 
@@ -14,10 +14,11 @@ from engine.errors import (
     UnsupportedModel,
     WeightsError,
 )
+from engine.loops.ask_options import AskOptions
 from engine.loops.context import Context, fingerprint
 from engine.loops.conversation import Conversation
 from engine.loops.reader import Reader, extended
-from engine.measure import free_bytes, memory_report
+from engine.memory_usage import free_bytes, memory_report
 from engine.methods import (
     DEFAULT_METHOD,
     HOST_STORES,
@@ -49,6 +50,7 @@ __all__ = [
     "METHODS",
     "Answer",
     "AnswerPiece",
+    "AskOptions",
     "Chat",
     "Context",
     "ContextMismatch",

@@ -1,16 +1,16 @@
-"""What can go wrong in the engine, as one tree.
+"""Errors of the engine, as one tree.
 
     EngineError
-    ├── SettingsError       a method, budget or sampling setting that cannot be
+    ├── SettingsError       a method, budget or sampling setting is invalid
     ├── ModelError
     │   ├── ModelNotFound       no model at that path or id
-    │   ├── UnsupportedModel    an architecture the engine has not been shown to match
+    │   ├── UnsupportedModel    an architecture that was not shown to match transformers
     │   └── WeightsError        trained weights beside the model: missing, damaged, or for another model
-    │       └── NoSuchWeights       there can be none for this model
-    ├── ContextMismatch     saved state that belongs to another model, method or text
-    └── OutOfMemory         the device or host memory does not suffice
+    │       └── NoSuchWeights       no such weights are possible for this model
+    ├── ContextMismatch     saved state of another model, method or text
+    └── OutOfMemory         device or host memory does not suffice
 
-Every message says what was found, what was wanted and what to do next. Only `app` phrases them for the screen.
+Every message names the finding, the expectation and the next step. Only `app` phrases them for the screen.
 """
 
 
@@ -29,7 +29,7 @@ class ModelError(EngineError):
 NO_NUMBERS = (
     "its weights are damaged, or too large for the type that it computes in. Fetch it anew, or choose another model."
 )
-"""Why a model's numbers are none, and what to do."""
+"""The cause of logits that are not finite, and the next step."""
 
 
 class ModelNotFound(ModelError):
@@ -41,11 +41,11 @@ class UnsupportedModel(ModelError):
 
 
 class WeightsError(ModelError):
-    """Weights that a method needs beside the model's own are missing, damaged, or made for another model."""
+    """Weights that a method needs beside the model are missing, damaged, or made for another model."""
 
 
 class NoSuchWeights(WeightsError):
-    """No weights of that kind can be for this model, whoever trains them."""
+    """No such weights are possible for this model, whoever trains them."""
 
 
 class ContextMismatch(EngineError):

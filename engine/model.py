@@ -22,8 +22,8 @@ from transformers.utils.hub import cached_file
 from engine.decode import recorder
 from engine.decode.recorder import Recorder
 from engine.errors import ModelNotFound, SettingsError, UnsupportedModel
-from engine.measure import oom_as_engine_error
 from engine.memory import Memory
+from engine.memory_usage import oom_as_engine_error
 from engine.models import architectures
 from engine.models.attention_interface import attach, run, sampled
 from engine.models.chat import Chat, Encoding

@@ -1,6 +1,6 @@
-"""The records that the engine hands out: measurements, progress, answers. Plain data, no behaviour.
+"""Records that the engine hands out: measurements, progress, answers. Plain data, no behaviour.
 
-Page, command line, benchmarks and database consume the same records, so a number has one name everywhere.
+Page, command line, benchmarks and database use the same records, so a number has one name everywhere.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ DEVICE, HOST, DISK = "device", "host", "disk"
 
 @dataclass(frozen=True)
 class Usage:
-    """What a memory holds, counted from its tensors. What is on disk is mapped into memory when it is looked at.
+    """Contents of a memory, counted from its tensors. Parts on disk are mapped into memory when they are read.
 
-    entries: tier -> entries per KV head and layer (the average, where they differ).
-    bytes: tier -> bytes of all layers together, preallocated room included.
-    traffic: of a device cache of the host tier, hits and misses in units, and moved_bytes; empty where there is none.
-    stages: how often each stage of a pruning ran, over layers and passes, of a reading or a conversation since it was
-    opened; empty where nothing is pruned.
+    Attributes:
+        entries: per tier, entries per KV head and layer (the average if they differ).
+        bytes: per tier, bytes of all layers, allocated capacity included.
+        traffic: of a device bank: hits and misses in units, and moved_bytes. Empty without a bank.
+        stages: how often each pruning stage ran, over layers and passes, since the reading or conversation was opened.
+            Empty without pruning.
     """
 
     entries: dict[str, int]
@@ -32,14 +33,23 @@ class Usage:
 
 @dataclass(frozen=True)
 class ReadProgress:
-    """One step of a reading. Seconds are of reading alone, over interruptions; tokens per second are those that it has
-    read in them, without what a context that it goes on behind had read before.
+    """One step of a reading.
 
-    seconds: of everything; of these, distill_seconds choosing what is kept, catalyst_seconds the catalyst's tokens. On
-    a GPU these two are the time in which that work was handed over, not done (`engine.loops.passes.Pass`).
+    Times are of reading alone, over interruptions. On a GPU, the parts of `seconds` are the time to launch their work
+    (`engine.loops.passes.Pass`).
+
+    Attributes:
+        stage: "reading", "distilling" or "ready".
+        tokens_done: tokens read so far.
+        tokens_total: tokens to read.
+        seconds: time of the whole reading.
+        distill_seconds: part of it for condensing.
+        catalyst_seconds: part of it for the catalyst's tokens.
+        tokens_per_second: speed of this reading, without tokens that an earlier context had read.
+        usage: the memory now.
     """
 
-    stage: str  # "reading" | "distilling" | "ready"
+    stage: str
     tokens_done: int
     tokens_total: int
     seconds: float
@@ -51,7 +61,13 @@ class ReadProgress:
 
 @dataclass(frozen=True)
 class Passage:
-    """A stretch of the source that an answer rested on: tokens `start` to `end` (exclusive), `weight` of the mass."""
+    """A stretch of the text that an answer rested on.
+
+    Attributes:
+        start: first token.
+        end: token behind the last one.
+        weight: share of the attention mass.
+    """
 
     start: int
     end: int
@@ -60,7 +76,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class AnswerPiece:
-    """The next few characters of an answer, or of the reasoning before it."""
+    """The next characters of an answer, or of the reasoning before it."""
 
     text: str
     reasoning: bool = False
@@ -68,9 +84,12 @@ class AnswerPiece:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence of an answer, characters `start` to `end` (exclusive) of its text, and what it rested on, best first.
+    """A sentence of an answer with its sources.
 
-    Weights of passages are shares of the mass of the whole answer.
+    Attributes:
+        start: its first character in the answer's text.
+        end: the character behind it.
+        passages: sources, best first. Weights are shares of the mass of the whole answer.
     """
 
     start: int
@@ -82,14 +101,28 @@ class Sentence:
 class Answer:
     """A finished answer with its measurements.
 
-    sentences: only where the caller says where they end; reasoning: what the model said to itself before, empty for
-    most; tokens_per_second counts its tokens too, and the first token is one of them; reasoning_cut: whether it was as
-    long as it may be, and was ended; read_again: tokens of the text that were, before it was answered;
-    held_again, alone: see `rereading.Again`.
+    Attributes:
+        text: the answer.
+        finish_reason: "stop", "length" or "repetition".
+        passages: sources of the whole answer.
+        sentences: sources of each sentence; empty unless the caller finds their ends.
+        prompt_tokens: tokens of the question with its template.
+        answer_tokens: tokens of the text.
+        time_to_first_token_sec: time until the first token, reasoning included.
+        decode_sec: time after it.
+        tokens_per_second: speed over reasoning and answer.
+        usage: the memory after the turn.
+        reasoning: the model's thoughts before the answer; empty for most models.
+        reasoning_tokens: tokens of them.
+        reasoning_sec: time for them.
+        reasoning_cut: whether they reached their limit and were ended.
+        read_again: tokens of the text that were read again before the answer.
+        held_again: see `rereading.Reread.held`.
+        alone: see `rereading.Reread.alone`.
     """
 
     text: str
-    finish_reason: str  # "stop" | "length" | "repetition"
+    finish_reason: str
     passages: list[Passage]
     sentences: list[Sentence]
     prompt_tokens: int
@@ -109,7 +142,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Part:
-    """Named tensors that are saved together. A sealed part never changes once it has been written."""
+    """Named tensors that are saved together. A sealed part never changes once it is written."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     sealed: bool = False

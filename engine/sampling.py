@@ -1,4 +1,4 @@
-"""Choosing the next token."""
+"""Sampling: the choice of the next token."""
 
 from __future__ import annotations
 
@@ -12,17 +12,23 @@ from transformers import GenerationConfig
 
 from engine.errors import NO_NUMBERS, ModelError, SettingsError, require
 
-LIKELY = 1024  # tokens among which the nucleus mostly is; to sort a vocabulary of 150K takes as long as many a pass
+LIKELY = 1024  # tokens that mostly contain the nucleus; sorting a vocabulary of 150K takes as long as a pass
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen, and when to stop.
+    """Settings of the choice of tokens, and limits of an answer.
 
-    temperature 0 is greedy; top_p: nucleus; max_tokens: of one answer; stop: texts that end it; seed: of chance;
-    max_reasoning: tokens that a model may think before it is made to answer; 0: it answers at once.
-    top_k: at most so many of the likeliest tokens, 0 for all; min_p: only tokens at least so likely as this share of
-    the likeliest; repetition_penalty: divides what speaks for a token that the answer has already, 1 for none.
+    Attributes:
+        temperature: 0 is greedy.
+        top_p: mass of the nucleus.
+        max_tokens: tokens of one answer at most.
+        stop: texts that end an answer.
+        seed: of the random generator.
+        max_reasoning: tokens of reasoning at most, after which the model must answer. 0: it answers at once.
+        top_k: number of likeliest tokens to choose from, 0 for all.
+        min_p: least probability of a token, as a share of the likeliest token's.
+        repetition_penalty: divides the logits of tokens that the answer already has; 1 for none.
     """
 
     temperature: float = 0.0
@@ -36,7 +42,7 @@ class Sampling:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        """Reject what cannot be."""
+        """Reject values out of range."""
         require(self.temperature >= 0.0, f"temperature cannot be negative ({self.temperature}).")
         require(0.0 < self.top_p <= 1.0, f"top_p must be above 0 and at most 1, not {self.top_p}.")
         require(self.top_k >= 0, f"top_k cannot be negative ({self.top_k}).")
@@ -48,9 +54,9 @@ class Sampling:
 
 
 def own_sampling(published: GenerationConfig | None) -> Sampling:
-    """Return how a model is to be sampled where a person does not say: as its generation config has it.
+    """Return a model's sampling by its generation config, for people who choose none.
 
-    A config that says nothing of it, or is of no use, means greedy.
+    A config without these settings, or with invalid ones, means greedy.
     """
     found: dict[str, Any] = {}
     for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty"):
@@ -60,8 +66,8 @@ def own_sampling(published: GenerationConfig | None) -> Sampling:
     samples = getattr(published, "do_sample", None)
     if samples is False or (samples is None and "temperature" not in found):
         found["temperature"] = 0.0
-    found.setdefault("temperature", 1.0)  # what transformers takes for a model that is to be sampled
-    found["top_k"] = max(0, int(found.get("top_k", 0)))  # some write -1 for none
+    found.setdefault("temperature", 1.0)  # transformers' default for models that sample
+    found["top_k"] = max(0, int(found.get("top_k", 0)))  # some configs write -1 for none
     try:
         return Sampling(**found)
     except SettingsError:
@@ -69,9 +75,9 @@ def own_sampling(published: GenerationConfig | None) -> Sampling:
 
 
 def penalize(logits: Tensor, said: Sequence[int], penalty: float) -> Tensor:
-    """Return logits [vocabulary] that make tokens less likely which were said, as in CTRL (arXiv:1909.05858).
+    """Return logits [vocabulary] with lower values for tokens already said, as in CTRL (arXiv:1909.05858).
 
-    Only the answer counts as said. In the text above it are the very words that an answer has to be made of.
+    Only tokens of the answer count. Those of the text must stay likely, since answers consist of them.
     """
     if penalty == 1.0 or not said:
         return logits
@@ -81,16 +87,16 @@ def penalize(logits: Tensor, said: Sequence[int], penalty: float) -> Tensor:
 
 
 def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
-    """One token id from logits [vocabulary].
+    """Choose one token id from logits [vocabulary].
 
     Raises:
-        ModelError: they are no numbers.
+        ModelError: the logits are not finite.
     """
     if not torch.isfinite(logits.amax()):
         raise ModelError(f"The model gives no numbers for its next word: {NO_NUMBERS}")
     if sampling.temperature == 0.0:
         return int(logits.argmax())
-    behind = logits.double() - logits.amax()  # at most 0, so that no temperature makes them infinite
+    behind = logits.double() - logits.amax()  # at most 0, so that no temperature makes it infinite
     probabilities = (behind / sampling.temperature).softmax(dim=-1).float()
     kept = probabilities
     ids: Tensor | None = None

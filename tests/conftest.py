@@ -1,17 +1,17 @@
-"""What is so for every test, wherever it runs."""
+"""Settings of every test run."""
 
 import os
 
 import pytest
 import torch
 
-torch.set_num_threads(1)  # more divide a product otherwise, and its last bit decides between entries that are alike
+torch.set_num_threads(1)  # more threads change the last bit of products, which decides between equal entries
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Triton's interpreter must be asked for before triton is imported
-os.environ["COLUMNS"] = "80"  # help is laid out for the terminal at hand
-os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"  # the servers that tests talk with are on this machine
+os.environ["COLUMNS"] = "80"  # help depends on the width of the terminal
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"  # servers of tests are on this machine
 os.environ.pop("STOCKPOT_AUTH", None)
-os.environ["STOCKPOT_MODEL"] = "pocket"  # where a test names none: it is there without SmolLM2, and quicker
+os.environ["STOCKPOT_MODEL"] = "pocket"  # the default model of tests: small and always there
 
 ROOMS = ("app", "benchmarks", "engine", "training", "browser", "kernels", "ingest", "sessions")
 """Those with the longest files first, so that at the end nobody waits long for another's last file; after the browser's

@@ -1,4 +1,4 @@
-"""Imports point one way: app -> engine, ingest, sessions, training, benchmarks; engine -> kernels. So in the engine."""
+"""Imports point one way, between the folders of the repository and between the layers of the engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTS_LAYERS = ("archive", "selectors")
 
 
 def imported(file: Path) -> set[str]:
-    """Names of all that a file imports, wherever in it that stands."""
+    """Return the names of everything that a file imports, inside functions too."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):

@@ -16,8 +16,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from engine import Model, OutOfMemory, SettingsError
-from engine.measure import is_out_of_memory
-from engine.stopping import asked_to_stop
+from engine.memory_usage import is_out_of_memory
+from engine.signals import asked_to_stop
 from engine.trained.sidecar_weights import Trained
 from training import checkpoint
 from training.settings import TrainingSettings

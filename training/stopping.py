@@ -1,4 +1,4 @@
-"""Messages and the exception for a training that is asked to stop (`engine/stopping.py`)."""
+"""Messages and the exception for a training that is asked to stop (`engine/signals.py`)."""
 
 from __future__ import annotations
 

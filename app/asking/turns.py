@@ -230,7 +230,7 @@ def _answer(
     text = open_one.opened.stream.ids if options.read_again or named is not None else None
     # Closing before the end cancels the turn: the conversation is as it was before the question.
     asked = open_one.conversation.ask(
-        turn.question, sampling, on_question, whole_sentences, text, named, repetition_start
+        turn.question, sampling, engine.AskOptions(on_question, whole_sentences, text, named, repetition_start)
     )
     with suppress(Stopped), closing(asked) as events:
         for event in events:

@@ -189,7 +189,7 @@ def _answer(
     """
     from app.asking.turns import answer, keep_question
     from app.listing import titles_before_places
-    from engine.stopping import asked_to_stop
+    from engine.signals import asked_to_stop
 
     with asked_to_stop() as asked, ProgressLine() as progress:
 

@@ -245,7 +245,7 @@ def run_resume(arguments: Arguments) -> int:
 def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json: bool) -> int:
     """Read the rest of a context, and print the result; return 1 if it was stopped."""
     from app.reading.readings import Stopped, read
-    from engine.stopping import asked_to_stop
+    from engine.signals import asked_to_stop
 
     if row.status == "ready":
         note(f"Known already: context {row.id}. Nothing had to be read.")

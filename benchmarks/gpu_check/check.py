@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.gpu_check.gauge import computed_in, free_all
 from engine import EngineError
-from engine.measure import is_out_of_memory
+from engine.memory_usage import is_out_of_memory
 
 PENDING = "not reached: no time left"
 LEAST_SEC = 0.2  # shorter attempts are not started

@@ -16,8 +16,8 @@ from benchmarks.random_models import SPREAD
 from engine import Method, Model
 from engine.loops.context import Context, new_memory
 from engine.loops.passes import condense, feed
-from engine.measure import oom_as_engine_error
 from engine.memory import Memory
+from engine.memory_usage import oom_as_engine_error
 from engine.parts.mass import NOT_IN_SOURCE, no_source
 
 LAST = 2  # passes before a length that are always read; the second gives the reading speed there

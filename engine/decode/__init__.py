@@ -1,4 +1,4 @@
-"""One token at a time: recordings of the pass of a token, as CUDA graphs.
+"""Decoding: one token at a time, with its pass recorded as a CUDA graph.
 
-Not here: what the pass computes; it is the memory's and the model's.
+Not here: the computation of a pass, which is the memory's and the model's.
 """

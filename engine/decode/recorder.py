@@ -1,12 +1,12 @@
-"""Answers under CUDA graphs: the pass of one token, recorded once and repeated for every token after it.
+"""Answers under CUDA graphs: the pass of one token, recorded once and replayed for every later token.
 
-A pass of one token launches hundreds of kernels, and on a GPU launching them takes longer than running them. A CUDA
-graph records the launches and repeats them at one stroke, provided that shapes and addresses stay the same. So a memory
-can `fix` the pass of one token: then only the numbers in tensors change from token to token, and the same code runs
-eagerly or is recorded. A selector that prunes has one recording for each stage from which it may begin anew.
+A pass of one token launches hundreds of kernels, and on a GPU the launches take longer than the kernels. A CUDA graph
+records the launches and replays them as one, provided that shapes and addresses stay the same. So a memory can `fix`
+the pass of one token: then only numbers in tensors change from token to token, and the same code runs eagerly or is
+recorded. A pruning selector has one recording for each stage that may come first.
 
-STOCKPOT_GRAPHS=off never records; =static passes tokens in fixed shapes without recording, on any device (for tests). A
-pass that cannot be recorded, or whose recording fails, runs eagerly.
+STOCKPOT_GRAPHS=off never records. STOCKPOT_GRAPHS=static runs passes in fixed shapes without recording, on any device
+(for tests). A pass that cannot be recorded, or whose recording fails, runs eagerly.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.errors import SettingsError
-from engine.measure import is_out_of_memory
 from engine.memory import Memory
+from engine.memory_usage import is_out_of_memory
 from engine.models.architectures import architecture_of
 from engine.models.attention_interface import run
 from engine.models.recurrent_state import RecurrentState
 
 CHOICES = ("auto", "off", "static")
-WARM_UP = 2  # passes before recording: kernels are compiled, and libraries take what memory they need
-WAITED = "called a synchronizing"  # CUDA operation: how PyTorch says that the host waits for the GPU
+WARM_UP = 2  # passes before recording: kernels are compiled, libraries allocate
+WAITED = "called a synchronizing"  # PyTorch's words for an operation that waits for the GPU
 
 log = logging.getLogger(__name__)
-_watching = threading.Lock()  # whoever watches for waiting changes the process, and puts back what there was
+_watching = threading.Lock()  # watching for waits changes settings of the process
 
 
 @cache
 def choice() -> str:
-    """How STOCKPOT_GRAPHS is set.
+    """Return the setting of STOCKPOT_GRAPHS.
 
     Raises:
-        SettingsError: to nothing there is.
+        SettingsError: its value is unknown.
     """
     wanted = os.environ.get("STOCKPOT_GRAPHS", "auto")
     if wanted not in CHOICES:
@@ -54,21 +54,23 @@ def choice() -> str:
 
 
 class Recorder:
-    """Of one model: passes tokens of answers, recorded where that is possible."""
+    """Runs answer tokens through CUDA graphs, one recording per memory layout.
+
+    Falls back to the normal pass where recording is impossible.
+    """
 
     def __init__(self, network: PreTrainedModel) -> None:
-        """Nothing is recorded yet."""
+        """Start without any recording."""
         self.network = network
         self.possible = choice() == "static" or (choice() == "auto" and network.device.type == "cuda")
-        self._too_large: tuple[int, ...] | None = None  # the key of what memory ran out over
-        self._failed: set[tuple[type, type, int]] = (
-            set()
-        )  # stores, selectors and kinds of passes that cannot be recorded
-        self._state = RecurrentState()  # filled anew for each token
+        self._too_large: tuple[int, ...] | None = None  # the key whose recording ran out of memory
+        # Stores, selectors and kinds of passes that cannot be recorded
+        self._failed: set[tuple[type, type, int]] = set()
+        self._state = RecurrentState()  # filled for each token
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Tokens are passed as ever, until left: for comparisons."""
+        """Run tokens through the normal pass inside the block, for comparisons."""
         possible, self.possible = self.possible, False
         try:
             yield
@@ -76,7 +78,15 @@ class Recorder:
             self.possible = possible
 
     def step(self, ids: Tensor, memory: Memory) -> Tensor | None:
-        """The hidden state [1, hidden] after a token ids [1] whose pass has begun; None if it has to go unrecorded."""
+        """Run one token through a recording.
+
+        Args:
+            ids: int64 [1], a token whose pass has begun.
+            memory: the memory that it is added to.
+
+        Returns:
+            The hidden state [1, hidden], or None if the pass must run eagerly.
+        """
         found = memory.recording() if self.possible else None
         if found is None:
             return None
@@ -88,13 +98,13 @@ class Recorder:
             if key == self._too_large:
                 return None
             same = {other: each for other, each in memory.recordings.items() if each.key == key}
-            memory.recordings = same  # those over what is no longer used hold it
+            memory.recordings = same  # recordings with another key would hold memory that is no longer used
             try:
                 state = self._state if memory.recurrent.now else None
                 memory.recordings = {**same, kind: Recording(self.network, memory, kind, key, state)}
             except RuntimeError as error:
                 log.warning("an answer goes without a CUDA graph: recording failed: %s", error)
-                if is_out_of_memory(error):  # over these addresses, and it is not tried again for each token
+                if is_out_of_memory(error):  # not tried again for each token
                     self._too_large = key
                 else:
                     self._failed.add(how)
@@ -104,14 +114,15 @@ class Recorder:
 
 @contextmanager
 def _never_waiting() -> Iterator[None]:
-    """While in it nothing may wait for the GPU, as nothing can while a pass is recorded. Learnt only then, it would
-    leave PyTorch's allocator in a recording that never ends, from where on it frees nothing when memory is short.
+    """Raise if anything inside the block waits for the GPU, since nothing can wait while a pass is recorded.
 
-    PyTorch warns of it (mode "error" would end what other threads do) in whichever thread waits, as what is asked of it
-    goes for the whole process. Only this thread counts; of others nothing is said, since they may wait.
+    If a wait happened during the recording, PyTorch's allocator would stay in a recording that never ends, and would
+    not
+    free memory any more. So it is found out before. PyTorch only warns of a wait, because mode "error" would also end
+    other threads. Warnings of other threads are dropped, since those may wait.
 
     Raises:
-        RuntimeError: something waited: layers in 8 bits do, which look for outliers first.
+        RuntimeError: something waited. Layers in 8 bits do, which look for outliers first.
     """
     recording, waited = threading.get_ident(), False
 
@@ -138,16 +149,18 @@ def _never_waiting() -> Iterator[None]:
 
 @cache
 def _side_stream() -> torch.cuda.Stream:
-    """Where passes are warmed up and recorded: always the same, because cuBLAS keeps room for each stream it was used
-    on, 32 MiB on an H100.
+    """Return the stream that warms up and records passes.
+
+    It is always the same one, because cuBLAS keeps a workspace per stream, 32 MiB on an H100.
     """
     return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
 @contextmanager
 def _beside(side: torch.cuda.Stream) -> Iterator[None]:
-    """Work goes to another stream, for which this one then waits: also if it fails half-way, because what that stream
-    still reads is let go of, and given to others on this one.
+    """Run the block on another stream, and make this stream wait for it.
+
+    It also waits after an error, because memory that the other stream still reads may be reused on this one.
     """
     here = torch.cuda.current_stream()
     side.wait_stream(here)
@@ -159,10 +172,13 @@ def _beside(side: torch.cuda.Stream) -> Iterator[None]:
 
 
 def record(graph: torch.cuda.CUDAGraph, call: Callable[[], Tensor]) -> Tensor:
-    """Warm a call up and record it; where its result will lie.
+    """Warm up a call and record it.
+
+    Returns:
+        The tensor that each replay writes its result to.
 
     Raises:
-        RuntimeError: something in it cannot be recorded.
+        RuntimeError: something in the call cannot be recorded.
     """
     side = _side_stream()
     with _beside(side):
@@ -170,14 +186,14 @@ def record(graph: torch.cuda.CUDAGraph, call: Callable[[], Tensor]) -> Tensor:
             call()
         with _never_waiting():
             call()
-        # What other threads ask of the GPU meanwhile is their own matter; "global" would have it end the recording.
+        # With mode "global", work of other threads would end the recording.
         with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
             result = call()
     return result
 
 
 class Recording:
-    """The pass of one token over a memory."""
+    """The recorded pass of one token over a memory."""
 
     def __init__(
         self,
@@ -187,7 +203,14 @@ class Recording:
         key: tuple[int, ...],
         state: RecurrentState | None = None,
     ) -> None:
-        """Record it, unless graphs are only played at. carry: for the states of recurrent layers, shared by all.
+        """Record the pass, unless graphs are static.
+
+        Args:
+            network: the model.
+            memory: the memory to record over.
+            kind: the recording's place in `memory.recordings`.
+            key: addresses and sizes; with others the recording is invalid.
+            state: the states of recurrent layers, shared by all recordings. None without such layers.
 
         Raises:
             RuntimeError: something in the pass cannot be recorded.
@@ -202,11 +225,11 @@ class Recording:
         if choice() != "static":
             self.graph = torch.cuda.CUDAGraph()
             self._record(self.graph, memory)
-        self.tensors_of = memory.snapshot()  # which the recording reads and writes
+        self.tensors_of = memory.snapshot()  # keeps the recorded tensors alive
         self.tensors_of.recordings = {}
 
     def _record(self, graph: torch.cuda.CUDAGraph, memory: Memory) -> None:
-        mass = memory.mass.save() if memory.mass else None  # which warming up adds to
+        mass = memory.mass.save() if memory.mass else None  # warming up adds to it
         try:
             self._warm_and_record(graph, memory)
         finally:
@@ -218,7 +241,7 @@ class Recording:
         if self.state:
             self.state.load(memory.recurrent.now)
         self.hidden = record(graph, functools.partial(self._pass, memory))
-        # What the graph reads at its address must outlive it, also when longer tables take its place.
+        # The graph reads these tables by address, also after longer ones have replaced them.
         self.tables = [rope.tables() for rope in memory.spec.ropes]
 
     def _pass(self, memory: Memory) -> Tensor:
@@ -226,7 +249,7 @@ class Recording:
         return run(self.network, self.ids, memory, state=self.state, position_ids=self.place)
 
     def replay(self, ids: Tensor, memory: Memory) -> Tensor:
-        """The hidden state [1, hidden] after a token, which stands behind all that the memory holds."""
+        """Return the hidden state [1, hidden] of a token that follows all entries of the memory."""
         self.ids.copy_(ids)
         if self.place is not None:
             self.place.copy_(memory.position_ids(1))

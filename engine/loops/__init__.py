@@ -1,4 +1,4 @@
-"""The loops: reading a text, conversations over it, second looks and rereading.
+"""Loops: reading a text, conversations over it, and rereading.
 
-Not here: how entries are kept; a loop provides what a method declares, and asks none which it is.
+Not here: how entries are kept. A loop provides what a method declares, and never asks for a method's name.
 """

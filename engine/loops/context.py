@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from engine.errors import ContextMismatch
-from engine.measure import oom_as_engine_error
 from engine.memory import Memory
+from engine.memory_usage import oom_as_engine_error
 from engine.methods.base import Method
 from engine.model import Model
 from engine.models.spec import ModelSpec
@@ -24,15 +24,17 @@ STATE_VERSION = 3
 def fingerprint(
     model: str, spec: ModelSpec, method: Method, ids: Tensor, settings: Mapping[str, Any] | None = None
 ) -> str:
-    """A hash of all that a saved state depends on: model, tokenizer, method, settings, weights, tokens.
+    """Hash everything that a saved state depends on: model, tokenizer, method, settings, weights and tokens.
 
     Args:
-        model: its own fingerprint.
-        settings: of the method, as they were kept when the state was made: it may have others besides by now. None for
-            those of today.
+        model: the model's own fingerprint.
+        spec: the sizes of the model.
+        method: the method that reads.
+        ids: int64 [T], the text.
+        settings: the method's settings at the time of the saved state, which may be fewer than today. None for today's.
 
     Raises:
-        SettingsError: the method needs trained weights, and there are none that fit this model.
+        SettingsError: the method needs trained weights, and none fit this model.
     """
     digest = hashlib.sha256()
     settings = method.settings() if settings is None else dict(settings)
@@ -44,7 +46,11 @@ def fingerprint(
 
 @dataclass(frozen=True)
 class Context:
-    """What a model remembers of a text. source_tokens: length of the text in tokens."""
+    """The memory of a text after its reading.
+
+    Attributes:
+        source_tokens: length of the text in tokens.
+    """
 
     model: Model
     method: Method
@@ -52,15 +58,15 @@ class Context:
     source_tokens: int
 
     def usage(self) -> Usage:
-        """Entries and bytes per tier."""
+        """Return entries and bytes per tier."""
         return self.memory.usage()
 
     def remembered(self) -> Tensor:
-        """Of each token of the text, the share of KV heads that hold an entry of it: `Memory.remembered`."""
+        """Return the share of KV heads that hold each token of the text; see `Memory.remembered`."""
         return self.memory.remembered(self.source_tokens)
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
-        """To disk: tensors and JSON-able facts."""
+        """Return tensors and JSON-able facts for disk."""
         parts, meta = self.memory.state()
         return parts, {"memory": meta, "source_tokens": self.source_tokens, "done": self.source_tokens}
 
@@ -68,13 +74,17 @@ class Context:
     def load(
         cls, model: Model, method: Method, parts: LoadedParts, meta: dict[str, Any], *, unfinished: bool = False
     ) -> Context:
-        """From disk. The caller compares fingerprints first.
+        """Load a saved context. The caller compares fingerprints first.
 
         Args:
-            unfinished: what had been read at a reading's checkpoint will do, to be asked and not to be read on.
+            model: the model of the context.
+            method: the method that read it.
+            parts: tensors by part.
+            meta: the facts that `state` returned.
+            unfinished: accept a checkpoint of a reading, to ask about the part that was read.
 
         Raises:
-            ContextMismatch: a reading that is not finished, or tensors that do not fit the model.
+            ContextMismatch: the reading is not finished, or tensors do not fit the model.
         """
         if "reader" in meta and not unfinished:
             raise ContextMismatch("This reading is not finished: resume it first.")
@@ -84,7 +94,7 @@ class Context:
 
 
 def new_memory(model: Model, method: Method) -> Memory:
-    """An empty memory of a method for a model."""
+    """Return an empty memory of a method for a model."""
     return method.new_memory(model.spec, model.turn_length)
 
 
@@ -92,8 +102,8 @@ def restore(memory: Memory, parts: LoadedParts, meta: dict[str, Any]) -> None:
     """Fill a memory from saved tensors.
 
     Raises:
-        ContextMismatch: names or shapes that this method and model do not have.
-        OutOfMemory: there is no room for it.
+        ContextMismatch: names or shapes do not fit this method and model.
+        OutOfMemory: the tensors do not fit.
     """
     try:
         with oom_as_engine_error(memory.spec.device, "while what was saved was opened"):

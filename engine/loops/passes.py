@@ -1,4 +1,4 @@
-"""Feeding tokens to a model with a memory: the one loop that reading and conversation share."""
+"""Passes: the one loop that feeds tokens to a model with a memory, for readings and conversations."""
 
 from __future__ import annotations
 
@@ -13,29 +13,33 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import OutOfMemory
-from engine.measure import oom_as_engine_error, release
 from engine.memory import Memory
+from engine.memory_usage import oom_as_engine_error, release
 from engine.methods.base import Method
 from engine.model import Model
 from engine.models.placement import fast_in_bfloat16
 from engine.parts.mass import no_source
 
-LEAST_PASS = 16  # tokens; where not even they fit, smaller passes would not help
-NOVELTY_ROWS = 128  # hidden states whose logits exist at a time; a vocabulary of 150K makes 77 MB of them
+LEAST_PASS = 16  # tokens; smaller passes would hardly need less memory
+NOVELTY_ROWS = 128  # rows of logits at a time; with a vocabulary of 150K they take 77 MB
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass that is over: tokens fed (0 if a memory was only condensed) and the hidden states [T, hidden] after them.
+    """Facts of a finished pass.
 
-    seconds: of all of it; of these, catalyst_seconds of the catalyst's tokens on their way through the model (of those
-    that passed together with others their share), condense_seconds of condensing the memory after them.
+    The times are the host's, and nothing waits for a GPU to take them. On a GPU, the time of a part is therefore the
+    time
+    to launch its work, with waits that happen anyway. Only `seconds`, summed over a reading, is its real duration.
 
-    All three are the host's time, and nothing waits for a GPU so that they can be taken. There a part's seconds are
-    those in which its work was handed over, with whatever had to be waited for; only `seconds`, summed over a reading,
-    is how long it took.
+    Attributes:
+        tokens: tokens fed; 0 if the memory was only condensed.
+        seconds: duration of the whole pass.
+        hidden: hidden states [T, hidden] of the tokens, or None.
+        catalyst_seconds: part for the catalyst's tokens. If they shared the pass, it is divided by token counts.
+        condense_seconds: part for condensing the memory after the pass.
     """
 
     tokens: int
@@ -48,21 +52,27 @@ class Pass:
 def feed(
     model: Model, method: Method, memory: Memory, ids: Tensor, source: Tensor, chunk: int, repeated: bool = False
 ) -> Iterator[Pass]:
-    """Commit tokens to a memory in passes of at most `chunk`, condensing it whenever it is full.
+    """Feed tokens to a memory in passes of at most `chunk`, and condense it whenever it is full.
 
-    The tokens of a catalyst go through the model behind those that fill the memory, where that pass has room for them:
-    it takes less time than a pass of their own.
+    Tokens of a catalyst share the pass that fills the memory if they fit, which is quicker than a pass of their own.
 
-    A chunk is rounded up to whole blocks of the method's queries, so that what they choose does not depend on it. Where
-    memory runs out in a pass, it is tried again with half the tokens, and so are those after it: until `end_pass`
-    nothing has been remembered, so the result is the same.
+    A chunk is rounded up to whole blocks of the method's queries, so that their selection does not depend on it. If
+    memory
+    runs out in a pass, that pass and all later ones have half the tokens. Nothing is committed before `end_pass`, so
+    the
+    result stays the same.
 
     Args:
-        ids: int64 [T]; source: int32 [T], the source position each token stands for.
+        model: the model that reads.
+        method: the method of the memory.
+        memory: the memory to fill.
+        ids: int64 [T].
+        source: int32 [T], the position of each token in the text.
+        chunk: tokens per pass at most.
         repeated: whether these are tokens of an answer, which come one by one.
 
     Yields:
-        One record per pass; between two of them the memory is consistent and may be saved, forked or left.
+        One record per pass. Between two records the memory is consistent and may be saved, forked or dropped.
 
     Raises:
         OutOfMemory: not even a small pass fits.
@@ -94,16 +104,16 @@ def feed(
             seconds, share = time.perf_counter() - started, len(behind) / (end - at + len(behind))
             condensing = 0.0
             if len(behind):
-                with suppress(OutOfMemory):  # the next pass tries once more, and says so
+                with suppress(OutOfMemory):  # the next pass tries again and raises
                     condensing = _condense(memory)
         yield Pass(end - at, seconds + condensing, hidden, share * seconds, condensing)
         at = end
 
 
 def _passing_behind(model: Model, method: Method, memory: Memory, most: int) -> Tensor:
-    """The tokens of a catalyst, int64 [G], that pass behind those which fill a memory: at most so many, else none.
+    """Return the catalyst's tokens, int64 [G], that share the pass that fills a memory; none if they exceed `most`.
 
-    Recurrent layers would carry them on into the text.
+    Recurrent layers would carry them into the text, so such models have separate passes.
     """
     prompt = catalyst_of(model, method)
     shares = memory.mass is None and memory.evictor.catalyst_shares_pass()
@@ -121,9 +131,17 @@ def _worked_out(
     least: int,
     repeated: bool,
 ) -> tuple[Tensor, Tensor | None] | None:
-    """Hidden states and novelty of a pass that is not committed yet; None if memory ran out for more than `least`.
+    """Compute hidden states and novelty of a pass without committing it; None if memory ran out.
 
-    behind: int64 [G], tokens of a catalyst that go along.
+    Args:
+        model: the model that reads.
+        method: the method of the memory.
+        memory: the memory, which is left uncommitted.
+        ids: int64 [T].
+        source: int32 [T], the position of each token in the text.
+        behind: int64 [G], tokens of a catalyst that share the pass.
+        least: with so few tokens, a lack of memory is raised as OutOfMemory.
+        repeated: whether these are tokens of an answer.
     """
     mass = memory.mass.save() if memory.mass and len(ids) > least else None
     try:
@@ -138,16 +156,16 @@ def _worked_out(
     except OutOfMemory:
         if len(ids) <= least:
             raise
-        if memory.mass and mass is not None:  # layers before the one that it ran out in have added theirs
+        if memory.mass and mass is not None:  # some layers have added theirs already
             memory.mass.restore(mass)
-        return None  # the error is let go of, and with it all that its frames hold
+        return None  # outside the handler, so that the error's frames are freed
 
 
 def condense(model: Model, method: Method, memory: Memory) -> Pass:
-    """Make room in a memory, showing it first what the catalyst prompt attends to, if its method has one.
+    """Condense a memory, after a pass of the catalyst prompt if its method has one.
 
     Raises:
-        OutOfMemory: there is no room for the catalyst, or for what is kept beside what there was.
+        OutOfMemory: the catalyst, or the condensed memory beside the old one, does not fit.
     """
     started = time.perf_counter()
     prompt = catalyst_of(model, method)
@@ -160,13 +178,13 @@ def condense(model: Model, method: Method, memory: Memory) -> Pass:
 
 
 def catalyst_of(model: Model, method: Method) -> Tensor:
-    """The tokens of a method's catalyst prompt, int64 [G]; none if it has none."""
+    """Return the tokens of a method's catalyst prompt, int64 [G]; empty without one."""
     prompt = method.catalyst()
     return torch.tensor([] if prompt is None else model.chat.turn(prompt), dtype=torch.long)
 
 
 def _condense(memory: Memory) -> float:
-    """Condense; how many seconds that took."""
+    """Condense a memory and return the seconds that it took."""
     started = time.perf_counter()
     with oom_as_engine_error(memory.spec.device, "while a memory was condensed"):
         memory.evict()
@@ -176,14 +194,20 @@ def _condense(memory: Memory) -> float:
 def novelties(
     model: Model, before: Tensor | None, hidden: Tensor, ids: Tensor, predicted: Tensor | None = None
 ) -> Tensor:
-    """-log p of each token given what was remembered, float32 [T]; infinite for a text's first token.
+    """Return -log p of each token given the memory before it, float32 [T]; infinite for a text's first token.
+
+    The full logits matrix of a pass never exists. The values only rank tokens, so a CPU with bfloat16 matrix products
+    uses
+    those, which takes a third of the time.
 
     Args:
-        before: [hidden], the hidden state of the token before the first, or None if there is none.
-        hidden: [T, hidden] of the tokens themselves; ids: int64 [T].
-        predicted: [vocabulary], the logits of `before`, where they are known.
-    Source: InfiniPot, equation 4. The logits matrix of a pass never exists as a whole. They rank tokens and nothing
-    else, so a CPU with matrix products in bfloat16 works them out in these, which takes a third of the time.
+        model: the model that computes logits.
+        before: [hidden], the hidden state of the previous token, or None at the beginning of a text.
+        hidden: [T, hidden] of the tokens themselves.
+        ids: int64 [T].
+        predicted: [vocabulary], the logits of `before`, if they are known.
+
+    Source: InfiniPot, equation 4.
     """
     ids = ids.to(hidden.device, non_blocking=True)
     predicting = hidden[:-1] if before is None or predicted is not None else torch.cat([before[None], hidden[:-1]])

@@ -1,7 +1,7 @@
-"""Reading: tokens in, a context out, progress on the way.
+"""Reader: tokens in, a context out, progress on the way.
 
 The reader knows nothing of files or pages. It can be stopped between any two records, saved, and resumed in another
-process; the result is the same to the bit as without the interruption, on a CPU and with passes of the same size.
+process. On a CPU and with passes of the same size, the result is bit for bit that of an uninterrupted reading.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ CLOCK = ("done", "begun", "seconds", "distill_seconds", "catalyst_seconds")
 
 
 def extended(model: Model, method: Method, ids: Tensor, meta: dict[str, Any]) -> dict[str, Any]:
-    """A finished context as a checkpoint of a longer text, which begins with the one that it has read.
+    """Turn a finished context into a checkpoint of a longer text that begins with the same tokens.
 
-    Its tensors are those of the checkpoint too, and `Reader.resume` reads the rest. Where the shorter text ended a pass
-    ended, and a condensing method made room for a question.
+    The tensors stay as they are, and `Reader.resume` reads the rest. The shorter text's end also ended a pass, and a
+    condensing method made space for a question there.
 
     Args:
-        ids: int64 [T], the longer text; meta: the facts of the context's state.
+        model: the model of the context.
+        method: the method that read it.
+        ids: int64 [T], the longer text.
+        meta: the facts of the context's state.
 
     Returns:
         The facts of the checkpoint.
 
     Raises:
-        SettingsError: nothing comes after what was read, or the method would have read it otherwise.
+        SettingsError: the text is not longer, or the method would have read its beginning differently.
     """
     before, prefix = int(meta["source_tokens"]), len(model.chat.prefix)
     if before >= len(ids):
@@ -49,12 +52,20 @@ def extended(model: Model, method: Method, ids: Tensor, meta: dict[str, Any]) ->
 
 
 def default_chunk(on_cpu: bool) -> int:
-    """Tokens per pass that keep the device busy."""
+    """Return the tokens per pass that keep a device busy."""
     return CHUNK if on_cpu else GPU_CHUNK
 
 
 class Reader:
-    """One reading of one text by one model with one method."""
+    """One reading of one text by one model with one method.
+
+    Attributes:
+        done: tokens read so far, the chat prefix included.
+        begun: tokens that another reading had read, whose time does not count here.
+        seconds: duration of the reading so far, over interruptions.
+        distill_seconds: part of it for condensing.
+        catalyst_seconds: part of it for the catalyst's tokens.
+    """
 
     def __init__(
         self,
@@ -64,12 +75,18 @@ class Reader:
         chunk: int | None = None,
         checkpoint: tuple[LoadedParts, dict[str, Any]] | None = None,
     ) -> None:
-        """ids: int64 [T], all documents together; chunk: tokens per pass at most, by default what suits the device;
-        checkpoint: see `resume`; passes are then no longer than those that it was taken between.
+        """Prepare a reading of a text.
+
+        Args:
+            model: the model that reads.
+            method: how its memory is kept.
+            ids: int64 [T], all documents together.
+            chunk: tokens per pass at most; None for what suits the device.
+            checkpoint: see `resume`. Passes are then at most as long as before.
 
         Raises:
-            SettingsError: an empty text, or settings that leave no room to read it.
-            OutOfMemory: what is still to be read would not fit.
+            SettingsError: the text is empty, or the settings leave no space to read it.
+            OutOfMemory: the rest of the text would not fit.
         """
         if len(ids) == 0:
             raise SettingsError("There is nothing to read: the text has no tokens.")
@@ -84,7 +101,7 @@ class Reader:
         self._source = torch.cat([no_source(len(prefix)), *positions])
         self.memory = new_memory(model, method)
         self.done = 0
-        self.begun = 0  # tokens that were read by another reading, whose seconds are not this one's
+        self.begun = 0
         self.seconds = 0.0
         self.distill_seconds = 0.0
         self.catalyst_seconds = 0.0
@@ -97,17 +114,18 @@ class Reader:
             self.memory.archive.check_host_room()
 
     def _go_on(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
+        """Load a checkpoint of this text."""
         clock = meta.get("reader")
-        if clock is None:  # nothing more comes, for which anything would have to be reserved
+        if clock is None:  # a finished context: nothing more is read
             self.done, self.finished = self.total, True
         else:
             self.memory.reserve(self.total)
             for name in CLOCK:
-                setattr(self, name, clock.get(name, 0))  # that of an older version did not say where it began
-            self.chunk = min(self.chunk, max(1, int(clock.get("chunk", self.chunk))))  # nor how long its passes were
+                setattr(self, name, clock.get(name, 0))  # older versions did not save `begun`
+            self.chunk = min(self.chunk, max(1, int(clock.get("chunk", self.chunk))))  # nor `chunk`
         restore(self.memory, parts, meta["memory"])
         if not self.finished:
-            self.memory.reserve(self.total)  # what was restored may know of a shorter text: see `extended`
+            self.memory.reserve(self.total)  # the state may be of a shorter text: see `extended`
 
     @property
     def total(self) -> int:
@@ -115,7 +133,7 @@ class Reader:
         return len(self._ids)
 
     def run(self) -> Iterator[ReadProgress]:
-        """Read on to the end, one record per pass. Stop iterating to pause or cancel."""
+        """Read to the end, one record per pass. Stop iterating to pause or cancel."""
         if self.finished:
             yield self.progress("ready")
             return
@@ -135,7 +153,7 @@ class Reader:
         self.distill_seconds += step.condense_seconds
 
     def progress(self, stage: str) -> ReadProgress:
-        """Where the reading stands."""
+        """Return the record of a stage."""
         speed = (self.done - self.begun) / self.seconds if self.seconds else 0.0
         return ReadProgress(
             stage=stage,
@@ -149,23 +167,24 @@ class Reader:
         )
 
     def context(self) -> Context:
-        """The finished reading.
+        """Return the context of a finished reading.
 
         Raises:
-            ContextMismatch: there is still something to read.
+            ContextMismatch: the reading is not finished.
         """
         if not self.finished:
             raise ContextMismatch(f"Only {self.done} of {self.total} tokens have been read: run the reader to its end.")
         return self.so_far()
 
     def so_far(self) -> Context:
-        """What has been read, between any two records: it can be asked until the next one, which changes it, and asking
-        changes nothing of the reading.
+        """Return a context of the part that has been read.
+
+        It may be asked until the next record, which changes it. Asking changes nothing of the reading.
         """
         return Context(self.model, self.method, self.memory, len(self.ids))
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
-        """A checkpoint, between any two records; of a finished reading, the context's state."""
+        """Return a checkpoint between two records; for a finished reading, the state of its context."""
         if self.finished:
             return self.context().state()
         parts, meta = self.memory.state()
@@ -185,8 +204,8 @@ class Reader:
         """Continue from a checkpoint. The caller compares fingerprints first.
 
         Raises:
-            ContextMismatch: the checkpoint is of another text, or does not fit model and method.
-            OutOfMemory: what is still to be read would not fit.
+            ContextMismatch: the checkpoint belongs to another text, or does not fit model and method.
+            OutOfMemory: the rest of the text would not fit.
         """
         if int(meta["source_tokens"]) != len(ids):
             raise ContextMismatch(

@@ -1,11 +1,11 @@
-"""Reading again: a part of the text is read once more before a question is answered, as if the text ended with it.
+"""Rereading: a part of the text is read once more before a question is answered, as if the text ended with it.
 
-A person may name it: the pages that a question is about. Else it is what the question looks at, where the memory no
-longer holds all of that: of a text of which few entries are kept, what is left of a passage is often too little to
-answer from, and still it is there that the tokens of a question look. So the question is asked twice. After the first
-time the passages that it looked at most are read again, word for word; the second time it is answered.
+A person may name that part: the pages that a question is about. Otherwise it is the passages that the question attends
+to, where the memory has forgotten some of them. If a method keeps few entries, the remains of a passage are often not
+enough to answer from, and still the question's tokens attend to them. So the question is asked twice: the first time
+finds the passages, which are then read again word for word, and the second time it is answered.
 
-What was read again is forgotten with the answer. Until then it is in a fork of its own, which a plan counts.
+Reread tokens are forgotten with the answer. Until then they are in a fork of their own, which a plan counts.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from torch import Tensor
 from engine.parts.archive.focus import AROUND, MOST
 from engine.parts.sources import passages
 
-ANSWER = 64  # entries that are left free for the beginning of an answer
+ANSWER = 64  # entries kept free for the beginning of an answer
 
 
 @dataclass(frozen=True)
-class Again:
-    """What was read again: so many tokens.
+class Reread:
+    """Facts of a rereading.
 
-    held: of the KV heads that were to hold them when the question came, those that did, 0 to 1; alone: whether nothing
-    else of the text was remembered then.
+    Attributes:
+        tokens: number of tokens that were read again.
+        held: share of the KV heads, 0 to 1, that still held these tokens when the question came.
+        alone: whether the rest of the text was dropped from the memory to make space.
     """
 
     tokens: int
@@ -35,14 +37,14 @@ class Again:
 
 
 def to_read_again(mass: Tensor, remembered: Tensor) -> list[Tensor]:
-    """What of the text is to be read again: passages, best first.
+    """Choose the passages to read again, best first.
 
     Args:
-        mass: float32 [tokens], attention that a question gave to each token of the text.
-        remembered: float32 [tokens], the share of KV heads that hold it; passages that all of them hold stay out.
+        mass: float32 [tokens], the attention of a question to each token of the text.
+        remembered: float32 [tokens], the share of KV heads that hold it. Passages that all heads hold are left out.
 
     Returns:
-        The tokens of each, int64 [N], ascending; none of them twice.
+        The positions of each passage, int64 [N], ascending, without overlap.
     """
     free = torch.ones(len(mass), dtype=torch.bool)
     found = []

@@ -10,8 +10,8 @@ import torch
 
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
-from engine.parts.archive.bank import POLICIES, cache_bytes
-from engine.parts.archive.options import DTYPES, LOOKS, TIERS, cache_units
+from engine.parts.archive.bank import POLICIES, bank_bytes
+from engine.parts.archive.options import DTYPES, QUESTION_PASSES, TIERS, cache_units
 from engine.records import HOST
 
 
@@ -25,7 +25,11 @@ class ArchiveSettings:
         tier: where full slabs go, host or disk.
     """
 
-    archive_choices: ClassVar[Mapping[str, Collection[Any]]] = {"looks": LOOKS, "store": DTYPES, "tier": TIERS}
+    archive_choices: ClassVar[Mapping[str, Collection[Any]]] = {
+        "looks": QUESTION_PASSES,
+        "store": DTYPES,
+        "tier": TIERS,
+    }
 
     looks: int = 2
     store: str = "bfloat16"
@@ -60,4 +64,4 @@ class BankSettings(ArchiveSettings):
 
     def bank_bytes(self, spec: ModelSpec, needed: int, size: int) -> int:
         """Return the bytes of the bank. size: entries per unit."""
-        return cache_bytes(spec.looking_far, self.bank_units(spec, needed), size)
+        return bank_bytes(spec.looking_far, self.bank_units(spec, needed), size)

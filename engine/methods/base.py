@@ -18,7 +18,7 @@ from engine.memory import Memory
 from engine.models.spec import ModelSpec
 from engine.parts.footprint import Footprint, Task
 from engine.parts.footprint import TurnTokens as TurnTokens
-from engine.parts.quantized_slots import Coding
+from engine.parts.quantized_slots import Quantization
 from engine.parts.slot_plan import plan_slots
 
 
@@ -69,7 +69,7 @@ class Method(ABC):
         """
         return ""
 
-    def coding(self, turn_tokens: TurnTokens) -> Coding | None:
+    def quantization(self, turn_tokens: TurnTokens) -> Quantization | None:
         """How its slots are coded; None where entries stay in the model's own type."""
         return None
 
@@ -100,7 +100,7 @@ class Method(ABC):
         """
         passed = task.prefix + sum(end - start for start, end in self.spans(task.tokens, task.prefix))
         capacity = None if self.budget is None else self.budget + self.passing(spec)
-        return plan_slots(spec, passed, task.chunk, capacity, self.coding(task.turn_tokens))
+        return plan_slots(spec, passed, task.chunk, capacity, self.quantization(task.turn_tokens))
 
     def pass_multiple(self) -> int:
         """Tokens that choose together what they see: a pass carries whole multiples of them, except at the end."""

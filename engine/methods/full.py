@@ -10,7 +10,7 @@ from engine.errors import require
 from engine.memory import Memory
 from engine.methods.base import Method, TurnTokens
 from engine.models.spec import ModelSpec
-from engine.parts.quantized_slots import MODEL, STORES, Coding
+from engine.parts.quantized_slots import MODEL, STORES, Quantization
 from engine.parts.slots import SlotStore
 
 
@@ -34,10 +34,10 @@ class Full(Method):
         super().__post_init__()
         require(self.budget is None, f"'full' keeps everything and takes no budget (got {self.budget}).")
 
-    def coding(self, turn_tokens: TurnTokens) -> Coding | None:
+    def quantization(self, turn_tokens: TurnTokens) -> Quantization | None:
         """Return the quantisation given by `store`, or None for the model's dtype."""
-        return Coding.of(self.store, None)
+        return Quantization.of(self.store, None)
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Return slots without a limit."""
-        return Memory(spec, SlotStore(spec, coding=self.coding(turn_tokens)))
+        return Memory(spec, SlotStore(spec, quantization=self.quantization(turn_tokens)))

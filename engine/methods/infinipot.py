@@ -26,7 +26,7 @@ from engine.methods.base import Method, TurnTokens
 from engine.models.spec import ModelSpec
 from engine.parts.evictors.catalyst import CatalystEvictor, spare
 from engine.parts.footprint import Footprint, Task
-from engine.parts.quantized_slots import MODEL, STORES, Coding
+from engine.parts.quantized_slots import MODEL, STORES, Quantization
 from engine.parts.sharing import SHARES, widest
 from engine.parts.slot_plan import seen
 from engine.parts.slots import SlotStore
@@ -51,7 +51,7 @@ class InfiniPot(Method):
     prompt: a key of PROMPTS or a prompt of one's own; question: what prompt Q is filled with; keep: |C|/|M|;
     novelty_share: alpha, 0 for CaP alone, 1 for NuC alone; pooling: neighbours a catalyst score is max-pooled over
     (odd, 1 for none); reduction: over the query heads of a group; share: how what the catalyst chooses is shared among
-    layers and heads (`sharing.py`); store: what entries are kept as (`coded.py`).
+    layers and heads (`sharing.py`); store: what entries are kept as (`quantized_slots.py`).
     """
 
     name: ClassVar[str] = "infinipot"
@@ -106,9 +106,9 @@ class InfiniPot(Method):
             return None
         return PROMPTS.get(self.prompt, self.prompt).replace("{question}", self.question)
 
-    def coding(self, turn_tokens: TurnTokens) -> Coding | None:
+    def quantization(self, turn_tokens: TurnTokens) -> Quantization | None:
         """The catalyst passes behind what waits."""
-        return Coding.of(self.store, self.budget, self._catalyst_tokens(turn_tokens))
+        return Quantization.of(self.store, self.budget, self._catalyst_tokens(turn_tokens))
 
     def _catalyst_tokens(self, turn_tokens: TurnTokens) -> int:
         prompt = self.catalyst()
@@ -126,7 +126,7 @@ class InfiniPot(Method):
             f"A pot of {self.budget} distilled to {round(self.keep * (self.budget or 0))} leaves no room for a "
             f"catalyst prompt of {length} tokens: raise the budget, or lower keep.",
         )
-        store = SlotStore(spec, self.budget, self.share, self.coding(turn_tokens))
+        store = SlotStore(spec, self.budget, self.share, self.quantization(turn_tokens))
         evictor = CatalystEvictor(store, length, self.keep, self.novelty_share, self.pooling, self.reduction)
         return Memory(spec, store, evictor=evictor)
 

@@ -19,7 +19,7 @@ from engine.methods.base import Method, TurnTokens
 from engine.models.spec import ModelSpec
 from engine.parts.evictors.scored import ArrivalScoreEvictor, ScoredEvictor
 from engine.parts.footprint import Footprint, Task
-from engine.parts.quantized_slots import MODEL, STORES, Coding
+from engine.parts.quantized_slots import MODEL, STORES, Quantization
 from engine.parts.sharing import SHARES, widest
 from engine.parts.slot_plan import seen
 from engine.parts.slots import SlotStore
@@ -94,9 +94,9 @@ class ScoredMethod(Method):
         """Return the entries beyond the budget: the chunk and the last tokens."""
         return 0 if self.budget is None else self.chunk_tokens + self.local
 
-    def coding(self, turn_tokens: TurnTokens) -> Coding | None:
+    def quantization(self, turn_tokens: TurnTokens) -> Quantization | None:
         """Return the quantisation given by `store`, or None for the model's dtype."""
-        return Coding.of(self.store, self.budget)
+        return Quantization.of(self.store, self.budget)
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """Return what slots take; the last tokens come on top of what the last eviction left."""
@@ -112,7 +112,7 @@ class ScoredMethod(Method):
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Return empty slots with their evictor."""
         capacity = None if self.budget is None else self.budget + self.passing(spec)
-        store = SlotStore(spec, capacity, self.share, self.coding(turn_tokens))
+        store = SlotStore(spec, capacity, self.share, self.quantization(turn_tokens))
         return Memory(spec, store, evictor=self.new_evictor(spec, store))
 
     def new_evictor(self, spec: ModelSpec, store: SlotStore) -> ScoredEvictor:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from engine.errors import EngineError, ModelError, ModelNotFound
-from engine.measure import is_out_of_memory
+from engine.memory_usage import is_out_of_memory
 
 POINTER = b"version https://git-lfs"  # how the stand-in for a large file begins in a clone without git-lfs
 ANEW = "fetch the checkpoint anew, or see that config.json is its own"  # advice for tensors that do not fit config.json

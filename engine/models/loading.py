@@ -24,7 +24,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from engine.errors import ModelNotFound, OutOfMemory, SettingsError
-from engine.measure import free_bytes
+from engine.memory_usage import free_bytes
 from engine.models.architectures import architecture_of
 from engine.models.building import LOADING
 from engine.models.checkpoint import check_files, check_loaded, named_files

@@ -1,10 +1,13 @@
-"""The position rules: which RoPE position a key or a query gets. Together in one place, to be compared.
+"""Position rules: the RoPE position of each key and query, all in one place.
 
-What is stored is the key before RoPE, so each rule is a matter of arithmetic only. RoPE sees nothing but the distance
-between a query's position and a key's. The rules keep that distance inside what the model was trained for, as long as
-sinks, window and what is chosen fit there together, but for three cases: `true` grows with the text, `chunk` with the
-number of chunks, and slots without a budget (`full`, and `beacon` with a ratio) with all that they hold.
-S sinks, W window, n the number of a query from the very beginning, K far entries that its block has chosen.
+Keys are stored before RoPE, so each rule is plain arithmetic. RoPE only sees the distance between the positions of a
+query
+and a key. The rules keep that distance inside the model's training length, as long as sinks, window and selected
+entries
+fit there together. There are three exceptions: `true` grows with the text, `chunk` with the number of chunks, and slots
+without a budget (`full`, and `beacon` with a ratio) with all their entries. S sinks, W window, n the number of a query
+in
+the whole text, K far entries selected by its block.
 
 | rule | keys | query | used by |
 |---|---|---|---|
@@ -12,23 +15,23 @@ S sinks, W window, n the number of a query from the very beginning, K far entrie
 | relative | slot 0, 1, 2, ... of beacons, then window | its slot | `slots.py`: beacon |
 | true distance | index in the window | its own index | `window.py`: every window |
 | StreamingLLM's sinks | 0 .. S-1 | its place in the cache, at most S+W-1 | `window.py`: the sinks |
-| constant distance, the cache's end | 0 | S+W-1, or where the gist ends | `exact`; every second look, `recall`'s too |
+| constant distance, the cache's end | 0 | S+W-1, or the gist's end | `exact`; every second look, `recall`'s too |
 
-Far keys of `infllm`, `infinitehip` and `recall`, and the sinks of queries that have any (`FarPlaces`; InfiniteHiP's
+Far keys of `infllm`, `infinitehip` and `recall`, and the sinks of queries with far keys (`FarPlaces`; InfiniteHiP's
 Table 5, columns):
 
 | rule | keys | query |
 |---|---|---|
-| true | number from the very beginning | n |
-| streaming | rank among sinks and chosen, in order | n - (evicted - K): the cache without what was left out |
+| true | number in the whole text | n |
+| streaming | rank among sinks and selected, in order | n - (evicted - K): the cache without skipped entries |
 | infllm | 0 | W: one constant distance |
 | dynamic | number // G | n // G + W - W // G: SelfExtend, G as small as the model's window allows |
 
-Far keys while InfiniteHiP prunes (`pruning_places`; Table 5, rows; the key rules are `kernels/pruning`'s):
+Far keys while InfiniteHiP prunes (`pruning_places`; Table 5, rows; the key rules are in `kernels/pruning`):
 
 | rule | keys | query |
 |---|---|---|
-| true | number from the very beginning | n |
+| true | number in the whole text | n |
 | relative | 0 in the left branch; 1 in the right and for representatives | W+1 |
 | chunk | number of its chunk in the stage's list, 0 .. C-1 | C-1+W |
 | infllm | 0 | W |
@@ -52,7 +55,7 @@ from kernels.attention import VisibleRange
 
 TRUE = "true"
 ATTENTION_RULES = ("streaming", "infllm", "dynamic")
-LEAST_BETWEEN = 16  # positions that `dynamic` needs between what is near and the end of the model's window
+LEAST_BETWEEN = 16  # positions that `dynamic` needs between near entries and the end of the model's window
 PRUNING_RULES = {
     TRUE: pruning.TOKEN,
     "relative": pruning.BRANCH,
@@ -63,28 +66,35 @@ PRUNING_RULES = {
 
 
 def sink_query_positions(first: int, count: int, sinks: int, window: int, block: int) -> Tensor:
-    """Where queries number first, first+1, ... stand as seen from the sinks, int64 [count].
+    """Return the positions of `count` queries from number `first` on as seen from the sinks, int64 [count].
 
     StreamingLLM (https://arxiv.org/abs/2309.17453, section 3.2) numbers positions inside its cache: sinks 0 .. S-1,
-    then the last W tokens, the query being the last of them. In a block of queries the cache grows by one with each.
+    then the
+    last W tokens, the query being the last of them. In a block of queries the cache grows by one with each query.
     """
     step = torch.arange(count)
     return torch.minimum(first + step, sinks + window - 1 + step % block)
 
 
 def far_query_position(sinks: int, window: int) -> int:
-    """The one position of a query as seen from far keys at position 0: the end of its cache."""
+    """Return the position of every query as seen from far keys at position 0: the end of its cache."""
     return sinks + window - 1
 
 
 @dataclass(frozen=True)
 class QueryBlocks:
-    """Blocks of queries that choose together. size: queries per block; the last may be short.
+    """Blocks of queries that select together.
 
-    number: int64 [T], of each query from the very beginning; evicted: int64 [NB], tokens behind the sinks that have
-    left a block's window, ascending; ahead: how far beyond that the numbers of its queries reach at most; fits: bool
-    [NB], whether the block ends inside what the model was trained for.
-    here: the same on the host, where it was made (`to`) and is asked without waiting for a device.
+    Attributes:
+        number: int64 [T], the number of each query in the whole text.
+        size: queries per block; the last block may be short.
+        evicted: int64 [NB], ascending, tokens behind the sinks that have left each block's window.
+        ahead: most by which query numbers exceed `evicted`.
+        fits: bool [NB], whether the block ends inside the model's training length.
+        sinks: number of sinks.
+        window: size of the window.
+        trained: the model's training length.
+        on_host: the same blocks on the host, or None if these are there.
     """
 
     number: Tensor
@@ -95,75 +105,75 @@ class QueryBlocks:
     sinks: int
     window: int
     trained: int
-    here: QueryBlocks | None = None
+    on_host: QueryBlocks | None = None
 
     def to(self, device: torch.device) -> QueryBlocks:
-        """On a device, to which all of it goes in one copy."""
+        """Return the blocks on a device, copied there at once."""
         if device == self.number.device:
             return self
         blocks = len(self.evicted)
         sent = torch.cat([self.evicted, self.fits.long(), self.number]).to(device, non_blocking=True)
         evicted, fits, number = sent[:blocks], sent[blocks : 2 * blocks].bool(), sent[2 * blocks :]
-        return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, here=self)
+        return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, on_host=self)
 
     def changing(self, number: Tensor, evicted: Tensor) -> QueryBlocks:
-        """Return this block of one query with its number [1] and what it has evicted [1] read from tensors.
+        """Return this block of one query with its number [1] and its evicted tokens [1] read from tensors.
 
-        Facts that are asked of it on the host must hold for all tokens to come; it must not fit the model's window.
+        Facts on the host must hold for all later tokens. The block must not fit the model's window.
         """
         fits = torch.zeros(1, dtype=torch.bool, device=number.device)
-        return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, here=self.known)
+        return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, on_host=self.host_copy)
 
     @property
-    def known(self) -> QueryBlocks:
-        """Where the numbers can be asked for without waiting."""
-        return self.here or self
+    def host_copy(self) -> QueryBlocks:
+        """The blocks on the host, whose numbers can be read without waiting."""
+        return self.on_host or self
 
     @cached_property
     def last(self) -> int:
-        """What the last block has evicted."""
-        return int(self.known.evicted[-1])
+        """Number of tokens that the last block has evicted."""
+        return int(self.host_copy.evicted[-1])
 
     @cached_property
     def beyond(self) -> int:
         """Exclusive upper bound of all query numbers."""
-        return int(self.known.number[-1]) + 1
+        return int(self.host_copy.number[-1]) + 1
 
     @cached_property
     def fitting(self) -> int:
         """Exclusive upper bound of the query numbers in blocks that fit the window; 0 if none does."""
-        known = self.known
-        number = known.number[known.fits[known.of_query]]
+        host_copy = self.host_copy
+        number = host_copy.number[host_copy.fits[host_copy.of_query]]
         return int(number.max()) + 1 if len(number) else 0
 
     @cached_property
     def reach(self) -> int:
         """Exclusive upper bound of the distance from a query to the newest entry that its block has evicted."""
-        known = self.known
-        return int((known.number - known.evicted[known.of_query]).max()) + 1
+        host_copy = self.host_copy
+        return int((host_copy.number - host_copy.evicted[host_copy.of_query]).max()) + 1
 
     @cached_property
     def near(self) -> int:
-        """How many queries are in blocks that have evicted nothing; those behind them see far entries."""
-        known = self.known
-        return int((known.evicted == 0)[known.of_query].sum())
+        """Number of queries in blocks that have evicted nothing. Only later queries see far entries."""
+        host_copy = self.host_copy
+        return int((host_copy.evicted == 0)[host_copy.of_query].sum())
 
     def span(self, stop: int) -> VisibleRange:
-        """For a bank of `stop` rows, of which queries in blocks that have evicted nothing see none; made once."""
+        """Return the visible range of a bank with `stop` rows, empty for blocks that have evicted nothing. Cached."""
         if stop not in self._spans:
-            known = self.known
-            end = torch.where(known.evicted > 0, stop, 0)[known.of_query]
+            host_copy = self.host_copy
+            end = torch.where(host_copy.evicted > 0, stop, 0)[host_copy.of_query]
             self._spans[stop] = VisibleRange(torch.zeros_like(end), end).to(self.number.device)
         return self._spans[stop]
 
     def span_behind(self, sinks: int) -> VisibleRange:
         """Return the range of sinks and archived entries that each query sees, sinks first; computed once.
 
-        A block sees what it has evicted; one that has evicted nothing sees no sinks here either.
+        Blocks that have evicted nothing see no sinks either.
         """
         if -1 - sinks not in self._spans:
-            known = self.known
-            end = torch.where(known.evicted > 0, known.evicted + sinks, 0)[known.of_query]
+            host_copy = self.host_copy
+            end = torch.where(host_copy.evicted > 0, host_copy.evicted + sinks, 0)[host_copy.of_query]
             self._spans[-1 - sinks] = VisibleRange(torch.zeros_like(end), end).to(self.number.device)
         return self._spans[-1 - sinks]
 
@@ -173,7 +183,7 @@ class QueryBlocks:
 
     @property
     def of_query(self) -> Tensor:
-        """The block of each query, int64 [T]."""
+        """Block of each query, int64 [T]."""
         return torch.arange(len(self.number), device=self.number.device) // self.size
 
     def per_query(self, of_block: Tensor) -> Tensor:
@@ -181,7 +191,7 @@ class QueryBlocks:
         return of_block if len(of_block) == 1 else of_block[self.of_query]
 
     def group(self) -> Tensor:
-        """SelfExtend's G for each block, int64 [NB]: no position reaches the model's window.
+        """Return SelfExtend's G for each block, int64 [NB], so that no position exceeds the model's window.
 
         Source: Self-Extend (https://arxiv.org/abs/2401.01325), with a group size that follows the length.
         """
@@ -190,14 +200,20 @@ class QueryBlocks:
         return torch.div(last - self.window + room - 1, room, rounding_mode="floor").clamp_min(1)
 
     def dynamic(self) -> Tensor:
-        """Where queries stand under SelfExtend's rule, int64 [T]."""
+        """Return the query positions of SelfExtend's rule, int64 [T]."""
         group = self.group()[self.of_query]
         return self.number // group + self.window - self.window // group
 
 
 @dataclass(frozen=True)
 class FarPlaces:
-    """Positions in the attention: keys int64 [NB, N], sinks first; queries int64 [T]; all of them below `limit`."""
+    """Positions of far keys and their queries in the attention.
+
+    Attributes:
+        keys: int64 [NB, N], sinks first.
+        queries: int64 [T].
+        limit: exclusive upper bound of all positions.
+    """
 
     keys: Tensor
     queries: Tensor
@@ -207,11 +223,14 @@ class FarPlaces:
     def of(
         cls, rule: str, blocks: QueryBlocks, original: Tensor, chosen: Tensor | None, ranks: Tensor | None = None
     ) -> FarPlaces:
-        """By a rule of ATTENTION_RULES; true distances in blocks that fit the model's window.
+        """Return positions by a rule. Blocks that fit the model's window have true distances.
 
-        original: int64 [NB, N], numbers of the keys' tokens.
-        chosen: int64 [NB], how many of them are no sinks, for the rule `streaming`.
-        ranks: int64 [NB, N], 0, 1, 2, ..., if there is such a tensor already.
+        Args:
+            rule: one of `ATTENTION_RULES`.
+            blocks: the queries.
+            original: int64 [NB, N], numbers of the keys' tokens.
+            chosen: int64 [NB], how many of the keys are no sinks; only the rule `streaming` needs it.
+            ranks: int64 [NB, N], 0, 1, 2, ..., if there is such a tensor already.
         """
         number = blocks.number
         if rule == "streaming":
@@ -235,10 +254,16 @@ class FarPlaces:
 def pruning_places(
     rule: str, blocks: QueryBlocks, chunks: Tensor, most: int, rope: Rope
 ) -> tuple[Tensor, int, pruning.KeyPositions]:
-    """Where queries stand, int64 [T], what they lie below, and how keys' positions are found.
+    """Return query positions int64 [T], their exclusive upper bound, and the rule for key positions.
 
-    rule: of PRUNING_RULES; chunks: int64 [NB], chunks that are not empty; most: not fewer than any of them. True
-    distances in blocks that fit the model's window.
+    Blocks that fit the model's window have true distances.
+
+    Args:
+        rule: one of `PRUNING_RULES`.
+        blocks: the queries.
+        chunks: int64 [NB], chunks with entries.
+        most: upper bound of `chunks`.
+        rope: the layer's rotation.
     """
     block, fits = blocks.of_query, blocks.fits
     if rule == "relative":
@@ -260,13 +285,17 @@ def pruning_places(
 
 
 def require_between(rules: Iterable[str], near: str, reach: int, beside: int, window: int) -> None:
-    """Refuse the rule `dynamic` where what is near leaves far keys no place.
+    """Raise if the rule `dynamic` has no positions left for far keys.
 
-    near: what that is, in words; reach: its entries; beside: those of the budget that are not near; window: the
-    model's, in tokens.
+    Args:
+        rules: the rules in use.
+        near: name of the near entries, for the message.
+        reach: number of near entries.
+        beside: entries of the budget that are not near.
+        window: the model's window in tokens.
 
     Raises:
-        SettingsError: with the largest budget that would do.
+        SettingsError: the message names the largest possible budget.
     """
     if "dynamic" in rules and reach > window - LEAST_BETWEEN:
         raise SettingsError(

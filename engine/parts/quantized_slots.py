@@ -1,13 +1,14 @@
-"""Slots in codes of 8 or 4 bits: kept entries take a half or a quarter of their bytes, on the device itself.
+"""Slots quantised to 8 or 4 bits: kept entries take a half or a quarter of their bytes on the device.
 
-Keys (before RoPE) and values are coded row by row, each row of a head by a scale of its own, after its channels have
-been levelled by what the first entries were like (`kernels/rows.py`). So entries that are kept move to new slots as the
-codes they are: however often a memory is condensed, each was rounded once. Nothing is kept rotated. For few queries, as
-for a token of an answer, Triton kernels read codes where they lie. Else attention turns the codes of one layer into
-numbers and rotates those, for as long as that layer's turn lasts.
+Keys (before RoPE) and values are quantised row by row, with one scale for each row of a head, after their channels have
+been normalised by the statistics of the first entries (`kernels/rows.py`). Entries that are kept move to new slots
+without being quantised again. However often a memory is condensed, each entry was rounded once. No rotated key is kept.
+For few queries, such as a token of an answer, Triton kernels read the quantised rows in place. Otherwise attention
+dequantises and rotates one layer at a time.
 
-What comes in waits in the model's own type until there are `Coding.waiting` of it, and is coded together. That happens
-between two passes and no pass goes beyond it, so the size of passes does not change what a query sees.
+New entries stay pending in the model's dtype until there are `Quantization.most_pending` of them, and are quantised
+together. This happens between two passes and no pass goes beyond it, so the size of passes does not change what a query
+sees.
 """
 
 from __future__ import annotations
@@ -27,16 +28,20 @@ from engine.parts.slot_rows import Slots
 from kernels import choice, quantise
 from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab, Slabs
 
-CODES = {"int8": torch.int8, "int4": torch.quint4x2, "fp8": torch.float8_e4m3fn}  # of quint4x2 two are in a byte
-MODEL = "model"  # the store that is no code
-STORES = (MODEL, *CODES)
-UNBOUNDED_WAIT = 256  # entries that wait where there is no budget
-LEAST_WAIT, LONGEST_WAIT = 64, 2048  # and where there is one: a longer wait costs memory, a shorter one longer reading
+QUANTIZED_TYPES = {
+    "int8": torch.int8,
+    "int4": torch.quint4x2,
+    "fp8": torch.float8_e4m3fn,
+}  # of quint4x2 two are in a byte
+MODEL = "model"  # the store without quantisation
+STORES = (MODEL, *QUANTIZED_TYPES)
+UNBOUNDED_WAIT = 256  # pending entries without a budget
+LEAST_WAIT, LONGEST_WAIT = 64, 2048  # with a budget: more costs memory, fewer cost time
 WAIT_SHARE = 8  # of the budget
 
 
-def check_codes(spec: ModelSpec, kind: torch.dtype) -> None:
-    """Refuse codes that a model or its device cannot have.
+def check_quantization(spec: ModelSpec, kind: torch.dtype) -> None:
+    """Raise if a model or its device does not support a quantisation.
 
     Raises:
         SettingsError: naming the way out.
@@ -50,216 +55,245 @@ def check_codes(spec: ModelSpec, kind: torch.dtype) -> None:
         raise SettingsError("store=fp8 needs a GPU of compute capability 8.9 or more: take int8.")
 
 
-def level_bytes(spec: ModelSpec) -> int:
-    """Bytes of the levels of all layers, which are there from the first coding on: two float32 for each channel."""
+def channel_scale_bytes(spec: ModelSpec) -> int:
+    """Return the bytes of the channel scales of all layers: two float32 for each channel."""
     return 2 * 4 * spec.entry_width
 
 
 @dataclass(frozen=True)
-class Coding:
-    """How slots are coded.
+class Quantization:
+    """The quantisation of slots.
 
-    kind: one of `quantise.KINDS`; waiting: entries per head that wait for one another; catalyst: tokens that may come
-    behind them in a pass and are never kept.
+    Attributes:
+        kind: one of `quantise.KINDS`.
+        most_pending: entries per head that may be pending before they are quantised together.
+        catalyst: tokens of a catalyst that may follow them in a pass and are never kept.
     """
 
     kind: torch.dtype
-    waiting: int
+    most_pending: int
     catalyst: int = 0
 
     @classmethod
-    def of(cls, store: str, budget: int | None, catalyst: int = 0) -> Coding | None:
-        """By the name of a store; None for the model's own type."""
+    def of(cls, store: str, budget: int | None, catalyst: int = 0) -> Quantization | None:
+        """Return the quantisation of a store, or None for the model's dtype.
+
+        Args:
+            store: one of `STORES`.
+            budget: entries per head, or None without a limit.
+            catalyst: tokens of the catalyst prompt.
+        """
         if store == MODEL:
             return None
         if budget is None:
-            return cls(CODES[store], UNBOUNDED_WAIT, catalyst)
+            return cls(QUANTIZED_TYPES[store], UNBOUNDED_WAIT, catalyst)
         least = min(LEAST_WAIT, budget // 4)
-        return cls(CODES[store], max(least, min(LONGEST_WAIT, budget // WAIT_SHARE)), catalyst)
+        return cls(QUANTIZED_TYPES[store], max(least, min(LONGEST_WAIT, budget // WAIT_SHARE)), catalyst)
 
     def slots(
         self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, extra_entries: int
-    ) -> CodedSlots:
-        """Empty slots that are coded so."""
-        return CodedSlots(layer, spec, first_slot, capacity, extra_entries, self)
+    ) -> QuantizedSlots:
+        """Return empty slots with this quantisation."""
+        return QuantizedSlots(layer, spec, first_slot, capacity, extra_entries, self)
 
     def slot_bytes(self, spec: ModelSpec, capacity: int) -> int:
-        """Bytes of the slots of all layers: codes, a scale each, source and score; and what waits. Without levels."""
+        """Return the bytes of the slots of all layers: quantised rows, scales, sources, scores and pending rows.
+
+        Channel scales are not counted; see `channel_scale_bytes`.
+        """
         total = 0
         for layer in spec.layers:
             entry = quantise.width(self.kind, layer.head_size) + 4
-            wait = (self.waiting + self.catalyst) * layer.head_size * spec.dtype.itemsize
+            wait = (self.most_pending + self.catalyst) * layer.head_size * spec.dtype.itemsize
             total += (layer.kv_heads + layer.value_heads) * (capacity * entry + wait) + 8 * layer.kv_heads * capacity
         return total
 
 
-class CodedSlots(Slots):
-    """The first `coded` entries in codes, those behind them in `keys` and `values` [H, waiting + catalyst, D]."""
+class QuantizedSlots(Slots):
+    """Slots with the first `num_quantized` entries quantised, and pending ones in `keys` and `values` [H, P, D].
+
+    P is `most_pending` + `catalyst` of the quantisation.
+    """
 
     rotates: ClassVar[bool] = False
     ROWS: ClassVar[tuple[str, ...]] = (
-        *("keys_codes", "keys_scale", "values_codes", "values_scale"),
+        *("keys_quantized", "keys_scale", "values_quantized", "values_scale"),
         *("source", "score"),
     )
 
     def __init__(
-        self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, extra_entries: int, coding: Coding
+        self,
+        layer: LayerSpec,
+        spec: ModelSpec,
+        first_slot: int,
+        capacity: int,
+        extra_entries: int,
+        quantization: Quantization,
     ) -> None:
-        """Empty; see `Slots`."""
-        self.coding = coding
-        self.coded = 0
-        self.levels: tuple[ChannelScale, ChannelScale] | None = (
+        """Allocate empty slots; see `Slots`."""
+        self.quantization = quantization
+        self.num_quantized = 0
+        self.channel_scales: tuple[ChannelScale, ChannelScale] | None = (
             None  # of keys and values, from the first quantisation on
         )
         super().__init__(layer, spec, first_slot, capacity, extra_entries)
 
     def _allocate(self, spec: ModelSpec, capacity: int) -> None:
-        heads, size, kind = self.layer.kv_heads, self.layer.head_size, self.coding.kind
-        waiting = (heads, self.coding.waiting + self.coding.catalyst, size)
+        heads, size, kind = self.layer.kv_heads, self.layer.head_size, self.quantization.kind
+        pending = (heads, self.quantization.most_pending + self.quantization.catalyst, size)
         valued = self.layer.value_heads
-        self.keys = torch.empty(waiting, dtype=spec.dtype, device=spec.device)
-        self.values = self.keys.new_empty(valued, *waiting[1:])
-        codes = (heads, capacity, quantise.width(kind, size))
-        self.keys_codes = torch.empty(codes, dtype=quantise.stored(kind), device=spec.device)
+        self.keys = torch.empty(pending, dtype=spec.dtype, device=spec.device)
+        self.values = self.keys.new_empty(valued, *pending[1:])
+        quantized_rows = (heads, capacity, quantise.width(kind, size))
+        self.keys_quantized = torch.empty(quantized_rows, dtype=quantise.stored(kind), device=spec.device)
         self.keys_scale = torch.empty(heads, capacity, device=spec.device)
-        self.values_codes = self.keys_codes.new_empty(valued, *codes[1:])
+        self.values_quantized = self.keys_quantized.new_empty(valued, *quantized_rows[1:])
         self.values_scale = self.keys_scale.new_empty(valued, capacity)
 
     def share_scales(self, base: Self) -> None:
         """Normalise as the base does."""
-        self.levels = base.levels
+        self.channel_scales = base.channel_scales
 
     def write(self, at: int | Tensor, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
         """Write a pass behind what is pending. Rotated keys are not kept."""
         assert isinstance(at, int), "quantised slots are not recorded"
-        begin, end = at - self.coded, at - self.coded + keys.shape[1]
-        assert end <= self.keys.shape[1], "a pass that goes beyond what may wait"
+        begin, end = at - self.num_quantized, at - self.num_quantized + keys.shape[1]
+        assert end <= self.keys.shape[1], "a pass with more tokens than may be pending"
         self.keys[:, begin:end] = keys
         self.values[:, begin:end] = values[: self.layer.value_heads]
 
     def pending(self, length: int) -> int:
         """Return how many of the first `length` entries are not quantised."""
-        return length - self.coded
+        return length - self.num_quantized
 
     def quantize_pending(self, length: int) -> Self:
         """Return the same slots with the first `length` entries quantised; pending rows of these stay for snapshots."""
         new = copy.copy(self)
-        count = length - self.coded
-        waiting = {name: self._bank(name)[:, :count] for name in BANKS}
-        new.levels = self.levels or (ChannelScale.of(waiting["keys"]), ChannelScale.of(waiting["values"]))
+        count = length - self.num_quantized
+        pending = {name: self._pending_rows(name)[:, :count] for name in BANKS}
+        new.channel_scales = self.channel_scales or (
+            ChannelScale.of(pending["keys"]),
+            ChannelScale.of(pending["values"]),
+        )
         for name in BANKS:
-            new._pages(name).write(self.coded, waiting[name])
+            new._slab(name).write(self.num_quantized, pending[name])
         new.keys, new.values = torch.empty_like(self.keys), torch.empty_like(self.values)
-        new.coded = length
+        new.num_quantized = length
         return new
 
     def slabs(
         self, base: Self | None, length: int, queries: int, mask: Tensor | None = None
     ) -> tuple[Slabs, Slabs, BlockTable | None]:
-        """Return codes where kernels read them, for few queries; else dequantised rows."""
+        """Return quantised rows if kernels read them, for few queries; else dequantised rows."""
         assert mask is None, "quantised entries are seen by all heads"
         if queries <= FEW_QUERIES and choice.uses_triton(self.keys.device):
             total = sum(count for _, count in self.with_base(base, length))
             every = torch.arange(total, device=self.keys.device)[None]
             lists = BlockTable(every, every, queries, *self.layer.rope.table(total))
-            keys = self._as_they_lie("keys", base, length)
-            return keys, keys if self.layer.latent else self._as_they_lie("values", base, length), lists
-        rotated = self.layer.rope.rotate(self._numbers("keys", base, length), 0)
-        values = rotated if self.layer.latent else self._numbers("values", base, length)
+            keys = self._stored_rows("keys", base, length)
+            return keys, keys if self.layer.latent else self._stored_rows("values", base, length), lists
+        rotated = self.layer.rope.rotate(self._dequantized("keys", base, length), 0)
+        values = rotated if self.layer.latent else self._dequantized("values", base, length)
         return [(rotated, rotated.shape[1])], [(values, values.shape[1])], None
 
     def gather_from(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
-        """Codes and scales go over as they are; what still waits is coded on the way."""
+        """Copy quantised rows and scales unchanged, and quantise the pending rows."""
         sides = old.with_base(base, length)
-        self.levels = old.levels
-        if self.levels is None:  # condensed early, before anything had to be coded
-            waiting = (torch.cat([slots._bank(name)[:, :count] for slots, count in sides], dim=1) for name in BANKS)
-            keys, values = map(ChannelScale.of, waiting)
-            self.levels = keys, values
+        self.channel_scales = old.channel_scales
+        if self.channel_scales is None:  # condensed before anything had to be quantised
+            pending = (
+                torch.cat([slots._pending_rows(name)[:, :count] for slots, count in sides], dim=1) for name in BANKS
+            )
+            keys, values = map(ChannelScale.of, pending)
+            self.channel_scales = keys, values
         for name in BANKS:
-            mine = self._pages(name)
-            codes, scale = zip(*(slots._in_codes(name, count, mine) for slots, count in sides), strict=True)
-            found = torch.cat(codes, dim=1).view(torch.uint8)  # because PyTorch gathers no 8-bit floats
+            mine = self._slab(name)
+            quantized_rows, scale = zip(
+                *(slots._quantized_rows(name, count, mine) for slots, count in sides), strict=True
+            )
+            found = torch.cat(quantized_rows, dim=1).view(torch.uint8)  # because PyTorch gathers no 8-bit floats
             own = index[: len(found)]
             rows = own[..., None].expand(-1, -1, found.shape[2])
             mine.quantized[:, : index.shape[1]] = found.gather(1, rows).view(mine.quantized.dtype)
             mine.scale[:, : index.shape[1]] = torch.cat(scale, dim=1).gather(1, own)
-        self.coded = index.shape[1]
+        self.num_quantized = index.shape[1]
 
     def saved(self, length: int) -> dict[str, Tensor]:
-        """Codes as they are with their levels, and what waits as it is."""
+        """Return tensors to save: quantised rows, scales, channel scales and pending rows, unchanged."""
         tensors: dict[str, Tensor] = {name: getattr(self, name)[:, :length] for name in ("source", "score")}
         for name in BANKS:
-            tensors[name] = self._bank(name)[:, : length - self.coded]
-            if self.coded:
-                pages = self._pages(name)
+            tensors[name] = self._pending_rows(name)[:, : length - self.num_quantized]
+            if self.num_quantized:
+                slab = self._slab(name)
                 tensors[f"{name}.codes"], tensors[f"{name}.scale"] = (
-                    x[:, : self.coded] for x in (pages.quantized, pages.scale)
+                    x[:, : self.num_quantized] for x in (slab.quantized, slab.scale)
                 )
-                tensors |= pages.channel_scale.saved(name)
+                tensors |= slab.channel_scale.saved(name)
         return tensors
 
     def load(self, saved: dict[str, Tensor], length: int) -> None:
-        """Become what was saved. A conversation's has the levels of its context, if that has any."""
+        """Load saved slots. A conversation uses the channel scales of its context, if that has any."""
         if length > self.capacity:
             self._grow(length, 0)
         if "keys.codes" in saved:
-            if self.levels is None:
+            if self.channel_scales is None:
                 each = zip(BANKS, (len(self.keys), len(self.values)), strict=True)
                 keys, values = (ChannelScale.loaded(saved, name, heads, self.keys.device) for name, heads in each)
-                self.levels = keys, values
-            self.coded = saved["keys.codes"].shape[1]
+                self.channel_scales = keys, values
+            self.num_quantized = saved["keys.codes"].shape[1]
             for name in BANKS:
-                pages = self._pages(name)
-                pages.quantized[:, : self.coded] = saved[f"{name}.codes"].to(self.keys.device)
-                pages.scale[:, : self.coded] = saved[f"{name}.scale"].to(self.keys.device)
+                slab = self._slab(name)
+                slab.quantized[:, : self.num_quantized] = saved[f"{name}.codes"].to(self.keys.device)
+                slab.scale[:, : self.num_quantized] = saved[f"{name}.scale"].to(self.keys.device)
         pending = saved["keys"].to(self.keys)
-        self.write(self.coded, pending, pending, saved["values"].to(self.keys))
+        self.write(self.num_quantized, pending, pending, saved["values"].to(self.keys))
         self.source[:, :length] = saved["source"].to(self.keys.device)
         self.score[:, :length] = saved["score"].to(self.keys.device)
 
     def tensors(self) -> list[Tensor]:
-        """Levels, once they are known, belong to a context and its forks together."""
-        levels = [x for each in self.levels or () for x in (each.mean, each.range)]
-        return [*super().tensors(), self.keys, self.values, *levels]
+        """Return all tensors; channel scales are shared by a context and its forks."""
+        channel_scales = [x for each in self.channel_scales or () for x in (each.mean, each.range)]
+        return [*super().tensors(), self.keys, self.values, *channel_scales]
 
-    def _bank(self, name: str) -> Tensor:
-        """What waits, of keys or values."""
+    def _pending_rows(self, name: str) -> Tensor:
+        """Return the buffer of pending keys or values."""
         return self.keys if name == "keys" else self.values
 
-    def _pages(self, name: str) -> QuantizedSlab:
-        """What is coded, of keys or values."""
-        assert self.levels is not None, "nothing is coded before anything was levelled"
-        codes, scale = getattr(self, f"{name}_codes"), getattr(self, f"{name}_scale")
-        return QuantizedSlab(codes, scale, self.levels[name == "values"], self.coding.kind, self.keys.dtype)
+    def _slab(self, name: str) -> QuantizedSlab:
+        """Return the quantised keys or values as a slab."""
+        assert self.channel_scales is not None, "nothing is quantised before there are channel scales"
+        quantized_rows, scale = getattr(self, f"{name}_quantized"), getattr(self, f"{name}_scale")
+        return QuantizedSlab(
+            quantized_rows, scale, self.channel_scales[name == "values"], self.quantization.kind, self.keys.dtype
+        )
 
-    def _in_codes(self, name: str, length: int, like: QuantizedSlab) -> tuple[Tensor, Tensor]:
-        """Codes [H, length, W] and scales [H, length] of the first entries, those that wait levelled like others."""
-        codes: Tensor = getattr(self, f"{name}_codes")[:, : self.coded]
-        scale: Tensor = getattr(self, f"{name}_scale")[:, : self.coded]
-        count = length - self.coded
+    def _quantized_rows(self, name: str, length: int, like: QuantizedSlab) -> tuple[Tensor, Tensor]:
+        """Return quantised rows [H, length, W] and scales [H, length] of the first entries, pending ones included."""
+        quantized_rows: Tensor = getattr(self, f"{name}_quantized")[:, : self.num_quantized]
+        scale: Tensor = getattr(self, f"{name}_scale")[:, : self.num_quantized]
+        count = length - self.num_quantized
         if count == 0:
-            return codes, scale
-        waiting = dataclasses.replace(
+            return quantized_rows, scale
+        pending = dataclasses.replace(
             like,
-            quantized=codes.new_empty(codes.shape[0], count, codes.shape[2]),
+            quantized=quantized_rows.new_empty(quantized_rows.shape[0], count, quantized_rows.shape[2]),
             scale=scale.new_empty(scale.shape[0], count),
         )
-        waiting.write(0, self._bank(name)[:, :count])
-        return torch.cat([codes, waiting.quantized], dim=1), torch.cat([scale, waiting.scale], dim=1)
+        pending.write(0, self._pending_rows(name)[:, :count])
+        return torch.cat([quantized_rows, pending.quantized], dim=1), torch.cat([scale, pending.scale], dim=1)
 
-    def _as_they_lie(self, name: str, base: Self | None, length: int) -> Slabs:
-        """Keys or values of the base and of so many own entries: codes, and behind them what waits."""
+    def _stored_rows(self, name: str, base: Self | None, length: int) -> Slabs:
+        """Return keys or values of the base and of `length` own entries: quantised rows, then pending rows."""
         slabs: list[tuple[Bank, int]] = []
         for slots, count in self.with_base(base, length):
-            if slots.coded:
-                slabs.append((slots._pages(name), slots.coded))
-            if count > slots.coded:
-                slabs.append((slots._bank(name), count - slots.coded))
+            if slots.num_quantized:
+                slabs.append((slots._slab(name), slots.num_quantized))
+            if count > slots.num_quantized:
+                slabs.append((slots._pending_rows(name), count - slots.num_quantized))
         return slabs
 
-    def _numbers(self, name: str, base: Self | None, length: int) -> Tensor:
-        """Keys or values [H, N, D] of the base and of so many own entries, in the model's own type."""
-        slabs = self._as_they_lie(name, base, length)
+    def _dequantized(self, name: str, base: Self | None, length: int) -> Tensor:
+        """Return keys or values [H, N, D] of the base and of `length` own entries, dequantised to the model's dtype."""
+        slabs = self._stored_rows(name, base, length)
         numbers = (bank[:, :n] if isinstance(bank, Tensor) else bank.dequantized(n) for bank, n in slabs)
         return torch.cat(list(numbers), dim=1)

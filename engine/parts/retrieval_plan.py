@@ -16,8 +16,8 @@ from engine.parts.archive.tier_plan import (
     SLAB,
     host_usage,
     mapped_entries,
+    pending_bytes,
     slab_bytes,
-    waiting_bytes,
 )
 from engine.parts.footprint import Footprint, Task
 from engine.parts.selectors.base import selected_in_pass, selecting_queries
@@ -114,7 +114,7 @@ def with_host_tier(
         plain,
         usage=Usage({**plain.usage.entries, **stored.entries}, {**plain.usage.bytes, **stored.bytes}),
         spare_bytes=plain.spare_bytes + on_their_way(looking, task.chunk),
-        saved_bytes=plain.saved_bytes + waiting_bytes(looking, dtype),
+        saved_bytes=plain.saved_bytes + pending_bytes(looking, dtype),
         answering=round(plain.answering + share * more),
         searched=searched,
         brought_answering=more,

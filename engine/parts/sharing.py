@@ -1,15 +1,15 @@
-"""How a budget is shared among layers and heads: who keeps how many of the entries that all keep on average.
+"""Shares of a budget: how many of the entries of an average head each layer and head keeps.
 
 | share | who gets more | source |
 |---|---|---|
 | even | nobody | InfiniPot, Locret as published |
 | pyramid | lower layers, along a straight line | PyramidKV, https://arxiv.org/abs/2406.02069, section 4 |
 | heads | within each layer, the heads with the highest scores | Ada-KV, https://arxiv.org/abs/2407.11550, Algorithm 1 |
-| all | the heads with the highest scores, whatever their layer | KVzip, https://arxiv.org/abs/2505.23416, section 3 |
+| all | the heads with the highest scores in all layers | KVzip, https://arxiv.org/abs/2505.23416, section 3 |
 
-Entries that are spared (stabilizers, novel ones) count for every head alike; only the rest is shared. Of it no head
-gets less than 1 - SPREAD nor more than 1 + SPREAD times the even share: the one keeps a head alive (Ada-KV's
-safeguard), the other its positions inside the model's window. The sum is that of an even share, to the entry.
+Spared entries (stabilizers, novel ones) count the same for every head; only the rest is shared. No head gets less than
+1 - SPREAD or more than 1 + SPREAD times its even share. The lower limit keeps a head alive (Ada-KV's safeguard), the
+upper one keeps its positions inside the model's window. The sum is exactly that of even shares.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ import torch
 from torch import Tensor
 
 SHARES = ("even", "pyramid", "heads", "all")
-APART = ("heads", "all")  # shares under which the heads of one layer hold different numbers of entries
+APART = ("heads", "all")  # shares that give heads of one layer different numbers of entries
 SPREAD = 0.8
 
 
 def shared(share: str, scores: Sequence[Sequence[Tensor]], size: int, spared: int) -> list[list[int]]:
-    """How many entries each head keeps, `size` on average, the `spared` highest of each for sure.
+    """Return how many entries each head keeps, `size` on average.
 
     Args:
-        scores: per layer and group of heads that hold equally many, [heads, N]; with a share of APART one head each.
-        size: not more than what the heads hold on average.
+        share: one of `SHARES`.
+        scores: per layer, one tensor [heads, N] for each group of heads with the same number of entries. With a share
+            of
+            `APART`, each group is one head.
+        size: at most the average number of entries of the heads.
+        spared: highest entries of each head, which are always kept.
     """
     if share == "pyramid":
         return [[count] for count in pyramid([layer[0].shape[1] for layer in scores], size, spared)]
@@ -42,9 +46,14 @@ def shared(share: str, scores: Sequence[Sequence[Tensor]], size: int, spared: in
 
 
 def pyramid(held: Sequence[int], size: int, spared: int) -> list[int]:
-    """Entries that layers holding so many keep, falling by the same step from the first layer to the last.
+    """Return how many entries each layer keeps, falling by equal steps from the first layer to the last.
 
-    Where the lower layers do not hold enough for the full SPREAD, the line is less steep.
+    If the lower layers have too few entries for the full SPREAD, the line is less steep.
+
+    Args:
+        held: entries of each layer.
+        size: entries kept on average.
+        spared: entries of each layer that are always kept.
     """
     last = max(1, len(held) - 1)
     tilt = [1 - 2 * layer / last if len(held) > 1 else 0.0 for layer in range(len(held))]
@@ -54,7 +63,7 @@ def pyramid(held: Sequence[int], size: int, spared: int) -> list[int]:
 
 
 def threshold(scores: Sequence[Tensor], size: int, spared: int) -> list[int]:
-    """Entries that heads with scores [1, N] keep where one threshold holds for all of them."""
+    """Return how many entries heads with scores [1, N] keep if one threshold holds for all of them."""
     least = spared + round((1 - SPREAD) * (size - spared))
     most = spared + round((1 + SPREAD) * (size - spared))
     sure = [min(least, score.shape[1]) for score in scores]
@@ -66,5 +75,5 @@ def threshold(scores: Sequence[Tensor], size: int, spared: int) -> list[int]:
 
 
 def widest(share: str, size: int) -> int:
-    """The most entries that one head keeps where all keep `size` on average."""
+    """Return the most entries that one head keeps if all keep `size` on average."""
     return size if share == "even" else round((1 + SPREAD) * size)

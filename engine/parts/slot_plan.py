@@ -11,7 +11,7 @@ import sys
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.attention import FEW_QUERIES
 from engine.parts.footprint import Footprint, mean_attended
-from engine.parts.quantized_slots import Coding, level_bytes
+from engine.parts.quantized_slots import Quantization, channel_scale_bytes
 from engine.records import DEVICE, Usage
 
 FIRST_CAPACITY = 256
@@ -24,16 +24,16 @@ def window_slack(window: int) -> int:
     return min(max(window, LEAST_SLACK), MOST_SLACK)
 
 
-def slot_bytes(spec: ModelSpec, capacity: int, coding: Coding | None = None) -> int:
+def slot_bytes(spec: ModelSpec, capacity: int, quantization: Quantization | None = None) -> int:
     """Bytes of the slots of all layers: keys before and after RoPE, values, source and score; in codes, as they say."""
-    rotated = 0 if coding is not None else capacity * spec.key_bytes
-    return saved_bytes(spec, capacity, coding) + rotated
+    rotated = 0 if quantization is not None else capacity * spec.key_bytes
+    return saved_bytes(spec, capacity, quantization) + rotated
 
 
-def saved_bytes(spec: ModelSpec, entries: int, coding: Coding | None) -> int:
+def saved_bytes(spec: ModelSpec, entries: int, quantization: Quantization | None) -> int:
     """Bytes of so many entries on disk, where keys are not rotated."""
-    if coding is not None:
-        return coding.slot_bytes(spec, entries)
+    if quantization is not None:
+        return quantization.slot_bytes(spec, entries)
     return entries * (spec.entry_bytes + 8 * sum(layer.kv_heads for layer in spec.layers))
 
 
@@ -60,7 +60,7 @@ def farthest(spec: ModelSpec) -> int:
 
 
 def planned_bytes(
-    spec: ModelSpec, tokens: int, capacity: int | None, chunk: int = 1, coding: Coding | None = None
+    spec: ModelSpec, tokens: int, capacity: int | None, chunk: int = 1, quantization: Quantization | None = None
 ) -> tuple[ModelSpec, int, int]:
     """Bytes of slots for so many tokens, or of the capacity.
 
@@ -79,7 +79,7 @@ def planned_bytes(
             alone = dataclasses.replace(spec, layers=(layer,))
             near += slot_bytes(alone, min(room, most) if capacity is None else most)
     looking = spec.with_heads(lambda layer: layer_window(spec, layer, capacity) is None)
-    return looking, slot_bytes(looking, room, coding), near
+    return looking, slot_bytes(looking, room, quantization), near
 
 
 def seen(spec: ModelSpec, entries: float) -> float:
@@ -87,12 +87,14 @@ def seen(spec: ModelSpec, entries: float) -> float:
     return spec.averaged(lambda layer: min(entries, layer.sliding_window or entries))
 
 
-def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, coding: Coding | None) -> Footprint:
+def plan_slots(
+    spec: ModelSpec, passed: int, chunk: int, capacity: int | None, quantization: Quantization | None
+) -> Footprint:
     """What slots hold of so many tokens, `chunk` in a pass, and what those attend to."""
-    looking, far, near = planned_bytes(spec, passed, capacity, chunk, coding)
-    coded = coding is not None and looking.entry_width > 0
-    levels = level_bytes(looking) if coded else 0
-    levelled = levels if coding is not None and passed >= coding.waiting else 0
+    looking, far, near = planned_bytes(spec, passed, capacity, chunk, quantization)
+    coded = quantization is not None and looking.entry_width > 0
+    levels = channel_scale_bytes(looking) if coded else 0
+    levelled = levels if quantization is not None and passed >= quantization.most_pending else 0
     held = min(passed, farthest(spec) if capacity is None else capacity)
     own = FIRST_CAPACITY if capacity is None else max(capacity, FIRST_CAPACITY)  # of a conversation
     windows = planned_bytes(spec, UNLIMITED, capacity, chunk)[2]  # which it fills soon
@@ -100,13 +102,13 @@ def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, c
     return Footprint(
         usage=Usage({DEVICE: held}, {DEVICE: far + near + levelled}),
         spare_bytes=near if capacity is None else far + near,
-        tail_bytes=forks * (slot_bytes(looking, own, coding) + windows) + levels,
-        saved_bytes=saved_bytes(looking, held, coding) + near + levelled,
+        tail_bytes=forks * (slot_bytes(looking, own, quantization) + windows) + levels,
+        saved_bytes=saved_bytes(looking, held, quantization) + near + levelled,
         passed=passed,
         attended=spec.averaged(lambda layer: mean_attended(passed, min(held, layer.sliding_window or held))),
         widest=min(passed, held + chunk) if capacity is None else held,
         answering=round(seen(spec, held)),
         coded=coded,
         codes_read_by=FEW_QUERIES,
-        recorded=coding is None,
+        recorded=quantization is None,
     ).with_states(spec.state_bytes)

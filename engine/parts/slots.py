@@ -26,11 +26,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import ContextMismatch
-from engine.measure import require_memory
+from engine.memory_usage import require_memory
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.attention import BlockTable, Segment, SharedKeys, VisibleRange, causal_range
 from engine.parts.mass import NOT_IN_SOURCE, mass_rows
-from engine.parts.quantized_slots import Coding, check_codes
+from engine.parts.quantized_slots import Quantization, check_quantization
 from engine.parts.sharing import APART, shared
 from engine.parts.slot_plan import FIRST_CAPACITY, farthest, layer_window, planned_bytes, window_capacity
 from engine.parts.slot_rows import Slots, put_rows
@@ -69,7 +69,7 @@ class SlotStore(Store):
         spec: ModelSpec,
         capacity: int | None = None,
         share: str = "even",
-        coding: Coding | None = None,
+        quantization: Quantization | None = None,
         keeps_windows: bool = True,
     ) -> None:
         """Allocate empty slots.
@@ -77,22 +77,22 @@ class SlotStore(Store):
         Args:
             capacity: entries to allocate at once, where there is a budget.
             share: how a budget is shared among layers and heads (`sharing.py`).
-            coding: how entries are quantised, or None.
+            quantization: how entries are quantised, or None.
             keeps_windows: whether a layer with a sliding window keeps no more than that.
 
         Raises:
             SettingsError: a quantisation that this model or its device cannot have.
         """
         super().__init__(spec)
-        if coding is not None:
-            check_codes(spec, coding.kind)
+        if quantization is not None:
+            check_quantization(spec, quantization.kind)
         self.capacity = capacity
         self.share = share
         split = [_each_head(layer) if share in APART else [layer] for layer in spec.layers]
         self.heads = [heads for layer in split for heads in layer]  # of each slots
         self.windows = [layer_window(spec, heads, capacity) if keeps_windows else None for heads in self.heads]
         self.evictable = [number for number, window in enumerate(self.windows) if window is None]
-        self.coding = coding if self.evictable else None
+        self.quantization = quantization if self.evictable else None
         ends = list(itertools.accumulate(map(len, split)))
         self.groups = [range(end - len(layer), end) for end, layer in zip(ends, split, strict=True)]
         self.length = 0  # own entries, without the base
@@ -114,9 +114,9 @@ class SlotStore(Store):
 
     def _slots(self, number: int, first_slot: int, capacity: int, extra: int) -> Slots:
         heads = self.heads[number]
-        if self.coding is None or self.windows[number] is not None:
+        if self.quantization is None or self.windows[number] is not None:
             return Slots(heads, self.spec, first_slot, capacity, extra)
-        return self.coding.slots(heads, self.spec, first_slot, capacity, extra)
+        return self.quantization.slots(heads, self.spec, first_slot, capacity, extra)
 
     def _base(self, number: int) -> Slots | None:
         return self.base[number] if self.base else None
@@ -137,7 +137,7 @@ class SlotStore(Store):
             OutOfMemory: the device cannot hold it.
         """
         if self.capacity is None and self.entries == 0:
-            needed = sum(planned_bytes(self.spec, tokens, None, coding=self.coding)[1:])
+            needed = sum(planned_bytes(self.spec, tokens, None, quantization=self.quantization)[1:])
             require_memory(needed, self.spec.device, f"Keeping {tokens:,} tokens on the device")
             self.own = self.new_slots(max(tokens, FIRST_CAPACITY))
 
@@ -172,7 +172,7 @@ class SlotStore(Store):
 
     def pass_limit(self) -> int | None:
         """Return how many tokens fit before pending entries are quantised, which happens between passes only."""
-        return None if self.coding is None else self.coding.waiting - self._pending(self.length)
+        return None if self.quantization is None else self.quantization.most_pending - self._pending(self.length)
 
     def _pending(self, length: int) -> int:
         """Return how many of the first `length` entries are not quantised: the same number in all slots that are."""
@@ -181,7 +181,7 @@ class SlotStore(Store):
     def recordable(self) -> bool:
         """Tell whether one token passes for which all slots have room. Quantised slots are not recorded."""
         full = any(slots.capacity <= self.length + slots.extra_entries for slots in self.own)
-        return self.tokens == 1 and self.coding is None and not full
+        return self.tokens == 1 and self.quantization is None and not full
 
     def addresses(self) -> tuple[int, ...]:
         """Return addresses and capacities of all slots."""
@@ -318,7 +318,7 @@ class SlotStore(Store):
         if novelty is not None:
             for slots in self.own:
                 slots.score[:, self.length + slots.extra_entries : end + slots.extra_entries] = novelty
-        if self.coding is not None and self._pending(end) == self.coding.waiting:
+        if self.quantization is not None and self._pending(end) == self.quantization.most_pending:
             self.own = [slots.quantize_pending(end + slots.extra_entries) for slots in self.own]  # all or none
         if self._reads_text:
             self._known_rows = {}

@@ -1,4 +1,4 @@
-"""Where the model looked: attention mass over the source, gathered into passages."""
+"""Sources of an answer: attention over the text, gathered into passages."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from torch import Tensor
 from engine.parts.mass import AttentionMass
 from engine.records import Passage, Sentence
 
-REACH = 24  # tokens to each side that count toward the same passage
+REACH = 24  # tokens to each side that belong to the same passage
 MOST = 5  # passages shown
-LEAST_SHARE = 0.02  # of the mass; less is not worth a person's time
+LEAST_SHARE = 0.02  # of the mass; passages with less are not shown
 
-WholeSentences = Callable[[str, int], int]
-"""Of a text that grows, given how much of it is whole sentences already: how much of it is now."""
+SentenceEnd = Callable[[str, int], int]
+"""Takes a growing text and the length of its sentences so far, and returns the length of its whole sentences now."""
 
 
 def passages(mass: Tensor, most: int = MOST, least: float = LEAST_SHARE) -> list[Passage]:
-    """The stretches of the source with the most attention, best first.
+    """Find the passages of the text with the most attention, best first.
 
     Args:
         mass: float32 [source tokens], non-negative.
-        least: share of the mass from which on a stretch counts.
+        most: number of passages at most.
+        least: smallest share of the mass that counts.
 
     Returns:
-        At most `most` passages that do not overlap, weights as shares of the whole mass.
+        Passages that do not overlap, with shares of the whole mass as weights.
     """
     total = float(mass.sum())
-    if not 0.0 < total < float("inf"):  # nor where it is no number
+    if not 0.0 < total < float("inf"):  # also excludes NaN
         return []
     found: list[Passage] = []
     left = mass.clone()
@@ -51,23 +52,36 @@ def passages(mass: Tensor, most: int = MOST, least: float = LEAST_SHARE) -> list
 
 
 class Sentences:
-    """Where the model looked at each sentence of an answer, while that grows."""
+    """Sentences of a growing answer, each with the passages that got attention while it was written."""
 
-    def __init__(self, mass: AttentionMass, whole: WholeSentences) -> None:
-        """mass: what is counted of the answer, and cleared before it."""
-        self._mass, self._whole = mass, whole
-        self._found: list[tuple[Sentence, float]] = []  # with the mass of each; its passages' weights are shares of it
+    def __init__(self, mass: AttentionMass, sentence_end: SentenceEnd) -> None:
+        """Start without any sentences.
+
+        Args:
+            mass: attention of the answer, cleared before its first token.
+            sentence_end: finds the end of whole sentences.
+        """
+        self._mass, self._sentence_end = mass, sentence_end
+        self._found: list[tuple[Sentence, float]] = []  # with the mass of each sentence
         self._counted = mass.total.clone()
 
     def grown(self, text: str) -> None:
-        """It has grown to this text, whose last token the last pass foretold; none as long as the model reasons."""
+        """Add the sentences that have ended.
+
+        Args:
+            text: the answer so far; its last token was predicted by the last pass. Empty while the model reasons.
+        """
         if text:
-            self._add(text, self._whole(text, self._said))
+            self._add(text, self._sentence_end(text, self._said))
         else:
             self._counted = self._mass.total.clone()
 
     def ended(self, text: str) -> list[Sentence]:
-        """Return all of its sentences; text: the whole answer, which may have been cut."""
+        """Return all sentences of a finished answer.
+
+        Args:
+            text: the whole answer, which may have been cut.
+        """
         self._add(text, len(text.rstrip()))
         total = float(self._mass.total.sum())
         return [
@@ -82,7 +96,7 @@ class Sentences:
 
     @property
     def _said(self) -> int:
-        """Characters of the sentences so far."""
+        """Number of characters in the sentences so far."""
         return self._found[-1][0].end if self._found else 0
 
     def _add(self, text: str, end: int) -> None:

@@ -22,7 +22,7 @@ import torch
 from engine.errors import NoSuchWeights, WeightsError
 from engine.loops.passes import NOVELTY_ROWS
 from engine.loops.reader import default_chunk
-from engine.measure import free_bytes
+from engine.memory_usage import free_bytes
 from engine.methods import HOST_STORES, METHODS, make_method, quicker_stores, suited_stores
 from engine.methods.base import Method
 from engine.model import Model

@@ -1,15 +1,19 @@
-"""A tiny random model with a real tokenizer, so that the engine is tested without any trained weights."""
+"""A tiny random model with a real tokenizer, to test the engine without trained weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.model import Model
+from engine import Model
+from engine.decode import recorder
+from engine.decode.recorder import Recorder, Recording
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
 from engine.trained.retaining import RetainingHeads
@@ -24,7 +28,7 @@ TEMPLATE = (
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per byte, four special tokens, the template above."""
+    """Make a tokenizer with one token per byte, four special tokens, and the template above."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -38,7 +42,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def tiny_config() -> LlamaConfig:
-    """Three layers, grouped heads."""
+    """Make a configuration with three layers and grouped heads."""
     return LlamaConfig(
         vocab_size=260,
         hidden_size=48,
@@ -56,7 +60,7 @@ def tiny_config() -> LlamaConfig:
 
 @pytest.fixture(autouse=True)
 def poisoned_memory() -> Iterator[None]:
-    """Fresh tensors hold NaN, so that an entry which nobody wrote cannot pass for zero."""
+    """Fill new tensors with NaN, so that unwritten entries cannot pass for zero."""
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch.use_deterministic_algorithms(True)
     yield
@@ -65,7 +69,7 @@ def poisoned_memory() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """The tiny model, float32 on the CPU, with random retaining heads and beacons beside it."""
+    """Make the tiny model, float32 on the CPU, with random retaining heads and beacons beside it."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("tiny")
     model = Model(LlamaForCausalLM(tiny_config()), byte_tokenizer(), "tiny", "tiny-digest", folder)
@@ -76,5 +80,27 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture
 def ids() -> torch.Tensor:
-    """301 tokens of noise."""
+    """Make 301 random tokens."""
     return torch.randint(4, 260, (301,), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
+    """Enable static passes for this model and return the lengths at which they ran."""
+    monkeypatch.setattr(recorder, "choice", lambda: "static")
+    monkeypatch.setattr(model, "recorder", Recorder(model.network))
+    lengths: list[int] = []
+    replay = Recording.replay
+
+    def noted(self: Recording, ids: Tensor, memory: Any) -> Tensor:
+        lengths.append(memory.store.length)
+        return replay(self, ids, memory)
+
+    monkeypatch.setattr(Recording, "replay", noted)
+    return lengths
+
+
+@pytest.fixture
+def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use slabs of 64 entries, so that a few hundred fill several."""
+    monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 64)

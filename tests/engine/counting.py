@@ -136,11 +136,11 @@ def passes(device: Watched, layers: int, method: Method) -> dict[str, Count]:
             reads.append(count)
         found["reading"] = sorted(reads, key=lambda count: count.operations)[len(reads) // 2]
         conversation = Conversation(reader.context())
-        conversation._feed([70, 71, 72])
+        conversation.feed([70, 71, 72])
         conversation.memory.mass = conversation.mass
         for token in (73, 74):
-            conversation._feed([token])
-        found["token"] = counting.during(lambda: conversation._feed([75]))
+            conversation.feed([token])
+        found["token"] = counting.during(lambda: conversation.feed([75]))
         recorded = list[Count]()
         plain = Recording._pass
 
@@ -153,7 +153,7 @@ def passes(device: Watched, layers: int, method: Method) -> dict[str, Count]:
         patch.setattr(sim, "recorder", recorder.Recorder(sim.network))
         patch.setattr(Recording, "_pass", passed)
         for token in range(70, 75):
-            conversation._feed([token], repeated=True)
+            conversation.feed([token], repeated=True)
         if recorded:
             found["recorded"] = recorded[-1]
     return found

@@ -1,4 +1,4 @@
-"""What the plain implementations of the retrieving papers share: token by token, one head at a time, no cleverness."""
+"""Shared parts of the plain implementations of the retrieving papers: token by token, one head at a time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ GROUP = 3  # query heads per KV head
 
 
 def stream(count: int, seed: int = 5) -> tuple[Tensor, Tensor, Tensor]:
-    """q [6, T, 8], k and v [2, T, 8]."""
+    """Make q [6, T, 8], k and v [2, T, 8]."""
     generator = torch.Generator().manual_seed(seed)
     return tuple(torch.randn(heads, count, 8, generator=generator) for heads in (6, 2, 2))  # type: ignore[return-value]
 
 
 class Turned:
-    """Rows x [heads, T, D] rotated to any one position: turned[position], remembered."""
+    """Rows x [heads, T, D] rotated to one position: turned[position]. Rotations are cached."""
 
     def __init__(self, rope: Rope, x: Tensor) -> None:
         self.rope, self.x = rope, x
@@ -34,7 +34,7 @@ class Turned:
 
 
 def through(memory: Memory, qkv: tuple[Tensor, Tensor, Tensor], chunk: int) -> Tensor:
-    """The output of the last layer for a stream that passes in chunks; all layers are given the same."""
+    """Pass a stream through all layers in chunks, with equal inputs, and return the last layer's output."""
     q, k, v = qkv
     first, outputs = memory.seen, []
     for begin in range(0, q.shape[1], chunk):
@@ -48,26 +48,29 @@ def through(memory: Memory, qkv: tuple[Tensor, Tensor, Tensor], chunk: int) -> T
 
 
 def tail(qkv: tuple[Tensor, Tensor, Tensor], first: int, last: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens first .. last of a stream."""
+    """Return tokens `first` to `last` of a stream."""
     q, k, v = qkv
     return q[:, first:last], k[:, first:last], v[:, first:last]
 
 
 def mixed(probability: Tensor, v: Tensor) -> Tensor:
-    """Outputs [HQ, T, D] for probabilities [HQ, T, N]."""
+    """Return outputs [HQ, T, D] for probabilities [HQ, T, N]."""
     return probability @ v.repeat_interleave(GROUP, 0)
 
 
 def full_attention(rope: Rope, q: Tensor, k: Tensor) -> Tensor:
-    """Probabilities [HQ, T, T] of causal attention at true positions."""
+    """Return probabilities [HQ, T, T] of causal attention at true positions."""
     scores = rope.rotate(q, 0) @ rope.rotate(k, 0).repeat_interleave(GROUP, 0).transpose(1, 2) * SCALE
     return scores.masked_fill(torch.ones(q.shape[1], q.shape[1]).triu(1).bool(), float("-inf")).softmax(-1)
 
 
 def attended(q: Turned, k: Turned, now: int, places: dict[int, tuple[int, int]]) -> Tensor:
-    """Probabilities [HQ, T] of query `now` over tokens: {token: (position of the query, position of the key)}.
+    """Return probabilities [HQ, T] of query `now` over tokens.
 
-    q: [HQ, T, D]; k: [HQ, T, D], keys repeated for each head of a group.
+    Args:
+        q: [HQ, T, D].
+        k: [HQ, T, D], keys repeated for each head of a group.
+        places: {token: (position of the query, position of the key)}.
     """
     logits = torch.full(k.x.shape[:2], float("-inf"))
     for token, (query_place, key_place) in places.items():
@@ -76,7 +79,7 @@ def attended(q: Turned, k: Turned, now: int, places: dict[int, tuple[int, int]])
 
 
 def one_by_one(scores: list[list[float]], size: int, spared: int) -> list[int]:
-    """How many entries heads keep, `size` on average, where the best that is left, of any head, is taken each time."""
+    """Count entries kept by heads, `size` on average, taking the best remaining entry of any head each time."""
     rest = size - spared
     least, most = (spared + round(factor * rest) for factor in (1 - SPREAD, 1 + SPREAD))
     ranked = [sorted(own, reverse=True) for own in scores]

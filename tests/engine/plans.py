@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from transformers import AutoConfig
 
+from engine import (
+    Method,
+    Model,
+    Reader,
+    make_method,
+)
 from engine.models.sizes import model_sizes
 from engine.planning.planner import Machine, Planner
 from engine.planning.rates import Rates
@@ -47,3 +54,27 @@ def llama() -> Planner:
 def fused_operations(q: torch.Size, k: torch.Size, *_: object, **__: object) -> int:
     """Count fused attention on a CPU, which PyTorch's counter leaves out: queries [B, HQ, T, D], keys [B, H, S, D]."""
     return 4 * q.numel() * k[2]
+
+
+def with_store(name: str) -> Method:
+    """Make a method by its name and, after a colon, its store."""
+    name, _, store = name.partition(":")
+    return make_method(name, **({"store": store} if store else {}))
+
+
+def peak_of_pass(model: Model, method: Method, ids: Tensor, chunk: int) -> int:
+    """Return the most bytes that the last pass of a reading allocates beyond those before it."""
+    reader = Reader(model, method, ids, chunk)
+    running = reader.run()
+    for progress in running:
+        if progress.tokens_total - progress.tokens_done <= chunk:
+            break
+    held = peak = 0
+    with torch.profiler.profile(profile_memory=True) as profile:
+        next(running)
+    assert profile.profiler is not None
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak

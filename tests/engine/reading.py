@@ -1,4 +1,4 @@
-"""What the tests of the engine do again and again."""
+"""Steps that many tests of the engine share."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from engine.parts.mass import NOT_IN_SOURCE
 
 
 def read(model: Model, method: Method, ids: Tensor, chunk: int = 64) -> Context:
-    """Read to the end."""
+    """Read a text to its end and return the context."""
     return finish(Reader(model, method, ids, chunk))
 
 
 def finish(reader: Reader) -> Context:
-    """What a reader has read when it is at the end."""
+    """Run a reader to its end and return the context."""
     for _ in reader.run():
         pass
     return reader.context()
 
 
 def resumed(reader: Reader, steps: int, chunk: int | None = None) -> Reader:
-    """A reader that goes on, as from disk, where this one is after so many further steps. chunk: another."""
+    """Return a reader that resumes from disk after `steps` more steps of this one, with another chunk if given."""
     for _, _progress in zip(range(steps), reader.run(), strict=False):
         pass
     parts, meta = reader.state()
@@ -35,18 +35,18 @@ def resumed(reader: Reader, steps: int, chunk: int | None = None) -> Reader:
 
 
 def loaded(parts: dict[str, Part]) -> dict[str, dict[str, Tensor]]:
-    """Parts as they come back from disk."""
+    """Return parts as they are after loading from disk."""
     return {name: {key: tensor.clone() for key, tensor in part.tensors.items()} for name, part in parts.items()}
 
 
 def reopened(context: Context, conversation: Conversation) -> Conversation:
-    """The conversation as it comes back from disk, over its context that does."""
+    """Return a conversation loaded from disk, over its context loaded from disk."""
     (parts, meta), (said, facts) = context.state(), conversation.state()
     return Conversation.load(Context.load(context.model, context.method, loaded(parts), meta), loaded(said), facts)
 
 
 def next_logits(model: Model, method: Method, memory: Memory, ids: Tensor, chunk: int = 64) -> Tensor:
-    """Logits [T, vocabulary] after each of some further tokens, put to a fork."""
+    """Return logits [T, vocabulary] after each of these tokens, which are fed to a fork."""
     fork = memory.fork()
     source = torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32)
     hidden = [step.hidden for step in feed(model, method, fork, ids, source, chunk) if step.hidden is not None]
@@ -54,13 +54,13 @@ def next_logits(model: Model, method: Method, memory: Memory, ids: Tensor, chunk
 
 
 def with_budget(method: Method, budget: int | None) -> Method:
-    """The same settings with another budget; without one, none that condense all the same."""
+    """Return the same settings with another budget; without a budget, settings that never condense."""
     condensing = {"ratio": 0} if budget is None and "ratio" in method.settings() else {}
     return dataclasses.replace(method, budget=budget, **condensing)
 
 
 def answer(conversation: Conversation, question: str, tokens: int = 8) -> str:
-    """The whole answer to a question."""
+    """Return the whole answer to a question."""
     *_, last = conversation.ask(question, Sampling(max_tokens=tokens))
     assert isinstance(last, Answer)
     return last.text

@@ -1,4 +1,4 @@
-"""Segments put together, and the ways one segment may go, against attention written out."""
+"""Joined segments, and all paths of a single segment, against attention written out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_all_ways_of_a_lone_segment_are_causal_attention(
 
 
 class OnGpu(Tensor):
-    """Says that it is on a GPU."""
+    """A tensor that claims to be on a GPU."""
 
     is_cuda = True
 
@@ -58,7 +58,7 @@ class OnGpu(Tensor):
 def test_on_a_gpu_no_mask_is_made_of_what_is_causal(
     monkeypatch: pytest.MonkeyPatch, kv_heads: int, window: int | None
 ) -> None:
-    """For models with as many KV heads as query heads one of queries x keys was, and the others took our kernel."""
+    """Regression: models without grouped heads built a mask of queries x keys, and the others took our kernel."""
     k, v = random(kv_heads, 33, 8).bfloat16(), random(kv_heads, 34, 8).bfloat16()
     q = random(6, 7, 8).bfloat16()
     span = causal_range(7, 30, window, q.device)
@@ -82,7 +82,7 @@ def test_on_a_gpu_no_mask_is_made_of_what_is_causal(
 def test_on_a_gpu_wide_heads_that_share_keys_are_for_our_kernel(
     monkeypatch: pytest.MonkeyPatch, size: int, heads: int, ours: bool
 ) -> None:
-    """PyTorch would repeat all keys for each query head."""
+    """Check this since PyTorch would repeat all keys for each query head."""
     monkeypatch.setattr(flash, "_capable", lambda device: True)
     k, q = random(heads, 30, size).bfloat16(), random(6, 1, size).bfloat16()
     segment = SharedKeys(q.as_subclass(OnGpu), [(k, 30)], [(k, 30)], causal_range(1, 30, None, q.device))
@@ -119,7 +119,7 @@ def test_segments_share_one_softmax(
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "half"])
 @pytest.mark.parametrize("kind", ["shown", "picked"])
 def test_logits_are_not_rounded_to_the_models_type(dtype: torch.dtype, kind: str) -> None:
-    """They were, before they became float32."""
+    """Regression: they were rounded before they became float32."""
     q, k = (3 * random(heads, count, 64).to(dtype) for heads, count in ((4, 1), (2, 300)))
     by_head = k.repeat_interleave(2, 0)
     if kind == "picked":

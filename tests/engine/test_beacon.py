@@ -1,4 +1,4 @@
-"""Beacons against a plain, slow reading, their files against the authors' names and shapes, and what they cost."""
+"""Beacons against a plain, slow reading, their files against the authors' names and shapes, and their costs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE
 from engine.trained.beacons import FILE, RATIOS, Beacons, beacon_numbers, find_beacons
 from engine.trained.sidecar_weights import save_weights
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, loaded, next_logits, read
-from tests.engine.test_architectures import small_config
 
 SMALL = Beacon(budget=256, window=24, ratio=4)
 
@@ -63,7 +63,7 @@ class PlainBeacon:
         return output
 
     def read(self, ids: Tensor) -> Tensor:
-        """Token by token, a beacon behind every `ratio` of them; logits after each."""
+        """Read token by token, with a beacon after every `ratio` tokens, and return the logits after each."""
         found = []
         for token in ids:
             self.fresh += 1
@@ -91,7 +91,7 @@ def test_equals_the_paper_entry_by_entry(model: Model, ids: Tensor, ratio: int, 
 
 
 def test_beacons_that_are_copies_of_a_token_are_that_token(model: Model, ids: Tensor, tmp_path: Path) -> None:
-    """In a window that is not full, reading is then full attention over the text with that token put in."""
+    """Check that a reading in an open window is full attention over the text with that token inserted."""
     beacons = Beacons(model.spec)
     base = model.network.base_model
     with torch.no_grad():
@@ -148,7 +148,7 @@ def test_beacons_have_projections_of_their_own_and_no_hook_remains(
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "phi3", "gemma2", "gemma3_text", "granite"])
 def test_other_architectures_carry_beacons(kind: str, ids: Tensor, tmp_path: Path) -> None:
-    """Biases, normalised queries and keys, fused projections, scaled embeddings: passes of any size give the same."""
+    """Check biases, normalised queries and keys, fused projections and scaled embeddings, in passes of any size."""
     torch.manual_seed(0)
     model = Model(AutoModelForCausalLM.from_config(small_config(kind)), byte_tokenizer(), kind, "-", tmp_path)
     save_weights(Beacons(model.spec), tmp_path / FILE, model.spec, {})
@@ -177,7 +177,7 @@ def test_the_smallest_ratio_that_fits_is_chosen(model: Model, tokens: int, budge
 
 
 def test_what_is_kept_is_spread_evenly_over_the_text(model: Model, ids: Tensor) -> None:
-    """Above the budget every second beacon goes, counted from the beginning; the open window is whole."""
+    """Check that every second beacon is evicted above the budget, and that the open window is whole."""
     method = Beacon(budget=20, window=24, ratio=4)
     memory = read(model, method, ids).memory
     prefix, total = len(model.chat.prefix), len(model.chat.prefix) + 301
@@ -192,7 +192,7 @@ def test_what_is_kept_is_spread_evenly_over_the_text(model: Model, ids: Tensor) 
 
 
 def test_a_conversation_that_outgrows_a_raw_text_leaves_the_text_whole(model: Model, ids: Tensor) -> None:
-    """Its windows get beacons as soon as they would not fit raw; above the budget its oldest entries go."""
+    """Check that its windows get beacons once they would not fit raw, and that its oldest entries go first."""
     method, text = Beacon(budget=206, window=24), 148 - len(model.chat.prefix)
     context = read(model, method, ids[:text])
     said = torch.cat([ids, ids])[: 20 + 24 * 12]  # the window that the text ends in has room for twenty more
@@ -232,7 +232,7 @@ def test_a_budget_holds_at_any_length(model: Model) -> None:
 
 
 def test_without_a_budget_a_ratio_is_kept_to(model: Model, ids: Tensor) -> None:
-    """It was full attention, without a word. Beacons grow with text and conversation, and stay when it is saved."""
+    """Regression: without a budget it was full attention. Beacons must grow with text and chat, and survive saving."""
     context = read(model, Beacon(budget=None, window=24, ratio=8), ids)
     total = len(model.chat.prefix) + 301
     assert context.usage().entries[DEVICE] == total // 24 * 3 + total % 24 + total % 24 // 8
@@ -401,9 +401,9 @@ def test_the_fingerprint_changes_with_the_weights(model: Model, ids: Tensor, tmp
 
 
 def counted(model: Model, method: Method, ids: Tensor) -> int:
-    """Operations of the matrix products and the attention of a reading, one window a pass."""
+    """Count operations of matrix products and attention of a reading, with one window a pass."""
     reader = Reader(model, method, ids, 1000)
-    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # which the counter does not know
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # unknown to the counter
 
     def products(q: list[int], k: list[int], v: list[int], *_: object, **__: object) -> int:
         return sdpa_flop_count(q, k, v)
@@ -415,14 +415,14 @@ def counted(model: Model, method: Method, ids: Tensor) -> int:
 
 
 def by_windows(model: ModelSizes, tokens: int, window: int, ratio: int) -> list[Operations]:
-    """Of all full windows, and of the last, which may be short: the paper's equation 10, no token being scored.
+    """Compute the operations of all full windows and of the last one, by the paper's equation 10 without scored tokens.
 
-    What the model's own projections do for beacons, whose results are not used, is left out, as in the paper.
+    The model's own projections of beacons are left out, as in the paper, since their results are not used.
     """
     full, rest = divmod(tokens, window)
     size, each = window + window // ratio, window // ratio
     last = operations(model, rest + rest // ratio, full * each + rest + rest // ratio)
-    # What is seen grows by as much with each window, so that all see what the average does.
+    # The visible entries grow by equal steps, so the average window stands for all.
     return [operations(model, full * size, size + (full - 1) * each / 2), last]
 
 
@@ -437,7 +437,7 @@ def test_operations_are_those_that_are_counted(model: Model, ids: Tensor, ratio:
 
 
 def test_operations_are_those_of_the_appendix(model: Model) -> None:
-    """Equations 12 and 13, written out."""
+    """Compare with equations 12 and 13 written out."""
     s, past = 40, 200
     D, d, hq, hk, inner, V, layers = 48, 8, 6, 2, 96, 260, 3
     qkv = 2 * s * D * d * hq + 2 * 2 * s * D * d * hk

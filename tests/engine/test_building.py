@@ -15,7 +15,7 @@ from engine.models.building import outline
 from engine.models.configuration import read_config
 from engine.models.loading import load_network
 from engine.models.sizes import CPU, model_sizes
-from tests.engine.test_architectures import small_config
+from tests.engine.architectures import small_config
 
 ROUNDS = 4
 
@@ -32,7 +32,7 @@ def settings() -> dict[str, Any]:
 
 
 def test_loads_and_plans_side_by_side_change_nothing_of_the_process(tmp_path: Path) -> None:
-    """Guard against a bug: half of the loads failed, and a tenth of the others had the wrong dtype."""
+    """Regression: half of the loads failed, and a tenth of the others had the wrong dtype."""
     places = {}
     for dtype in (torch.bfloat16, torch.float32):
         places[dtype] = tmp_path / str(dtype)

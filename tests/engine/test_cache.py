@@ -1,4 +1,4 @@
-"""The device's cache: the same answers as without, what each policy gives up, counters, refusals."""
+"""The device bank: the same answers as without it, evictions of each policy, counters, refusals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine import Conversation, Method, Model, SettingsError, make_method
-from engine.parts.archive.bank import POLICIES, DeviceCache
+from engine.parts.archive.bank import POLICIES, DeviceBank
 from engine.parts.archive.host_tier import HostTier
 from tests.engine.reading import answer, next_logits, read
 
@@ -24,15 +24,15 @@ def with_cache(method: Method, units: int, policy: str = "lru") -> Method:
 
 @pytest.fixture
 def host(model: Model) -> HostTier:
-    """150 entries whose keys and values tell their number."""
+    """Make 150 entries whose keys and values tell their number."""
     tier = HostTier(model.spec, torch.float32)
     number = torch.arange(150.0)[None, :, None].expand(2, -1, 8)
     tier.append([number] * 3, [-number] * 3, torch.arange(150, dtype=torch.int32))
     return tier
 
 
-def looked_up(cache: DeviceCache, host: HostTier, *units: int) -> int:
-    """Misses of one look-up of all entries of some units of 8, which must be the right ones."""
+def looked_up(cache: DeviceBank, host: HostTier, *units: int) -> int:
+    """Look up all entries of some units of 8, check them, and return the number of misses."""
     before = cache.traffic.misses
     index = (torch.tensor(units)[:, None] * 8 + torch.arange(8)).view(1, -1)
     keys, values = cache.gather(1, host, torch.where(index < 150, index, -1))
@@ -58,8 +58,8 @@ def test_an_answer_is_the_same_with_a_cache(model: Model, ids: Tensor, method: M
 
 
 def test_what_is_given_up(model: Model, host: HostTier) -> None:
-    def cache(policy: str) -> DeviceCache:
-        return DeviceCache(model.spec, 3, 8, policy)
+    def cache(policy: str) -> DeviceBank:
+        return DeviceBank(model.spec, 3, 8, policy)
 
     lru = cache("lru")
     assert [looked_up(lru, host, unit) for unit in (0, 1, 2, 0, 3, 0, 1)] == [1, 1, 1, 0, 1, 0, 1]
@@ -78,15 +78,15 @@ def test_what_is_given_up(model: Model, host: HostTier) -> None:
 def test_frequency_gives_up_what_earlier_look_ups_wanted_before_what_this_pass_does(
     model: Model, host: HostTier
 ) -> None:
-    """What the attention to a pass's own look-ups was is known only when it is over."""
-    cache = DeviceCache(model.spec, 4, 8, "frequency")
+    """Check that attention to the look-ups of a pass is counted after the pass."""
+    cache = DeviceBank(model.spec, 4, 8, "frequency")
     assert looked_up(cache, host, 0, 1) == 2
     cache.attended(1, torch.tensor([[0, 8]]), torch.tensor([[9.0, 8.0]]))
     assert [looked_up(cache, host, *pair) for pair in ((2, 3), (4, 5), (2, 4), (4, 5))] == [2, 2, 0, 0]
     # 2 and 4 were wanted together, 3 not since the first look-up
     blocks = torch.tensor([[16, 24], [32, 40], [16, 32], [32, 40]])
     cache.attended(1, blocks, torch.tensor([[1.0, 5.0], [1.0, 1.0], [2.0, 1.0], [1.0, 1.0]]))
-    worth = cache.layer(1).worth
+    worth = cache.layer(1).importance
     expected = {2: (1.0 * 0.01 + 2.0) * 0.1, 3: 5.0 * 0.001, 4: (1.0 * 0.1 + 1.0) * 0.1 + 1.0, 5: 1.0 * 0.01 + 1.0}
     assert worth == pytest.approx(expected)
     assert looked_up(cache, host, 0) == 1  # in the place of 3
@@ -94,7 +94,7 @@ def test_frequency_gives_up_what_earlier_look_ups_wanted_before_what_this_pass_d
 
 
 def test_a_unit_that_is_not_full_yet_is_not_kept(model: Model, host: HostTier) -> None:
-    cache = DeviceCache(model.spec, 3, 8, "lru")
+    cache = DeviceBank(model.spec, 3, 8, "lru")
     assert looked_up(cache, host, 17, 18) == 2  # 18 has entries 144 to 149
     assert looked_up(cache, host, 17, 18) == 1
     assert cache.traffic.moved_bytes == 3 * 8 * 2 * 2 * 8 * 4
@@ -110,7 +110,7 @@ def test_a_cache_that_a_block_of_queries_would_not_fit_is_refused() -> None:
 def test_memory_that_runs_out_while_units_come_costs_no_places(
     model: Model, host: HostTier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = DeviceCache(model.spec, 4, 8, "lru")
+    cache = DeviceBank(model.spec, 4, 8, "lru")
     looked_up(cache, host, 0, 1)
     with monkeypatch.context() as patch:
         patch.setattr(HostTier, "gather_shared", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no more")))

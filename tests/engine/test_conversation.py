@@ -10,9 +10,20 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LlamaForCausalLM
 
-from engine import Answer, AnswerPiece, Conversation, Method, Model, Reader, Sampling, SettingsError, make_method
+from engine import (
+    Answer,
+    AnswerPiece,
+    AskOptions,
+    Conversation,
+    Method,
+    Model,
+    Reader,
+    Sampling,
+    SettingsError,
+    make_method,
+)
 from engine.errors import ContextMismatch, ModelError, ModelNotFound, OutOfMemory, UnsupportedModel
-from engine.loops.conversation import _cut, _steady
+from engine.loops.stop_texts import displayable, until_stop
 from engine.model import load_model
 from engine.models.chat import INSTRUCTION, Chat
 from engine.parts.mass import AttentionMass, mass_rows
@@ -25,7 +36,7 @@ FULL = make_method("full")
 
 
 def test_greedy_answers_are_those_of_transformers_generate(model: Model, ids: Tensor) -> None:
-    """Two turns over a text, against one plain prompt with transformers' own cache and attention."""
+    """Compare two turns over a text with one plain prompt in transformers' own cache and attention."""
     torch.manual_seed(0)
     reference = LlamaForCausalLM(tiny_config())
     reference.train(False)
@@ -85,7 +96,7 @@ DROPPED = """<|bos|>{% for m in messages %}{% if m['role'] == 'user' %}<|user|>{
 def test_a_template_that_does_not_leave_the_system_message_in_its_place_gets_the_text_in_the_first_question(
     template: str,
 ) -> None:
-    """Mistral-7B-v0.3 puts it into the last user turn, so that every later question had the sign for the text in it."""
+    """Regression: Mistral-7B-v0.3 moves it to the last user turn, so later questions held the text's placeholder."""
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
     chat = Chat(tokenizer)
@@ -143,7 +154,7 @@ def test_mass_that_is_no_number_makes_no_passages(mass: list[float]) -> None:
 
 
 def test_each_sentence_has_what_was_looked_at_since_the_one_before() -> None:
-    """Of what a model reasons before it answers, none has anything."""
+    """Check that reasoning before the answer counts for no sentence."""
     mass = AttentionMass(300, torch.device("cpu"))
     sentences = Sentences(mass, lambda text, since: max(since, text.rfind(".") + 1))
 
@@ -168,7 +179,7 @@ def test_each_sentence_has_what_was_looked_at_since_the_one_before() -> None:
 def test_to_ask_for_sentences_changes_no_answer(model: Model, ids: Tensor, method: Method) -> None:
     context = read(model, method, ids)
     plain, whole, parted = (
-        list(Conversation(context).ask("Who?", Sampling(max_tokens=20), whole=whole))[-1]
+        list(Conversation(context).ask("Who?", Sampling(max_tokens=20), AskOptions(sentence_end=whole)))[-1]
         for whole in (None, lambda text, since: since, lambda text, since: max(since, len(text) // 6 * 6))
     )
     assert isinstance(plain, Answer)
@@ -179,7 +190,7 @@ def test_to_ask_for_sentences_changes_no_answer(model: Model, ids: Tensor, metho
     [only] = whole.sentences
     assert (only.start, only.end) == (0, len(plain.text.rstrip()))
     assert [(each.start, each.end) for each in only.passages] == [(each.start, each.end) for each in plain.passages]
-    blank = 0.1  # a first token of nothing but blanks is no part of a sentence
+    blank = 0.1  # a first token of blanks belongs to no sentence
     for mine, its in zip(only.passages, plain.passages, strict=True):
         assert its.weight * (1 - blank) < mine.weight <= its.weight + 1e-6
     assert "".join(plain.text[each.start : each.end] for each in parted.sentences) == plain.text.rstrip()
@@ -222,7 +233,7 @@ def test_stop_texts_end_an_answer_and_are_not_shown(model: Model, ids: Tensor) -
 def test_after_a_stop_text_the_conversation_goes_on_from_what_was_said(
     model: Model, ids: Tensor, method: Method
 ) -> None:
-    """What had come of the stop text was remembered, and what stood before it in the same token was not."""
+    """Regression: the stop text was remembered, and words before it in the same token were not."""
     context = read(model, method, ids)
     conversation, told = Conversation(context), Conversation(context)
     *_, free = Conversation(context).ask("Who?", Sampling(max_tokens=30))
@@ -235,10 +246,10 @@ def test_after_a_stop_text_the_conversation_goes_on_from_what_was_said(
 
 
 def test_cutting_and_holding_back() -> None:
-    assert _cut("one STOP two", ("STOP", "two")) == ("one ", True)
-    assert _cut("one", ()) == ("one", False)
-    assert _steady("one ST", ("STOP",)) == len("one ")
-    assert _steady("caf\N{REPLACEMENT CHARACTER}", ()) == 3
+    assert until_stop("one STOP two", ("STOP", "two")) == ("one ", True)
+    assert until_stop("one", ()) == ("one", False)
+    assert displayable("one ST", ("STOP",)) == len("one ")
+    assert displayable("caf\N{REPLACEMENT CHARACTER}", ()) == 3
 
 
 def test_sampling() -> None:
@@ -247,7 +258,7 @@ def test_sampling() -> None:
     assert choose(logits, Sampling(), generator) == 1
     assert {choose(logits, Sampling(temperature=1.0, top_p=0.5), generator) for _ in range(50)} == {1}
     drawn = [choose(logits, Sampling(temperature=1.0), generator) for _ in range(400)]
-    for cold in (1e-30, 1e-39, 1e-320):  # which float32 cannot divide by
+    for cold in (1e-30, 1e-39, 1e-320):  # float32 cannot divide by it
         assert choose(logits, Sampling(temperature=cold), generator) == 1
     assert abs(drawn.count(1) / 400 - float(logits.softmax(0)[1])) < 0.1
     flat, nucleus = torch.zeros(4 * LIKELY), Sampling(temperature=1.0, top_p=0.9)
@@ -301,7 +312,7 @@ def test_a_penalty_changes_the_greedy_answer(model: Model, ids: Tensor) -> None:
     [
         (None, Sampling()),
         ({}, Sampling()),
-        ({"top_p": 0.9}, Sampling(top_p=0.9)),  # nothing says that it is to be sampled
+        ({"top_p": 0.9}, Sampling(top_p=0.9)),  # no setting asks for sampling
         ({"temperature": 0.6, "top_p": 0.9}, Sampling(temperature=0.6, top_p=0.9)),
         ({"do_sample": True}, Sampling(temperature=1.0)),
         ({"do_sample": False, "temperature": 0.6}, Sampling()),
@@ -357,7 +368,7 @@ def test_errors_say_what_to_do(model: Model, ids: Tensor) -> None:
         make_method("exact", size=3)
     with pytest.raises(SettingsError, match="wants a whole number for"):
         make_method("exact", budget="many")
-    with pytest.raises(SettingsError, match="no setting 'name'"):  # a traceback, as it is also a parameter
+    with pytest.raises(SettingsError, match="no setting 'name'"):  # also a parameter, which gave a traceback
         make_method("exact", **{"name": "x"})
     with pytest.raises(SettingsError, match="wants a number for 'keep'"):  # JSON knows numbers of any length
         make_method("infinipot", keep=10**400)
@@ -378,7 +389,7 @@ def test_what_cannot_fit_is_refused_before_reading(
     model: Model, monkeypatch: pytest.MonkeyPatch, method: Method
 ) -> None:
     scarce = psutil.virtual_memory()._replace(available=10_000)
-    monkeypatch.setattr("engine.measure.psutil.virtual_memory", lambda: scarce)
+    monkeypatch.setattr("engine.memory_usage.psutil.virtual_memory", lambda: scarce)
     with pytest.raises(OutOfMemory, match="are free"):
         Reader(model, method, torch.randint(4, 260, (5000,)))
 

@@ -1,6 +1,6 @@
-"""The engine on a device that is not the CPU, which `simulated.py` plays: the same answers, and what they would cost.
+"""The engine on the device that `simulated.py` plays: the same answers as on the CPU, and their costs.
 
-All of it runs in one process of its own, because a device cannot be unregistered; what fails there fails here.
+All tests run in one process of their own, because a device cannot be unregistered. A failure there fails the test here.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ from engine.trained.sidecar_weights import save_weights
 from kernels import choice, rows
 from kernels.rows import Slabs
 from tests.engine.conftest import byte_tokenizer, tiny_config
+from tests.engine.matrix import STATIC, TIGHT
 from tests.engine.reading import read
 from tests.engine.simulated import NAME, Watched, register
-from tests.engine.test_graphs import STATIC
-from tests.engine.test_methods import TIGHT
 
 # Of a pass of reading and of a token of an answer, both in three layers: how often the host waits, and how often it
 # sends without waiting, at most. Others of the matrix go through the same lines.
@@ -71,13 +70,13 @@ Elsewhere = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Elsewhere]:
-    """Runs functions of this module in the process that has the device."""
+    """Return a function that runs functions of this module in the process with the device."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         yield lambda function, *arguments: pool.submit(function, *arguments).result()
 
 
 class World(NamedTuple):
-    """One tiny model on both, and the device."""
+    """One tiny model on both devices."""
 
     cpu: Model
     sim: Model
@@ -86,7 +85,7 @@ class World(NamedTuple):
 
 @cache
 def device_there() -> Watched:
-    """Made once in the process that has it."""
+    """Return the device of the process, registered once."""
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch.use_deterministic_algorithms(True)
     return register()
@@ -94,7 +93,7 @@ def device_there() -> Watched:
 
 @cache
 def world(kind: str = "llama") -> World:
-    """Made once in the process that has the device. kind: smollm3 has a layer without RoPE."""
+    """Return the models of the process, made once. kind: smollm3 has a layer without RoPE."""
     device = device_there()
     torch.manual_seed(0)
     folder = Path(tempfile.mkdtemp())
@@ -113,7 +112,7 @@ def world(kind: str = "llama") -> World:
 
 
 def facts_of(config: LlamaConfig) -> dict[str, Any]:
-    """What a configuration says about sizes."""
+    """Return the sizes in a configuration."""
     names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     more = ("num_key_value_heads", "max_position_embeddings", "initializer_range")
     tokens = ("eos_token_id", "bos_token_id", "pad_token_id")
@@ -121,32 +120,32 @@ def facts_of(config: LlamaConfig) -> dict[str, Any]:
 
 
 def text() -> Tensor:
-    """301 tokens of noise."""
+    """Make 301 random tokens."""
     return torch.randint(4, 260, (301,), generator=torch.Generator().manual_seed(1))
 
 
 def from_disk(parts: Parts) -> LoadedParts:
-    """As they come back: on the CPU."""
+    """Return parts as loaded from disk, on the CPU."""
     return {name: {key: x.to("cpu", copy=True) for key, x in part.tensors.items()} for name, part in parts.items()}
 
 
 def said(conversation: Conversation, question: str, tokens: int = 5) -> tuple[str, list[tuple[int, int, float]]]:
-    """An answer and what it rested on."""
+    """Return an answer and its sources."""
     *_, last = conversation.ask(question, Sampling(max_tokens=tokens))
     assert isinstance(last, Answer)
     return last.text, [(p.start, p.end, round(p.weight, 3)) for p in last.passages]
 
 
 def dearest(counted: list[Counter[str]]) -> tuple[int, int]:
-    """Times that the host waits, and copies that it sends without waiting, at most."""
+    """Return the most waits of the host and the most copies without a wait."""
     waits = (each["wait"] + each["down"] + each["up"] + each["shape"] for each in counted)
     return max(waits), max(each["sent"] for each in counted)
 
 
 def told(model: Model, name: str, device: Watched) -> tuple[list[object], tuple[int, int], tuple[int, int]]:
-    """A reading that is interrupted, saved and resumed, two conversations over it, one of them saved and restored.
+    """Read with an interruption, save, resume, and hold two conversations, one of them saved and restored.
 
-    Returns what came out, and the dearest pass of the reading and token of an answer; see `dearest`.
+    Returns the results, and the costs of the dearest pass of the reading and of the dearest token; see `dearest`.
     """
     method, ids = TIGHT[name], text()
     reader = Reader(model, method, ids, chunk=37)
@@ -171,13 +170,13 @@ def told(model: Model, name: str, device: Watched) -> tuple[list[object], tuple[
     second.memory.mass = second.mass
     for token in (70, 71, 72):
         with device.counting() as counted:
-            second._feed([token], repeated=True)
+            second.feed([token], repeated=True)
         tokens.append(counted)
     return [*found, first.usage().entries, context.usage().entries], dearest(passes), dearest(tokens[1:])
 
 
 def told_alike(name: str, kind: str = "llama") -> tuple[tuple[int, int], tuple[int, int]]:
-    """The same on both; what it cost there."""
+    """Check that both devices give the same results, and return the costs."""
     cpu, sim, device = world(kind)
     expected, *_ = told(cpu, name, device)
     with device:
@@ -204,10 +203,10 @@ def test_layers_without_rope_have_no_table_elsewhere(elsewhere: Elsewhere, name:
 
 
 def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int) -> list[tuple[str, int]]:
-    """What happens between the begin and the end of what a CUDA graph would record, that cannot be recorded.
+    """Return operations of a recorded pass that cannot be recorded; there should be none.
 
-    Tables of slabs that a pass makes anew are among it: nobody holds them for the graph. kinds: of static passes that
-    there are.
+    New tables of slabs count too, since nothing keeps them alive for the graph. kinds: expected number of static
+    passes.
     """
     from kernels.slab_rows import kernel as slab_rows  # Triton is optional
 
@@ -221,7 +220,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
         tables.clear()
         with device.counting():
             hidden = plain(recording, memory)
-        if recording in passes:  # the first one makes tables: on a GPU it warms up, and is not recorded
+        if recording in passes:  # the first pass makes tables; on a GPU it warms up
             unwanted.update(device.last + tables)
         passes[recording] += 1
         return hidden
@@ -232,7 +231,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
 
     with pytest.MonkeyPatch.context() as patch, device:
         conversation = Conversation(read(sim, STATIC[name], text(), 37))
-        conversation._feed([70, 71, 72])
+        conversation.feed([70, 71, 72])
         patch.setattr(recorder, "choice", lambda: "static")
         patch.setattr(sim, "recorder", recorder.Recorder(sim.network))
         patch.setattr(Recording, "_pass", passed)
@@ -243,7 +242,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
         for mass in (conversation.mass, None):  # watched, and not
             conversation.memory.mass = mass
             for token in range(70, 73 if kinds == 1 else 87):
-                conversation._feed([token], repeated=True)
+                conversation.feed([token], repeated=True)
     repeated = [count for count in passes.values() if count > 1]
     assert len(repeated) >= 2 * kinds, f"passes were static, of each kind twice and more: {passes.values()}"
     return list(unwanted.items())
@@ -252,7 +251,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
 @pytest.mark.parametrize(
     ("name", "kernels", "few_bytes"),
     [
-        # what is recorded of beacons is what is recorded of full, between tokens that are not
+        # beacons share the recording of `full` between condensings
         *((name, "torch", attention.FEW_BYTES) for name in STATIC if name not in ("beacon", *IN_PLACE)),
         ("locret-all", "torch", 0),
         ("locret-all", "triton", attention.FEW_BYTES),
@@ -262,23 +261,23 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
 def test_a_pass_that_is_recorded_neither_waits_nor_copies(
     elsewhere: Elsewhere, name: str, kernels: str, few_bytes: int
 ) -> None:
-    """Else recording it on a GPU would fail. Kernels compute nothing here: only what is around them is seen."""
+    """Check this since recording would fail on a GPU. Only the code around kernels is seen here."""
     assert elsewhere(costs_of_a_recorded_pass, name, kernels, few_bytes, IN_PLACE.get(name, 1)) == []
 
 
 def recorded_where(name: str, kernels: str, tier: str) -> bool:
-    """Whether tokens of a method go through a static pass."""
+    """Return whether tokens of a method run static passes."""
     sim, device = world()[1:]
     with pytest.MonkeyPatch.context() as patch, device:
         method = replace(STATIC[name], tier=tier)  # type: ignore[type-var]
         conversation = Conversation(read(sim, method, text(), 37))
-        conversation._feed([70, 71, 72])
+        conversation.feed([70, 71, 72])
         patch.setattr(recorder, "choice", lambda: "static")
         patch.setattr(sim, "recorder", recorder.Recorder(sim.network))
         patch.setattr(choice, "implementation", lambda: kernels)
         patch.setattr(rows, "_lies_on", lambda part, device: True)
         for token in (70, 71, 72):
-            conversation._feed([token], repeated=True)
+            conversation.feed([token], repeated=True)
     return bool(conversation.memory.recordings)
 
 
@@ -290,24 +289,24 @@ def recorded_where(name: str, kernels: str, tier: str) -> bool:
 def test_a_pass_is_not_recorded_where_the_host_reads_the_host_tier(
     elsewhere: Elsewhere, name: str, kernels: str, tier: str, recorded: bool
 ) -> None:
-    """It was tried and failed, and from then on no method's passes were recorded."""
+    """Regression: it was tried and failed, and then no method's passes were recorded."""
     assert elsewhere(recorded_where, name, kernels, tier) == recorded
 
 
 def costs_of_searching(looks: int) -> Counter[str]:
-    """What tokens of an answer cost that search the host tier, where kernels read it in place."""
+    """Return the costs of answer tokens that search the host tier in place."""
     sim, device = world()[1:]
     with pytest.MonkeyPatch.context() as patch, device:
         patch.setattr(choice, "implementation", lambda: "triton")
         patch.setattr(rows, "_lies_on", lambda part, device: True)  # as slabs are on a GPU
         conversation = Conversation(read(sim, replace(TIGHT["exact"], looks=looks), text(), 37))  # type: ignore[type-var]
-        conversation._feed([70, 71, 72])
+        conversation.feed([70, 71, 72])
         if looks > 1:
             conversation.memory.archive.restrict_to(torch.arange(100, 160))
         conversation.memory.mass = conversation.mass
-        conversation._feed([73], repeated=True)
+        conversation.feed([73], repeated=True)
         with device.counting() as counted:
-            conversation._feed([74], repeated=True)
+            conversation.feed([74], repeated=True)
     return counted
 
 
@@ -319,7 +318,7 @@ def test_a_search_does_not_wait_for_the_device(elsewhere: Elsewhere, looks: int)
 
 
 def packed_alike(most_bytes: int) -> int:
-    """Copies that come to the host for five tensors, which must come as they are."""
+    """Return the number of copies for five tensors, which must arrive unchanged."""
     device = world().device
     tensors = [torch.randn(2, count, 8) for count in (3, 1, 5, 2, 40)]
     with pytest.MonkeyPatch.context() as patch, device:
@@ -341,7 +340,7 @@ def test_what_a_pass_leaves_for_the_host_comes_in_few_copies(
 
 
 def come_after_each_other() -> list[bool]:
-    """Whether tensors come as they are, of passes that are longer and shorter, through the same memory."""
+    """Return whether tensors of longer and shorter passes arrive unchanged through the same staging memory."""
     device, staging, alike = world().device, transfers.Staging(), []
     with device:
         for count in (5, 9, 3):
@@ -356,14 +355,14 @@ def test_passes_come_to_the_host_through_the_same_memory(elsewhere: Elsewhere) -
 
 
 def test_pinned_memory_is_kept_by_pytorch_only_where_it_was_rounded() -> None:
-    """Between the two limits PyTorch 2.13 hands out blocks that are smaller than was asked for."""
+    """Check both limits, since PyTorch 2.13 hands out too small blocks between them."""
     transfers.use_exact_pinned_sizes()
     limits = re.findall(r"pinned_max_\w+_mb:(\d+)", torch._C._accelerator_getAllocatorSettings())
     assert limits[-2:] == ["1", "1"], "what is said last counts"
 
 
 def kept_on_the_way() -> list[tuple[int, int]]:
-    """Of the tokens read, how many are in the host tier: after each pass, and after the forward of the next one."""
+    """Return how many tokens are in the host tier after each pass, and after the next forward."""
     sim, device = world().sim, world().device
     method, found = make_method("exact", budget=320, top_k=24, store="float32"), []
     with device:
@@ -378,5 +377,5 @@ def kept_on_the_way() -> list[tuple[int, int]]:
 
 
 def test_a_pass_goes_on_while_the_keys_of_the_last_one_are_on_their_way(elsewhere: Elsewhere) -> None:
-    """With four sinks, passes of 100 tokens, and a window in which two of them fit."""
+    """Check with four sinks, passes of 100 tokens, and a window that holds two of them."""
     assert elsewhere(kept_on_the_way) == [(0, 0), (0, 96), (96, 196), (196, 296)]

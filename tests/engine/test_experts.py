@@ -20,9 +20,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from engine import Model, ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, make_method
+from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, make_method
 from engine.decode import recorder
-from engine.loops.context import new_memory
 from engine.loops.conversation import Conversation
 from engine.models.architectures import ARCHITECTURES, kinds_with
 from engine.models.configuration import read_config
@@ -30,9 +29,10 @@ from engine.models.expert_packing import MXFP4, NF4, PACKINGS, EightBit
 from engine.models.experts import BIAS, PackedExperts, has_experts, stacks_of
 from engine.models.loading import load_network
 from engine.models.sizes import model_sizes, sizes_of
+from tests.engine.architectures import small_config
+from tests.engine.checkpoints import saved, through
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, read
-from tests.engine.test_architectures import small_config
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,16 +41,6 @@ QUANTIZATIONS = sorted(PACKINGS)
 
 def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def saved(kind: str, folder: Path, **sizes: int) -> Path:
-    """Save a random mixture and its tokenizer as a checkpoint of several files; a layer may lie in two."""
-    config = small_config(kind)
-    config.update({"initializer_range": 0.1, **sizes})
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder, max_shard_size="60KB")
-    byte_tokenizer().save_pretrained(folder)
-    return folder
 
 
 def packed_experts(network: nn.Module) -> list[PackedExperts]:
@@ -103,15 +93,6 @@ def test_eight_bits_are_off_by_half_a_step_at_most(dtype: torch.dtype) -> None:
     rounding = weight.float().abs() * 1.5 * torch.finfo(dtype).eps
     assert bool(((packing.unpack([stack], 0, dtype) - weight).float().abs() <= 0.501 * step + rounding).all())
     assert torch.equal(packing.unpack([stack], torch.tensor([0, 0]), dtype)[1], packing.unpack([stack], 0, dtype))
-
-
-def through(model: Model, ids: Tensor, sizes: list[int]) -> Tensor:
-    """Return logits [T, vocabulary] of tokens that pass in pieces of these sizes."""
-    memory, hidden = new_memory(model, make_method("full")), []
-    for chunk in ids.split(sizes):
-        hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), -1, dtype=torch.int32)))
-        memory.end_pass()
-    return model.logits(torch.cat(hidden))
 
 
 @pytest.mark.parametrize("quantize", QUANTIZATIONS)
@@ -395,7 +376,7 @@ def test_experts_in_mxfp4_that_are_not_all_there_are_refused(end: str, words: st
 def test_ways_of_publishing_that_do_not_go_with_an_architecture_are_refused(
     kind: str, method: str, tmp_path: Path
 ) -> None:
-    """Guard against a bug: experts were counted as bfloat16, and could not be loaded."""
+    """Regression: experts were counted as bfloat16, and could not be loaded."""
     config = small_config(kind)
     config.update({"quantization_config": {"quant_method": method, "bits": 4, "load_in_4bit": True}})
     config.save_pretrained(tmp_path)

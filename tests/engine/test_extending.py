@@ -1,4 +1,4 @@
-"""More is read behind a finished reading, of which nothing is read again."""
+"""Extended readings: more text is read behind a finished one, and nothing is read twice."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import Tensor
 
 from engine import Context, Method, Model, Part, Reader, SettingsError, extended, make_method
 from engine.records import DEVICE
+from tests.engine.matrix import CLOSE, QUESTION, TIGHT, close, every_method
 from tests.engine.reading import finish, loaded, next_logits, read, resumed, with_budget
-from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, close, every_method
 
 PASS = 208  # tokens with which a pass of any method ends: the prefix of the tiny model is 77 of them
 growing = pytest.mark.parametrize("name", [name for name, method in TIGHT.items() if method.name != "truncate"])
@@ -19,14 +19,14 @@ KEEPING = {"full", "streaming", "exact", "infllm", "infinitehip"}
 
 
 def longer(base: Context, ids: Tensor, chunk: int = 64) -> Reader:
-    """A reader of all of it, of which the first part is what a context has read."""
+    """Return a reader of the whole text that starts from a context of its first part."""
     parts, meta = base.state()
     facts = extended(base.model, base.method, ids, meta)
     return Reader.resume(base.model, base.method, ids, loaded(parts), facts, chunk)
 
 
 def copied(parts: dict[str, Part]) -> dict[tuple[str, str], Tensor]:
-    """Their tensors, by the names of part and tensor."""
+    """Return copies of tensors by part and name."""
     return {(name, key): x.clone() for name, part in parts.items() for key, x in part.tensors.items()}
 
 
@@ -44,7 +44,7 @@ def test_without_a_budget_it_equals_full_attention(model: Model, ids: Tensor, me
 
 @pytest.mark.parametrize("name", [name for name, method in TIGHT.items() if method.name in KEEPING])
 def test_it_is_as_if_it_had_been_read_together(model: Model, ids: Tensor, name: str) -> None:
-    """Where a pass of the whole text ends there too: what is read together chooses together what it sees."""
+    """Compare with a reading of the whole text in which a pass ends at the same place."""
     method = TIGHT[name]
     together = read(model, method, ids)
     context = finish(longer(read(model, method, ids[: PASS - 77]), ids))
@@ -67,7 +67,7 @@ def test_it_keeps_to_the_budget_and_can_be_interrupted(model: Model, ids: Tensor
     assert expected.remembered()[201:].sum() > 0
     taken_up = resumed(longer(base, ids), 2, chunk=48)
     context = finish(taken_up)
-    for reader in (straight, taken_up):  # the speed counted what had been read before
+    for reader in (straight, taken_up):  # tokens read before do not count for the speed
         own = reader.total - 77 - 201
         assert reader.progress("ready").tokens_per_second == pytest.approx(own / reader.seconds)
     torch.testing.assert_close(
@@ -94,7 +94,7 @@ def test_the_beginning_of_it_can_be_asked_at_once(model: Model, ids: Tensor, nam
 
 
 def test_what_depends_on_the_length_of_the_whole_is_refused(model: Model, ids: Tensor) -> None:
-    """51 tokens of a text fit this budget."""
+    """Use a budget that holds 51 tokens of a text."""
     whole = read(model, TIGHT["truncate"], ids[:30])
     assert finish(longer(whole, ids[:51])).remembered().eq(1).all()
     cut = read(model, TIGHT["truncate"], ids[:60])

@@ -1,4 +1,4 @@
-"""FlashAttention: when it is chosen, and that it is given what it expects; without a GPU its rule stands in."""
+"""FlashAttention: its choice and its inputs. Without a GPU a stand-in follows its rule."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor
 from engine import Model
 from engine.parts import flash
 from engine.parts.attention import SharedKeys, causal_range, torch_sdpa
+from tests.engine.matrix import CLOSE, QUESTION, TIGHT
 from tests.engine.reading import next_logits, read
-from tests.engine.test_methods import CLOSE, QUESTION, TIGHT
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def chosen_anew() -> Iterator[None]:
 
 
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float, causal: bool) -> Tensor:
-    """What flash-attn documents: [B, T, H, D], fewer KV heads than query heads, causality aligned to the last key."""
+    """Follow flash-attn's documentation: [B, T, H, D], fewer KV heads, causality aligned to the last key."""
     group = q.shape[2] // k.shape[2]
     k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
     logits = torch.einsum("bthd,bnhd->bhtn", q, k) * softmax_scale
@@ -47,7 +47,7 @@ def test_it_is_given_what_it_expects(queries: int, keys: int) -> None:
 
 
 def test_a_reading_by_its_rule_is_the_same(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that would go to FlashAttention on a GPU, sent to its stand-in."""
+    """Send everything to the stand-in that would go to FlashAttention on a GPU."""
     expected = next_logits(model, TIGHT["full"], read(model, TIGHT["full"], ids).memory, QUESTION)
     calls: list[bool] = []
 
@@ -72,7 +72,7 @@ def test_what_it_cannot_do_stays_with_pytorch() -> None:
 def test_a_gpu_that_is_too_old_for_it_is_asked_once(
     capability: tuple[int, int], usable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On one of compute capability 7.5 flash-attn raised in every pass, and PyTorch made the whole mask."""
+    """Regression: on compute capability 7.5 flash-attn raised in every pass, and PyTorch made the whole mask."""
     asked: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: [asked.append(device), capability][1])
     q: Any = SimpleNamespace(is_cuda=True, dtype=torch.float16, shape=(1, 1, 128), device=torch.device("cuda", 0))

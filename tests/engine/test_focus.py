@@ -1,4 +1,4 @@
-"""Looking again: what stands out of a question's attention, and that a question asked again leaves no other trace."""
+"""Second looks: which passages stand out, and that a question asked twice leaves no other trace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine import Answer, Conversation, Model, Sampling, SettingsError
+from engine import Answer, AskOptions, Conversation, Model, Sampling, SettingsError
 from engine.loops.passes import condense
 from engine.methods.exact import Exact
 from engine.methods.infinipot import InfiniPot
@@ -26,7 +26,7 @@ LONG = 6000
 
 
 def attention(**given: float) -> torch.Tensor:
-    """Given to positions of a text, named p100 and so on."""
+    """Make attention by position; p100=2.0 gives 2 to token 100."""
     mass = torch.zeros(TEXT)
     for name, share in given.items():
         mass[int(name[1:])] = share
@@ -44,7 +44,7 @@ def test_what_stands_out_is_looked_at_with_its_neighbours() -> None:
 
 
 def test_look_alikes_are_left_out() -> None:
-    """What has less than a quarter of the best passage's attention, and the fourth best."""
+    """Check a passage with less than a quarter of the best one's attention, and the fourth best."""
     assert looked_at(attention(p100=0.06, p300=0.5, p600=0.1, p800=0.3)) == {
         *range(300 - AROUND, 301 + AROUND),
         *range(800 - AROUND, 801 + AROUND),
@@ -59,14 +59,14 @@ def test_what_the_window_shows_does_not_count() -> None:
 @pytest.mark.parametrize(("times", "stands_out"), [(4.0, True), (2.0, False), (1.0, False)])
 @pytest.mark.parametrize("text", [600, 1200, 100_000])
 def test_where_nothing_stands_out_everything_is_looked_at(text: int, times: float, stands_out: bool) -> None:
-    """An overview gives a little to everything."""
+    """Check an overview, which gives little attention to everything."""
     mass = torch.ones(text)
     mass[400:449] = times
     assert (FocusedEntries.of(mass, torch.arange(text, dtype=torch.int32), text) is not None) == stands_out
 
 
 def test_where_nothing_stands_out_the_best_passages_may_be_looked_at_closely() -> None:
-    """A third look is judged as the first one was: then something stands out or all is looked at."""
+    """Check that the third pass is judged like the first: a passage stands out, or all is searched."""
     source = torch.arange(100_000, dtype=torch.int32)
     overview, found = torch.ones(100_000), torch.zeros(100_000)
     places = range(2000, 82_000, 4000)  # more than CLOSE
@@ -88,7 +88,7 @@ def test_where_nothing_stands_out_the_best_passages_may_be_looked_at_closely() -
 
 
 def test_where_nothing_got_any_attention_there_is_nothing_to_look_at_closely() -> None:
-    """Else the next look was among no entries at all, and failed; so a model that gives no numbers was not told of."""
+    """Regression: the next pass searched no entries and failed, which hid that the model's logits were not finite."""
     source = torch.arange(TEXT, dtype=torch.int32)
     for nothing in (torch.zeros(TEXT), torch.full((TEXT,), float("nan"))):
         assert SecondLook(2).after(nothing, source, FAR) == SecondLook(0)
@@ -106,7 +106,7 @@ def test_what_was_said_is_looked_at_in_any_case() -> None:
     assert focus is not None
     text = set(range(300 - AROUND, 301 + AROUND))
     assert set(focus.behind(TEXT + 10).tolist()) == text | set(range(TEXT, TEXT + 10))
-    # When all that had been said, and 20 tokens of the answer, have left the window:
+    # When the turn before and 20 tokens of the answer have left the window:
     assert set(focus.behind(TEXT + 70).tolist()) == text | set(range(TEXT, TEXT + 70))
     assert set(focus.behind(TEXT).tolist()) == text
 
@@ -127,7 +127,7 @@ def method(request: pytest.FixtureRequest) -> Looking:
 
 @pytest.fixture
 def focused(monkeypatch: pytest.MonkeyPatch) -> list[FocusedEntries | None]:
-    """Every focus that there is from now on; a random model's best passage stands out, little as it is."""
+    """Collect every focus from now on, with limits so low that a random model's best passage stands out."""
     monkeypatch.setattr("engine.parts.archive.focus.AHEAD", 0.0)
     found: list[FocusedEntries | None] = []
     choose = FocusedEntries.of
@@ -141,12 +141,12 @@ def focused(monkeypatch: pytest.MonkeyPatch) -> list[FocusedEntries | None]:
 
 
 def long_text() -> torch.Tensor:
-    """Noise."""
+    """Make a long text of random tokens."""
     return torch.randint(10, 200, (LONG,), generator=torch.Generator().manual_seed(2))
 
 
 def answer_of(conversation: Conversation, question: str, on_pass: Callable[[], None] = lambda: None) -> Answer:
-    *_, answer = conversation.ask(question, Sampling(max_tokens=4), on_pass)
+    *_, answer = conversation.ask(question, Sampling(max_tokens=4), AskOptions(on_pass))
     assert isinstance(answer, Answer)
     return answer
 
@@ -196,7 +196,7 @@ def test_a_turn_that_is_replayed_looks_where_it_looked(
 
 
 def test_a_catalyst_is_no_question(model: Model) -> None:
-    """What it attends to would decide where the question looks."""
+    """Check this since its attention would decide where the question searches."""
     method = InfiniPot(budget=400)
     memory = read(model, method, long_text(), 256).memory.fork()
     memory.mass = AttentionMass(LONG, model.device)

@@ -23,10 +23,9 @@ from engine.models.configuration import read_config
 from engine.models.fp8 import Block, scaled
 from engine.models.loading import load_network
 from engine.models.sizes import QUANTIZATIONS, model_sizes
+from tests.engine.architectures import SMALL, small_config
+from tests.engine.checkpoints import OWN, SEEING, VISION, packed_bytes
 from tests.engine.conftest import byte_tokenizer
-from tests.engine.test_architectures import small_config
-from tests.engine.test_loading import packed_bytes
-from tests.engine.test_part_for_text import OWN, SEEING, SMALL, VISION
 
 CPU = torch.device("cpu")
 BY_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [24, 40]}

@@ -1,4 +1,4 @@
-"""Recorded passes. Without a GPU: the static pass that would be recorded, beside the pass as it is."""
+"""Recorded passes. Without a GPU: the static pass that would be recorded, beside the normal pass."""
 
 from __future__ import annotations
 
@@ -24,72 +24,19 @@ from engine.parts.footprint import Footprint, Task
 from engine.parts.mass import no_source
 from engine.parts.slots import SlotStore
 from kernels import choice
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
+from tests.engine.matrix import OTHERS, STATIC
 from tests.engine.reading import answer, read
-from tests.engine.test_architectures import small_config
-
-
-def hip(**settings: Any) -> Method:
-    """InfiniteHiP with no true distances and one look, as with the presets for long windows."""
-    usual = {"budget": 260 if settings.get("store") == "int8" else 160, "store": "float32", "looks": 1}
-    return make_method("infinitehip", **usual | {"extend_always": True} | settings)
-
-
-STATIC: dict[str, Method] = {
-    "full": make_method("full"),
-    "truncate": make_method("truncate", budget=160, tail=32),
-    "infinipot": make_method("infinipot", budget=160, prompt="Sum up."),
-    "infinipot-heads": make_method("infinipot", budget=160, prompt="Sum up.", share="heads"),
-    "locret": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12),
-    "beacon": make_method("beacon", budget=64, window=32, ratio=4),  # every fourth token goes with a beacon, as ever
-    "locret-all": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, pooling=5, share="all"),
-    "streaming": make_method("streaming", budget=96),
-    "infinitehip": hip(stages="16:16:64:8 8:8:32:4 8:4:24:2", first_keep=16),
-    "infinitehip-recent": hip(
-        stages="8:8:48:4 8:4:24:2", first_keep=16, first_recent=20, attention="dynamic", pruning="chunk"
-    ),
-    "recall": make_method("recall", budget=160, stages="16:16:64:8 8:8:32:4 8:4:24:2", store="float32", looks=1),
-    "recall-chunks": make_method(
-        "recall", budget=160, stages="8:8:48:4 8:4:24:2", pruning="chunk", attention="infllm", looks=1
-    ),
-    "exact-sketched": make_method("exact", budget=160, top_k=24, store="float32", looks=1, sketch="int2"),
-    "exact-sketched-int4": make_method("exact", budget=160, top_k=32, looks=1, sketch="int4"),
-    "infinitehip-int8": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, store="int8", attention="infllm"),
-}
-OTHERS: dict[str, Method] = {
-    "infinitehip-true": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, pruning="true"),
-    "infinitehip-cached": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, cache=40),
-    "infllm": make_method("infllm", budget=160, block=8, units=4, query_block=16, store="float32"),
-    "exact": make_method("exact", budget=96, top_k=24, store="float32"),
-    "locret-int8": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, store="int8"),
-    "recall-searching": make_method("recall", budget=160, select="exact", top_k=24, store="float32", looks=1),
-    "recall-true": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", looks=1, pruning="true"),
-}
-
-
-@pytest.fixture
-def replayed(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
-    """Static passes for this model; the lengths at which they happened."""
-    monkeypatch.setattr(recorder, "choice", lambda: "static")
-    monkeypatch.setattr(model, "recorder", Recorder(model.network))
-    lengths: list[int] = []
-    replay = Recording.replay
-
-    def noted(self: Recording, ids: Tensor, memory: Any) -> Tensor:
-        lengths.append(memory.store.length)
-        return replay(self, ids, memory)
-
-    monkeypatch.setattr(Recording, "replay", noted)
-    return lengths
 
 
 def planned(model: Model, method: Method, ids: Tensor) -> Footprint:
-    """What the planner is told of such a reading."""
+    """Return the plan of such a reading."""
     return method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
 
 
 def talk(model: Model, conversation: Conversation) -> list[Answer]:
-    """Two answers, long enough for slots to grow and pots to be distilled."""
+    """Give two answers, long enough for slots to grow and pots to be distilled."""
     said = []
     for question, tokens in (("What is it?", 280), ("And then?", 60)):
         *_, last = conversation.ask(question, Sampling(temperature=0.7, max_tokens=tokens, seed=3))
@@ -111,8 +58,8 @@ def test_queries_that_are_scaled_by_their_place_are_so_in_static_passes(
     theirs, ours = Conversation(context), Conversation(context)
     for token in ids[:50].tolist():
         with model.recorder.stopped():
-            expected = theirs._feed([token], repeated=True)
-        torch.testing.assert_close(ours._feed([token], repeated=True), expected)
+            expected = theirs.feed([token], repeated=True)
+        torch.testing.assert_close(ours.feed([token], repeated=True), expected)
     assert len(replayed) == 50
 
 
@@ -146,13 +93,13 @@ def test_static_passes_say_what_others_say(name: str, model: Model, ids: Tensor,
 def test_a_pass_is_recorded_for_each_stage_with_which_choosing_begins_anew(
     name: str, model: Model, ids: Tensor, replayed: list[int]
 ) -> None:
-    """And what the stages choose there is what they would choose else; how often they run, too."""
+    """Check that stages select the same entries as without recording, and run equally often."""
     context = read(model, STATIC[name], ids)
     ours, theirs = Conversation(context), Conversation(context)
     for token in range(70, 110):
-        ours._feed([token], repeated=True)
+        ours.feed([token], repeated=True)
         with model.recorder.stopped():
-            theirs._feed([token], repeated=True)
+            theirs.feed([token], repeated=True)
         for one, other in zip(ours.memory.selector.pruning.chosen, theirs.memory.selector.pruning.chosen, strict=True):
             assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))
     assert set(ours.memory.recordings) == {1, 2, 3}
@@ -182,18 +129,18 @@ def test_a_fork_and_its_context_are_not_touched(model: Model, ids: Tensor, repla
 def test_what_has_been_rolled_back_is_no_source_of_what_comes_in_its_place(
     model: Model, ids: Tensor, replayed: list[int]
 ) -> None:
-    """Where passages had been read again behind a conversation, the next answer was said to rest on them."""
+    """Regression: after passages were read again, the next answer named them as its sources."""
     conversation, given = Conversation(read(model, STATIC["full"], ids)), []
     conversation.memory.mass = conversation.mass
-    for token in range(70, 74):  # recorded while nothing stands behind it
-        conversation._feed([token], repeated=True)
+    for token in range(70, 74):  # recorded while no entry follows it
+        conversation.feed([token], repeated=True)
     before = conversation.memory.snapshot()
-    conversation._feed(ids[40:60].tolist(), source=torch.arange(40, 60, dtype=torch.int32))
+    conversation.feed(ids[40:60].tolist(), source=torch.arange(40, 60, dtype=torch.int32))
     for stopped in (False, True):
         conversation.memory = before.snapshot()
         conversation.mass.clear()
         with model.recorder.stopped() if stopped else nullcontext():
-            conversation._feed([99], repeated=True)
+            conversation.feed([99], repeated=True)
         given.append(conversation.mass.total.clone())
     assert replayed
     torch.testing.assert_close(given[1], given[0])
@@ -210,7 +157,7 @@ def test_what_has_been_rolled_back_is_no_source_of_what_comes_in_its_place(
 def test_what_has_been_recorded_outlives_an_answer_that_is_told_anew(
     name: str, model: Model, ids: Tensor, replayed: list[int], end: str
 ) -> None:
-    """It was recorded again in every answer that a stop text ended, or a person."""
+    """Regression: it was recorded again in every answer that a stop text or a person ended."""
     context = read(model, STATIC[name], ids)
     said, conversation = answer(Conversation(context), "What is it?", 20), Conversation(context)
     if end == "stopped":
@@ -234,7 +181,7 @@ def test_a_recording_that_fails_leaves_the_plain_pass(
     context = read(model, STATIC["full"], ids)
     said = answer(Conversation(context), "What is it?", 20)
     replayed.clear()
-    # As on a GPU; here there is none, so the first thing that recording does fails.
+    # As on a GPU. There is none here, so recording fails at its first step.
     monkeypatch.setattr(recorder, "choice", lambda: "auto")
     with caplog.at_level("WARNING"):
         assert answer(Conversation(context), "What is it?", 20) == said
@@ -247,7 +194,7 @@ def test_a_recording_that_fails_leaves_the_plain_pass(
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """CUDA's part is left out; what is asked of it is not: the modes of recordings, as they begin."""
+    """Replace CUDA's part, and return the modes of recordings as they begin."""
     modes: list[str] = []
 
     def graph(recorded: object, stream: object, capture_error_mode: str = "global") -> AbstractContextManager[None]:
@@ -276,7 +223,7 @@ def test_other_threads_may_use_the_gpu_while_a_pass_is_recorded(model: Model, id
 
 
 def test_all_passes_are_recorded_on_one_stream(model: Model, ids: Tensor, recorded: list[str]) -> None:
-    """Each had one of its own, of the 32 that PyTorch has, and cuBLAS kept room for every one of them."""
+    """Regression: each used one of PyTorch's 32 streams, and cuBLAS kept a workspace for every one."""
     memory = Conversation(read(model, STATIC["full"], ids)).memory
     memory.begin_pass(no_source(1))
     for _ in range(3):
@@ -289,7 +236,7 @@ def test_all_passes_are_recorded_on_one_stream(model: Model, ids: Tensor, record
 def test_a_recording_that_fails_is_waited_for(
     model: Model, ids: Tensor, recorded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its passes were still running on their stream when what they read had been let go of."""
+    """Regression: its passes were still running when the memory they read was freed."""
     memory = Conversation(read(model, STATIC["full"], ids)).memory
     memory.begin_pass(no_source(1))
     monkeypatch.setattr(Recording, "_pass", MagicMock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
@@ -302,7 +249,7 @@ def test_a_recording_that_fails_is_waited_for(
 def test_a_pass_that_waits_is_not_begun_to_be_recorded(
     model: Model, ids: Tensor, recorded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Layers in 8 bits look for outliers on the host: a recording that fails for that harms PyTorch's allocator."""
+    """Check layers in 8 bits: they look for outliers on the host, and a failed recording harms PyTorch's allocator."""
     context = read(model, STATIC["full"], ids)
     monkeypatch.setattr(model, "recorder", Recorder(model.network))
     said = answer(Conversation(context), "What is it?", 5)
@@ -325,8 +272,10 @@ def test_a_pass_that_waits_is_not_begun_to_be_recorded(
 def test_another_thread_that_waits_ends_no_recording(
     model: Model, ids: Tensor, recorded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it is told of goes for the whole process: a reading beside an answer, which may wait, turned recording off
-    for as long as the model was loaded. Other warnings are still shown.
+    """Regression: a reading in another thread, which may wait, turned recording off for as long as the model was
+    loaded.
+
+    The setting is one of the whole process. Other warnings are still shown.
     """
     memory = Conversation(read(model, STATIC["full"], ids)).memory
     memory.begin_pass(no_source(1))
@@ -356,7 +305,7 @@ def test_another_thread_that_waits_ends_no_recording(
 def test_slots_that_leave_no_memory_to_record_are_not_tried_again(
     model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was tried for each token of an answer, which took several passes each time."""
+    """Regression: it was tried for each token of an answer, which took several passes each time."""
     context, tried = read(model, STATIC["full"], ids), list[int]()
 
     def none_left(recording: Recording, network: object, memory: Memory, *key: object) -> None:
@@ -375,7 +324,7 @@ def test_slots_that_leave_no_memory_to_record_are_not_tried_again(
 
 @pytest.fixture
 def chosen_anew() -> Iterator[None]:
-    """What was chosen for this process is forgotten, and so is what a test chooses."""
+    """Clear cached choices before and after a test."""
 
     def forget() -> None:
         recorder.choice.cache_clear()

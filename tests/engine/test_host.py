@@ -22,29 +22,17 @@ from engine.parts.selectors.base import searched
 from engine.records import DISK, HOST
 from kernels import choice
 from kernels.rows import QuantizedSlab
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, loaded, next_logits, read
-from tests.engine.test_architectures import small_config
+from tests.engine.tiers import HEADS, LAYERS, QUERY_HEADS, SIZE, entries
 
-HEADS, QUERY_HEADS, SIZE, LAYERS = 2, 6, 8, 3
-
-
-@pytest.fixture(autouse=True)
-def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slabs of 64 entries, so that a few hundred fill several."""
-    monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 64)
-
-
-def entries(count: int, seed: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    keys = [torch.randn(HEADS, count, SIZE, generator=generator) for _ in range(LAYERS)]
-    values = [torch.randn(HEADS, count, SIZE, generator=generator) for _ in range(LAYERS)]
-    return keys, values, torch.arange(count, dtype=torch.int32) + 1000 * seed
+pytestmark = pytest.mark.usefixtures("small_slabs")
 
 
 @pytest.fixture
 def tier(model: Model) -> HostTier:
-    """201 entries, appended in three goes."""
+    """Make a tier of 201 entries, appended in three parts."""
     tier = HostTier(model.spec, torch.float32)
     for count, seed in ((50, 0), (100, 1), (51, 2)):
         tier.append(*entries(count, seed))
@@ -89,7 +77,7 @@ def test_search_among_some_is_exact(tier: HostTier, top: int, limits: list[int])
 
 
 def partly_rotated(spec: ModelSpec) -> ModelSpec:
-    """Of eight dimensions four, whose cosines and sines are scaled, as Phi-4-mini's are."""
+    """Make a rotation of four of eight dimensions with scaled cosines and sines, as in Phi-4-mini."""
     rope = Rope(torch.tensor([1.0, 0.1]), attention_scaling=1.6)
     return dataclasses.replace(spec, layers=tuple(dataclasses.replace(layer, rope=rope) for layer in spec.layers))
 
@@ -97,7 +85,7 @@ def partly_rotated(spec: ModelSpec) -> ModelSpec:
 def test_what_is_picked_has_the_highest_logits_also_where_part_of_a_key_is_rotated_and_scaled(
     model: Model, tier: HostTier
 ) -> None:
-    """Keys are searched as they were kept, and only queries had the scale."""
+    """Regression: keys were searched as stored, and only queries had the scale."""
     tier.spec = partly_rotated(model.spec)
     q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
     archive = Archive(model.spec, tier.dtype)
@@ -123,7 +111,7 @@ def test_search_in_steps_equals_search_at_once(tier: HostTier, monkeypatch: pyte
 
 
 def test_a_search_holds_no_more_scores_than_are_planned(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """201 entries are in four slabs; of 6 heads and 5 queries, with room for 80 scores of each, or for none."""
+    """Search 201 entries in four slabs for 6 heads and 5 queries, with space for 80 scores of each, or for none."""
     from engine.parts.archive import search
 
     tier, held = HostTier(model.spec, torch.float32), []
@@ -182,21 +170,21 @@ def test_kernels_gather_what_the_reference_gathers(
 
 
 def test_a_restored_conversation_has_the_levels_of_its_context(model: Model) -> None:
-    """They were read anew from its tail, and kernels refuse a bank of two levels."""
+    """Regression: they were read again from its tail, and kernels refuse a bank with two channel scales."""
     context = HostTier(model.spec, torch.int8)
     context.append(*entries(130, 0))
     fork = context.fork()
     fork.append(*entries(140, 1))
     again = context.fork()
-    again.restore(loaded(fork.state()))
+    again.load(loaded(fork.state()))
     assert again.length == fork.length == 270
     levels = {id(slab.channel_scale) for slab, _ in again.keys(1) if isinstance(slab, QuantizedSlab)}
     assert len(again.keys(1)) > len(context.keys(1))
-    assert levels == {id(context.levels[1][0])}
+    assert levels == {id(context.channel_scales[1][0])}
 
 
 def test_levels_are_saved_under_the_names_that_they_always_had(model: Model) -> None:
-    """States of before must be found again."""
+    """Check the names, since states of earlier versions must be found."""
     tier = HostTier(model.spec, torch.int8)
     tier.append(*entries(130, 0))
     saved = loaded(tier.state())
@@ -206,8 +194,8 @@ def test_levels_are_saved_under_the_names_that_they_always_had(model: Model) -> 
         model.spec, layers=tuple(dataclasses.replace(x, kv_heads=1) for x in model.spec.layers)
     )
     again = HostTier(narrow, torch.int8)
-    again.restore(saved)
-    for ours, theirs in zip(again.levels, tier.levels, strict=True):
+    again.load(saved)
+    for ours, theirs in zip(again.channel_scales, tier.channel_scales, strict=True):
         for mine, other in zip(ours, theirs, strict=True):
             assert torch.equal(mine.mean, other.mean[:1])
             assert torch.equal(mine.range, other.range[:1])
@@ -236,7 +224,7 @@ def test_full_slabs_are_sealed_and_everything_comes_back(tier: HostTier, model: 
     parts = tier.state()
     assert [part.sealed for part in parts.values()] == [True, True, True, False]
     again = HostTier(model.spec, torch.float32)
-    again.restore(loaded(parts))
+    again.load(loaded(parts))
     assert torch.equal(again.source(), tier.source())
     again.append(*entries(40, 5))
     tier.append(*entries(40, 5))
@@ -259,15 +247,15 @@ def test_for_a_gpu_slabs_from_disk_are_pinned_unless_they_stay_there(
 
     monkeypatch.setattr(Tensor, "pin_memory", noted)  # there is no pinned memory without a GPU
     again = HostTier(dataclasses.replace(model.spec, device=torch.device("cuda")), torch.float32)
-    again.restore(loaded(tier.state()), stay)
+    again.load(loaded(tier.state()), stay)
     assert sum(pinned) == (0 if stay else again.nbytes())
     assert again.length == tier.length
     for ours, theirs in zip(again.keys(1), tier.keys(1), strict=True):
         assert torch.equal(ours[0][:, : ours[1]], theirs[0][:, : theirs[1]])
-    monkeypatch.setattr("engine.measure.free_bytes", lambda device: 100)
+    monkeypatch.setattr("engine.memory_usage.free_bytes", lambda device: 100)
     if not stay:
         with pytest.raises(OutOfMemory, match="Opening this reading"):
-            HostTier(again.spec, torch.float32).restore(loaded(tier.state()))
+            HostTier(again.spec, torch.float32).load(loaded(tier.state()))
 
 
 def test_slab_size_does_not_change_an_answer(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +273,7 @@ def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor
     method = make_method("exact", **settings, tier="disk")
     reader = Reader(model, method, ids, 32)
     most, saved, full = 0, None, 0
-    for _ in reader.run():  # which goes on while a state is written, until another slab is full
+    for _ in reader.run():  # the reading goes on while a state is written
         memory = reader.memory
         if saved and memory.archive.reclaimable_bytes() > full:
             memory.archive.use_mapped_files(saved)
@@ -320,7 +308,7 @@ def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor
 def test_who_goes_on_reading_needs_room_for_the_rest_alone(
     model: Model, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any]
 ) -> None:
-    """What was saved takes no memory, and the whole text was asked for: its last tokens could not be read."""
+    """Regression: space for the whole text was required, so the last tokens of a resumed reading failed."""
     ids = torch.randint(4, 260, (1001,), generator=torch.Generator().manual_seed(1))
     method = make_method(name, **settings)
     begun = Reader(model, method, ids, 32)
@@ -332,7 +320,7 @@ def test_who_goes_on_reading_needs_room_for_the_rest_alone(
     needed = [each.usage.bytes[HOST] + each.host_spare_bytes for each in (whole, rest)]
     assert needed[1] < needed[0] / (1 if settings.get("tier") == "disk" else 3)
     parts, meta = begun.state()
-    monkeypatch.setattr("engine.measure.free_bytes", lambda device: needed[1])
+    monkeypatch.setattr("engine.memory_usage.free_bytes", lambda device: needed[1])
     if settings.get("tier") != "disk":
         with pytest.raises(OutOfMemory):
             Reader(model, method, ids, 32)
@@ -343,13 +331,13 @@ def test_who_goes_on_reading_needs_room_for_the_rest_alone(
             reader.memory.archive.use_mapped_files(loaded(reader.state()[0]))
     assert reader.memory.usage() == rest.usage
     parts, meta = reader.state()
-    monkeypatch.setattr("engine.measure.free_bytes", lambda device: 0)
+    monkeypatch.setattr("engine.memory_usage.free_bytes", lambda device: 0)
     again = Reader.resume(model, method, ids, loaded(parts), meta, 32)
     assert [step.stage for step in again.run()] == ["ready"]
 
 
 def sliding() -> Model:
-    """Layers with a sliding window and without, in turns."""
+    """Make layers with and without a sliding window, in turn."""
     torch.manual_seed(0)
     return Model(AutoModelForCausalLM.from_config(small_config("gemma2")), byte_tokenizer(), "sliding", "-")
 
@@ -359,7 +347,7 @@ def sliding() -> Model:
 def test_layers_with_a_sliding_window_keep_nothing_here(
     ids: Tensor, name: str, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They took host memory and disk for what they never look at: of Gemma 3 five layers in six."""
+    """Regression: such layers, five of six in Gemma 3, took host memory and disk that they never read."""
     model, method = sliding(), make_method(name, store=store)
     context = read(model, method, ids)
     planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
@@ -384,7 +372,7 @@ def test_the_host_tier_counts_its_bytes(tier: HostTier) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
 def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three slabs are needed, and there is room for one: for the pass that comes, or the one that is on its way."""
+    """Need three slabs with space for one, for the new pass or the arriving one."""
     expected, tier, coming = (HostTier(model.spec, dtype) for _ in range(3))
     for each in (expected, tier, coming):
         each.append(*entries(90, 0))
@@ -421,7 +409,7 @@ def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monk
 
 
 def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each one that follows doubles what it has, and none is larger than a text's."""
+    """Check that each later slab doubles the total, up to the size of a text's slab."""
     monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 1024)
     fork = tier.fork()
     for number in range(25):
@@ -430,7 +418,7 @@ def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: py
 
 
 def test_so_does_one_over_a_text_that_left_nothing_here(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text no longer than the sinks: its conversation took a whole slab, of an 8B model 4 GiB."""
+    """Regression: a chat over a text shorter than the sinks took a whole slab, 4 GiB for an 8B model."""
     monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 1024)
     fork = HostTier(model.spec, torch.float32).fork()
     fork.append(*entries(10, 0))

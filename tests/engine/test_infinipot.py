@@ -1,4 +1,4 @@
-"""InfiniPot's own rules, beyond what all methods promise."""
+"""InfiniPot's own rules, beyond the promises of all methods."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POT = InfiniPot(budget=160, keep=0.5, prompt="Sum up.", novelty_share=0.5, pooli
 
 
 def filled_pot(model: Model, ids: Tensor, settings: InfiniPot) -> Memory:
-    """A pot that is full and has seen its catalyst, about to be distilled."""
+    """Return a full pot that has seen its catalyst and is about to be distilled."""
     pot = new_memory(model, settings)
     room = pot.evictor.room()
     source = torch.arange(room, dtype=torch.int32)
@@ -76,7 +76,7 @@ def test_the_rest_is_chosen_per_head_by_the_catalysts_attention(model: Model, id
 
 
 def test_observed_attention_is_that_of_eager_softmax(model: Model, ids: Tensor) -> None:
-    """CaP's scores against attention worked out by hand for the first layer."""
+    """Compare CaP's scores with attention worked out by hand for the first layer."""
     pot = filled_pot(model, ids, POT)
     assert pot.evictor.attention is not None
     layer = model.network.base_model.layers[0]  # type: ignore[union-attr,index]
@@ -127,7 +127,7 @@ def test_the_catalyst_leaves_nothing_behind(model: Model, ids: Tensor) -> None:
 
 
 def test_kept_keys_stand_at_the_first_positions_again(model: Model, ids: Tensor) -> None:
-    """CR-RoPE: after a distillation the rotated keys are the kept keys at 0, 1, 2, ..."""
+    """Check CR-RoPE: after a distillation the rotated keys are the kept keys at 0, 1, 2, ..."""
     pot = filled_pot(model, ids, POT)
     pot.evict()
     slots = pot.store.own[1]
@@ -185,7 +185,7 @@ def test_bfloat16_ranks_the_tokens_of_a_text_as_float32_does(monkeypatch: pytest
 def test_an_answer_works_out_the_logits_of_each_token_once(
     model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They were worked out for choosing it, and again for its novelty."""
+    """Regression: they were computed to choose a token, and again for its novelty."""
     conversation, plain = (Conversation(read(model, POT, ids)) for _ in range(2))
     rows: list[int] = []
     original = model.logits
@@ -199,7 +199,7 @@ def test_an_answer_works_out_the_logits_of_each_token_once(
     assert isinstance(last, Answer)
     before = plain.memory.seen
     assert last.answer_tokens > 2
-    assert sum(rows) == conversation.memory.seen - before + 1  # of what predicts the question, and each token's
+    assert sum(rows) == conversation.memory.seen - before + 1  # one for the question, and one for each token
     monkeypatch.setattr(Conversation, "_predicted", lambda _, hidden: original(hidden))
     assert answer(plain, "Which?", 20) == last.text
     for mine, other in zip(conversation.memory.store.own, plain.memory.store.own, strict=True):  # type: ignore[attr-defined]
@@ -264,7 +264,7 @@ def test_a_catalyst_that_does_not_fit_is_refused_before_reading(model: Model, id
 def test_a_text_that_fits_the_pot_is_not_distilled_before_something_is_said(
     model: Model, ids: Tensor, free: int
 ) -> None:
-    """It lost half of its entries where less than a quarter of the pot was free."""
+    """Regression: it lost half of its entries if less than a quarter of the pot was free."""
     catalyst = model.turn_length(PROMPTS["U"])
     passed = len(ids) + len(model.chat.prefix)
     method = make_method("infinipot", budget=passed + catalyst + free, prompt="U", keep=0.5)
@@ -278,5 +278,5 @@ def test_a_text_that_fits_the_pot_is_not_distilled_before_something_is_said(
         expected = next_logits(model, full.method, full.memory, question)
         torch.testing.assert_close(next_logits(model, method, context.memory, question), expected)
     conversation = Conversation(context)
-    answer(conversation, "Who came, and when? " * 4, tokens=20)  # for which there is no room
+    answer(conversation, "Who came, and when? " * 4, tokens=20)  # no space for it
     assert conversation.usage().entries[DEVICE] < passed

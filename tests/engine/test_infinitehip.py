@@ -35,7 +35,7 @@ def method(stages: str = TWO_STAGES, **settings: object) -> InfiniteHiP:
 
 @pytest.fixture
 def spec(model: Model) -> ModelSpec:
-    """A model that was trained for 64 positions."""
+    """Make a model that was trained for 64 positions."""
     return dataclasses.replace(model.spec, window=TRAINED)
 
 
@@ -55,18 +55,18 @@ class Plain:
         self.begins: dict[int, int] = {}  # query -> the first query of its block
 
     def last_of(self, now: int) -> int:
-        """The last query that the first stage's block would have if it were full."""
+        """Return the last query of the first stage's block if the block were full."""
         return self.begins[now] + self.full - 1
 
     def fits(self, now: int) -> bool:
         return not self.extend and self.last_of(now) < TRAINED
 
     def group(self, now: int) -> int:
-        """SelfExtend's: the smallest that brings the block's last query inside the trained window."""
+        """Return SelfExtend's group: the smallest that keeps the block's last query inside the trained window."""
         return next(g for g in range(1, 1000) if (self.last_of(now) - STREAM) / g <= TRAINED - 2 - STREAM)
 
     def score(self, head: int, block: range, entry: int, chunk: int, chunks: int, branch: int) -> float:
-        """Highest q . k of a head's queries of a block with a key, at the positions of the pruning rule."""
+        """Return the highest q . k of a head's queries in a block with a key, at the positions of the pruning rule."""
         token, rule = entry + SINKS, "true" if self.fits(block[0]) else self.pruning
         if rule == "true":
             scores = [self.q[now][head, now] @ self.k[token][head, token] for now in block]
@@ -85,7 +85,7 @@ class Plain:
         return float(torch.stack(scores).max())
 
     def representative(self, score: Callable[[int, int], float], keys: list[int]) -> int:
-        """Algorithm 3: of the first keys of both halves, the half with the better one is searched on."""
+        """Follow Algorithm 3: the half whose first key scores better is searched on."""
         while len(keys) > 1:
             half = (len(keys) + 1) // 2
             left, right = keys[:half], keys[half:]
@@ -93,7 +93,7 @@ class Plain:
         return keys[0]
 
     def stage(self, stage: Stage, block: range, starts: list[int], evicted: int) -> list[int]:
-        """Algorithm 2: starts of the chunks that are kept."""
+        """Follow Algorithm 2 and return the starts of the chunks that are kept."""
         chunks = [list(range(start, min(start + stage.chunk, evicted))) for start in starts if start < evicted]
         scores = []
         for number, keys in enumerate(chunks):
@@ -109,7 +109,7 @@ class Plain:
         return sorted(chunks[number][0] for number in kept)
 
     def row(self, now: int, far: list[int]) -> Tensor:
-        """Attention of one query over sinks, chosen entries and stream."""
+        """Return the attention of one query over sinks, selected entries and stream."""
         window = range(max(0, self.begins[now] - STREAM + 1), now + 1)
         chosen = [entry + SINKS for entry in far]
         cache = sorted({*(token for token in range(SINKS) if token <= now), *chosen, *window})
@@ -130,7 +130,7 @@ class Plain:
         return attended(self.q, self.k, now, places)
 
     def read(self, stages: tuple[Stage, ...], first: int, last: int) -> Tensor:
-        """Algorithm 1: probabilities [HQ, T, T] of the queries first .. last."""
+        """Follow Algorithm 1 and return probabilities [HQ, T, T] of the queries `first` to `last`."""
         self.full = stages[0].query_block
         rows = torch.zeros(HEADS, self.q.x.shape[1], self.k.x.shape[1])
 
@@ -154,7 +154,7 @@ class Plain:
         return rows
 
     def decode(self, stages: tuple[Stage, ...], first: int, last: int) -> Tensor:
-        """Algorithm 4: one token at a time, every stage with its own refresh interval."""
+        """Follow Algorithm 4: one token at a time, every stage with its own refresh interval."""
         self.full = stages[0].query_block
         rows = torch.zeros(HEADS, self.q.x.shape[1], self.k.x.shape[1])
         chosen: list[list[int]] = [[] for _ in stages]
@@ -186,7 +186,7 @@ def test_every_combination_of_rules_equals_the_paper(spec: ModelSpec, pruning: s
 
 @pytest.mark.parametrize("count", [1, 3, 16])
 def test_dynamic_positions_lie_inside_the_models_window(spec: ModelSpec, count: int) -> None:
-    """Where blocks of queries shrink, the last of them stood beyond it: an index error, or a read past the tables."""
+    """Regression: in shrinking blocks of queries the last one lay beyond it, and read past the tables."""
     memory = new_memory(spec, method("16:16:48:4 8:8:24:2 2:4:16:2", pruning="dynamic", attention="dynamic"))
     for seen in range(SINKS + STREAM, 40 * TRAINED):
         memory.store.seen = seen
@@ -198,7 +198,7 @@ def test_dynamic_positions_lie_inside_the_models_window(spec: ModelSpec, count: 
 
 @pytest.mark.parametrize("stages", ["8:5:20:1", "8:12:36:1 8:6:18:1 4:3:9:1", "1:16:32:1", TWO_STAGES])
 def test_stages_of_every_shape_equal_the_paper(spec: ModelSpec, stages: str) -> None:
-    """Chunks that are no power of two, three stages, query blocks that shrink, one query at a time."""
+    """Check chunks that are no power of two, three stages, shrinking query blocks, and one query at a time."""
     qkv = stream(101)
     output = through(new_memory(spec, method(stages)), qkv, 16)
     rows = Plain(spec.layers[0].rope, qkv[0], qkv[1], "relative", "streaming").read(parse_stages(stages), 64, 101)
@@ -215,7 +215,7 @@ def test_the_first_layers_have_rules_of_their_own(spec: ModelSpec) -> None:
 
 
 def test_the_first_layers_may_see_a_longer_window_instead(spec: ModelSpec) -> None:
-    """A stream and the newest entries behind it are, in StreamingLLM's order, one longer window."""
+    """Check that stream and newest entries are, in StreamingLLM's order, one longer window."""
     qkv = stream(90)
     memory = new_memory(spec, method(first_layers=3, first_recent=32))
     output = through(memory, qkv, 16)
@@ -227,7 +227,7 @@ def test_the_first_layers_may_see_a_longer_window_instead(spec: ModelSpec) -> No
 
 
 def test_a_longer_window_lists_no_more_than_is_far(spec: ModelSpec) -> None:
-    """The preset 16k-shallow listed 129,729 places for each block of a text of 1,856 tokens, and read 47 a second."""
+    """Regression: preset 16k-shallow listed 129,729 rows per block of a text of 1,856 tokens, at 47 tokens a second."""
     qkv = stream(90)
     memory = new_memory(spec, method(first_layers=3, first_recent=1 << 17))
     through(memory, tail(qkv, 0, 80), 16)
@@ -272,7 +272,7 @@ def test_a_longer_pass_forgets_what_was_chosen(spec: ModelSpec) -> None:
 
 
 def test_true_positions_where_they_fit(spec: ModelSpec) -> None:
-    """The first blocks lie inside the model's window of 64 and keep their distances, the later ones do not."""
+    """Check that only the first blocks, inside the model's window of 64, keep their distances."""
     qkv = stream(112)
     settings = method(pruning="relative", attention="infllm", extend_always=False)
     output = through(new_memory(spec, settings), qkv, 16)
@@ -303,7 +303,7 @@ def test_sources_are_what_was_attended_to(spec: ModelSpec) -> None:
 
 
 def test_a_query_sees_no_more_than_the_budget(spec: ModelSpec) -> None:
-    qkv, settings = stream(120), method(first_pruning="relative")  # so that all layers choose alike
+    qkv, settings = stream(120), method(first_pruning="relative")  # so that all layers select the same
     context = new_memory(spec, settings)
     through(context, tail(qkv, 0, 96), 16)
     fork, most = context.fork(), 0

@@ -37,7 +37,7 @@ def new_memory(spec: ModelSpec, settings: InfLLM = SETTINGS) -> Memory:
 
 
 def representative_scores(rope: Rope, q: Tensor, k: Tensor) -> list[float]:
-    """r_m of every token: the mean of q_{m+j} . k_m over the local window, heads together."""
+    """Return r_m of every token: the mean of q_{m+j} . k_m over the local window, heads together."""
     scores = []
     for token in range(q.shape[1]):
         following = rope.rotate(q[:, token + 1 : token + 1 + WINDOW], 1)
@@ -46,7 +46,7 @@ def representative_scores(rope: Rope, q: Tensor, k: Tensor) -> list[float]:
 
 
 def infllm(rope: Rope, q: Tensor, k: Tensor, blocks: list[range], settings: InfLLM = SETTINGS) -> Tensor:
-    """Probabilities [HQ, T, T] for queries that come in these blocks."""
+    """Return probabilities [HQ, T, T] for queries that come in these blocks."""
     sinks, size = settings.sinks, settings.block
     k = k.repeat_interleave(GROUP, 0)
     scores, queries, keys = representative_scores(rope, q, k), Turned(rope, q), Turned(rope, k)
@@ -105,14 +105,14 @@ def test_sources_are_what_was_attended_to(model: Model) -> None:
     memory.mass = AttentionMass(104, torch.device("cpu"))
     through(memory, tail(qkv, 96), 8)
     rows = infllm(model.spec.layers[0].rope, qkv[0], qkv[1], [range(96, 104)])
-    expected = 3 * rows[:, 96:].sum(dim=(0, 1))  # three layers that were given the same
-    expected[96:] = memory.mass.total[96:]  # tokens of the pass count, each to itself
+    expected = 3 * rows[:, 96:].sum(dim=(0, 1))  # three layers with the same input
+    expected[96:] = memory.mass.total[96:]  # tokens of the pass count, each for itself
     torch.testing.assert_close(memory.mass.total, expected, **CLOSE)
     assert float(memory.mass.total.sum()) == pytest.approx(3 * 6 * 8, rel=1e-4)
 
 
 def test_all_units_without_positions_equal_full_attention(model: Model) -> None:
-    """With every unit looked up nothing is left out, and without RoPE the one distance is no difference."""
+    """Check that with every unit looked up and without RoPE nothing differs."""
     qkv = stream(150)
     layers = tuple(dataclasses.replace(layer, rope=NoRope()) for layer in model.spec.layers)
     spec = dataclasses.replace(model.spec, layers=layers)
@@ -123,7 +123,7 @@ def test_all_units_without_positions_equal_full_attention(model: Model) -> None:
 
 
 def test_what_fits_best_is_told_in_half_precision_too() -> None:
-    """Products of whole blocks and all heads are beyond float16, and differ by less than bfloat16 can hold."""
+    """Check products of blocks and heads that exceed float16 and differ by less than bfloat16 can hold."""
     rows = torch.full((3, 1024), 10.0)
     rows[1, 0] = 12.0
     for dtype in (torch.float16, torch.bfloat16):

@@ -11,7 +11,7 @@ from torch import nn
 from engine import SettingsError, load_model, read_config
 from engine.models.integers import GROUP, INTEGERS, IntegerLinear, fits, layer_bytes
 from engine.models.sizes import model_sizes, sizes_of
-from tests.engine.test_experts import saved
+from tests.engine.checkpoints import saved
 
 POCKET = Path(__file__).resolve().parents[2] / "assets" / "pocket"
 

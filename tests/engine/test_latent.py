@@ -25,14 +25,12 @@ from engine.trained.beacons import Beacons
 from engine.trained.retaining import RetainingHeads
 from engine.trained.sidecar_weights import save_weights
 from kernels import choice
+from tests.engine.architectures import small_config
+from tests.engine.checkpoints import through
 from tests.engine.conftest import byte_tokenizer
-from tests.engine.plans import GB
+from tests.engine.matrix import CLOSE, CODES_CLOSE, QUESTION, TIGHT
+from tests.engine.plans import GB, peak_of_pass, with_store
 from tests.engine.reading import answer, finish, next_logits, read, reopened, resumed, with_budget
-from tests.engine.test_architectures import small_config
-from tests.engine.test_experts import through
-from tests.engine.test_graphs import replayed as replayed  # a fixture
-from tests.engine.test_methods import CLOSE, CODES_CLOSE, QUESTION, TIGHT
-from tests.engine.test_planner import peak_of_pass, with_store
 
 KIND = "glm4_moe_lite"
 NAMES = [

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, make_method, model
@@ -23,13 +23,13 @@ from engine.model import model_stamp
 from engine.models import loading, placement
 from engine.models.architectures import ARCHITECTURES
 from engine.models.configuration import read_config
-from engine.models.experts import PackedExperts
 from engine.models.loading import load_network
 from engine.models.placement import dtype_on
 from engine.models.sizes import model_sizes, sizes_of
 from engine.parts.mass import NOT_IN_SOURCE
+from tests.engine.architectures import small_config
+from tests.engine.checkpoints import packed_bytes
 from tests.engine.conftest import byte_tokenizer, tiny_config
-from tests.engine.test_architectures import small_config
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,21 +53,6 @@ def changed(folder: Path, target: Path, **facts: object) -> Path:
     config = json.loads((target / "config.json").read_text())
     (target / "config.json").write_text(json.dumps({**config, **facts}))
     return target
-
-
-def packed_bytes(network: PreTrainedModel) -> int:
-    """Return the bytes of weights and of their constants, before anything was computed."""
-    experts = [each for each in network.modules() if isinstance(each, PackedExperts)]
-    total = sum(stack.nbytes for each in experts for stack in each.buffers())
-    for weight in network.parameters():
-        total += weight.nbytes
-        state = getattr(weight, "quant_state", None)
-        if state is not None:
-            tensors = [state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code]
-            total += sum(tensor.nbytes for tensor in tensors)
-        if getattr(weight, "SCB", None) is not None:
-            total += weight.SCB.nbytes
-    return total
 
 
 @pytest.mark.parametrize("quantize", ["none", "8bit", "nf4"])
@@ -376,7 +361,7 @@ def test_pickled_weights_are_not_read(folder: Path, tmp_path: Path) -> None:
 def test_code_of_a_models_own_is_never_run_nor_asked_about(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guard against a bug: transformers asked at the terminal, even in a chat, and ran the code on "y"."""
+    """Regression: transformers asked at the terminal, even in a chat, and ran the code on "y"."""
     ran = tmp_path / "ran"
     place = changed(folder, tmp_path / "own", auto_map={"AutoConfig": "own.A", "AutoModelForCausalLM": "own.B"})
     (place / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")

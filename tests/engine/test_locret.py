@@ -128,7 +128,7 @@ def test_equals_algorithm_1(model: Model, ids: Tensor, settings: Locret) -> None
         expected = [[entry[3] for entry in held] + [NOT_IN_SOURCE] * (longest - len(held)) for held in heads]
         assert memory.positions(layer).tolist() == expected
         scores = [score for number in memory.store.groups[layer] for score in memory.store.column(number, "score")]
-        for score, held in zip(scores, heads, strict=True):  # where rounding tips the other way
+        for score, held in zip(scores, heads, strict=True):  # rounding may differ here
             torch.testing.assert_close(score, torch.tensor([entry[2] for entry in held]), atol=1.1e-3, rtol=0)
     logits = plain.forward(question, [NOT_IN_SOURCE] * 4)
     torch.testing.assert_close(next_logits(model, settings, memory, question), logits, atol=2e-5, rtol=1e-4)
@@ -143,10 +143,10 @@ def test_a_finished_reading_holds_the_budget_and_the_last_tokens(model: Model, i
 
 
 def test_a_long_conversation_stays_in_its_room_and_keeps_its_last_tokens(model: Model, ids: Tensor) -> None:
-    """The paper's appendix H: a conversation of any length, condensed by the scores of its own tokens."""
+    """Check the paper's appendix H: a conversation of any length, condensed by the scores of its own tokens."""
     memory = read(model, SMALL, ids[:150]).memory.fork()
     said = torch.cat([ids, ids])
-    numbers = torch.arange(1000, 1602, dtype=torch.int32)  # stand-ins for positions, to recognise tokens by
+    numbers = torch.arange(1000, 1602, dtype=torch.int32)  # stand-ins for positions, to recognise tokens
     largest = 0
     for step in feed(model, SMALL, memory, said, numbers, 16):
         largest = max(largest, memory.usage().entries[DEVICE])
@@ -171,7 +171,7 @@ def test_a_conversation_may_be_condensed_many_times(model: Model, ids: Tensor) -
 
 @pytest.mark.parametrize(("kind", "projections"), [("llama", ("q_proj", "k_proj", "v_proj")), ("phi3", ("qkv_proj",))])
 def test_heads_see_the_projections_before_rope(kind: str, projections: tuple[str, ...], tmp_path: Path) -> None:
-    """Queries, keys and values side by side, all heads, exactly as the projections give them; Phi-3 fuses them."""
+    """Check queries, keys and values side by side, all heads, as projected; Phi-3 fuses them."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(
         kind,
@@ -367,5 +367,5 @@ def test_impossible_settings_are_refused_by_name(settings: dict[str, object], na
 
 
 def test_rope_spec_of_the_tiny_model_is_real(model: Model) -> None:
-    """The comparison with Algorithm 1 would prove nothing of positions if RoPE did nothing."""
+    """Check that RoPE changes keys, since the comparison with Algorithm 1 would else prove nothing of positions."""
     assert all(isinstance(layer.rope, Rope) and not isinstance(layer.rope, NoRope) for layer in model.spec.layers)

@@ -24,111 +24,10 @@ from engine import (
 )
 from engine.records import DEVICE
 from kernels import choice
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
+from tests.engine.matrix import CLOSE, QUESTION, ROUNDED, TIGHT, close, every_method
 from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed, with_budget
-from tests.engine.test_architectures import small_config
-
-# Budgets far below the 301 tokens of the text, so that every method has to condense, cut, slide or search.
-TIGHT: dict[str, Method] = {
-    "full": make_method("full"),
-    "full-int8": make_method("full", store="int8"),
-    "full-fp8": make_method("full", store="fp8"),
-    "truncate": make_method("truncate", budget=160, tail=32),
-    "streaming": make_method("streaming", budget=96),
-    "exact": make_method("exact", budget=96, top_k=24, store="float32"),
-    "infllm": make_method("infllm", budget=160, block=8, units=4, query_block=16, store="float32"),
-    "infllm-each": make_method(
-        "infllm", budget=96, block=4, units=6, representatives=2, query_block=1, store="float32"
-    ),
-    "infinitehip": make_method(
-        "infinitehip", budget=160, stages="16:16:64:4 8:4:24:2", first_keep=32, store="float32", extend_always=True
-    ),
-    "infinitehip-each": make_method(
-        "infinitehip", budget=96, stages="1:8:48:1 1:2:16:1", first_keep=16, store="float32", extend_always=True
-    ),
-    # Not so in the first layer: there equal tokens have equal keys, and which of them is the best is anybody's guess.
-    "infinitehip-one-stage": make_method(
-        "infinitehip",
-        budget=160,
-        stages="16:8:48:4",
-        first_keep=48,
-        store="float32",
-        pruning="infllm",
-        attention="dynamic",
-        extend_always=True,
-    ),
-    "recall": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", store="float32"),
-    "recall-exact": make_method("recall", budget=160, select="exact", top_k=24, store="float32"),
-    "recall-pot": make_method(
-        "recall", budget=344, gist="infinipot", stages="16:16:64:4 8:4:24:2", attention="infllm", store="float32"
-    ),
-    "recall-while-reading": make_method(
-        "recall", budget=160, stages="1:8:48:1 1:2:16:1", while_reading=True, store="float32"
-    ),
-    "recall-int8": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", store="int8"),
-    "recall-pot-int4": make_method("recall", budget=344, gist="infinipot", select="exact", top_k=24, store="int4"),
-    "exact-int8": make_method("exact", budget=160, top_k=24, store="int8"),
-    "exact-sketched": make_method("exact", budget=160, top_k=24, store="float32", sketch="int2"),
-    "exact-int4-sketched": make_method("exact", budget=160, top_k=24, store="int4", sketch="int4"),
-    "exact-fp8": make_method("exact", budget=160, top_k=24, store="fp8"),
-    "infllm-int4": make_method("infllm", budget=176, block=8, units=4, query_block=16, store="int4"),
-    "infinitehip-int8": make_method(
-        "infinitehip", budget=208, stages="16:16:64:4 8:4:24:2", first_keep=32, store="int8", extend_always=True
-    ),
-    "infllm-cached": make_method(
-        "infllm", budget=160, block=8, units=4, query_block=16, store="float32", cache=7, policy="frequency"
-    ),
-    "infinitehip-cached": make_method(
-        "infinitehip",
-        budget=160,
-        stages="16:16:64:4 8:4:24:2",
-        first_keep=32,
-        store="float32",
-        extend_always=True,
-        cache=10,
-    ),
-    "infinipot-both": make_method("infinipot", budget=160, prompt="Sum up."),
-    "infinipot-cap": make_method("infinipot", budget=160, prompt="Sum up.", novelty_share=0.0),
-    "infinipot-nuc": make_method("infinipot", budget=160, novelty_share=1.0),
-    "locret": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12),
-    "locret-int8": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, store="int8"),
-    "locret-int4-all": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, store="int4", share="all"),
-    "infinipot-int8-heads": make_method("infinipot", budget=160, prompt="Sum up.", store="int8", share="heads"),
-    "infinipot-fp8": make_method("infinipot", budget=160, prompt="Sum up.", store="fp8"),
-    "beacon": make_method("beacon", budget=40, window=32, ratio=4),
-    "beacon-adaptive": make_method("beacon", budget=96, window=32),
-    "beacon-unbounded": make_method("beacon", budget=None, window=32, ratio=8),
-    "beacon-thinned": make_method("beacon", budget=16, window=48, ratio=2),
-    "locret-nothing-spared": make_method("locret", budget=96, chunk=40, stabilizers=0, local=0),
-    "knorm": make_method("knorm", budget=96, chunk=40, stabilizers=16, local=12),
-    "knorm-int8-heads": make_method("knorm", budget=112, chunk=40, sinks=8, local=12, store="int8", share="heads"),
-    "tova": make_method("tova", budget=96, chunk=40, stabilizers=16, local=12),
-    "tova-int4": make_method("tova", budget=96, chunk=40, local=12, pooling=3, store="int4"),
-    **{
-        f"{name}-{share}": make_method(name, **settings, share=share)
-        for share in ("pyramid", "heads", "all")
-        for name, settings in (
-            ("infinipot", {"budget": 160, "prompt": "Sum up."}),
-            ("locret", {"budget": 96, "chunk": 40, "stabilizers": 16, "local": 12}),
-        )
-    },
-}
-every_method = pytest.mark.parametrize("method", TIGHT.values(), ids=TIGHT.keys())
-QUESTION = torch.tensor([1, 80, 81, 82, 2])
-CLOSE = {"atol": 2e-5, "rtol": 1e-4}
-# Passes of another size change the last bit of a key, and that may be what decides between two codes.
-CODES_CLOSE = {
-    "int8": {"atol": 5e-3, "rtol": 5e-3},
-    "fp8": {"atol": 5e-2, "rtol": 5e-2},
-    "int4": {"atol": 0.1, "rtol": 0.1},
-}
-# Everything that is attended to was rounded to a code: error of the logits, as a share of their size.
-ROUNDED = {"int8": 0.015, "fp8": 0.1, "int4": 0.25}
-
-
-def close(method: Method) -> dict[str, float]:
-    """How close two readings of one text must be that passed in chunks of different sizes."""
-    return CODES_CLOSE.get(getattr(method, "store", ""), CLOSE)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -155,7 +54,7 @@ def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, metho
     unlimited = with_budget(method, None)
     expected = next_logits(model, TIGHT["full"], read(model, TIGHT["full"], ids).memory, QUESTION)
     logits = next_logits(model, unlimited, read(model, unlimited, ids).memory, QUESTION)
-    if method.coding(model.turn_length) is None:
+    if method.quantization(model.turn_length) is None:
         torch.testing.assert_close(logits, expected, **CLOSE)
     else:
         assert 0 < (logits - expected).norm() <= ROUNDED[method.settings()["store"]] * expected.norm()
@@ -164,8 +63,11 @@ def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, metho
 @pytest.mark.parametrize("kind", ["cohere2", "exaone4", "gemma4_text", "glm4", "gpt_oss", "ministral3", "olmo3"])
 @pytest.mark.parametrize("name", ["streaming", "truncate", "exact", "infllm", "infinitehip", "infinipot-cap"])
 def test_so_it_does_where_layers_differ_in_rope_and_window(kind: str, name: str, ids: Tensor) -> None:
-    """Command R7B and EXAONE 4 have RoPE in layers with a sliding window only, OLMo 3 has two kinds of it, and gpt-oss
-    has a sink for each head.
+    """Check models whose layers differ.
+
+    Command R7B and EXAONE 4 have RoPE in layers with a sliding window only, OLMo 3 has two kinds of it, and gpt-oss has
+    a
+    sink for each head.
     """
     torch.manual_seed(0)
     network = AutoModelForCausalLM.from_config(small_config(kind))
@@ -282,7 +184,7 @@ def test_a_fork_never_changes_its_base(model: Model, ids: Tensor, method: Method
 
 @every_method
 def test_asking_while_it_is_read_changes_nothing_of_a_reading(model: Model, ids: Tensor, method: Method) -> None:
-    """And what is saved at that moment answers as what is read."""
+    """Check also that the state saved at that moment gives the same answers."""
     expected = read(model, method, ids, chunk=32)
     reader = Reader(model, method, ids, 32)
     for number, _ in enumerate(reader.run()):
@@ -302,7 +204,7 @@ def test_asking_while_it_is_read_changes_nothing_of_a_reading(model: Model, ids:
 
 @every_method
 def test_a_checkpoint_stays_as_it_was_while_the_reading_goes_on(model: Model, ids: Tensor, method: Method) -> None:
-    """It is written to the disk meanwhile."""
+    """Check this since it is written to disk meanwhile."""
     reader, taken = Reader(model, method, ids, 32), []
     for number, _ in enumerate(reader.run()):
         if number % 3 == 0:
@@ -373,7 +275,7 @@ def test_what_is_remembered_of_a_text_is_what_its_entries_stand_for(model: Model
 def test_replayed_turns_are_remembered_as_if_they_had_been_said(
     model: Model, ids: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Letters alone are answered, so that the text of an answer has the ids that it was generated as."""
+    """Answer in letters alone, so that the text of an answer has the ids that were generated."""
     letters = model.encode("abcdefghijklmnop").ids
     monkeypatch.setattr("engine.loops.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
     context = read(model, method, ids)
@@ -387,14 +289,14 @@ def test_replayed_turns_are_remembered_as_if_they_had_been_said(
     assert replayed.usage().entries == straight.usage().entries
     parts, meta = replayed.state()
     saved = Conversation.load(context, loaded(parts), meta)
-    expected, got, again = (model.logits(each._feed(QUESTION.tolist())) for each in (straight, replayed, saved))
+    expected, got, again = (model.logits(each.feed(QUESTION.tolist())) for each in (straight, replayed, saved))
     torch.testing.assert_close(again, got, **CLOSE)
-    if method.pass_multiple() == 1:  # else what is read together chooses together what it sees
+    if method.pass_multiple() == 1:  # otherwise blocks of queries select together
         torch.testing.assert_close(got, expected, **close(method))
 
 
 def test_a_budget_that_holds_nothing_of_a_text_is_refused(model: Model, ids: Tensor) -> None:
-    """The template of the tiny model puts 77 tokens before a text."""
+    """Check budgets up to the tiny model's prefix of 77 tokens."""
     with pytest.raises(SettingsError, match=r"the 77 tokens .* give at least 95"):
         Reader(model, make_method("truncate", budget=94, tail=16), ids)
     assert read(model, make_method("truncate", budget=95, tail=16), ids).usage().entries == {DEVICE: 79}
@@ -402,7 +304,7 @@ def test_a_budget_that_holds_nothing_of_a_text_is_refused(model: Model, ids: Ten
 
 @pytest.mark.parametrize("name", ["streaming", "exact", "infllm", "infinitehip"])
 def test_nothing_is_saved_that_was_never_written(model: Model, ids: Tensor, name: str) -> None:
-    """Of sinks that a text does not fill, whatever had been in their memory before went to disk."""
+    """Regression: for a text shorter than the sinks, old contents of memory were saved."""
     method = dataclasses.replace(TIGHT[name], sinks=100, budget=(TIGHT[name].budget or 0) + 96)  # type: ignore[call-arg]
     context = read(model, method, ids[:5])
     for parts, _ in (context.state(), Conversation(context).state()):

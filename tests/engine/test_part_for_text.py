@@ -15,38 +15,10 @@ from engine import ModelNotFound, UnsupportedModel, load_model
 from engine.models import architectures
 from engine.models.configuration import read_config
 from engine.models.sizes import model_sizes
+from tests.engine.architectures import EXTRA, SMALL
+from tests.engine.checkpoints import OWN, SEEING, TEXT, VISION, through
 from tests.engine.conftest import byte_tokenizer
-from tests.engine.test_architectures import EXTRA, SMALL
-from tests.engine.test_experts import through
 
-TEXT = {
-    **{"gemma3": "gemma3_text", "internvl": "qwen2", "mistral3": "mistral"},
-    **{"gemma4": "gemma4_text", "gemma4_unified": "gemma4_unified_text"},
-    **{"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text"},
-}
-GEMMA_4 = {f"{each}_token_id": 251 + i for i, each in enumerate(("image", "boi", "eoi", "audio", "boa", "video"))}
-QWEN = {"image_token_id": 255, "video_token_id": 254, "vision_start_token_id": 252, "vision_end_token_id": 253}
-VISION: dict[str, Any] = {
-    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2},
-    **{"image_size": 28, "patch_size": 14},
-}
-SEEING: dict[str, dict[str, Any]] = {
-    "gemma3": {"model_type": "siglip_vision_model"},
-    "gemma4": {"model_type": "gemma4_vision", "num_key_value_heads": 2, "head_dim": 16},
-    "gemma4_unified": {"model_type": "gemma4_unified_vision", "num_soft_tokens": 4},
-    "internvl": {"model_type": "internvl_vision", "image_size": [28, 28], "patch_size": [14, 14]},
-    "mistral3": {"model_type": "pixtral", "head_dim": 16},
-    **{kind: {"depth": 2, "num_heads": 2, "out_hidden_size": 64} for kind in ("qwen3_5", "qwen3_5_moe")},
-}
-OWN: dict[str, dict[str, Any]] = {
-    "gemma3": {"mm_tokens_per_image": 4, "boi_token_index": 253, "eoi_token_index": 254, "image_token_index": 255},
-    "gemma4": GEMMA_4,
-    "gemma4_unified": GEMMA_4,
-    "internvl": {"image_token_id": 255, "tie_word_embeddings": False},
-    "mistral3": {"image_token_index": 255, "tie_word_embeddings": False},
-    "qwen3_5": QWEN,
-    "qwen3_5_moe": QWEN,
-}
 every_kind = pytest.mark.parametrize("kind", sorted(architectures.VISION))
 
 

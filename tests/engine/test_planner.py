@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
 from engine import (
     METHODS,
     Answer,
+    AskOptions,
     Conversation,
     Method,
     Model,
@@ -33,12 +34,11 @@ from engine.parts.slot_rows import Slots
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE, HOST
 from kernels.rows import tensors_of
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer, tiny_config
-from tests.engine.plans import GB, LLAMA_8B, ROOMY, llama
+from tests.engine.matrix import FORGETFUL, TIGHT
+from tests.engine.plans import GB, LLAMA_8B, ROOMY, llama, peak_of_pass, with_store
 from tests.engine.reading import answer, loaded, read
-from tests.engine.test_architectures import small_config
-from tests.engine.test_methods import TIGHT
-from tests.engine.test_rereading import FORGETFUL
 
 MIXTURE = {
     "vocab_size": 300,
@@ -178,7 +178,7 @@ def test_turns_take_no_more_than_planned_at_any_moment(
     monkeypatch.setattr(Slots, "__init__", noted)
     conversation = Conversation(context)
     for number, named in enumerate([None, torch.arange(100), torch.arange(1200)] * 4):
-        *_, last = conversation.ask(f"Who came, {number}?", Sampling(max_tokens=40), text=ids, named=named)
+        *_, last = conversation.ask(f"Who came, {number}?", Sampling(max_tokens=40), AskOptions(text=ids, named=named))
     assert isinstance(last, Answer)
     planned = footprint.usage.bytes[DEVICE] + footprint.tail_bytes
     assert 0.6 * planned < most <= planned
@@ -186,12 +186,12 @@ def test_turns_take_no_more_than_planned_at_any_moment(
 
 @pytest.mark.parametrize("budget", [130, 400])
 def test_slots_of_a_conversation_are_never_more_than_planned(model: Model, ids: Tensor, budget: int) -> None:
-    """Guard against a bug: plans ignored that slots begin as 256 and are doubled, if the budget is smaller."""
+    """Regression: plans ignored that slots begin as 256 and are doubled, if the budget is smaller."""
     method = make_method("infinipot", budget=budget, prompt="Sum up.")
     footprint = method.plan(model.spec, Task(10, len(model.chat.prefix), 64, model.turn_length))
     conversation = Conversation(read(model, method, ids[:10]))
     most = budget - conversation.usage().entries[DEVICE] - model.turn_length("Sum up.")
-    conversation._feed(ids[:most].tolist())
+    conversation.feed(ids[:most].tolist())
     parts, meta = conversation.state()
     for each in (conversation, Conversation.load(conversation.context, loaded(parts), meta)):
         taken, planned = each.usage().bytes[DEVICE], footprint.usage.bytes[DEVICE]
@@ -215,30 +215,6 @@ def test_saving_takes_no_more_than_planned(model: Model, ids: Tensor, name: str)
     assert 0 < copied <= footprint.host_spare_bytes
 
 
-def with_store(name: str) -> Method:
-    """Make a method by its name and, after a colon, its store."""
-    name, _, store = name.partition(":")
-    return make_method(name, **({"store": store} if store else {}))
-
-
-def peak_of_pass(model: Model, method: Method, ids: Tensor, chunk: int) -> int:
-    """Return the most bytes that the last pass of a reading allocates beyond those before it."""
-    reader = Reader(model, method, ids, chunk)
-    running = reader.run()
-    for progress in running:
-        if progress.tokens_total - progress.tokens_done <= chunk:
-            break
-    held = peak = 0
-    with torch.profiler.profile(profile_memory=True) as profile:
-        next(running)
-    assert profile.profiler is not None
-    for event in profile.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            peak = max(peak, held)
-    return peak
-
-
 @pytest.mark.parametrize("name", ["exact", "infinipot", "infinipot:int4", "full", "full:int8"])
 def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
     config = tiny_config()
@@ -258,7 +234,7 @@ def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
 @pytest.mark.parametrize("quantize", ["none", "nf4"])
 @pytest.mark.parametrize("kind", ["qwen3_moe", "gpt_oss"])
 def test_nor_is_it_less_than_a_mixture_takes(kind: str, quantize: str, tmp_path: Path) -> None:
-    """Guard against a bug: plans ignored that transformers holds every token for all of its experts at once.
+    """Regression: plans ignored that transformers holds every token for all of its experts at once.
 
     Experts with biases take more.
     """
@@ -348,7 +324,7 @@ def test_what_is_kept_has_to_fit_the_disk_where_that_is_known() -> None:
 def test_no_save_of_a_reading_takes_more_disk_than_planned(
     model: Model, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guard against a bug: a full disk stopped a reading at 93 %, since the old files stay until a save is whole."""
+    """Regression: a full disk stopped a reading at 93 %, since the old files stay until a save is whole."""
     for module in ("parts.archive.tier_plan", "parts.retrieval_plan"):
         monkeypatch.setattr(f"engine.{module}.SLAB", 1024)
     ids = torch.randint(4, 260, (2000,), generator=torch.Generator().manual_seed(3))
@@ -377,7 +353,7 @@ def test_a_pass_is_made_smaller_until_it_fits() -> None:
 
 
 def test_passes_are_no_smaller_where_the_host_has_no_room() -> None:
-    """Guard against a bug: for lack of host memory plans shrank passes, fifty times slower, which frees nothing."""
+    """Regression: for lack of host memory plans shrank passes, fifty times slower, which frees nothing."""
     planner, method = llama(), make_method("exact")
     ample = planner.plan(method, 400_000, "nf4")
     tight = Planner(planner.model, dataclasses.replace(planner.machine, host=GB)).plan(method, 400_000, "nf4")

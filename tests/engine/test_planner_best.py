@@ -25,7 +25,7 @@ from tests.engine.plans import GB, LLAMA_8B, QWEN3_30B, ROOMY, llama
 
 
 def test_experts_in_codes_fit_a_card_that_they_did_not_fit() -> None:
-    """Guard against a bug: Qwen3-30B-A3B in 4 bits took 58 GB, because its experts stayed in bfloat16."""
+    """Regression: Qwen3-30B-A3B in 4 bits took 58 GB, because its experts stayed in bfloat16."""
     model = model_sizes(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
     assert model.parameters == 30_532_122_624
     assert model.active + model.head == pytest.approx(3.0e9, rel=0.05)
@@ -93,7 +93,7 @@ def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
 
 
 def test_lossless_weights_are_no_reason_to_forget_the_text() -> None:
-    """Guard against a bug: with 16 GB it chose 256 entries beside bfloat16 weights, with 12 GB to keep everything."""
+    """Regression: with 16 GB it chose 256 entries beside bfloat16 weights, with 12 GB to keep everything."""
     planner = llama()
 
     def choice(tokens: int, device: int, host: int = 64) -> tuple[str, str, int]:
@@ -160,7 +160,7 @@ def test_where_a_model_is_loaded_its_weights_count_as_room_for_others() -> None:
 
 
 def test_what_a_query_looks_up_counts_as_seen_at_once() -> None:
-    """Guard against a bug: no warning of a preset of 3,072 entries, with which the pocket model repeats one word."""
+    """Regression: no warning of a preset of 3,072 entries, with which the pocket model repeats one word."""
     config = tiny_config()
     config.max_position_embeddings = 2048
     planner = Planner(model_sizes(config, torch.float32), Machine(64 * GB, 64 * GB, False))
@@ -171,7 +171,7 @@ def test_what_a_query_looks_up_counts_as_seen_at_once() -> None:
 
 
 def test_the_host_tier_is_kept_in_fewer_bits_rather_than_condensed() -> None:
-    """Guard against a bug: with 64 GB it chose to forget most of a million tokens, which take 142 GB in bfloat16."""
+    """Regression: with 64 GB it chose to forget most of a million tokens, which take 142 GB in bfloat16."""
     planner = llama()
     for host, store in ((192, "bfloat16"), (80, "int8"), (64, "int4")):
         planner.machine = dataclasses.replace(planner.machine, host=host * GB)
@@ -184,7 +184,7 @@ def test_the_host_tier_is_kept_in_fewer_bits_rather_than_condensed() -> None:
 
 
 def test_models_whose_layers_all_look_back_a_little_are_not_read_with_what_looks_far(tmp_path: Path) -> None:
-    """Guard against a bug: `exact` was said to look everything up in Phi-3-mini (4K), whose layers never look far."""
+    """Regression: `exact` was said to look everything up in Phi-3-mini (4K), whose layers never look far."""
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 128}
     config = AutoConfig.for_model("mistral", **sizes, max_position_embeddings=4096, sliding_window=2047)
     planner = Planner(model_sizes(config, torch.float32, folder=tmp_path), ROOMY)
@@ -205,7 +205,7 @@ def test_models_whose_layers_all_look_back_a_little_are_not_read_with_what_looks
 
 
 def test_a_chunk_that_stands_too_far_behind_what_is_kept_is_warned_of() -> None:
-    """Guard against a bug: no warning of `locret` with 2,048 entries, which answers half as much as with 1,024."""
+    """Regression: no warning of `locret` with 2,048 entries, which answers half as much as with 1,024."""
     config = tiny_config()
     config.max_position_embeddings = 2048
     planner = Planner(model_sizes(config, torch.float32), Machine(64 * GB, 64 * GB, False))

@@ -21,10 +21,10 @@ from engine.parts.footprint import Task
 from engine.planning import rates
 from engine.planning.planner import Machine, Planner
 from engine.planning.rates import Rates, measure_rates
+from tests.engine.architectures import small_config
+from tests.engine.matrix import TIGHT
 from tests.engine.plans import GB, LLAMA_8B, QWEN3_30B, ROOMY, fused_operations, llama
 from tests.engine.reading import read
-from tests.engine.test_architectures import small_config
-from tests.engine.test_methods import TIGHT
 
 
 @pytest.mark.parametrize("name", ["beacon", "exact", "full", "infinipot-both", "infinitehip", "infllm", "recall"])
@@ -68,7 +68,7 @@ def test_experts_in_codes_cost_a_gpu_their_launches() -> None:
 
 
 def test_layers_that_never_look_far_cost_no_search() -> None:
-    """Guard against a bug: for a model of sliding windows only, planned readings were eleven times too long."""
+    """Regression: for a model of sliding windows only, planned readings were eleven times too long."""
 
     def times(sliding: int | None, kind: str) -> tuple[float, float]:
         config = AutoConfig.for_model("mistral", **sizes, max_position_embeddings=32768, sliding_window=sliding)
@@ -95,7 +95,7 @@ def test_without_rates_there_are_no_times() -> None:
 
 
 def test_on_a_gpu_products_are_measured_and_not_their_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guard against a bug: at 10^15 operations a second a product of 1,024 rows ends before the next launch."""
+    """Regression: at 10^15 operations a second a product of 1,024 rows ends before the next launch."""
     monkeypatch.setattr(rates, "_seconds", lambda do, device: 1.0)
     operations = rates._flops(torch.device("meta"), torch.bfloat16)
     assert operations / 1e15 > 10 * rates.SMALL_OPERATION_SEC
@@ -116,7 +116,7 @@ def test_rates_are_measured_and_times_follow_them(model: Model, ids: Tensor) -> 
 
 
 def test_a_search_serves_as_many_tokens_as_its_interval_says() -> None:
-    """Guard against a bug: plans let each token search, though the first stage runs for every 96th only."""
+    """Regression: plans let each token search, though the first stage runs for every 96th only."""
     stages = "64:256:32768:{} 64:32:8192:1 64:8:2048:1"
     seconds = []
     for refresh in (1, 96):
@@ -154,7 +154,7 @@ def test_what_a_gpu_reads_of_the_host_tier_comes_over_the_link(name: str) -> Non
 
 
 def test_few_queries_read_codes_in_place_on_a_gpu() -> None:
-    """Guard against a bug: plans let each token of an answer decode all entries."""
+    """Regression: plans let each token of an answer decode all entries."""
     planner = Planner(llama().model, dataclasses.replace(ROOMY, rates=llama().machine.rates))
     plans = [planner.plan(make_method("full", store=store), 60_000) for store in ("model", "int8")]
     speeds = [plan.answer_tokens_per_sec or 0.0 for plan in plans]
@@ -164,7 +164,7 @@ def test_few_queries_read_codes_in_place_on_a_gpu() -> None:
 
 @pytest.mark.parametrize("name", ["exact", "recall"])
 def test_what_searches_everything_has_the_keys_sent_to_a_gpu(name: str) -> None:
-    """Guard against a bug: plans let the host search, which took over a minute for one question."""
+    """Regression: plans let the host search, which took over a minute for one question."""
     rates = llama().machine.rates
     assert rates is not None
     model = model_sizes(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16, torch.device("cuda"))

@@ -27,7 +27,7 @@ QKV = tuple[Tensor, Tensor, Tensor]
 
 
 def read(model: Model, qkv: QKV, **settings: object) -> Memory:
-    """A text of 300 tokens, of which Locret has kept what its budget of 136 and its last 100 tokens hold."""
+    """Read 300 tokens; Locret keeps those that fit its budget of 136 and its last 100."""
     memory = make_method("recall", **{"store": "float32", **settings}).new_memory(model.spec, lambda text: 0)
     memory.reserve(TEXT)
     while memory.seen < TEXT:
@@ -39,7 +39,7 @@ def read(model: Model, qkv: QKV, **settings: object) -> Memory:
 
 
 def selected(model: Model, qkv: QKV, head: int, now: int, among: Sequence[int], top: int | None) -> list[int]:
-    """All far entries, or the best for a query as seen from the one distance."""
+    """Return all far entries, or the best for a query as seen from one constant distance."""
     if top is None:
         return list(among)
     turned = model.spec.layers[LAYER].rope.to_constant(qkv[0][head, now], GIST)
@@ -56,7 +56,7 @@ def attention(
     streaming: bool,
     hidden: Set[int] = EMPTY,
 ) -> Tensor:
-    """Probabilities [tokens] of a query of a conversation's first pass: gist, selection, and the pass itself."""
+    """Return probabilities [tokens] of a query in a conversation's first pass, over gist, selection and the pass."""
     rope, kv_head = model.spec.layers[LAYER].rope, head // GROUP
     gist = memory.positions(LAYER)[kv_head].tolist()
     slots = enumerate([*gist, *range(TEXT, now + 1)])
@@ -135,7 +135,7 @@ def test_a_catalyst_in_the_second_look_sees_all_of_the_gist(model: Model) -> Non
 
 @pytest.mark.parametrize("gist", ["locret", "infinipot"])
 def test_dynamic_positions_lie_inside_the_models_window(model: Model, gist: str) -> None:
-    """Queries stand behind all that the gist holds, which is more than its budget while tokens pass."""
+    """Check queries behind the whole gist, which exceeds its budget during a pass."""
     qkv = stream(TEXT + 40)
     for window in range(GIST + 16, 2 * GIST, 6):
         spec = dataclasses.replace(model.spec, window=window)
@@ -190,7 +190,7 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, object], messag
 
 @pytest.mark.parametrize("gist", ["locret", "infinipot"])
 def test_what_does_not_fill_a_page_of_codes_stays_in_the_gist(model: Model, gist: str) -> None:
-    """It cannot be looked up."""
+    """Check this since entries of an open group cannot be looked up."""
     qkv = stream(TEXT + 400)
     method = make_method("recall", budget=GIST + 24, gist=gist, stages="8:8:48:1 4:4:24:1", store="int8")
     memory = method.new_memory(model.spec, lambda text: 8)
@@ -226,12 +226,12 @@ def test_a_gist_as_long_as_the_models_window_leaves_no_room_for_dynamic_position
 
 
 def test_a_text_is_refused_that_could_be_kept_but_not_saved(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy of a slab that is being saved was planned, and not counted when the reading began."""
+    """Regression: the copy of a slab while it is saved was planned, but not counted when a reading began."""
     method = Recall(budget=GIST + 24, gist="infinipot", select="exact", top_k=24)
     planned = method.plan(model.spec, Task(5000, 0, 64, lambda text: 0))
     free = planned.usage.bytes[HOST] + planned.host_spare_bytes
     for short in (0, 1):
-        monkeypatch.setattr("engine.measure.free_bytes", lambda device, short=short: free - short)
+        monkeypatch.setattr("engine.memory_usage.free_bytes", lambda device, short=short: free - short)
         with pytest.raises(OutOfMemory, match="5,000 tokens") if short else nullcontext():
             memory = method.new_memory(model.spec, lambda text: 0)
             memory.reserve(5000)

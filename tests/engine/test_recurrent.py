@@ -30,13 +30,11 @@ from engine.records import DEVICE
 from engine.trained import retaining
 from engine.trained.retaining import RetainingHeads
 from engine.trained.sidecar_weights import save_weights
+from tests.engine.architectures import EXTRA, SMALL, compare, small_config
 from tests.engine.conftest import byte_tokenizer
-from tests.engine.plans import GB
+from tests.engine.matrix import TIGHT
+from tests.engine.plans import GB, peak_of_pass
 from tests.engine.reading import answer, finish, loaded, next_logits, read, reopened, resumed, with_budget
-from tests.engine.test_architectures import EXTRA, SMALL, compare, small_config
-from tests.engine.test_graphs import replayed as replayed  # a fixture
-from tests.engine.test_methods import TIGHT
-from tests.engine.test_planner import peak_of_pass
 
 KINDS = ["qwen3_5_text", "granitemoehybrid", "falcon_h1"]  # linear attention, Mamba without RoPE, and Mamba beside it
 NAMES = ["full", "full-int8", "streaming", "exact", "infllm", "infinitehip", "recall", "infinipot-both"]
@@ -168,7 +166,7 @@ def test_what_a_catalyst_says_is_not_carried_on(model: Model, ids: Tensor) -> No
 
 @every_kind
 def test_a_context_without_its_states_is_refused(model: Model, ids: Tensor) -> None:
-    """Guard against a bug: it opened as if nothing had been read, and gave other answers."""
+    """Regression: it opened as if nothing had been read, and gave other answers."""
     parts, meta = read(model, TIGHT["full"], ids).state()
     del parts[STATES]
     with pytest.raises(ContextMismatch, match="does not fit this model and method"):
@@ -185,7 +183,7 @@ def test_a_conversations_own_states_are_counted(model: Model, ids: Tensor) -> No
 
 
 def test_some_of_a_family_attend_in_all_layers() -> None:
-    """Guard against a bug: the plan of Granite 4 (350M to 3B) was refused."""
+    """Regression: the plan of Granite 4 (350M to 3B) was refused."""
     config = granite(layer_types=["attention"] * 4, position_embedding_type="rope", num_local_experts=0)
     spec = compare(config, "granitemoehybrid").spec
     assert len(spec.layers) == 4
@@ -199,7 +197,7 @@ def test_where_no_layer_attends_there_is_nothing_to_remember() -> None:
 
 
 def test_kernels_of_other_packages_are_called_on_a_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guard against a bug: once installed, transformers called them for tensors on every device, and failed."""
+    """Regression: once installed, transformers called them for tensors on every device, and failed."""
 
     def plain(x: Tensor, *, twice: bool = False) -> Tensor:
         return x * 2 if twice else x
@@ -243,8 +241,8 @@ def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor,
     theirs, ours = Conversation(context), Conversation(context)
     for token in ids[:60].tolist():
         with model.recorder.stopped():
-            expected = theirs._feed([token], repeated=True)
-        torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
+            expected = theirs.feed([token], repeated=True)
+        torch.testing.assert_close(ours.feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
     assert len(replayed) > 40
 
 
@@ -275,7 +273,7 @@ def test_the_workspace_is_not_less_than_a_pass_takes(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS[:1])
 def test_beacons_are_refused(model: Model) -> None:
-    """Guard against a bug: a plan said that the method fits once it is trained."""
+    """Regression: a plan said that the method fits once it is trained."""
     method = make_method("beacon")
     with pytest.raises(NoSuchWeights, match="this model's recurrent layers would carry them on: choose another method"):
         method.weights_digest(model.spec)

@@ -1,4 +1,4 @@
-"""Reading again: what a question looks at, where not all of it is remembered; and that it leaves no other trace."""
+"""Rereading: the passages that a question attends to, if they are forgotten, and that it leaves no other trace."""
 
 from __future__ import annotations
 
@@ -13,24 +13,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import Answer, Context, Conversation, Method, Model, Reader, Sampling, make_method
+from engine import Answer, AskOptions, Context, Conversation, Method, Model, Reader, Sampling, make_method
 from engine.loops.passes import condense
 from engine.loops.rereading import AROUND, MOST, to_read_again
 from engine.parts.archive.focus import WIDEST
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.sources import REACH
 from engine.records import DEVICE
+from tests.engine.matrix import FORGETFUL, TIGHT
 from tests.engine.reading import loaded, read
-from tests.engine.test_methods import TIGHT
 
 TOKENS = 1500
 QUESTION = "Who was it that came to the house?"
-FORGETFUL: dict[str, Method] = {
-    "infinipot": make_method("infinipot", budget=900, prompt="Sum up."),
-    "infinipot-nuc": make_method("infinipot", budget=900, novelty_share=1.0, share="heads", store="int8"),
-    "locret": make_method("locret", budget=400, chunk=400, stabilizers=16, local=12),
-    "locret-int4": make_method("locret", budget=400, chunk=400, stabilizers=16, local=12, store="int4", share="all"),
-}
 forgetful = pytest.mark.parametrize("method", FORGETFUL.values(), ids=FORGETFUL)
 every = pytest.mark.parametrize("name", TIGHT)
 
@@ -41,7 +35,7 @@ def text() -> Tensor:
 
 
 def asked(conversation: Conversation, text: Tensor | None, question: str = QUESTION) -> Answer:
-    *_, last = conversation.ask(question, Sampling(max_tokens=8), text=text)
+    *_, last = conversation.ask(question, Sampling(max_tokens=8), AskOptions(text=text))
     assert isinstance(last, Answer)
     return last
 
@@ -52,7 +46,7 @@ def state(of: Context | Conversation) -> dict[str, Tensor]:
 
 
 def attention(*places: int) -> Tensor:
-    """Given to places of a text, to the first the most."""
+    """Make attention for positions of a text, most for the first one."""
     mass = torch.zeros(TOKENS)
     for rank, place in enumerate(places):
         mass[place] = 1.0 / (1 + rank)
@@ -81,7 +75,10 @@ def test_what_is_remembered_whole_is_not_read_again() -> None:
 
 
 def answers_that_leave_no_trace(context: Context, ask: Callable[[Conversation], Answer]) -> list[Answer]:
-    """Of two turns, after each of which the conversation is as if it had been said without; the context stays as is."""
+    """Return the answers of two turns.
+
+    Checks that after each the conversation equals one with the turn replayed, and that the context does not change.
+    """
     before, answers = state(context), []
     first, second = Conversation(context), Conversation(context)
     for turn in range(2):
@@ -108,7 +105,9 @@ def test_the_budget_holds_while_passages_are_read_again(model: Model, text: Tens
     assert method.budget is not None
     conversation, seen = Conversation(read(model, method, text)), []
     events = conversation.ask(
-        QUESTION, Sampling(max_tokens=8), lambda: seen.append(conversation.usage().entries[DEVICE]), text=text
+        QUESTION,
+        Sampling(max_tokens=8),
+        AskOptions(lambda: seen.append(conversation.usage().entries[DEVICE]), text=text),
     )
     *_, answer = events
     assert isinstance(answer, Answer)
@@ -120,7 +119,7 @@ def test_the_budget_holds_while_passages_are_read_again(model: Model, text: Tens
 def test_nothing_is_condensed_for_passages_that_have_no_room(
     model: Model, text: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The memory was condensed for each of them, before what was said and behind it."""
+    """Regression: the memory was condensed for each of them, before and behind the earlier turns."""
     context, condensed = read(model, FORGETFUL["locret"], text), []
     conversation = Conversation(context)
 
@@ -129,14 +128,14 @@ def test_nothing_is_condensed_for_passages_that_have_no_room(
         return condense(*given)
 
     monkeypatch.setattr("engine.loops.conversation.condense", counted)
-    *_, last = conversation.ask(QUESTION * 7, Sampling(max_tokens=4), text=text)
+    *_, last = conversation.ask(QUESTION * 7, Sampling(max_tokens=4), AskOptions(text=text))
     assert isinstance(last, Answer)
     assert last.read_again == 0
     assert len(condensed) <= 2
 
 
 def test_an_answer_rests_on_what_was_read_again(model: Model, text: Tensor) -> None:
-    """Its attention is counted where the passages stand in the text."""
+    """Check that attention to reread tokens counts at their place in the text."""
     conversation = Conversation(read(model, FORGETFUL["locret"], text))
     assert asked(conversation, None).read_again == 0
     remembered = conversation.memory.remembered(TOKENS)
@@ -153,7 +152,7 @@ def test_a_cancelled_question_leaves_no_trace(model: Model, text: Tensor, method
         stop = MagicMock(side_effect=[*[None] * passes, InterruptedError])
         with (
             contextlib.suppress(InterruptedError),
-            contextlib.closing(conversation.ask(QUESTION, on_pass=stop, text=text)) as events,
+            contextlib.closing(conversation.ask(QUESTION, options=AskOptions(stop, text=text))) as events,
         ):
             next(events)
         after = state(conversation)
@@ -165,19 +164,19 @@ def test_a_cancelled_question_leaves_no_trace(model: Model, text: Tensor, method
 def test_only_as_much_as_has_been_read_is_read_again(
     model: Model, text: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the question looks at the last token so far, and nothing is left around it."""
+    """Check also a question that attends to the last token read, with nothing left around it."""
     reader = Reader(model, FORGETFUL["locret"], text, chunk=64)
     done = next(step.tokens_done for step in reader.run() if step.tokens_done >= 1000) - len(model.chat.prefix)
     conversation = Conversation(reader.so_far())
     fed: list[Tensor] = []
-    feed = conversation._feed
+    feed = conversation.feed
 
     def spy(ids: list[int], *args: Any, **more: Any) -> Tensor:
         fed.append(more.get("source", torch.empty(0)))
         return feed(ids, *args, **more)
 
-    monkeypatch.setattr(conversation, "_feed", spy)
-    monkeypatch.setattr(conversation, "_looked_at", lambda *_: attention(done - 1))
+    monkeypatch.setattr(conversation, "feed", spy)
+    monkeypatch.setattr(conversation, "attention_of", lambda *_: attention(done - 1))
     monkeypatch.setattr(conversation.memory, "remembered", torch.zeros)
     assert asked(conversation, text).read_again
     assert 0 < int(torch.cat(fed).max()) < done
@@ -185,7 +184,7 @@ def test_only_as_much_as_has_been_read_is_read_again(
 
 @every
 def test_only_what_is_forgotten_is_read_again(model: Model, ids: Tensor, name: str) -> None:
-    """Budgets here are so small that no passage fits beside what is remembered; and most methods forget otherwise."""
+    """Use budgets so small that no passage fits beside the memory, for methods that forget in different ways."""
     context = read(model, TIGHT[name], ids)
     first, second = Conversation(context), Conversation(context)
     alone, answer = asked(first, None), asked(second, ids)
@@ -195,15 +194,15 @@ def test_only_what_is_forgotten_is_read_again(model: Model, ids: Tensor, name: s
 
 
 def fed(conversation: Conversation, text: Tensor, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """All tokens that are fed when the question is asked, in their order."""
+    """Return all tokens that are fed for a question, in order."""
     lists: list[list[int]] = []
-    feed = conversation._feed
+    feed = conversation.feed
 
     def noting(ids: list[int], *args: Any, **more: Any) -> Tensor:
         lists.append(list(ids))
         return feed(ids, *args, **more)
 
-    monkeypatch.setattr(conversation, "_feed", noting)
+    monkeypatch.setattr(conversation, "feed", noting)
     assert asked(conversation, text).read_again
     return lists
 
@@ -212,7 +211,7 @@ def fed(conversation: Conversation, text: Tensor, monkeypatch: pytest.MonkeyPatc
 def test_passages_are_read_before_what_was_said(
     model: Model, text: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a part of the text: behind questions and answers a model finds less in them."""
+    """Check that they become a part of the text, since behind questions a model finds less in them."""
     conversation = Conversation(read(model, method, text))
     first = asked(conversation, text)
     [said] = conversation.said
@@ -241,7 +240,7 @@ def test_a_saved_conversation_goes_on_as_an_uninterrupted_one(model: Model, text
 def test_where_it_is_not_known_what_was_said_passages_come_behind_it(
     model: Model, text: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tails that were saved before, and those of conversations that leave no room for them otherwise."""
+    """Check chats saved by earlier versions, and chats that leave no space for the passages."""
     context = read(model, method, text)
     first = Conversation(context)
     asked(first, text)
@@ -254,14 +253,14 @@ def test_where_it_is_not_known_what_was_said_passages_come_behind_it(
 
 
 def asked_of(conversation: Conversation, text: Tensor, named: Tensor, question: str = QUESTION) -> Answer:
-    *_, last = conversation.ask(question, Sampling(max_tokens=8), text=text, named=named)
+    *_, last = conversation.ask(question, Sampling(max_tokens=8), AskOptions(text=text, named=named))
     assert isinstance(last, Answer)
     return last
 
 
 @pytest.fixture
 def named() -> Tensor:
-    """Two stretches of the text, one of them in the middle."""
+    """Return two stretches of the text, one of them in the middle."""
     return torch.cat([torch.arange(120, 150), torch.arange(201, 211)])
 
 
@@ -284,7 +283,7 @@ def test_cancelled_while_named_pages_are_read(model: Model, ids: Tensor, named: 
         stop = MagicMock(side_effect=[*[None] * passes, InterruptedError])
         with (
             contextlib.suppress(InterruptedError),
-            contextlib.closing(conversation.ask(QUESTION, on_pass=stop, text=ids, named=named)) as events,
+            contextlib.closing(conversation.ask(QUESTION, options=AskOptions(stop, text=ids, named=named))) as events,
         ):
             next(events)
         after = state(conversation)
@@ -294,16 +293,16 @@ def test_cancelled_while_named_pages_are_read(model: Model, ids: Tensor, named: 
 
 @pytest.mark.parametrize("name", [name for name in READING_AGAIN if TIGHT[name].budget is not None])
 def test_the_budget_holds_while_named_pages_are_read(model: Model, ids: Tensor, name: str) -> None:
-    """However many they are, and whatever has been said."""
+    """Check several turns and many named tokens."""
     method = TIGHT[name]
     conversation, seen = Conversation(read(model, method, ids)), []
     for turn in range(3):
         events = conversation.ask(
             f"{turn}. {QUESTION}",
             Sampling(max_tokens=8),
-            lambda: seen.append(conversation.usage().entries[DEVICE]),
-            text=ids,
-            named=torch.arange(20, 290),
+            AskOptions(
+                lambda: seen.append(conversation.usage().entries[DEVICE]), text=ids, named=torch.arange(20, 290)
+            ),
         )
         *_, answer = events
         assert isinstance(answer, Answer)
@@ -313,7 +312,7 @@ def test_the_budget_holds_while_named_pages_are_read(model: Model, ids: Tensor, 
 
 
 def test_named_pages_are_read_as_if_the_text_ended_with_them(model: Model, ids: Tensor, named: Tensor) -> None:
-    """With full attention, in the first turn and in later ones; what was said before comes behind them."""
+    """Check full attention in the first and in later turns. Earlier turns follow the pages."""
     conversation = Conversation(read(model, make_method("full"), ids))
     longer = read(model, make_method("full"), torch.cat([ids, ids[named]]))
     said: list[tuple[str, str]] = []
@@ -330,7 +329,7 @@ def test_named_pages_are_read_as_if_the_text_ended_with_them(model: Model, ids: 
 def test_what_has_no_room_beside_the_text_is_read_instead_of_it(
     model: Model, ids: Tensor, name: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if there had been no other text."""
+    """Check that the result equals a text of the named tokens alone."""
     monkeypatch.setattr("engine.decode.recorder.choice", lambda: how)
     named = torch.arange(30, 50)
     conversation, alone = Conversation(read(model, TIGHT[name], ids)), read(model, TIGHT[name], ids[named])
@@ -354,7 +353,7 @@ def test_how_much_of_them_is_held_is_measured(model: Model, text: Tensor) -> Non
 
 
 def test_an_answer_rests_on_what_was_named(model: Model, text: Tensor) -> None:
-    """Also where it was never read: of the middle, `truncate` knows nothing."""
+    """Check also tokens that were never read: `truncate` skips the middle."""
     conversation = Conversation(read(model, make_method("truncate", budget=600, tail=100), text))
     named = torch.arange(700, 800)
     assert not conversation.memory.remembered(TOKENS)[named].any()
@@ -377,7 +376,7 @@ def test_what_is_still_to_be_read_can_be_named(model: Model, text: Tensor) -> No
 def test_what_condenses_only_when_it_is_full_is_not_made_to(
     model: Model, text: Tensor, name: str, tokens: int, budget: int | None
 ) -> None:
-    """Windows that were open became beacons all the same, and of a beginning and an end nothing was left."""
+    """Regression: open windows became beacons, and `truncate` kept nothing of a beginning and an end."""
     settings = {"beacon": {"window": 128, "ratio": 8}, "truncate": {"tail": 50} if budget else {}}[name]
     context = read(model, make_method(name, budget=budget, **settings), text[:tokens])
     for count in (10, 40, min(tokens, 300)):
@@ -389,9 +388,11 @@ def test_what_condenses_only_when_it_is_full_is_not_made_to(
 
 @pytest.mark.parametrize("name", READING_AGAIN)
 def test_sentences_rest_on_what_the_answer_did(model: Model, ids: Tensor, named: Tensor, name: str) -> None:
-    """Their shares were those of a question that was asked once more to be remembered."""
+    """Regression: their shares were those of the question as it was asked again to be remembered."""
     conversation = Conversation(read(model, TIGHT[name], ids))
-    events = conversation.ask(QUESTION, Sampling(max_tokens=8), whole=lambda text, said: said, text=ids, named=named)
+    events = conversation.ask(
+        QUESTION, Sampling(max_tokens=8), AskOptions(sentence_end=lambda text, said: said, text=ids, named=named)
+    )
     *_, answer = events
     assert isinstance(answer, Answer)
     [sentence] = answer.sentences
@@ -405,7 +406,10 @@ def test_sentences_rest_on_what_the_answer_did(model: Model, ids: Tensor, named:
 def test_who_keeps_everything_looks_at_what_was_named_alone(
     model: Model, ids: Tensor, named: Tensor, name: str
 ) -> None:
-    """Nothing is read again, which took a minute for three pages of a long text; the next question looks anywhere."""
+    """Regression: the named pages were read again, which took a minute for three pages of a long text.
+
+    Also checks that the next question searches everything.
+    """
     context = read(model, TIGHT[name], ids)
     conversation = Conversation(context)
     memory: Any = conversation.memory
@@ -455,7 +459,7 @@ def test_of_what_was_not_read_yet_nothing_is_searched_before_the_question(
 
 @pytest.mark.parametrize("name", [name for name in TIGHT if name.startswith("recall")])
 def test_what_a_gist_was_given_again_is_seen_once(model: Model, ids: Tensor, named: Tensor, name: str) -> None:
-    """It is behind what came after it in the text, and was looked up in the host tier as well."""
+    """Regression: reread tokens were also looked up in the host tier."""
     conversation = Conversation(read(model, TIGHT[name], ids))
     memory: Any = None
 
@@ -463,7 +467,7 @@ def test_what_a_gist_was_given_again_is_seen_once(model: Model, ids: Tensor, nam
         nonlocal memory
         memory = conversation.memory
 
-    *_, answer = conversation.ask(QUESTION, Sampling(max_tokens=2), look, text=ids, named=named)
+    *_, answer = conversation.ask(QUESTION, Sampling(max_tokens=2), AskOptions(look, text=ids, named=named))
     assert isinstance(answer, Answer)
     for layer in range(len(model.spec.layers)):
         held, places = memory.selector.held_by_heads(layer), memory.positions(layer)

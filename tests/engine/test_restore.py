@@ -1,4 +1,4 @@
-"""What is restored gives the same logits to the bit: readings that were stopped, and chats that were opened anew."""
+"""Restored states give bit for bit the same logits: interrupted readings, and chats that were opened again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from engine import Context, Conversation, Method, Model, Part, Reader
 from engine.errors import ContextMismatch
 from engine.parts.archive import tier_plan
 from engine.records import DISK, LoadedParts
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
+from tests.engine.matrix import TIGHT
 from tests.engine.reading import answer, finish, loaded, read
-from tests.engine.test_architectures import small_config
-from tests.engine.test_methods import TIGHT
 
 CHUNK = 32
 QUESTION = [1, 80, 81, 82, 2]
@@ -37,14 +37,14 @@ every_method = pytest.mark.parametrize("method", [*TIGHT.values(), *ON_DISK.valu
 
 @pytest.fixture(autouse=True)
 def many_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the host tier, so that a stop comes before, in and behind full ones."""
+    """Use small slabs, so that stops come before, inside and after full ones."""
     monkeypatch.setattr(tier_plan, "SLAB", 64)
     monkeypatch.setattr(tier_plan, "FIRST_OF_CONVERSATION", 32)
 
 
 @pytest.fixture(scope="module")
 def recurrent() -> Model:
-    """With layers that carry states."""
+    """Make a model whose layers carry states."""
     torch.manual_seed(0)
     config = small_config("qwen3_5_text")
     config.initializer_range = 0.1
@@ -53,7 +53,7 @@ def recurrent() -> Model:
 
 
 def taken(state: tuple[dict[str, Part], dict[str, Any]], folder: Path) -> tuple[LoadedParts, dict[str, Any]]:
-    """A state as it comes back from files, which are mapped into memory."""
+    """Return a state as it comes back from files, which are mapped into memory."""
     parts, meta = state
     for name, part in parts.items():
         save_file({key: x.contiguous().clone() for key, x in part.tensors.items()}, folder / name)
@@ -61,7 +61,7 @@ def taken(state: tuple[dict[str, Part], dict[str, Any]], folder: Path) -> tuple[
 
 
 def stopped(model: Model, method: Method, ids: Tensor, steps: int, folder: Path) -> Reader:
-    """A reading that goes on from files, and from no other size of passes, behind so many."""
+    """Return a reading after `steps` passes, resumed from files with passes of the same size."""
     reader = Reader(model, method, ids, CHUNK)
     for _ in zip(range(steps), reader.run(), strict=False):
         pass
@@ -73,7 +73,7 @@ def stopped(model: Model, method: Method, ids: Tensor, steps: int, folder: Path)
 
 
 def reopened(conversation: Conversation, folder: Path) -> Conversation:
-    """The conversation from files, over its context from files."""
+    """Return a conversation loaded from files, over its context from files."""
     context = conversation.context
     parts, meta = taken(context.state(), folder)
     again = Context.load(context.model, context.method, parts, meta)
@@ -84,15 +84,15 @@ def reopened(conversation: Conversation, folder: Path) -> Conversation:
 
 
 def told(conversation: Conversation) -> Tensor:
-    """Logits behind some further tokens, which are forgotten again."""
+    """Return logits after some further tokens, which are then rolled back."""
     before = conversation.memory.snapshot()
-    logits = conversation.model.logits(conversation._feed(QUESTION))
-    conversation._go_back(before)
+    logits = conversation.model.logits(conversation.feed(QUESTION))
+    conversation.roll_back(before)
     return logits
 
 
 def check_readings(model: Model, method: Method, ids: Tensor, folder: Path) -> None:
-    """Stop three times, behind one pass, half of them and all but one."""
+    """Stop three times: after one pass, after half of them, and before the last."""
     reader = Reader(model, method, ids, CHUNK)
     steps = sum(1 for _ in reader.run())
     expected = told(Conversation(reader.context()))
@@ -102,7 +102,7 @@ def check_readings(model: Model, method: Method, ids: Tensor, folder: Path) -> N
 
 
 def check_chat(model: Model, method: Method, ids: Tensor, folder: Path) -> None:
-    """Three questions to a chat that goes on, and to one that is opened anew before each."""
+    """Ask three questions in a chat that stays open, and in one that is opened again before each."""
     lasting = Conversation(finish(Reader(model, method, ids, CHUNK)))
     anew = Conversation(lasting.context)
     for question in QUESTIONS:
@@ -131,7 +131,7 @@ def test_both_with_layers_that_carry_states(recurrent: Model, ids: Tensor, name:
 def test_a_window_behind_a_pass_that_was_longer_than_its_buffer(
     model: Model, ids: Tensor, name: str, tmp_path: Path
 ) -> None:
-    """Which has made that larger for good, until it is packed again."""
+    """Check a buffer that a long pass has enlarged until it is packed again."""
     text = ids.repeat(12)
     reader = Reader(model, TIGHT[name], text, 1500)
     steps = sum(1 for _ in reader.run())
@@ -146,7 +146,7 @@ def test_a_window_behind_a_pass_that_was_longer_than_its_buffer(
 
 
 def test_what_an_earlier_version_saved_of_a_window_is_opened(model: Model, ids: Tensor) -> None:
-    """It did not say where the window began."""
+    """Check a state without the window's first position."""
     method = TIGHT["streaming"]
     context = read(model, method, ids)
     parts, meta = context.state()
@@ -158,7 +158,7 @@ def test_what_an_earlier_version_saved_of_a_window_is_opened(model: Model, ids: 
 
 @pytest.mark.parametrize("facts", [{"start": -1}, {"room": 1 << 40}, {"start": 10**6}, {"room": 1}])
 def test_a_window_at_places_that_it_cannot_have_is_refused(model: Model, ids: Tensor, facts: dict[str, int]) -> None:
-    """Before a buffer of that size is asked for."""
+    """Check that it is refused before a buffer of that size is allocated."""
     context = read(model, TIGHT["streaming"], ids)
     parts, meta = context.state()
     meta["memory"] |= facts

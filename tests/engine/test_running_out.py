@@ -1,4 +1,4 @@
-"""Memory that runs out in a pass: it is tried again with half the tokens, and nothing of the first try is left."""
+"""Memory that runs out in a pass: it is tried again with half the tokens, and the first try leaves no trace."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from engine.parts.archive.archive import Archive
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.selectors import base
 from engine.parts.slots import SlotStore
+from tests.engine.matrix import CLOSE, QUESTION, TIGHT, close, every_method
 from tests.engine.reading import answer, loaded, next_logits, read, resumed
-from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, close, every_method
 
 
 def starve(monkeypatch: pytest.MonkeyPatch, memory: Memory, most: int, error: Exception) -> list[int]:
-    """Let memory run out in the second layer of every pass of more than `most` tokens; returns the passes tried.
+    """Let memory run out in the second layer of every pass with more than `most` tokens, and return the passes tried.
 
-    Not in that of a catalyst, which is not tried again.
+    Passes of a catalyst are left alone, since they are not tried again.
     """
     tried: list[int] = []
     attend = type(memory).attend
@@ -57,7 +57,7 @@ def test_a_reading_that_ran_out_ends_in_the_same_state(
     torch.testing.assert_close(
         next_logits(model, method, context.memory, QUESTION),
         next_logits(model, method, expected.memory, QUESTION),
-        **close(method),  # passes of other sizes: codes may fall otherwise
+        **close(method),  # passes of other sizes may quantise differently
     )
 
 
@@ -146,7 +146,7 @@ def test_a_question_that_ran_out_is_answered_as_any(model: Model, ids: Tensor, m
     tried = starve(monkeypatch, conversation.memory, 20, torch.OutOfMemoryError("CUDA out of memory."))
     assert answer(conversation, question) == expected
     assert max(tried) > 20
-    torch.testing.assert_close(looked[0], looked[1])  # what was looked at counts once, also in passes that are repeated
+    torch.testing.assert_close(looked[0], looked[1])  # attention counts once, also in repeated passes
 
 
 def test_a_replay_that_is_broken_off_leaves_no_trace(
@@ -195,7 +195,7 @@ def test_memory_that_runs_out_after_a_pass_is_told_in_a_sentence(
 def test_a_reading_goes_on_after_memory_ran_out_behind_a_pass(
     model: Model, ids: Tensor, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tokens of that pass counted already, or were in the host tier, and came in once more."""
+    """Regression: the tokens of that pass were counted or in the host tier already, and were added twice."""
     method = TIGHT[name]
     expected = read(model, method, ids, chunk=64)
     reader = Reader(model, method, ids, chunk=64)
@@ -224,7 +224,7 @@ def test_a_reading_goes_on_after_memory_ran_out_behind_a_pass(
 def test_what_was_saved_and_finds_no_memory_need_not_be_read_again(
     model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was said not to fit the model and the method."""
+    """Regression: the message said that it does not fit the model and the method."""
     parts, meta = read(model, TIGHT["full"], ids[:10]).state()
 
     def none_left(*_: object) -> None:
@@ -238,7 +238,7 @@ def test_what_was_saved_and_finds_no_memory_need_not_be_read_again(
 def test_what_runs_out_where_novelty_is_worked_out_is_told_in_a_sentence(
     model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It came out as PyTorch's own error: the pass itself had fitted, the logits of all its tokens did not."""
+    """Regression: PyTorch's own error came out if the pass fitted and the logits of its tokens did not."""
 
     def starved(hidden: Tensor) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory.")

@@ -1,4 +1,4 @@
-"""Budgets shared among layers and heads: counts against plain arithmetic, and bytes that are really there."""
+"""Budgets shared among layers and heads: counts against plain arithmetic, and bytes of real tensors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ SETTINGS = {
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_what_one_head_gets_another_frees(model: Model, ids: Tensor, name: str, share: str) -> None:
-    """Bytes are those of an even share, counted from the storage itself, however differently heads are treated."""
+    """Check that the storage has the bytes of an even share, however unevenly heads are treated."""
     method = make_method(name, **SETTINGS[name], share=share)
     planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
     conversation = Conversation(read(model, method, ids))

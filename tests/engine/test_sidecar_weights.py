@@ -40,7 +40,7 @@ def test_weights_are_shared_by_all_who_use_them_and_go_with_the_last(model: Mode
 
 
 def test_an_activation_with_weights_of_its_own_is_as_it_was_made(model: Model, tmp_path: Path) -> None:
-    """Guard against a bug: heads for Apertus, whose xIELU has weights in no file, were trained but not found."""
+    """Regression: heads for Apertus, whose xIELU has weights in no file, were trained but not found."""
     spec = dataclasses.replace(model.spec, activation="xielu")
     made = RetainingHeads(spec, [16] * len(spec.layers)).bfloat16().float()
     save_weights(made, tmp_path / HEADS, spec, {})
@@ -55,7 +55,7 @@ def test_an_activation_with_weights_of_its_own_is_as_it_was_made(model: Model, t
 def test_digests_are_worked_out_once_and_load_nothing(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Guard against a bug: each change of the form for a new reading read all weights for a planned model.
+    """Regression: each change of the form for a new reading read all weights for a planned model.
 
     It also released those in use, so that the next memory put them on the GPU once more.
     """
@@ -137,14 +137,14 @@ def test_other_files_of_a_folder_do_not_speak_for_the_one_that_is_meant(model: M
 
 
 def test_a_folder_without_weights_is_named_as_one(model: Model, tmp_path: Path) -> None:
-    """Guard against a bug: the message said that the folder does not exist."""
+    """Regression: the message said that the folder does not exist."""
     (tmp_path / "model.bin").touch()
     with pytest.raises(WeightsError, match="no safetensors file lies in"):
         find_beacons(model.spec, str(tmp_path))
 
 
 def test_weights_that_cannot_be_written_leave_the_old_ones(model: Model, tmp_path: Path) -> None:
-    """Guard against a bug: a full disk, here a limit on file sizes, ended a training in a traceback."""
+    """Regression: a full disk, here a limit on file sizes, ended a training in a traceback."""
     path = tmp_path / "heads.safetensors"
     save_weights(RetainingHeads(model.spec, [4] * len(model.spec.layers)), path, model.spec, {})
     old, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)

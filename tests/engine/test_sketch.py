@@ -1,4 +1,4 @@
-"""Sketches of the host tier: what is found by them, that they depend on keys alone, forks, memory that runs out."""
+"""Sketches of the host tier: their finds, that they depend on keys alone, forks, memory that runs out."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from engine.parts.archive import search
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.sketch import CANDIDATES, KINDS, Sketch, check_sketch, sketch_bytes
 from kernels.rows import take
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import loaded, read
-from tests.engine.test_architectures import small_config
-from tests.engine.test_host import HEADS, LAYERS, QUERY_HEADS, SIZE, entries, small_slabs
+from tests.engine.tiers import HEADS, LAYERS, QUERY_HEADS, SIZE, entries
 
-__all__ = ["small_slabs"]  # for every test here too
+pytestmark = pytest.mark.usefixtures("small_slabs")
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 def tier(spec: ModelSpec, kind: torch.dtype | None, dtype: torch.dtype = torch.float32, *passes: int) -> HostTier:
-    """One that has taken in so many tokens a pass."""
+    """Make a tier that took in this many tokens a pass."""
     found = HostTier(spec, dtype, sketch=None if kind is None else Sketch(spec, kind))
     taken_in(found, *passes)
     return found
 
 
 def taken_in(host: HostTier, *passes: int) -> None:
-    """So many tokens a pass, the same ones whatever the passes."""
+    """Add the same tokens in passes of any size."""
     keys, values, source = entries(300, 0)
     for part in torch.split(torch.arange(host.length, host.length + sum(passes)), list(passes)):
         host.append([k[:, part] for k in keys], [v[:, part] for v in values], source[part])
@@ -61,7 +61,7 @@ def test_where_all_entries_are_candidates_the_best_are_found(
 
 @pytest.mark.parametrize(("name", "least"), [("int4", 0.97), ("int2", 0.8)])
 def test_few_candidates_hold_most_of_the_best_also_of_keys_far_from_zero(model: Model, name: str, least: float) -> None:
-    """Models with biases have keys with a large offset in common; of 24 candidates or 48 of 4,096, 12 are wanted."""
+    """Want 12 of 4,096 entries from 24 or 48 candidates, also with a large common offset, as in models with biases."""
     spec, offset = model.spec, 30 * torch.randn(HEADS, 1, SIZE, generator=torch.Generator().manual_seed(3))
     plain, sketched = HostTier(spec, torch.float32), HostTier(spec, torch.float32, sketch=Sketch(spec, KINDS[name]))
     keys, values, source = entries(4096, 0)
@@ -74,14 +74,14 @@ def test_few_candidates_hold_most_of_the_best_also_of_keys_far_from_zero(model: 
 @every_kind
 @pytest.mark.parametrize("dtype", [torch.float32, torch.quint4x2], ids=["float32", "int4"])
 def test_sketches_are_those_of_the_keys_however_they_came(model: Model, kind: torch.dtype, dtype: torch.dtype) -> None:
-    """In one pass or in many, from disk, or in a conversation: to the last bit."""
+    """Compare to the last bit: one pass, many passes, from disk, and in a conversation."""
     at_once, slowly = tier(model.spec, kind, dtype, 300), tier(model.spec, kind, dtype, *[7] * 42, 6)
     restored = HostTier(model.spec, dtype, sketch=Sketch(model.spec, kind))
-    restored.restore(loaded(at_once.state()))
+    restored.load(loaded(at_once.state()))
     fork = tier(model.spec, kind, dtype, 100).fork()
     taken_in(fork, 200)
     codes = [[codes_of(each, layer) for layer in range(LAYERS)] for each in (at_once, slowly, restored, fork)]
-    assert codes[0][0].shape[1] == 256, "a page that is not whole has none"
+    assert codes[0][0].shape[1] == 256, "an open group has no sketches"
     for other in codes[1:]:
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(codes[0], other, strict=True))
 
@@ -128,7 +128,7 @@ def test_a_pass_whose_sketches_find_no_memory_is_not_taken_in(model: Model, monk
 def test_what_may_be_searched_has_a_sketch_also_where_a_pass_is_still_on_its_way(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a GPU: the entries of a page that was not whole yet were in no window, and were not found."""
+    """Regression: on a GPU, entries of an open group were in no window, and were not found."""
     host = tier(model.spec, KINDS["int2"], torch.float32, 100)
     with monkeypatch.context() as patch:
         patch.setattr(HostTier, "flush", lambda self: None)
@@ -143,7 +143,9 @@ def test_what_may_be_searched_has_a_sketch_also_where_a_pass_is_still_on_its_way
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text", "gpt_oss"])
 def test_what_was_recorded_is_recorded_anew_when_sketches_are_moved(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the first layer has a sliding window, as of two of these, nobody noticed: what came later was not found."""
+    """Regression: if the first layer has a sliding window, as here, the move was not noticed and later entries were not
+    found.
+    """
     monkeypatch.setattr("engine.parts.archive.host_tier.FIRST_OF_CONVERSATION", 64)
     monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 1 << 15)
     monkeypatch.setattr(recorder, "choice", lambda: "static")
@@ -156,15 +158,15 @@ def test_what_was_recorded_is_recorded_anew_when_sketches_are_moved(kind: str, m
     theirs, ours, rooms = Conversation(context), Conversation(context), set()
     for token in ids[170:].tolist():
         with model.recorder.stopped():
-            expected = theirs._feed([token], repeated=True)
-        torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-4)
+            expected = theirs.feed([token], repeated=True)
+        torch.testing.assert_close(ours.feed([token], repeated=True), expected, rtol=1e-3, atol=1e-4)
         rooms.add(ours.memory.archive.host.sketch.capacity)  # type: ignore[attr-defined]
     assert ours.memory.recordings
     assert len(rooms) >= 3
 
 
 def test_a_search_that_is_recorded_finds_the_same(model: Model) -> None:
-    """With room behind what there is, in which there may be anything."""
+    """Check with capacity beyond the entries, whose contents are undefined."""
     base = tier(model.spec, KINDS["int2"], torch.float32, 200)
     fork = base.fork()
     fork.append(*entries(90, 1))
@@ -186,7 +188,7 @@ def test_settings_that_cannot_be_are_refused(model: Model) -> None:
     with pytest.raises(SettingsError, match="sketch is one of none, int4, int2, not 'int3'"):
         make_method("exact", sketch="int3")
     with pytest.raises(SettingsError, match="give at least 227, or a smaller top_k"):
-        make_method("exact", budget=226, sketch="int2")  # a window of a page more than without
+        make_method("exact", budget=226, sketch="int2")  # the window is one group longer than without sketches
     make_method("exact", budget=227, sketch="int2")
     layer = model.spec.layers[0].__class__
     odd = [layer(**{**vars(each), "head_size": 6}) for each in model.spec.layers]

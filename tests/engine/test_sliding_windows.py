@@ -1,4 +1,4 @@
-"""Layers with a sliding window keep what is in it and some slack, and are neither condensed nor cut short."""
+"""Layers with a sliding window keep that window and some slack, and are neither condensed nor truncated."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
 from engine.trained.retaining import RetainingHeads
 from engine.trained.sidecar_weights import save_weights
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plans import ROOMY, fused_operations
 from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed
-from tests.engine.test_architectures import small_config
-from tests.engine.test_graphs import replayed as replayed  # a fixture
 
-KINDS = ["gemma2", "gemma3_text", "gpt_oss", "mistral"]  # every second layer, also with another RoPE or sinks, and all
+KINDS = [
+    "gemma2",
+    "gemma3_text",
+    "gpt_oss",
+    "mistral",
+]  # sliding windows in some layers or all
 WINDOW = 40
 UNLIMITED = {"full": make_method("full"), "full-int8": make_method("full", store="int8")}
-BUDGETS = {  # that hold a window and its slack, 552
+BUDGETS = {  # budgets above a window and its slack, 552
     "truncate": make_method("truncate", budget=600, tail=100),
     "infinipot": make_method("infinipot", budget=700, prompt="Sum up."),
     "infinipot-int8-heads": make_method("infinipot", budget=700, prompt="Sum up.", store="int8", share="heads"),
@@ -65,7 +69,7 @@ CLOSE = {"atol": 2e-5, "rtol": 1e-4}
 
 @pytest.fixture
 def model(kind: str, tmp_path: Path) -> Model:
-    """With random retaining heads and beacons beside it."""
+    """Make the model with random retaining heads and beacons beside it."""
     made = Model(network(kind), byte_tokenizer(), kind, "-", tmp_path)
     save_weights(RetainingHeads(made.spec, [24] * len(made.spec.layers)), tmp_path / retaining.FILE, made.spec, {})
     save_weights(Beacons(made.spec), tmp_path / beacons.FILE, made.spec, {})
@@ -80,14 +84,14 @@ def network(kind: str) -> PreTrainedModel:
 
 @pytest.fixture
 def everything_kept(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """As it was before: no layer lets go of anything."""
+    """Return the model with layers that evict nothing, as a reference."""
     monkeypatch.setattr(slots, "layer_window", lambda spec, heads, capacity: None)
     return monkeypatch
 
 
 @pytest.fixture
 def little_slack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window is packed after 48 tokens, and not after 512, which token by token takes ten times as long."""
+    """Pack windows after 48 tokens instead of 512, which would take ten times as long token by token."""
     monkeypatch.setattr(slot_plan, "LEAST_SLACK", 48)
 
 
@@ -101,7 +105,7 @@ def ids() -> Tensor:
 def test_a_long_text_is_seen_as_by_transformers(
     model: Model, kind: str, chunk: int, ids: Tensor, request: pytest.FixtureRequest
 ) -> None:
-    """A chunk of 600 is longer than the slack."""
+    """Check also a chunk of 600, which is longer than the slack."""
     ids = ids[:1300]
     if chunk == 1:
         request.getfixturevalue("little_slack")
@@ -117,7 +121,7 @@ def test_a_long_text_is_seen_as_by_transformers(
         assert (held.capacity < len(ids)) == (layer.sliding_window is not None)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "gemma4_text"])  # of which heads differ from layer to layer, too
+@pytest.mark.parametrize("kind", [*KINDS, "gemma4_text"])  # heads differ from layer to layer, too
 @every_method
 @pytest.mark.parametrize("tokens", [30, 560, 2000])
 def test_the_plan_is_what_a_reading_holds(model: Model, method: Method, tokens: int, ids: Tensor) -> None:
@@ -136,7 +140,7 @@ def test_the_plan_is_what_a_reading_holds(model: Model, method: Method, tokens: 
     "method", [make_method("full"), make_method("streaming"), RETRIEVING["exact"]], ids=lambda each: each.name
 )
 def test_reading_takes_the_operations_that_were_planned(model: Model, method: Method, ids: Tensor) -> None:
-    """With `streaming` every layer was taken to see all of the method's window."""
+    """Regression: with `streaming`, every layer was planned to see the whole window of the method."""
     fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused_operations}
     with FlopCounterMode(display=False, custom_mapping=fused) as counted:
         read(model, method, ids)
@@ -177,7 +181,7 @@ def test_with_a_budget_a_window_is_not_condensed(model: Model, name: str, ids: T
                 assert there[-WINDOW:] == list(range(len(ids) - WINDOW, len(ids)))
                 assert there == list(range(there[0], len(ids)))
             else:
-                assert len(there) < there[-1] - there[0]  # of a wider stretch only some
+                assert len(there) < there[-1] - there[0]  # only part of a wider stretch
 
 
 @pytest.mark.parametrize("kind", ["gemma2", "gemma3_text"])
@@ -215,7 +219,7 @@ def test_no_pass_takes_more_than_planned_if_it_is_longer_than_the_slack(model: M
     most = max(progress.usage.bytes[DEVICE] for progress in reader.run())
     assert most <= footprint.usage.bytes[DEVICE]
     conversation = Conversation(reader.context())
-    conversation._feed(ids[:400].tolist())
+    conversation.feed(ids[:400].tolist())
     assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
 
 
@@ -260,7 +264,7 @@ def test_a_conversation_goes_far_beyond_the_window_and_leaves_its_context_alone(
     context = read(model, method, ids[:1000])
     before = {name: tensor.clone() for name, tensor in context.state()[0]["slots"].tensors.items()}
     conversation = Conversation(context)
-    conversation._feed(ids[1000:1900].tolist())
+    conversation.feed(ids[1000:1900].tolist())
     if method.budget is not None:
         footprint = method.plan(model.spec, Task(1000, len(model.chat.prefix), 64, model.turn_length))
         taken = conversation.usage().bytes[DEVICE]
@@ -269,7 +273,7 @@ def test_a_conversation_goes_far_beyond_the_window_and_leaves_its_context_alone(
     assert all(torch.equal(before[name], after[name]) for name in before)
     parts, meta = conversation.state()
     again = Conversation.load(context, loaded(parts), meta)
-    logits, expected = (model.logits(each._feed(QUESTION.tolist())[None]) for each in (again, conversation))
+    logits, expected = (model.logits(each.feed(QUESTION.tolist())[None]) for each in (again, conversation))
     torch.testing.assert_close(logits, expected, **CLOSE)
     if method.budget is None:
         at_once = read(model, method, torch.cat([ids[:1900], QUESTION[:-1]]))
@@ -281,14 +285,14 @@ def test_a_conversation_goes_far_beyond_the_window_and_leaves_its_context_alone(
 @pytest.mark.parametrize("kind", ["gemma2", "gemma3_text"])
 @pytest.mark.parametrize("name", ["full", "infinipot", "locret", "recall"])
 def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor, replayed: list[int]) -> None:
-    """Also when slots are packed in the middle of an answer."""
+    """Check also slots that are packed in the middle of an answer."""
     context = read(model, (UNLIMITED | BUDGETS)[name], ids)
     theirs, ours = Conversation(context), Conversation(context)
     for token in ids[:150].tolist():
         with model.recorder.stopped():
-            expected = theirs._feed([token], repeated=True)
-        torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
-    assert len(replayed) > 100  # of `recall` not where the first stage runs
+            expected = theirs.feed([token], repeated=True)
+        torch.testing.assert_close(ours.feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
+    assert len(replayed) > 100  # for `recall` not if the first stage runs
     assert isinstance(ours.memory.store, SlotStore)
     packed = any(own.first_slot == 0 for own in ours.memory.store.own)
     assert packed
@@ -301,7 +305,9 @@ def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor,
 def test_what_retrieves_sees_sliding_windows_as_transformers_does(
     model: Model, kind: str, name: str, chunk: int, ids: Tensor
 ) -> None:
-    """Such layers saw no more than the method's own window. Others are like those only where nothing is left out."""
+    """Regression: such layers saw no more than the method's own window. Other methods are exact only if they evict
+    nothing.
+    """
     ids, stages = ids[:300], "16:16:320:1 16:4:320:1"
     all_of_it = make_method("infinitehip", budget=4 + 24 + 320 + 15, stages=stages, first_keep=320, **FLOATS)
     method = RETRIEVING.get(name, all_of_it)
@@ -325,7 +331,7 @@ def test_the_plan_is_what_a_retrieving_reading_holds(model: Model, name: str, to
     saved = sum(tensor.nbytes for part in parts for tensor in part.tensors.values())
     assert saved <= footprint.saved_bytes
     conversation = Conversation(context)
-    conversation._feed(ids[:700].tolist())
+    conversation.feed(ids[:700].tolist())
     assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
 
 
@@ -347,7 +353,7 @@ def test_what_retrieves_goes_on_from_disk(model: Model, name: str, ids: Tensor) 
     assert all(torch.equal(before[name], after[name]) for name in before)
     parts, meta = conversation.state()
     later = Conversation.load(context, loaded(parts), meta)
-    torch.testing.assert_close(later._feed(QUESTION.tolist()), conversation._feed(QUESTION.tolist()), **CLOSE)
+    torch.testing.assert_close(later.feed(QUESTION.tolist()), conversation.feed(QUESTION.tolist()), **CLOSE)
 
 
 @pytest.mark.parametrize("kind", ["gemma2"])
@@ -374,7 +380,7 @@ def test_a_static_pass_sees_windows_that_are_not_cut_short(model: Model, ids: Te
         each.memory.mass = each.mass
     for token in ids[:150].tolist():
         with model.recorder.stopped():
-            expected = theirs._feed([token], repeated=True)
-        torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
+            expected = theirs.feed([token], repeated=True)
+        torch.testing.assert_close(ours.feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(ours.mass.total, theirs.mass.total, rtol=1e-3, atol=1e-3)
     assert len(replayed) > 100

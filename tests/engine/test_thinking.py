@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine import Answer, AnswerPiece, Conversation, Method, Model, Sampling
+from engine import Answer, AnswerPiece, AskOptions, Conversation, Method, Model, Sampling
 from engine.models.chat import INSTRUCTION, Chat
 from engine.models.thinking import Channels, Marks, Speech, find_marks
 from engine.parts.mass import NOT_IN_SOURCE
@@ -18,8 +18,8 @@ from engine.trained.beacons import Beacons
 from engine.trained.retaining import FILE, RetainingHeads
 from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import TEMPLATE, byte_tokenizer, tiny_config
+from tests.engine.matrix import CLOSE, QUESTION, TIGHT, every_method
 from tests.engine.reading import loaded, read
-from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, every_method
 
 # Like the templates of reasoning models: they open the answer to come, and drop the reasoning of earlier answers.
 STRIPPED = TEMPLATE.replace("<|assistant|>{{ m['content'] }}", "<|assistant|>{{ m['content'].split('</think>')[-1] }}")
@@ -232,7 +232,7 @@ def test_of_an_answer_in_channels_the_last_is_remembered(
     memory = TIGHT["full"].new_memory(in_channels.spec, in_channels.turn_length)
     nowhere = torch.full((len(whole),), NOT_IN_SOURCE, dtype=torch.int32)
     hidden = in_channels.forward(torch.tensor(whole), memory, nowhere)
-    torch.testing.assert_close(in_channels.logits(conversation._feed(later)), in_channels.logits(hidden[-1]), **CLOSE)
+    torch.testing.assert_close(in_channels.logits(conversation.feed(later)), in_channels.logits(hidden[-1]), **CLOSE)
 
 
 def test_reasoning_in_a_channel_that_does_not_end_is_ended(
@@ -282,7 +282,7 @@ def test_a_model_may_be_asked_to_answer_at_once(
     conversation, silent = Conversation(context), Conversation(context)
     _, last = asked(conversation, "Who?", Sampling(max_tokens=5, max_reasoning=0))
     assert (last.reasoning, last.reasoning_tokens, last.answer_tokens, last.finish_reason) == ("", 0, 5, "length")
-    silent._feed(model.chat.told("Who?", last.text, first=True))
+    silent.feed(model.chat.told("Who?", last.text, first=True))
     torch.testing.assert_close(logits_after(conversation), logits_after(silent), **CLOSE)
     assert conversation.memory.seen == silent.memory.seen
     if kind == "opened":
@@ -303,7 +303,7 @@ def test_reasoning_and_answer_end_where_they_repeat_themselves(thinking: Model, 
     """Check that the answer is cut there and remembered, and that the conversation goes on."""
     conversation = Conversation(read(thinking, TIGHT["full"], ids))
     usual = Sampling(max_tokens=40, max_reasoning=40)
-    *_, last = conversation.ask("Who?", usual, repetition_start=lambda said: 9 if len(said) >= 9 else None)
+    *_, last = conversation.ask("Who?", usual, AskOptions(repetition_start=lambda said: 9 if len(said) >= 9 else None))
     assert isinstance(last, Answer)
     assert 9 <= len(last.reasoning) < 40
     assert last.reasoning_tokens < 40
@@ -324,7 +324,7 @@ def test_reasoning_and_answer_end_where_they_repeat_themselves(thinking: Model, 
 def test_whatever_a_model_says_its_answer_ends(
     thinking: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch, opened: bool, text: str, tokens: int, answer: str
 ) -> None:
-    """Guard against a bug: line ends before an answer did not count, and a model that wrote only those went on."""
+    """Regression: line ends before an answer did not count, and a model that wrote only those went on."""
     monkeypatch.setattr(Chat, "opens_reasoning", lambda self, first: opened)
     conversation = Conversation(read(thinking, TIGHT["full"], ids))
     said = list[int]()
@@ -364,8 +364,8 @@ def test_the_next_turn_knows_nothing_of_the_reasoning(
         _, last = asked(conversation, question, Sampling(max_tokens=4, max_reasoning=9))
         said = thinking.tokenizer(last.text, add_special_tokens=False)["input_ids"]
         assert (len(said), last.reasoning_tokens) == (4, 9 + len(chat.closing()) - 2)
-        silent._feed(chat.question(question, first=number == 0))
-        silent._feed([*chat.answered(), *said])
+        silent.feed(chat.question(question, first=number == 0))
+        silent.feed([*chat.answered(), *said])
     assert conversation.memory.seen == silent.memory.seen
     assert conversation.usage().entries == silent.usage().entries
     expected, got = logits_after(silent), logits_after(conversation)
@@ -377,7 +377,7 @@ def test_the_next_turn_knows_nothing_of_the_reasoning(
 def logits_after(conversation: Conversation) -> Tensor:
     """Return the logits of a further question, put to a snapshot."""
     conversation.memory, before = conversation.memory.snapshot(), conversation.memory
-    hidden = conversation._feed(QUESTION.tolist())
+    hidden = conversation.feed(QUESTION.tolist())
     conversation.memory = before
     return conversation.model.logits(hidden)
 
@@ -399,7 +399,7 @@ def test_the_history_is_the_templates_own(thinking: Model, monkeypatch: pytest.M
     assert whole[-len(later) :] == later
     memory = TIGHT["full"].new_memory(thinking.spec, thinking.turn_length)
     hidden = thinking.forward(torch.tensor(whole), memory, torch.full((len(whole),), NOT_IN_SOURCE, dtype=torch.int32))
-    torch.testing.assert_close(thinking.logits(conversation._feed(later)), thinking.logits(hidden[-1]), **CLOSE)
+    torch.testing.assert_close(thinking.logits(conversation.feed(later)), thinking.logits(hidden[-1]), **CLOSE)
 
 
 def test_a_template_without_reasoning_opens_answers_as_before() -> None:

@@ -35,7 +35,7 @@ def softmax_over(logits: Tensor, values: Tensor) -> Tensor:
 
 
 def streaming_llm(rope: Rope, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The paper's procedure: at each token evict, number the cache from 0, rotate all of it."""
+    """Follow the paper: at each token evict, number the cache from 0, and rotate all of it."""
     outputs = []
     for now in range(q.shape[1]):
         cache = [*range(min(SINKS, now + 1)), *range(max(SINKS, now + 1 - WINDOW), now + 1)]
@@ -54,7 +54,7 @@ def test_chunks_equal_streaming_llm_token_by_token(model: Model, chunk: int) -> 
 
 
 def exact_memory(spec: ModelSpec, logn: bool = False) -> Memory:
-    """16 far entries for each query."""
+    """Return a memory that selects 16 far entries for each query."""
     settings = Exact(budget=SINKS + 128 + 16, sinks=SINKS, top_k=16, store="float32", logn=logn)
     store, archive = WindowStore(spec, SINKS, WINDOW, keeps_wider=True), settings.new_archive(spec)
     return Memory(spec, store, archive=archive, selector=TopKSelector(spec, store, archive, 16, logn))
@@ -70,10 +70,11 @@ def exact_attention(
     trained: int | None = None,
     hidden: frozenset[int] = frozenset(),
 ) -> Tensor:
-    """Sinks, window and the best of all else, one softmax, for the token number `now`.
+    """Return the attention of token `now` over sinks, window and the best other entries, in one softmax.
 
-    trained: tokens beyond which scores grow with the logarithm of what has been read; None for never. hidden: tokens
-    that are not looked at once they have left the window.
+    trained: tokens beyond which scores grow with the logarithm of the length; None for never. hidden: tokens that are
+    not
+    searched once they have left the window.
     """
     sharper = 1.0 if trained is None else max(1.0, math.log(now + 1) / math.log(trained))
     window = list(range(max(SINKS, now + 1 - WINDOW), now + 1))
@@ -150,7 +151,7 @@ def test_the_buffer_does_not_grow_with_the_text(model: Model) -> None:
 
 
 def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each layer, by a copy that the host waits for."""
+    """Regression: each layer copied it to the device, and the host waited for that."""
     pytest.importorskip("triton")
     from kernels.slab_rows import kernel
 
@@ -158,7 +159,7 @@ def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatc
     for implementation in ("torch", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
         memory, sent = windowed(model.spec, WINDOW), kernel._table_on_device.cache_info().misses
-        for ends in range(70, 101):  # it begins anew once on the way
+        for ends in range(70, 101):  # the buffer is packed once on the way
             new = slice(memory.seen, ends)
             hidden.append(model.forward(ids[new], memory, source[new]))
             memory.end_pass()
@@ -175,9 +176,9 @@ def test_a_large_window_does_not_take_its_memory_twice(model: Model, window: int
 
 
 def test_a_short_text_takes_no_more_of_a_window_than_it_needs(model: Model) -> None:
-    """A paper of two pages took as much as a book."""
+    """Regression: a paper of two pages took as much memory as a book."""
     ids, hidden, held = torch.arange(700) % 90 + 3, [], []
-    for expected in (700, 0, 1 << 20):  # it is known, not known, or a text that fills the window
+    for expected in (700, 0, 1 << 20):  # announced, not announced, or a text that fills the window
         memory = windowed(model.spec, 2048)
         memory.reserve(expected)
         for at in range(0, 700, 100):

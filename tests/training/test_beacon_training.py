@@ -20,8 +20,8 @@ from engine.loops.passes import feed
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.trained.beacons import FILE, RATIOS, find_beacons
 from engine.trained.sidecar_weights import save_weights
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
-from tests.engine.test_architectures import small_config
 from tests.training.resuming import bench_command, trained_and_resumed
 from training.beacon import BeaconSettings, train
 from training.beacon.examples import Example, Generated, Rows

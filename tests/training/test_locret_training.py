@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 from benchmarks.options import variant
 from engine import Model, OutOfMemory, Reader, SettingsError, load_model, make_method
 from engine.trained.retaining import FILE, find_heads
+from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer, tiny_config
-from tests.engine.test_architectures import small_config
 from tests.training.resuming import Interrupted, bench_command, trained_and_resumed
 from training import checkpoint
 from training.locret import LocretSettings, Progress, train

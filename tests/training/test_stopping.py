@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from engine.stopping import asked_to_stop
+from engine.signals import asked_to_stop
 from tests.training.resuming import contents
 from tests.training.test_training import TINY
 from training.locret import LocretSettings

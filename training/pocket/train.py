@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from engine import SettingsError
-from engine.stopping import asked_to_stop
+from engine.signals import asked_to_stop
 from training import checkpoint
 from training.pocket import workers
 from training.pocket.documents import Builder

@@ -18,7 +18,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
-from engine.stopping import asked_to_stop
+from engine.signals import asked_to_stop
 from training.stopping import PATIENCE
 
 Report = Callable[[Any], None]

@@ -1,4 +1,4 @@
-"""The archive: entries that are kept whole outside the device's store, how they are found and brought back.
+"""The archive: entries that are kept whole outside the device's store, and how they are found and fetched.
 
-Not here: which of them a query sees; that is the selectors'.
+Not here: the choice of entries that a query sees, which is a selector's.
 """

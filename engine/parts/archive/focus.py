@@ -1,12 +1,13 @@
-"""Looking again: a question is asked twice, the second time only of the passages that it looked at most.
+"""Second looks: a question is asked twice, the second time only over the passages with most of its attention.
 
-Among very many entries a question's tokens still give most of their far attention to the passage that answers it, but
-each head also brings in the look-alikes that it likes best, and the answer is made of them all. So a method that keeps
-everything may ask twice: after the first time, what has stood out is where the second time may look. Where nothing
-stands out (a question about the whole text), everything is looked at as before. A method that chooses so coarsely what
-to look at that often nothing can stand out may look closely at more of the best passages in between.
+Among very many entries, a question's tokens still give most of their far attention to the passage that answers it. But
+each head also selects similar passages of its own, and the answer mixes them all. So a method that keeps everything may
+ask twice, and restrict the second pass to the passages that stood out in the first. If none stands out (a question
+about
+the whole text), everything is searched as before. Where a method selects so coarsely that often none can stand out, a
+pass over more of the best passages may come in between.
 
-Entries are those of the host tier; E of them, N chosen.
+Entries are those of the host tier. Sizes: E of them, N selected.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ from torch import Tensor
 from engine.parts.sources import REACH, passages
 from engine.records import Passage
 
-MOST = 3  # passages that may stand out
-AHEAD = 3.0  # the best stands out if it got so many times what the next after those got
-BESIDE = 0.25  # of the best one's attention, for others to stand beside it; less is a look-alike
-CLOSE = 16  # passages that are looked at closely where none stands out
-AROUND = 64  # tokens to each side of what was looked at: what a text says of a thing is spread over its neighbours
-WIDEST = MOST * (2 * REACH + 1 + 2 * AROUND)  # entries that may stand out together; among fewer, one look is enough
+MOST = 3  # passages that stand out at most
+AHEAD = 3.0  # least ratio of the best passage's attention to that of the passage after these
+BESIDE = 0.25  # least share of the best passage's attention; passages with less are look-alikes
+CLOSE = 16  # passages of the pass in between, if none stands out
+AROUND = 64  # tokens added to each side of a passage, since facts are spread over neighbouring sentences
+WIDEST = MOST * (2 * REACH + 1 + 2 * AROUND)  # most entries that may stand out; with fewer, one pass is enough
 
 
 @dataclass(frozen=True)
 class FocusedEntries:
-    """Where to look.
+    """Entries that may be looked up.
 
-    entries: int64 [N], ascending; until: how many entries there were. What has come since is always looked at.
+    Attributes:
+        entries: int64 [N], ascending.
+        until: number of entries at that time; later ones may always be looked up.
     """
 
     entries: Tensor
@@ -39,12 +42,15 @@ class FocusedEntries:
 
     @staticmethod
     def of(mass: Tensor, source: Tensor, far: int) -> FocusedEntries | None:
-        """Of a question that was asked: what stood out, and all that is not far yet or not in the source.
+        """Select the passages that stood out in a question, with all entries that are near or not of the text.
 
         Args:
-            mass: float32 [source tokens], attention that its tokens gave.
-            source: int32 [E], the source position of every entry, negative for what is not in the source.
-            far: of the entries, those that are behind the window when the question comes.
+            mass: float32 [source tokens], the attention of the question's tokens.
+            source: int32 [E], the source position of every entry, negative for entries that are not of the text.
+            far: number of entries behind the window when the question comes.
+
+        Returns:
+            The entries, or None if no passage stood out.
         """
         found = _found(mass, source, far, MOST + 1)
         if not found or (len(found) > MOST and found[0].weight < AHEAD * found[MOST].weight):
@@ -55,13 +61,13 @@ class FocusedEntries:
 
     @staticmethod
     def close(mass: Tensor, source: Tensor, far: int) -> FocusedEntries | None:
-        """The same of the best `CLOSE` passages, whether they stand out or not; None if nothing got any attention."""
+        """Select the best `CLOSE` passages, whether they stand out or not; None if none got attention."""
         found = _found(mass, source, far, CLOSE)
         return FocusedEntries._on(found, source, far) if found else None
 
     @staticmethod
     def named(tokens: Tensor, source: Tensor, far: int) -> FocusedEntries:
-        """The same of these tokens of the source, int64 [N]."""
+        """Select these tokens of the text, int64 [N], with all entries that are near or not of the text."""
         return FocusedEntries._of(torch.isin(source, tokens), source, far)
 
     @staticmethod
@@ -78,23 +84,25 @@ class FocusedEntries:
         return FocusedEntries(wanted.nonzero()[:, 0], len(source))
 
     def behind(self, far: int) -> Tensor:
-        """int64 [N]: the entries to look at when so many are behind the window."""
+        """Return the entries to look up when `far` entries are behind the window, int64 [N]."""
         late = torch.arange(self.until, max(self.until, far))
         return torch.cat([self.entries[: int(torch.searchsorted(self.entries, far))], late])
 
 
 @dataclass(frozen=True)
 class SecondLook:
-    """Where a memory looks while a question is asked and answered.
+    """State of a question that may be asked several times.
 
-    again: how often the question is to be asked before it is asked for good; focus: where to look, None for everywhere.
+    Attributes:
+        again: how often it is still asked before it is answered.
+        focus: entries to look up, None for all.
     """
 
     again: int
     focus: FocusedEntries | None = None
 
     def after(self, mass: Tensor, source: Tensor, far: int) -> SecondLook:
-        """When it has been asked once more; see `FocusedEntries.of`."""
+        """Return the state after one more pass over the question; see `FocusedEntries.of`."""
         found = FocusedEntries.of(mass, source, far)
         if found is not None or self.again == 1:
             return SecondLook(0, found)

@@ -1,10 +1,12 @@
-"""The best entries of the host tier for each query, by dot product with every one of them.
+"""Search of the host tier: the best entries for each query by dot product with every key.
 
-It is done where the queries are. Keys come to a GPU slab by slab, each while the ones before it are compared, so that a
-search takes there as long as the keys need for the way.
+It runs on the queries' device. Keys are copied to a GPU slab by slab, while earlier slabs are compared, so a search
+takes
+as long as the copy of the keys.
 
-Keys in bfloat16 are multiplied as they are, and their products rounded to it: of neighbours within 0.4 % of the largest
-product either may be taken. So keys with a large offset in common, as of models with biases, are told apart less well.
+Keys in bfloat16 are multiplied in that type and their products are rounded to it. Among entries within 0.4 % of the
+largest product, any may be chosen. Keys with a large common offset, as in models with biases, are thus told apart less
+well.
 
 Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
 """
@@ -21,21 +23,30 @@ from torch import Tensor
 from engine.models.spec import ModelSpec
 from engine.parts.archive import tier_plan
 from engine.parts.archive.sketch import CANDIDATES, Sketch
-from engine.parts.archive.slabs import page_of
+from engine.parts.archive.slabs import group_size_of
 from engine.parts.archive.transfers import STREAMED, streamed
 from kernels import rows
 from kernels.gathering import gather_rows
 from kernels.rows import Bank, Slabs, to_device
 
-SCORE_BYTES = 256 << 20  # room that the scores of a search may take, unless those of a query in one slab need more
-BLOCK = 64  # entries whose best score stands for them in the first step of a search
+SCORE_BYTES = 256 << 20  # limit for the scores of a search, exceeded only if one query in one slab needs more
+BLOCK = 64  # entries represented by their best score in the first step
 
 
 def searching_bytes(
     spec: ModelSpec, dtype: torch.dtype, queries: int, far: int, top: int = 0, sketch: torch.dtype | None = None
 ) -> int:
-    """What a search takes beside what it finds, among `far` entries in a dtype for so many queries: scores and those of
-    them that are sorted; on a GPU also keys. By sketches, keys of the candidates for `top` entries.
+    """Return the bytes that a search needs beside its result.
+
+    These are scores and the part of them that is sorted, on a GPU also keys, and with sketches the candidates' keys.
+
+    Args:
+        spec: sizes of the model.
+        dtype: type of the entries.
+        queries: number of queries.
+        far: number of entries.
+        top: entries wanted for each query.
+        sketch: type of the sketches, or None.
     """
     widest = max(spec.layers, key=lambda layer: layer.query_heads)
     slab, each = min(far, tier_plan.SLAB), 4 * widest.query_heads
@@ -46,15 +57,17 @@ def searching_bytes(
     if spec.device.type != "cuda":
         return 2 * scores
     keys = tier_plan.slab_bytes(spec.with_heads(lambda layer: layer is widest), dtype, slab) * spec.key_share
-    numbers = slab * widest.kv_heads * widest.head_size if page_of(dtype) > 1 else 0  # that codes stand for
+    numbers = slab * widest.kv_heads * widest.head_size if group_size_of(dtype) > 1 else 0  # dequantised rows
     return 2 * scores + STREAMED * round(keys) + numbers * (1 + 2 * spec.dtype.itemsize)
 
 
 class Found(NamedTuple):
-    """What a search finds for queries [HQ, T, D].
+    """Result of a search for queries [HQ, T, D], on the queries' device.
 
-    entries: their numbers int64 [HQ, T, K]; held: whether there is one bool [HQ, T, K]; keys: of each [HQ, T, K, D],
-    where they came along. All where the queries are.
+    Attributes:
+        entries: numbers of entries, int64 [HQ, T, K].
+        held: whether there is an entry, bool [HQ, T, K].
+        keys: their keys [HQ, T, K, D], or None if they were not fetched.
     """
 
     entries: Tensor
@@ -63,7 +76,7 @@ class Found(NamedTuple):
 
 
 def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int) -> Found:
-    """As `HostTier.search`, of the first `visible` entries of the slabs of keys. Each key is read once."""
+    """Search the first `visible` entries like `HostTier.search`. Each key is read once."""
     heads, queries, _ = q.shape
     seen = _visible(slabs, visible)
     coming = streamed(seen, q.device)
@@ -74,7 +87,7 @@ def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int)
         count = sum(length for _, length in some)
         here: Iterable[tuple[Bank, int]] = itertools.islice(coming, len(some))
         steps = _steps(heads, queries, count)
-        if len(steps) > 1:  # it is a single slab, which is read for each of them
+        if len(steps) > 1:  # a single slab, read for each step
             here = list(here)
         more, place = _joined(
             _best_of(_scored(here, q[:, each], limits[each] - at, count, best.dtype), min(top, count)) for each in steps
@@ -88,18 +101,18 @@ def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int)
 
 
 def _steps(query_heads: int, queries: int, entries: int) -> list[slice]:
-    """Queries in as many steps as there is room for the scores of, with so many entries; at least one in each."""
+    """Split queries into steps whose scores fit `SCORE_BYTES`, with at least one query each."""
     step = max(1, SCORE_BYTES // (4 * query_heads * max(entries, 1)))
     return [slice(at, at + step) for at in range(0, queries, step)]
 
 
 def _joined(found: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """What was found for queries [HQ, T, ...] in steps, for all of them."""
+    """Join the results of steps along the queries."""
     return tuple(torch.cat(each, dim=1) for each in zip(*found, strict=True))
 
 
 def _visible(slabs: Slabs, visible: int) -> Slabs:
-    """The slabs as far as entries are visible."""
+    """Return the slabs cut to the first `visible` entries."""
     ends = list(itertools.accumulate(length for _, length in slabs))
     return [
         (bank, min(length, visible - end + length))
@@ -109,7 +122,7 @@ def _visible(slabs: Slabs, visible: int) -> Slabs:
 
 
 def _together(slabs: Slabs, queries: int) -> Iterator[Slabs]:
-    """As many slabs at once as there is room for the scores of."""
+    """Group slabs so that the scores of a group fit `SCORE_BYTES`."""
     some: list[tuple[Bank, int]] = []
     room = SCORE_BYTES // (4 * queries)
     for bank, length in slabs:
@@ -122,7 +135,7 @@ def _together(slabs: Slabs, queries: int) -> Iterator[Slabs]:
 
 
 def _scored(slabs: Iterable[tuple[Bank, int]], q: Tensor, limits: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """Scores [HQ, T, N] of the `count` entries of some slabs, in whole blocks; -inf where a query sees no entry."""
+    """Return scores [HQ, T, N] of the `count` entries of slabs, in whole blocks; -inf for invisible entries."""
     scores = _products(slabs, q, count, dtype)
     first = int(limits[0].clamp(0, count))
     if first < scores.shape[2]:
@@ -132,7 +145,7 @@ def _scored(slabs: Iterable[tuple[Bank, int]], q: Tensor, limits: Tensor, count:
 
 
 def _products(slabs: Iterable[tuple[Bank, int]], q: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """The same of all entries; behind the last one anything."""
+    """Return unmasked scores [HQ, T, N] in whole blocks. The values behind the last entry are undefined."""
     scores = torch.empty(*q.shape[:2], -(-count // BLOCK) * BLOCK, dtype=dtype, device=q.device)
     at = 0
     for bank, length in slabs:
@@ -143,7 +156,7 @@ def _products(slabs: Iterable[tuple[Bank, int]], q: Tensor, count: int, dtype: t
 
 
 def _best_of(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """The highest `top` scores and where they are, [HQ, T, top] both; of whole blocks [HQ, T, N].
+    """Return the highest `top` scores and their indices, both [HQ, T, top], from whole blocks [HQ, T, N].
 
     They lie in the `top` blocks with the best maxima, so only those are sorted.
     """
@@ -155,18 +168,25 @@ def _best_of(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
 
 
 def best_by_sketch(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, limits: Tensor, top: int) -> Found:
-    """As `HostTier.search`, of the entries that look best by their sketches."""
+    """Search like `HostTier.search` among the entries with the best sketch scores."""
     wanted, visible = CANDIDATES[sketch.kind] * top, int(limits[-1])
     index, held, _ = best_of_all(sketch.banks(layer), sketch.turned(layer, q), limits, wanted, visible)
-    steps = _steps(q.shape[0], q.shape[1], index.shape[2] * q.shape[2])  # keys take as much for each number
+    steps = _steps(q.shape[0], q.shape[1], index.shape[2] * q.shape[2])  # each candidate's key has D numbers
     return Found(*_joined(_best_found(keys, index[:, each], held[:, each], q[:, each], top) for each in steps))
 
 
 def best_by_all_sketches(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, late: Tensor, top: int) -> Found:
-    """As `best_by_sketch` of a token's queries [HQ, 1, D], in shapes that do not change: all sketches are compared for
-    which there is room.
+    """Search like `best_by_sketch` for the queries [HQ, 1, D] of one token, in constant shapes.
 
-    late: bool [N], of the last of these those that the token does not see, on the device.
+    All sketches within capacity are compared.
+
+    Args:
+        sketch: the tier's sketches.
+        layer: number of the layer.
+        keys: the keys of the layer.
+        q: [HQ, 1, D].
+        late: bool [N] on the device, true for entries at the end of the capacity that the token must not see.
+        top: entries wanted.
     """
     count, wanted = sketch.capacity, CANDIDATES[sketch.kind] * top
     scores = _products(sketch.banks(layer, whole=True), sketch.turned(layer, q), count, torch.float32)
@@ -177,7 +197,7 @@ def best_by_all_sketches(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, lat
 
 
 def _best_found(keys: Slabs, index: Tensor, held: Tensor, q: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best of some entries [HQ, T, C], each query's own, as `Found` has them."""
+    """Return the best of each query's candidates [HQ, T, C], as the fields of `Found`."""
     found = gather_rows(keys, index.reshape(keys[0][0].shape[0], -1), q.device, torch.float32).view(*index.shape, -1)
     scores = (found @ q.float()[..., None])[..., 0].masked_fill_(~held, float("-inf"))
     best, place = scores.topk(min(top, index.shape[2]), dim=2)
@@ -187,12 +207,13 @@ def _best_found(keys: Slabs, index: Tensor, held: Tensor, q: Tensor, top: int) -
 
 
 def best_among(among: Tensor, keys: Tensor, q: Tensor, limits: Tensor, top: int) -> Found:
-    """As `HostTier.search`, of the entries [N] whose keys are given, float32 [H, N, D] where the queries are."""
+    """Search like `HostTier.search` among entries [N] with these keys, float32 [H, N, D] on the queries' device."""
     steps = _steps(q.shape[0], q.shape[1], len(among))
     return Found(*_joined(_best_among(among, keys, q[:, each], limits[each], top) for each in steps))
 
 
 def _best_among(among: Tensor, keys: Tensor, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """Return entries and `held` for one step of queries."""
     grouped = q.float().reshape(len(keys), -1, q.shape[2])
     scores = (grouped @ keys.transpose(1, 2)).view(*q.shape[:2], -1)
     late = to_device(among >= limits[:, None], q.device)

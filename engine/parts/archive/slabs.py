@@ -1,6 +1,6 @@
-"""A slab of the host tier: keys and values of all layers for some tokens, allocated whole and filled in place.
+"""Slabs of the host tier: keys and values of all layers for some tokens, allocated whole and filled in place.
 
-Where the tier keeps codes (8 or 4 bits, see `kernels/rows.py`), a slab holds whole pages. Sizes: H KV heads, T tokens,
+If the tier is quantised (8 or 4 bits, see `kernels/rows.py`), a slab holds whole groups. Sizes: H KV heads, T tokens,
 D head size.
 """
 
@@ -16,16 +16,21 @@ from kernels import quantise, rows
 from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab
 
 
-def page_of(dtype: torch.dtype) -> int:
-    """Entries that are stored together: a page where the host tier keeps codes, else 1."""
+def group_size_of(dtype: torch.dtype) -> int:
+    """Return how many entries share a scale: the group size of a quantised tier, else 1."""
     return rows.GROUP_SIZE if dtype in quantise.KINDS else 1
 
 
 @dataclass
 class Slab:
-    """Keys and values of all layers: per layer [H, capacity, D], of values for `value_heads`; source int32 [capacity].
+    """Keys and values of all layers for some tokens.
 
-    mapped: whether they are in a file that is mapped into memory, and so take none of it for good.
+    Attributes:
+        keys: per layer [H, capacity, D].
+        values: the same for `value_heads`.
+        source: int32 [capacity].
+        length: entries that are filled.
+        mapped: whether they are in a mapped file, so that their memory can be reclaimed.
     """
 
     keys: list[Bank]
@@ -36,21 +41,27 @@ class Slab:
 
     @property
     def capacity(self) -> int:
-        """Entries that fit."""
+        """Entries that fit into the slab."""
         return self.source.shape[0]
 
     @property
     def full(self) -> bool:
-        """Whether nothing more goes in."""
+        """True if no entry fits any more."""
         return self.length == self.capacity
 
     def nbytes(self) -> int:
-        """Bytes of all its tensors; levels are counted once for the whole tier."""
+        """Return the bytes of all tensors. Channel scales are counted once for the whole tier."""
         banks = [*self.keys, *self.values]
         return self.source.nbytes + sum(tensor.nbytes for bank in banks for tensor in _tensors(bank).values())
 
     def put(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
-        """Entries behind those that are there, for which there is room: per layer [H, T, D]; int32 [T]."""
+        """Add entries behind those that are there.
+
+        Args:
+            keys: per layer [H, T, D].
+            values: per layer [H, T, D].
+            source: int32 [T].
+        """
         end = self.length + source.shape[0]
         for bank, new in zip([*self.keys, *self.values], [*keys, *values], strict=True):
             if isinstance(bank, QuantizedSlab):
@@ -61,7 +72,7 @@ class Slab:
         self.length = end
 
     def moved(self, larger: Slab) -> Slab:
-        """All of it at the beginning of another slab, which has more room and held nothing; codes go as they are."""
+        """Copy all entries to the beginning of an empty, larger slab and return that. Quantised rows stay unchanged."""
         for mine, bank in zip([*self.keys, *self.values], [*larger.keys, *larger.values], strict=True):
             for (_, tensor), (_, room) in zip(_tensors(mine).items(), _tensors(bank).items(), strict=True):
                 room[:, : tensor.shape[1]] = tensor
@@ -70,7 +81,7 @@ class Slab:
         return larger
 
     def saved(self) -> dict[str, Tensor]:
-        """What counts of it by name, for disk. Codes go as they are, without their levels."""
+        """Return the filled part by name, for disk. Quantised rows stay unchanged, without channel scales."""
         tensors = {"source": self.source[: self.length]}
         for layer, pair in enumerate(zip(self.keys, self.values, strict=True)):
             for name, bank in zip(BANKS, pair, strict=True):
@@ -84,25 +95,29 @@ class Slab:
         tensors: dict[str, Tensor],
         spec: ModelSpec,
         dtype: torch.dtype,
-        levels: list[tuple[ChannelScale, ChannelScale]],
+        channel_scales: list[tuple[ChannelScale, ChannelScale]],
     ) -> Slab:
-        """Of what was saved, where it lies, the heads that the spec has; it is full.
+        """Return a full slab over saved tensors, with the heads that the spec has.
 
-        dtype: of the tier; levels: of codes, per layer of both.
+        Args:
+            tensors: what `saved` returned.
+            spec: sizes of the tier.
+            dtype: type of the tier.
+            channel_scales: per layer, of keys and values; empty without quantisation.
         """
 
         def bank(layer: int, which: int) -> Bank:
             own = spec.layers[layer]
             name, heads = f"{layer}.{BANKS[which]}", slice(0, own.value_heads if which else own.kv_heads)
-            if page_of(dtype) == 1:
+            if group_size_of(dtype) == 1:
                 return tensors[name][heads]
             codes, scale = tensors[f"{name}.codes"][heads], tensors[f"{name}.scale"][heads]
-            return QuantizedSlab(codes, scale, levels[layer][which], dtype, spec.dtype)
+            return QuantizedSlab(codes, scale, channel_scales[layer][which], dtype, spec.dtype)
 
         keys, values = ([bank(layer, which) for layer in range(len(spec.layers))] for which in (0, 1))
         return cls(keys, values, tensors["source"], tensors["source"].shape[0])
 
 
 def _tensors(bank: Bank) -> dict[str, Tensor]:
-    """A bank's own tensors by the ends of their names on disk; the second dimension of each is of entries or pages."""
+    """Return a bank's tensors by the ends of their names on disk. Dimension 1 counts entries or groups."""
     return {"": bank} if isinstance(bank, Tensor) else {".codes": bank.quantized, ".scale": bank.scale}

@@ -1,62 +1,76 @@
-"""What a host tier takes, counted before anything is read; tests compare it with the slabs of `host_tier.py`."""
+"""Sizes of a host tier, computed before anything is read. Tests compare them with the slabs of `host_tier.py`."""
 
 from __future__ import annotations
 
 import torch
 
 from engine.models.spec import ModelSpec
-from engine.parts.archive.slabs import page_of
-from engine.parts.quantized_slots import level_bytes
+from engine.parts.archive.slabs import group_size_of
+from engine.parts.quantized_slots import channel_scale_bytes
 from engine.records import DISK, HOST, Usage
 from kernels import quantise
 
 SLAB = 32768  # entries
-FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; the ones behind it double what there is
+FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; later slabs double the total
 
 
 def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int) -> int:
-    """Bytes of the slabs of a reading that puts `entries` there and announced `expected` of them.
+    """Return the bytes of a reading's slabs.
 
-    Slabs are allocated whole; only the last one is cut to what is still expected. Codes: whole pages are in slabs, the
-    rest waits in the model's dtype.
+    Slabs are allocated whole; only the last one is cut to the expected entries. With quantisation, slabs hold whole
+    groups and
+    the rest is pending in the model's dtype.
+
+    Args:
+        spec: sizes of the model.
+        dtype: type of the entries.
+        entries: entries that are added.
+        expected: entries that were announced.
     """
-    page = page_of(dtype)
-    paged = entries // page * page
-    capacity = min(-(-paged // SLAB) * SLAB, max(expected // page * page, paged))
-    if page == 1:
+    group_size = group_size_of(dtype)
+    grouped = entries // group_size * group_size
+    capacity = min(-(-grouped // SLAB) * SLAB, max(expected // group_size * group_size, grouped))
+    if group_size == 1:
         return capacity * (spec.entry_width * dtype.itemsize + 4)
     rows = [(layer.kv_heads + layer.value_heads, layer.head_size) for layer in spec.layers]
     coded = sum(count * quantise.width(dtype, size) for count, size in rows)
-    scales = capacity // page * sum(count for count, _ in rows) * 4
-    waiting = (entries - paged) * (spec.entry_bytes + 4)
-    return capacity * (coded + 4) + scales + waiting + (level_bytes(spec) if paged else 0)
+    scales = capacity // group_size * sum(count for count, _ in rows) * 4
+    pending = (entries - grouped) * (spec.entry_bytes + 4)
+    return capacity * (coded + 4) + scales + pending + (channel_scale_bytes(spec) if grouped else 0)
 
 
 def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
-    """Of the entries of such a reading, those in full slabs."""
-    page = page_of(dtype)
-    paged = entries // page * page
-    return paged if paged and paged == expected // page * page else paged // SLAB * SLAB
+    """Return how many entries of such a reading are in full slabs."""
+    group_size = group_size_of(dtype)
+    grouped = entries // group_size * group_size
+    return grouped if grouped and grouped == expected // group_size * group_size else grouped // SLAB * SLAB
 
 
 def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
-    """Bytes of slabs alone, with room for so many entries; of codes, for whole pages."""
-    paged = entries // page_of(dtype) * page_of(dtype)
-    levels = level_bytes(spec) if page_of(dtype) > 1 and paged else 0
-    return host_bytes(spec, dtype, paged, paged) - levels
+    """Return the bytes of slabs alone with capacity for `entries` entries, whole groups if quantised."""
+    grouped = entries // group_size_of(dtype) * group_size_of(dtype)
+    channel_scales = channel_scale_bytes(spec) if group_size_of(dtype) > 1 and grouped else 0
+    return host_bytes(spec, dtype, grouped, grouped) - channel_scales
 
 
 def mapped_entries(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
-    """Of so many entries that were saved, those that whoever goes on from them uses where they are mapped: full slabs;
-    none for a GPU, for which slabs are copied into pinned memory.
+    """Return how many of the saved entries are used from mapped files later: those in full slabs.
+
+    For a GPU there are none, since slabs are copied into pinned memory.
     """
-    return 0 if spec.device.type == "cuda" else entries // page_of(dtype) * page_of(dtype) // SLAB * SLAB
+    return 0 if spec.device.type == "cuda" else entries // group_size_of(dtype) * group_size_of(dtype) // SLAB * SLAB
 
 
 def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int, mapped: int, leaving: bool) -> Usage:
-    """What such a reading has in host memory and on disk in the end.
+    """Return the usage of host memory and disk at the end of a reading.
 
-    mapped: entries of them in slabs of before (`mapped_entries`); leaving: whether full slabs leave memory.
+    Args:
+        spec: sizes of the model.
+        dtype: type of the entries.
+        entries: entries that are added.
+        expected: entries that were announced.
+        mapped: entries among them in mapped slabs of an earlier reading (`mapped_entries`).
+        leaving: whether full slabs leave memory.
     """
     rest, coming = entries - mapped, expected - mapped
     full = full_entries(dtype, rest, coming) if leaving else 0
@@ -66,7 +80,7 @@ def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int,
     return Usage({HOST: entries - away, DISK: away}, {HOST: kept, DISK: slab_bytes(spec, dtype, away)})
 
 
-def waiting_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
-    """Bytes of what is beside the slabs at most: of codes, a page that is not full, and the levels."""
-    page = page_of(dtype)
-    return host_bytes(spec, dtype, 2 * page - 1, page) - slab_bytes(spec, dtype, page)
+def pending_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
+    """Return the most bytes beside the slabs: an open group and the channel scales."""
+    group_size = group_size_of(dtype)
+    return host_bytes(spec, dtype, 2 * group_size - 1, group_size) - slab_bytes(spec, dtype, group_size)

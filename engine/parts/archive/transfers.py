@@ -1,5 +1,7 @@
-"""Between a device and the host: to the host in few copies, into pinned memory that is as large as it must be; to the
-device slab by slab, each while the one before it is used.
+"""Copies between a device and the host.
+
+Tensors go to the host in few copies, into pinned memory of exactly the needed size. Slabs go to the device one by one,
+each while the one before it is used.
 """
 
 from __future__ import annotations
@@ -13,18 +15,20 @@ from torch import Tensor
 
 from kernels.rows import Bank, Slabs, empty_copy
 
-STREAMED = 3  # slabs on a GPU at once: one in use, the one after it, and the one before until that is noticed
-PACKED_BYTES = 64 << 20  # room on the device that what goes to the host together may take
+STREAMED = 3  # slabs on a GPU at once: one in use, the next, and the last until it is freed
+PACKED_BYTES = 64 << 20  # device memory for tensors that are packed into one copy
 
 
 @cache
 def use_exact_pinned_sizes() -> None:
-    """Pinned memory takes what it is asked for and goes back when it is freed, if it is more than a MiB: by itself
-    PyTorch rounds it up to a power of two, which may be twice as much, and keeps it. What a person has set beside that
-    stays.
+    """Make PyTorch allocate pinned blocks over 1 MiB in their exact size and free them after use.
 
-    Both limits must be the same: a block between them is kept without having been rounded, and may then be handed out
-    to whoever asks for more than it holds (pytorch/pytorch#192722).
+    By default it rounds sizes up to a power of two, up to twice the need, and keeps the blocks. Settings that a person
+    made
+    beside that stay.
+
+    Both limits must be equal. A block between them would be kept without rounding, and might later be handed out for a
+    larger request than it holds (pytorch/pytorch#192722).
     """
     ours = "pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:1"
     theirs = torch._C._accelerator_getAllocatorSettings()
@@ -32,38 +36,44 @@ def use_exact_pinned_sizes() -> None:
 
 
 class Staging:
-    """Where tensors of a GPU come to on the host: pinned memory that is kept, since new takes longer than the way."""
+    """Pinned host memory for tensors that come from a GPU. It is kept, since allocating takes longer than the copy."""
 
     def __init__(self) -> None:
-        """Nothing is taken yet."""
+        """Start without any memory."""
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
     def room(self, count: int, like: Tensor) -> Tensor:
-        """For so many numbers like those of a tensor on the device; what came before it is overwritten."""
+        """Return space for `count` numbers of the dtype of a tensor. It overwrites the data of the last call."""
         needed = count * like.itemsize
         if needed > len(self._bytes):
-            self._bytes = torch.empty(0, dtype=torch.uint8)  # its memory may be what the larger one takes
+            self._bytes = torch.empty(0, dtype=torch.uint8)  # frees its memory before the larger one is allocated
             self._bytes = torch.empty(needed, dtype=torch.uint8, pin_memory=like.device.type == "cuda")
         return self._bytes[:needed].view(like.dtype)
 
 
 @cache
 def _copy_stream(device: torch.device, home: bool) -> torch.cuda.Stream:
-    """Where copies to the host run, or from it: on the stream of the passes, the next one would begin when they are
-    over.
+    """Return the stream for copies to the host (`home`) or from it.
+
+    On the stream of the passes, a copy would delay the next pass.
     """
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def copy_to_host(tensors: list[Tensor]) -> list[Tensor]:
-    """The same tensors on the host, to which those of a device come in few copies."""
+    """Return the same tensors on the host, copied from a device in few copies."""
     return copy_to_host_async(tensors, Staging())()
 
 
 def copy_to_host_async(tensors: list[Tensor], staging: Staging) -> Callable[[], list[Tensor]]:
-    """Send tensors of one dtype from a GPU to the host, in few copies; what this returns waits for them.
+    """Start copying tensors of one dtype from a GPU to the host, in few copies.
 
-    They come to lie in `staging`, and are there until it is used again.
+    Args:
+        tensors: on one device.
+        staging: memory for the copies, which are valid until it is used again.
+
+    Returns:
+        A function that waits for the copies and returns them.
     """
     if not tensors[0].is_cuda:
         return lambda: tensors
@@ -80,7 +90,7 @@ def copy_to_host_async(tensors: list[Tensor], staging: Staging) -> Callable[[], 
         way.wait_stream(here)
         with torch.cuda.stream(way):
             room[first : first + len(packed)].copy_(packed, non_blocking=True)
-        packed.record_stream(way)  # until then its memory is given to nobody
+        packed.record_stream(way)  # keeps its memory until the copy is done
         begin = end
     gone = way.record_event()
 
@@ -92,10 +102,10 @@ def copy_to_host_async(tensors: list[Tensor], staging: Staging) -> Callable[[], 
 
 
 def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
-    """The slabs where a device computes, one after the other; on a GPU copies, STREAMED of them at most.
+    """Yield slabs on the device that computes. On a GPU, at most `STREAMED` copies exist at once.
 
-    A copy is on its way while the slab before it is used, and begins when that before the last has been: so what copies
-    lie in can be given back in the order of the passes' stream.
+    A slab is copied while the one before it is used. The copy starts after the slab before that one was used, so that
+    memory can be freed in the order of the passes' stream.
     """
     if all(bank.device == device for bank, _ in slabs):
         yield from slabs
@@ -117,5 +127,5 @@ def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
             coming = [send(*following) for following in slabs[number + 1 : number + 2]]
             here.wait_event(arrived)
             yield bank, length
-    finally:  # whoever goes on without the rest may be given the memory to which it is still coming
+    finally:  # a copy may still be writing to memory that is freed here
         here.wait_stream(way)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from engine.measure import require_memory
+from engine.memory_usage import require_memory
 from engine.models.attention_interface import ExtraTokens
 from engine.models.spec import ModelSpec
 from engine.parts.evictors.base import UNLIMITED, Evictor

@@ -54,7 +54,7 @@ class CatalystEvictor(Evictor):
 
     def catalyst_shares_pass(self) -> bool:
         """Tell whether it may; not where what fills the store is still to be quantised."""
-        return self.shares_pass and self.store.capacity is not None and self.store.coding is None
+        return self.shares_pass and self.store.capacity is not None and self.store.quantization is None
 
     @contextmanager
     def catalyst_scoring(self, tokens: int) -> Iterator[None]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
-from engine.parts.archive.bank import DeviceCache
+from engine.parts.archive.bank import DeviceBank
 from engine.parts.archive.transfers import copy_to_host
 from engine.parts.attention import BlockTable, Segment, SharedKeys, VisibleRange
 from engine.parts.mass import mass_rows
@@ -37,7 +37,7 @@ class WindowSelector(Selector):
     def __init__(self, spec: ModelSpec, store: WindowStore, archive: Archive) -> None:
         """Select from this archive, beside this window; `store.query_block` queries of a pass choose together."""
         super().__init__(spec, store, archive)
-        self.bank: DeviceCache | None = None
+        self.bank: DeviceBank | None = None
         # Of this pass, by layer: what the bank was asked for, and the attention it got [NB, N]
         self._asked: dict[int, Tensor] = {}
         self._attention: dict[int, Tensor] = {}
@@ -53,7 +53,7 @@ class WindowSelector(Selector):
     def use_bank(self, units: int, size: int, policy: str) -> None:
         """Keep `units` units of `size` entries on the device; 0 for none."""
         if units:
-            self.bank = DeviceCache(self.archive.host.spec, units, size, policy)
+            self.bank = DeviceBank(self.archive.host.spec, units, size, policy)
 
     def picks(self) -> int:
         """Return how many entries each query of the next pass selects by itself, in each head."""
@@ -138,7 +138,8 @@ class WindowSelector(Selector):
         near = self.store.segments(layer, q, sinks_for=blocks.near)
         if self.bank is None or not banked:
             return [*near, self.listed(layer, q, blocks, self.listing(index), rule)]
-        asked = index.masked_fill(index >= blocks.evicted[:, None], -1).cpu()
+        hidden = index >= blocks.evicted[:, None]
+        asked = index.masked_fill(hidden, -1).cpu()
         found = self.bank.gather(layer, self.archive.host, asked)
         slabs = ([(each.flatten(1, 2).contiguous(), index.numel())] for each in found)
         keys, values = ([(sink, self.store.sinks), *bank] for sink, bank in zip(self._sinks(layer), slabs, strict=True))
@@ -146,7 +147,7 @@ class WindowSelector(Selector):
         # Rows of the bank's answer are in the order of the index; those that are not there must not be seen.
         rows = torch.arange(index.numel(), device=q.device).view_as(index)
         listing = self.listing(index)
-        listing.rows[:, self.store.sinks :] = torch.where(asked.to(q.device) < 0, EMPTY, rows + self.store.sinks)
+        listing.rows[:, self.store.sinks :] = torch.where(hidden, EMPTY, rows + self.store.sinks)
         return [*near, self.listed(layer, q, blocks, listing, rule, (keys, values))]
 
     def _sinks(self, layer: int) -> tuple[Tensor, Tensor]:

@@ -236,7 +236,7 @@ class GistSelector(Selector):
     def grouped(self) -> int:
         """Entries of the archive that lie in whole quantisation groups, once the last pass is there."""
         host = self.archive.host
-        return host.length // host.page * host.page
+        return host.length // host.group_size * host.group_size
 
     def before_evict(self) -> None:
         """Spare what waits for its group to fill: it can be found nowhere else."""

@@ -83,7 +83,7 @@ def next_logits(service: Service, session: str) -> torch.Tensor:
     """Return the next logits of a session's conversation, opened from disk."""
     service.forget_open()
     conversation = open_conversation(service, session).conversation
-    logits = conversation.model.logits(conversation._feed([5, 6, 7]))
+    logits = conversation.model.logits(conversation.feed([5, 6, 7]))
     service.forget_open()  # the context has read more by now
     return logits
 

@@ -12,7 +12,7 @@ import engine
 from app.cli import main
 from app.machine.planning import measured_rates, method_in_words
 from tests.app.helpers import QWEN, book_text, run_main
-from tests.engine.test_architectures import small_config
+from tests.engine.architectures import small_config
 
 PLAN = {
     "method",

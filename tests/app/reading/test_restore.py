@@ -44,8 +44,8 @@ def numbers_of(service: Service, context_id: str, reopen: bool) -> list[torch.Te
             service.forget_open()
         conversation = open_conversation(service, session).conversation
         before = conversation.memory.snapshot()
-        found.append(conversation.model.logits(conversation._feed([5, 6, 7])))
-        conversation._go_back(before)
+        found.append(conversation.model.logits(conversation.feed([5, 6, 7])))
+        conversation.roll_back(before)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and its like end a reading, an answer or a training between two steps, so that what was done is not lost."""
+"""Signals: Ctrl-C and similar ones end a reading, an answer or a training between two steps, so no work is lost."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ SIGNALS = [each for each in (signal.SIGINT, signal.SIGTERM, HANG_UP) if each is 
 
 @contextmanager
 def asked_to_stop(reply: str = "") -> Iterator[Callable[[], bool]]:
-    """Note Ctrl-C, SIGTERM and a closed terminal instead of ending at once; the second Ctrl-C or SIGTERM ends at once.
+    """Note Ctrl-C, SIGTERM and a closed terminal instead of ending at once. A second Ctrl-C or SIGTERM ends at once.
 
-    What is ignored, as under nohup, stays ignored. In another thread than the main one nothing can be noted.
+    Ignored signals, as under nohup, stay ignored. Outside the main thread nothing can be noted.
 
     Args:
-        reply: said on standard error when the first comes.
+        reply: written to standard error at the first signal.
 
     Yields:
-        A function that says whether a stop was asked for.
+        A function that returns whether a stop was asked for.
     """
     asked = threading.Event()
     before: dict[signal.Signals, Any] = {}
 
     def note(number: int, frame: object) -> None:
         asked.set()
-        if number == HANG_UP:  # when a shell is closed it comes twice: from the shell and from the system
+        if number == HANG_UP:  # comes twice when a shell is closed: from the shell and from the system
             return
         _restore(before)
         if reply:
             with suppress(OSError):
-                os.write(2, reply.encode())  # `print` may be what was interrupted
+                os.write(2, reply.encode())  # `print` may have been interrupted
 
     if threading.current_thread() is threading.main_thread():
         for each in SIGNALS:
@@ -48,5 +48,6 @@ def asked_to_stop(reply: str = "") -> Iterator[Callable[[], bool]]:
 
 
 def _restore(handlers: dict[signal.Signals, Any]) -> None:
+    """Set signal handlers back to these."""
     for each, handler in handlers.items():
         signal.signal(each, handler)

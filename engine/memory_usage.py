@@ -1,4 +1,4 @@
-"""How much memory there is and how much of it this process uses, in bytes."""
+"""Memory of the machine and of this process, in bytes."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ import torch
 
 from engine.errors import OutOfMemory
 
-# On Windows; on Linux and macOS; where pinned memory is asked for; by Triton, which loads kernels late; by cuBLAS
+# Messages of Windows; Linux and macOS; pinned memory; Triton, which loads kernels late; cuBLAS
 RAN_OUT = (
     *("not enough memory", "can't allocate memory"),
     *("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
 )
-CONTAINER = Path("/sys/fs/cgroup")  # where Linux says how much memory a container may take
+CONTAINER = Path("/sys/fs/cgroup")  # Linux's limits of a container
 LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free on a device now, what PyTorch holds there for later included."""
+    """Return the free memory of a device, PyTorch's unused blocks included."""
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + held
     if torch.cuda.is_available():
-        torch.accelerator.empty_host_cache()  # pinned memory that nobody uses any more
+        torch.accelerator.empty_host_cache()  # unused pinned memory
     return min(int(psutil.virtual_memory().available), _left_in_container())
 
 
 def _left_in_container() -> int:
-    """Of its limit, which the machine's free memory says nothing of; what files are cached in does not count as used.
-    The process would be killed where it takes more. Without a limit, more than there is.
+    """Return the bytes left below the container's limit; without a limit, more than any machine has.
+
+    The machine's free memory does not show this limit, and the process is killed when it exceeds it. Cached files do
+    not
+    count as used.
     """
     for limit, used in LIMITS:
         with suppress(OSError, ValueError, StopIteration):
@@ -46,16 +49,20 @@ def _left_in_container() -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; PyTorch has a class for it on a GPU and a sentence elsewhere."""
+    """Return whether an error means that memory ran out. PyTorch has a class for it on GPUs only."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in RAN_OUT)
 
 
 @contextmanager
 def oom_as_engine_error(device: torch.device, when: str) -> Iterator[None]:
-    """While in it, memory that runs out is told in a sentence: "Memory ran out on cpu <when>; ...".
+    """Turn a lack of memory inside the block into an OutOfMemory with a sentence for people.
+
+    Args:
+        device: the device of the work.
+        when: continues the sentence "Memory ran out on cpu ...".
 
     Raises:
-        OutOfMemory: it ran out.
+        OutOfMemory: memory ran out.
     """
     try:
         yield
@@ -69,16 +76,21 @@ def oom_as_engine_error(device: torch.device, when: str) -> Iterator[None]:
 
 
 def release(device: torch.device) -> None:
-    """Give back to a GPU what PyTorch keeps for later, so that pieces of another size fit."""
+    """Free the unused blocks that PyTorch keeps on a GPU, so that blocks of other sizes fit."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def require_memory(needed: int, device: torch.device, what: str) -> None:
-    """Refuse what cannot fit, before it is begun.
+    """Raise if a device has too little free memory for a task that has not begun.
+
+    Args:
+        needed: bytes.
+        device: the device of the task.
+        what: begins the message, "<what> needs 1.2 GB of memory ...".
 
     Raises:
-        OutOfMemory: with what is needed and what is free.
+        OutOfMemory: the message names the needed and the free memory.
     """
     free = free_bytes(device)
     if needed > free:
@@ -89,9 +101,9 @@ def require_memory(needed: int, device: torch.device, what: str) -> None:
 
 
 def memory_report() -> dict[str, int]:
-    """Resident and peak resident bytes of the process, allocated and peak allocated bytes of the GPU (0 without).
+    """Return resident and peak bytes of the process, and allocated and peak bytes of the GPU (0 without one).
 
-    Of the resident ones, those of files that are mapped are given up when others need the room.
+    Resident bytes of mapped files can be reclaimed by the system.
     """
     gpu = torch.cuda.is_available()
     unit = 1 if sys.platform == "darwin" else 1024
