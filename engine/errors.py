@@ -4,9 +4,9 @@
     ├── SettingsError       a method, budget or sampling setting is invalid
     ├── ModelError
     │   ├── ModelNotFound       no model at that path or id
-    │   ├── UnsupportedModel    an architecture that was not shown to match transformers
-    │   └── WeightsError        trained weights beside the model: missing, damaged, or for another model
-    │       └── NoSuchWeights       no such weights are possible for this model
+    │   └── UnsupportedModel    an architecture that was not shown to match transformers
+    ├── WeightsError        trained weights beside the model: missing, damaged, or for another model
+    │   └── NoSuchWeights       no such weights are possible for this model
     ├── ContextMismatch     saved state of another model, method or text
     └── OutOfMemory         device or host memory does not suffice
 
@@ -40,7 +40,7 @@ class UnsupportedModel(ModelError):
     """The architecture is not in the table of architectures shown to match transformers."""
 
 
-class WeightsError(ModelError):
+class WeightsError(EngineError):
     """Weights that a method needs beside the model are missing, damaged, or made for another model."""
 
 
