@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "training": {"engine", "kernels"},
 }
 
-# Folders and modules of the engine, each of which imports only those before it (and top-level modules not named here)
+# Folders and modules of the engine, which import only those before them (and top-level modules not named here)
 ENGINE_LAYERS = ("models", "trained", "parts", "memory", "decode", "model", "methods", "loops", "planning")
 PARTS_LAYERS = ("archive", "selectors")
 

@@ -33,7 +33,7 @@ def ask(tab: Page, question: str, tokens: int) -> None:
 
 
 def asked(server: Server, reading: dict[str, Any], *questions: str, tokens: int = 4) -> str:
-    """Return the id of a session in which these questions were asked, with answers of so many tokens."""
+    """Ask these questions in a new session, with answers of so many tokens, and return its id."""
     session: str = server.send("/api/sessions", {"context": reading["id"]})["id"]
     for question in questions:
         turn = server.send(f"/api/sessions/{session}/turns", {"question": question, "max_tokens": tokens})

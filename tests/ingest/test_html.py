@@ -218,6 +218,6 @@ def test_page_breaks_that_do_not_end_do_not_take_for_ever(tmp_path: Path) -> Non
 
 
 def test_a_title_full_of_blanks_does_not_take_for_ever(tmp_path: Path) -> None:
-    """The time grew with the square of their number: hours, in which nothing else could run."""
+    """The time grew with the square of their number: nothing else could run for hours."""
     document = read(tmp_path / "a.md", f'---\ntitle: "a{" " * 1_000_000}b"\n---\n\nIntro.\n')
     assert document.title == "a b"

@@ -1,4 +1,4 @@
-"""Presentations: a slide is a page, read in the order in which people look at it."""
+"""Presentations: a slide is a page, read as people look at it."""
 
 import re
 import zipfile

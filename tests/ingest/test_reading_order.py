@@ -55,7 +55,7 @@ def test_more_boxes_than_anybody_reads_take_no_time() -> None:
 
 
 def test_what_was_put_in_last_may_come_first(tmp_path: Path) -> None:
-    """The file has the order in which somebody drew."""
+    """The file has the order of drawing."""
 
     def fill(slide: Any) -> None:
         slide.shapes.title.text = "Compared"

@@ -36,7 +36,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Coding:
-    """The quantisation of a case: `group_size` rows share a scale, in the slabs for which `coded` is True."""
+    """The quantisation of a case: `group_size` rows share a scale, in slabs whose `coded` is True."""
 
     kind: torch.dtype
     group_size: int = GROUP_SIZE

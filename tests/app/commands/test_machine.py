@@ -29,7 +29,7 @@ def test_methods_and_doctor_are_objects_for_programs(
     status, out, _ = in_process(tmp_path / "home", capsys, "doctor", "--json", "--model", str(tmp_path / "none"))
     assert (status, json.loads(out)["ok"]) == (1, False)
     (tmp_path / "file").write_text("no folder")
-    for home in (tmp_path / "file", tmp_path / "file" / "home"):  # of which it said that they would be made
+    for home in (tmp_path / "file", tmp_path / "file" / "home"):  # it said that they would be made
         status, out, _ = in_process(home, capsys, "doctor", "--json", "--model", str(tiny))
         assert (status, [each["name"] for each in json.loads(out)["checks"] if each["needed"] and not each["ok"]]) == (
             1,

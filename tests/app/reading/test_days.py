@@ -1,4 +1,4 @@
-"""Templates that tell the model the date: a context keeps the date on which it was read."""
+"""Templates that tell the model the date: a context keeps the date of its reading."""
 
 import datetime
 from functools import partial

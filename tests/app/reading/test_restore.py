@@ -65,7 +65,7 @@ def test_a_reading_that_was_killed_again_and_again(tmp_path: Path, tiny: Path, b
     with home_with(tmp_path, "killed", tiny, book, method) as (service, context):
         pass
     chance = random.Random(method)
-    for _ in range(2):  # each goes on from what the one before had saved
+    for _ in range(2):  # each goes on where the one before had saved
         at = chance.randrange(len(steps) // 6, len(steps) // 4)
         kill(partial(read_with_checkpoints, context), tmp_path / "killed", str(tiny), at)
     with closing(Service(tmp_path / "killed", str(tiny), "cpu")) as service:

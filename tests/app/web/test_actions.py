@@ -186,7 +186,7 @@ def test_nobody_is_led_to_ask_the_pocket_model_for_what_it_cannot_do(service: Se
 
 
 def test_nobody_talks_with_what_nothing_has_been_read_of(service: Service) -> None:
-    """A session was made in which nothing could be asked."""
+    """A session was made where nothing could be asked."""
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
     context = add_context(service, add_document(service, "Lamp")).id
     with pytest.raises(AppError, match="it can be asked when some of its text has been read"):
