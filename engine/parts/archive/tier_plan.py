@@ -1,4 +1,4 @@
-"""What a host tier takes, counted before anything is read; tests compare it with the slabs of `host_tier.py`."""
+"""Predict the bytes of an archive and its bank; tests compare them with the slabs of `host_tier.py`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import torch
 
 from engine.models.spec import ModelSpec
 from engine.parts.archive.slabs import page_of
+from engine.parts.footprint import Footprint, ReadingTask, Work
 from engine.parts.quantized_slots import level_bytes
-from engine.records import DISK, HOST, Usage
+from engine.records import DEVICE, DISK, HOST, Usage
 from kernels import quantise
 
 SLAB = 32768  # entries
@@ -15,10 +16,10 @@ FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; the ones 
 
 
 def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int) -> int:
-    """Bytes of the slabs of a reading that puts `entries` there and announced `expected` of them.
+    """Return the bytes of the slabs of a reading that appends `entries` and announced `expected` of them.
 
-    Slabs are allocated whole; only the last one is cut to what is still expected. Codes: whole pages are in slabs, the
-    rest waits in the model's dtype.
+    Slabs are allocated whole; only the last one is cut to what is still expected. Quantised entries are in slabs in
+    whole groups, and the rest waits in the model's dtype.
     """
     page = page_of(dtype)
     paged = entries // page * page
@@ -33,28 +34,29 @@ def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int)
 
 
 def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
-    """Of the entries of such a reading, those in full slabs."""
+    """Return how many entries of such a reading are in full slabs."""
     page = page_of(dtype)
     paged = entries // page * page
     return paged if paged and paged == expected // page * page else paged // SLAB * SLAB
 
 
 def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
-    """Bytes of slabs alone, with room for so many entries; of codes, for whole pages."""
+    """Return the bytes of slabs alone, with room for so many entries; if quantised, for whole groups of them."""
     paged = entries // page_of(dtype) * page_of(dtype)
     levels = level_bytes(spec) if page_of(dtype) > 1 and paged else 0
     return host_bytes(spec, dtype, paged, paged) - levels
 
 
 def mapped_entries(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
-    """Of so many entries that were saved, those that whoever goes on from them uses where they are mapped: full slabs;
-    none for a GPU, for which slabs are copied into pinned memory.
+    """Return how many of `entries` that were saved are used from their mapped files: those in full slabs.
+
+    For a GPU there are none, since slabs are copied into pinned memory.
     """
     return 0 if spec.device.type == "cuda" else entries // page_of(dtype) * page_of(dtype) // SLAB * SLAB
 
 
 def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int, mapped: int, leaving: bool) -> Usage:
-    """What such a reading has in host memory and on disk in the end.
+    """Return what such a reading has in host memory and on disk when it is finished.
 
     mapped: entries of them in slabs of before (`mapped_entries`); leaving: whether full slabs leave memory.
     """
@@ -67,6 +69,32 @@ def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int,
 
 
 def waiting_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
-    """Bytes of what is beside the slabs at most: of codes, a page that is not full, and the levels."""
+    """Return the most bytes beside the slabs: of quantised entries a group that is not full, and the levels."""
     page = page_of(dtype)
     return host_bytes(spec, dtype, 2 * page - 1, page) - slab_bytes(spec, dtype, page)
+
+
+def archive_footprint(
+    spec: ModelSpec, task: ReadingTask, first: int, dtype: torch.dtype, tier: str, grows: bool
+) -> Footprint:
+    """Return the bytes of an archive of everything behind the `first` tokens.
+
+    tier: where full slabs go; grows: whether conversations are archived too.
+    """
+    looking, far = spec.looking_far, max(0, task.total - first)
+    mapped = mapped_entries(looking, dtype, max(0, task.prefix + task.read - first)) if task.read else 0
+    on_gpu = spec.device.type == "cuda"
+    sources = 4 * far if on_gpu and grows else 0
+    return Footprint(
+        usage=host_usage(looking, dtype, far, task.total, mapped, leaving=tier == DISK),
+        condense_bytes=task.chunk * looking.entry_bytes if on_gpu else 0,  # of a pass whose copy is not finished
+        conversation_bytes=2 * sources,
+        saved_bytes=waiting_bytes(looking, dtype),
+        host_saving_bytes=slab_bytes(looking, dtype, min(SLAB, far - mapped)),  # on its way to disk, or copied
+        host_conversation_bytes=2 * slab_bytes(looking, dtype, FIRST_OF_CONVERSATION) if grows else 0,
+    )
+
+
+def bank_footprint(size: int) -> Footprint:
+    """Return the footprint of a bank of so many bytes. A conversation has its own, and keys are gathered from it."""
+    return Footprint(Usage({}, {DEVICE: size}), conversation_bytes=size, work=Work(explicit=size > 0))
