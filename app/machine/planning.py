@@ -150,8 +150,8 @@ def plan_json(plan: "engine.Plan") -> dict[str, Any]:
         "bytes": {
             "weights": plan.weight_bytes,
             "kv": kept.bytes,
-            "spare": plan.footprint.spare_bytes,
-            "tail": plan.footprint.tail_bytes,
+            "spare": plan.footprint.condense_bytes,
+            "tail": plan.footprint.conversation_bytes,
             "workspace": plan.workspace_bytes,
             "device": plan.device_bytes,
             "host": plan.host_bytes,

@@ -12,6 +12,10 @@ from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.bank import POLICIES, bank_bytes
 from engine.parts.archive.options import DTYPES, QUESTION_PASSES, TIERS, cache_units
+from engine.parts.archive.tier_plan import archive_footprint, bank_footprint
+from engine.parts.footprint import Footprint, ReadingTask
+from engine.parts.positions import PRUNING_RULES
+from engine.parts.selectors.stages import Stage, compared, parse_stages
 from engine.records import HOST
 
 
@@ -20,7 +24,7 @@ class ArchiveSettings:
     """How an archive is kept and asked.
 
     Attributes:
-        looks: how often a question is asked at most (`LOOKS`).
+        looks: how often a question is asked at most (`QUESTION_PASSES`).
         store: dtype of the archive, a key of `DTYPES`.
         tier: where full slabs go, host or disk.
     """
@@ -43,6 +47,10 @@ class ArchiveSettings:
         """
         return Archive(spec, DTYPES[self.store], self.tier, self.looks, sketch)
 
+    def archive_footprint(self, spec: ModelSpec, task: ReadingTask, first: int, grows: bool = True) -> Footprint:
+        """Return what the archive takes. See the function of that name for `first` and `grows`."""
+        return archive_footprint(spec, task, first, DTYPES[self.store], self.tier, grows)
+
 
 @dataclass(frozen=True, kw_only=True)
 class BankSettings(ArchiveSettings):
@@ -62,6 +70,40 @@ class BankSettings(ArchiveSettings):
         """Return how many units the bank holds. needed: units that one block of queries looks up."""
         return cache_units(spec, self.cache, needed, self.tier)
 
-    def bank_bytes(self, spec: ModelSpec, needed: int, size: int) -> int:
-        """Return the bytes of the bank. size: entries per unit."""
-        return bank_bytes(spec.looking_far, self.bank_units(spec, needed), size)
+    def bank_footprint(self, spec: ModelSpec, needed: int, size: int) -> Footprint:
+        """Return what the bank takes. needed: as above; size: entries per unit."""
+        return bank_footprint(bank_bytes(spec.looking_far, self.bank_units(spec, needed), size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruningSettings:
+    """How queries prune an archive, stage by stage.
+
+    Attributes:
+        stages: "query_block:chunk:keep:refresh" for each, coarse to fine.
+        pruning: position rule while pruning (relative, chunk, infllm, dynamic, true).
+    """
+
+    pruning_choices: ClassVar[Mapping[str, Collection[Any]]] = {"pruning": PRUNING_RULES}
+
+    stages: str = "32:16:1024:8 32:4:256:4"
+    pruning: str = "relative"
+
+    @property
+    def parsed_stages(self) -> tuple[Stage, ...]:
+        """The stages.
+
+        Raises:
+            SettingsError: text that cannot be read, or stages that do not nest.
+        """
+        return parse_stages(self.stages)
+
+    @property
+    def query_block(self) -> int:
+        """Queries that prune together."""
+        return self.parsed_stages[0].query_block
+
+    @property
+    def compared(self) -> float:
+        """Keys that a query is compared with, per entry of the archive."""
+        return compared(self.parsed_stages)

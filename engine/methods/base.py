@@ -1,25 +1,26 @@
-"""A method: how a memory keeps or condenses what it has read, and the settings it does it with.
+"""The base of methods: settings, the parts of their memory, and what these cost.
 
 A method is a frozen dataclass whose fields are its settings. It declares what it needs (`catalyst`, `needs_novelty`,
-`weights_digest`) and the reading loop provides it, so no loop asks which method it is running; it says what it will
-cost (`plan`), so the planner need not know it either.
+`weights_digest`) and loops provide it, so no loop asks which method it is running. Its cost (`plan`) is the sum over
+its parts.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from engine.errors import require
 from engine.memory import Memory
 from engine.models.spec import ModelSpec
-from engine.parts.footprint import Footprint, Task
+from engine.parts.footprint import Footprint, ReadingTask, state_footprint
 from engine.parts.footprint import TurnTokens as TurnTokens
 from engine.parts.quantized_slots import Quantization
-from engine.parts.slot_plan import plan_slots
+from engine.parts.slot_plan import slot_footprint, unscored_footprint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,38 +32,41 @@ class Method(ABC):
     summary: ClassVar[str]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named settings
     long_window: ClassVar[str | None] = None  # the preset for models whose window holds its budget
-    # Settings with which it answers sooner, for more of a GPU's memory; what finds most comes first
+    # Settings with which it answers sooner, for more of a GPU's memory; those that find most come first
     quicker: ClassVar[Sequence[Mapping[str, Any]]] = ()
     chosen_first: ClassVar[bool] = False  # of condensing methods that fit, before those whose budget is larger
-    weights_setting: ClassVar[str | None] = None  # the setting that names the file of the trained weights it needs
-    reads_again: ClassVar[bool] = False  # whether it forgets so that passages are worth reading again (`rereading.py`)
-    choices: ClassVar[Mapping[str, Collection[Any]]] = {}  # settings that are one of a few, and which
+    weights_setting: ClassVar[str | None] = None  # setting that names the file of the trained weights it needs
+    reads_again: ClassVar[bool] = False  # whether passages are worth reading again (`rereading.py`)
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {}  # values of settings that have a few
     budget: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings that are none of those there are.
+        """Refuse values that a setting cannot have, and resolve the path of trained weights.
 
         Raises:
-            SettingsError: naming them.
+            SettingsError: naming the setting and its values.
         """
         for name, known in self.choices.items():
             value = getattr(self, name)
             require(value in known, f"{name} is one of {', '.join(map(str, known))}, not {value!r}.")
+        if self.weights_setting and (path := getattr(self, self.weights_setting)):
+            # A saved reading must find them from another working directory.
+            object.__setattr__(self, self.weights_setting, str(Path(path).expanduser().resolve()))
 
     @abstractmethod
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
-        """An empty memory with these settings."""
+        """Return an empty memory with these settings."""
 
     def needs_novelty(self) -> bool:
-        """Whether each token's -log p is wanted at `commit`."""
+        """Tell whether each token's -log p is needed at `commit`."""
         return False
 
     def catalyst(self) -> str | None:
-        """The prompt to put to the model before each condensing, or None."""
+        """Return the prompt to put to the model before each condensing, or None."""
         return None
 
     def weights_digest(self, spec: ModelSpec) -> str:
-        """A digest of the trained weights that it needs beside the model's own; empty if it needs none.
+        """Return a digest of the trained weights beside the model's own; empty if it needs none.
 
         Raises:
             SettingsError: it needs some, and there are none that fit this model.
@@ -70,42 +74,54 @@ class Method(ABC):
         return ""
 
     def quantization(self, turn_tokens: TurnTokens) -> Quantization | None:
-        """How its slots are coded; None where entries stay in the model's own type."""
+        """Return how its slots are quantised, or None for the model's dtype."""
         return None
 
     def passing(self, spec: ModelSpec) -> int:
-        """Entries that a memory may hold beyond the budget: tokens on their way through, not judged yet."""
+        """Return the entries that a memory may hold beyond the budget, of tokens that are not judged yet."""
         return 0
 
+    def capacity(self, spec: ModelSpec) -> int | None:
+        """Return the most entries of its slots, or None for no limit."""
+        return None if self.budget is None else self.budget + self.passing(spec)
+
     def spans(self, total: int, prefix: int) -> list[tuple[int, int]]:
-        """Which stretches of a text of `total` tokens are read, behind a prefix of `prefix` tokens."""
+        """Return the stretches of a text of `total` tokens that are read, behind a prefix of `prefix` tokens."""
         return [(0, total)]
 
     def require_extendable(self, spec: ModelSpec, before: int, total: int, prefix: int) -> None:
-        """See that what remains of a text of `before` tokens is what a text of `total` tokens begins with.
+        """Check that a text of `before` tokens was read as the beginning of one of `total` tokens would be.
 
         Raises:
-            SettingsError: it would have been read otherwise, had more been known to come.
+            SettingsError: it was not.
         """
         require(
             self.spans(before, prefix) == [(0, before)] and self.spans(total, prefix) == [(0, total)],
             f"{self.name} chooses what it reads by the length of the whole: read all of it together.",
         )
 
-    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """What a reading of that size will keep and attend to; nothing is allocated.
+    def plan(self, spec: ModelSpec, task: ReadingTask) -> Footprint:
+        """Return the sum of the footprints of all parts, and of recurrent layers' states; nothing is allocated."""
+        return sum(self.footprints(spec, task), state_footprint(spec.state_bytes))
 
-        Here: slots for the whole text, or for `budget` entries and those that pass. A method whose memory is another
-        one brings arithmetic of its own.
-        """
-        passed = task.prefix + sum(end - start for start, end in self.spans(task.tokens, task.prefix))
-        capacity = None if self.budget is None else self.budget + self.passing(spec)
-        return plan_slots(spec, passed, task.chunk, capacity, self.quantization(task.turn_tokens))
+    def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
+        """Yield the footprint of each part, the store's first: here slots, and what their evictor leaves in them."""
+        passed, capacity = self.passed(task), self.capacity(spec)
+        yield slot_footprint(spec, passed, task.chunk, capacity, self.quantization(task.turn_tokens))
+        yield self.kept_footprint(spec, task)
+
+    def kept_footprint(self, spec: ModelSpec, task: ReadingTask) -> Footprint:
+        """Return what the evictor leaves in slots; here all, or the last up to the capacity."""
+        return unscored_footprint(spec, self.passed(task), task.chunk, self.capacity(spec))
+
+    def passed(self, task: ReadingTask) -> int:
+        """Return the tokens of a text that are read, prefix included."""
+        return task.prefix + sum(end - start for start, end in self.spans(task.tokens, task.prefix))
 
     def pass_multiple(self) -> int:
-        """Tokens that choose together what they see: a pass carries whole multiples of them, except at the end."""
+        """Return how many tokens select together; passes are multiples of it, except the last."""
         return 1
 
     def settings(self) -> dict[str, Any]:
-        """The settings by name, JSON-able."""
+        """Return the settings by name, JSON-able."""
         return dataclasses.asdict(self)

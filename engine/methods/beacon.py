@@ -22,34 +22,35 @@ on top (`passing`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from engine.errors import WeightsError, require
 from engine.memory import Memory
 from engine.methods.base import Method, TurnTokens
 from engine.models.spec import ModelSpec
-from engine.parts.evictors.beacons import RAW, BeaconEvictor, beacons_in
-from engine.parts.footprint import Footprint, Task
-from engine.parts.slot_plan import plan_slots
+from engine.parts.evictors.beacon_windows import BeaconWindows
+from engine.parts.evictors.beacons import BeaconEvictor
+from engine.parts.footprint import Footprint, ReadingTask
+from engine.parts.slot_plan import slot_footprint
 from engine.parts.slots import SlotStore
-from engine.records import DEVICE, Usage
 from engine.trained.beacons import KIND, RATIOS, beacon_numbers, find_beacons
 from engine.trained.sidecar_weights import sidecar_digest
 
 WINDOW = 2048  # the authors', for models whose own window is 16K or more
-WINDOW_SHARE = 8  # of what the model was trained for, for smaller ones
+WINDOW_SHARE = 8  # share of the model's own window, for smaller ones
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beacon(Method):
     """Beacons by the interleaved scheme.
 
-    budget: beacons that outlast their windows, None for all; ratio: alpha, raw tokens a beacon, 0 for the smallest that
-    fits; window: w, 0 for an eighth of the model's own window, at most 2048; weights: file of the beacon weights, empty
-    for those beside the model.
+    Attributes:
+        budget: beacons that outlast their windows, None for all.
+        ratio: alpha, raw tokens per beacon; 0 for the smallest that fits.
+        window: w, tokens; 0 for an eighth of the model's own window, at most 2048.
+        weights: file of the beacon weights, empty for those beside the model.
     """
 
     name: ClassVar[str] = "beacon"
@@ -64,7 +65,7 @@ class Beacon(Method):
     weights: str = ""
 
     def __post_init__(self) -> None:
-        """Reject settings that contradict one another."""
+        """Refuse settings that contradict one another."""
         super().__post_init__()
         require(self.budget is None or self.budget >= 16, f"'beacon' needs a budget of 16 or more, not {self.budget}.")
         require(self.window >= 0, f"window is a number of tokens, or 0 to choose by itself, not {self.window}.")
@@ -73,62 +74,25 @@ class Beacon(Method):
             f"A window of {self.window} tokens cannot be divided by the ratio {self.ratio or RATIOS[0]}: give a window "
             f"that is a multiple of the ratio.",
         )
-        if self.weights:  # a saved reading must find them from another working directory
-            object.__setattr__(self, "weights", str(Path(self.weights).expanduser().resolve()))
 
-    def window_tokens(self, spec: ModelSpec) -> int:
-        """w; one that is not given can be divided by every ratio."""
+    def windows(self, spec: ModelSpec) -> BeaconWindows:
+        """Return how a text is condensed for this model; a window that is not given can be divided by every ratio."""
         largest = RATIOS[-1]
-        return self.window or max(largest, min(WINDOW, spec.window // WINDOW_SHARE) // largest * largest)
-
-    def ratio_for(self, spec: ModelSpec, tokens: int) -> int:
-        """Alpha for a text of so many tokens, the prefix included; RAW if it fits as it is."""
-        return self.ratio or self.ratio_beside(spec, 0, tokens // self.window_tokens(spec) + 1)
-
-    def ratio_beside(self, spec: ModelSpec, held: int, windows: int) -> int:
-        """The smallest ratio with which so many windows fit the budget beside `held` entries; if none, the largest."""
-        if self.budget is None:
-            return RAW
-        window = self.window_tokens(spec)
-        able = [ratio for ratio in (RAW, *RATIOS) if window % ratio == 0]
-        return next((each for each in able if held + windows * window // each <= self.budget), able[-1])
-
-    def stride_for(self, beacons: int) -> int:
-        """Of how many beacons one is kept when so many have outlasted their windows."""
-        stride = 1
-        while self.budget is not None and beacons // stride > self.budget:
-            stride *= 2
-        return stride
+        window = self.window or max(largest, min(WINDOW, spec.window // WINDOW_SHARE) // largest * largest)
+        return BeaconWindows(window, self.ratio, self.budget)
 
     def weights_digest(self, spec: ModelSpec) -> str:
-        """A digest of the beacon weights."""
+        """Return a digest of the beacon weights."""
         return sidecar_digest(KIND, spec, self.weights)
 
     def passing(self, spec: ModelSpec) -> int:
-        """The open window: its raw tokens and their beacons."""
-        window = self.window_tokens(spec)
-        return window + window // (self.ratio or RATIOS[0]) if self.condenses else 0
-
-    @property
-    def condenses(self) -> bool:
-        """Whether raw entries ever go."""
-        return self.budget is not None or self.ratio > 0
-
-    def capacity(self, spec: ModelSpec, tokens: int) -> int | None:
-        """Entries to make room for: the budget, or without one all beacons of so many tokens, and the open window.
-
-        None where nothing is condensed.
-        """
-        if not self.condenses:
-            return None
-        window = self.window_tokens(spec)
-        outlasting = tokens // window * window // self.ratio if self.budget is None else self.budget
-        return outlasting + self.passing(spec)
+        """Return the most entries of the open window: its raw tokens and their beacons."""
+        return self.windows(spec).open_entries
 
     def require_extendable(self, spec: ModelSpec, before: int, total: int, prefix: int) -> None:
-        """See that more of the text would not ask for another ratio."""
+        """Check that more of the text would not change the ratio."""
         super().require_extendable(spec, before, total, prefix)
-        was, now = (self.ratio_for(spec, prefix + tokens) for tokens in (before, total))
+        was, now = (self.windows(spec).ratio_for(prefix + tokens) for tokens in (before, total))
         require(
             was == now,
             f"{self.name} has read this at a ratio of {was}, and would read it at {now} together with what is to be "
@@ -136,56 +100,35 @@ class Beacon(Method):
         )
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
-        """Nothing read yet.
+        """Return empty slots with their evictor.
 
         Raises:
             WeightsError: no beacon weights, or none that fit this model and window.
         """
-        beacons, window = find_beacons(spec, self.weights), self.window_tokens(spec)
-        if beacons.window and beacons.window != window:
+        beacons, windows = find_beacons(spec, self.weights), self.windows(spec)
+        if beacons.window and beacons.window != windows.window:
             raise WeightsError(
                 f"These beacon weights were trained with windows of {beacons.window} tokens, and the window is set to "
-                f"{window}: set window={beacons.window}."
+                f"{windows.window}: set window={beacons.window}."
             )
-        capacity = self.capacity(spec, 0)
+        capacity = windows.capacity(0)
         store = SlotStore(spec, capacity, keeps_windows=capacity is None)  # see `_without_windows`
-        return Memory(spec, store, evictor=BeaconEvictor(store, self, beacons))
+        return Memory(spec, store, evictor=BeaconEvictor(store, windows, beacons))
 
-    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """Beacons of the windows that are full, and the open window; each beacon is a token that passes."""
-        weights, capacity = beacon_numbers(spec) * spec.dtype.itemsize, self.capacity(spec, task.total)
+    def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
+        """Yield the footprints of slots, beacons and their weights. Each beacon is a token that passes."""
+        yield Footprint(weight_bytes=beacon_numbers(spec) * spec.dtype.itemsize)
+        windows = self.windows(spec)
+        capacity = windows.capacity(task.total)
         if capacity is None:
-            return dataclasses.replace(super().plan(spec, task), weight_bytes=weights)
-        plain = plan_slots(_without_windows(spec), task.total, task.chunk, capacity, None)
-        whole = max(task.total, task.prefix + task.beginning_of)
-        window, ratio = self.window_tokens(spec), self.ratio_for(spec, whole)
-        full, rest = divmod(task.total, window)
-        made = beacons_in(task.total, ratio)
-        outlasting = full * window // ratio
-        kept = outlasting // self.stride_for(outlasting)
-        opened = rest + beacons_in(rest, ratio)
-        most = min(task.total + made, kept + window + beacons_in(window, ratio))
-        size, opening = plain.usage.bytes[DEVICE], self.passing(spec)
-        return dataclasses.replace(
-            plain,
-            usage=Usage({DEVICE: kept + opened}, {DEVICE: size}),
-            inserted=made,
-            attended=_mean_beacons(outlasting, self.budget) + min(opening, task.total + made) / 2,
-            widest=most,
-            answering=kept + opened,
-            weight_bytes=weights,
-        )
+            yield from super().footprints(spec, task)
+        else:
+            yield slot_footprint(_without_windows(spec), task.total, task.chunk, capacity)
+            yield windows.footprint(task.total, max(task.total, task.prefix + task.beginning_of))
 
 
 def _without_windows(spec: ModelSpec) -> ModelSpec:
-    """Beacons are kept in every layer, whatever sliding window it has."""
+    """Return the model without sliding windows: beacons are kept in every layer, whatever window it has."""
     return dataclasses.replace(
         spec, layers=tuple(dataclasses.replace(layer, sliding_window=None) for layer in spec.layers)
     )
-
-
-def _mean_beacons(outlasting: int, budget: int | None) -> float:
-    """Beacons that are there on average while so many are made; above the budget they swing between half and all."""
-    if budget is None or outlasting <= budget:
-        return outlasting / 2
-    return (budget * budget / 2 + (outlasting - budget) * budget * 3 / 4) / outlasting

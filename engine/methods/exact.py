@@ -10,7 +10,7 @@ Searching everything costs time linear in the text, so this is for small models 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,14 +18,16 @@ from engine.errors import require
 from engine.memory import Memory
 from engine.methods.archived import ArchiveSettings
 from engine.methods.base import Method, TurnTokens
+from engine.methods.presets import EXACT
 from engine.models.spec import ModelSpec
-from engine.parts.archive.options import least_window
+from engine.parts.archive.options import DTYPES, least_window
 from engine.parts.archive.sketch import KINDS, NONE, SKETCHES
-from engine.parts.footprint import Footprint, Task
-from engine.parts.retrieval_plan import plan_retrieving, searching_everything
+from engine.parts.footprint import Footprint, ReadingTask
+from engine.parts.retrieval_plan import Selection, search_footprint, selector_footprint
 from engine.parts.selectors.top_k import TopKSelector
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
+from engine.parts.window_plan import window_footprint
 from engine.records import HOST
 
 
@@ -45,12 +47,7 @@ class Exact(ArchiveSettings, Method):
     name: ClassVar[str] = "exact"
     family: ClassVar[str] = "yardstick"
     summary: ClassVar[str] = "Keeps everything in host memory; each question attends to the exact best matches."
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "pocket": {},
-        "light": {"budget": 1024, "sinks": 16, "top_k": 256, "looks": 1, "store": "int4"},  # small models without a GPU
-        "wide": {"budget": 6144, "sinks": 128, "top_k": 2048, "looks": 1},  # sees as much as the papers' methods do
-        "sketched": {"budget": 3072, "sinks": 128, "top_k": 512, "looks": 1, "sketch": "int2"},
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = EXACT
     quicker: ClassVar[Sequence[Mapping[str, Any]]] = ({"preset": "sketched", "sketch": "int4"}, {"preset": "sketched"})
     long_window: ClassVar[str | None] = "wide"
     choices: ClassVar[Mapping[str, Collection[Any]]] = {**ArchiveSettings.archive_choices, "sketch": SKETCHES}
@@ -88,21 +85,21 @@ class Exact(ArchiveSettings, Method):
         selector = TopKSelector(spec, store, archive, self.top_k, self.logn)
         return Memory(spec, store, archive=archive, selector=selector)
 
-    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """Return what sinks and window take on the device, and the archive, all of which is searched."""
+    def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
+        """Yield the footprints of window, archive and selector. All of the archive is searched."""
         if self.budget is None:
-            return super().plan(spec, task)
-        plain = plan_retrieving(
-            spec,
-            task,
-            self.sinks,
-            self.window,
-            self.store,
-            self.top_k,
+            yield from super().footprints(spec, task)
+            return
+        by_sketches = self.sketch != NONE and self.looks == 1
+        selection = Selection(
+            chosen=self.top_k,
             compared=1.0,
-            reading=False,
-            tier=self.tier,
             looks=self.looks,
-            recorded=self.sketch != NONE and self.looks == 1 and self.tier == HOST and task.total > self.sinks,
+            while_reading=False,
+            each_query=True,
+            recorded=by_sketches and self.tier == HOST and task.total > self.sinks,
         )
-        return searching_everything(plain, spec, task, self.store, self.top_k, KINDS.get(self.sketch))
+        yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
+        yield self.archive_footprint(spec, task, self.sinks)
+        yield selector_footprint(spec, task, self.sinks, selection)
+        yield search_footprint(spec, task, self.sinks, DTYPES[self.store], self.top_k, KINDS.get(self.sketch))

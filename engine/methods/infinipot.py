@@ -15,7 +15,6 @@ entries after a distillation, each ranks the ones it holds.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -24,13 +23,12 @@ from engine.errors import require
 from engine.memory import Memory
 from engine.methods.base import Method, TurnTokens
 from engine.models.spec import ModelSpec
-from engine.parts.evictors.catalyst import CatalystEvictor, spare
-from engine.parts.footprint import Footprint, Task
+from engine.parts.evictors.catalyst import CatalystEvictor
+from engine.parts.evictors.footprints import Distilling, distilled_footprint
+from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.quantized_slots import MODEL, STORES, Quantization
-from engine.parts.sharing import SHARES, widest
-from engine.parts.slot_plan import seen
+from engine.parts.sharing import SHARES
 from engine.parts.slots import SlotStore
-from engine.records import DEVICE, Usage
 
 PROMPTS = {
     "G": "Summarize the critical points highlighted in this section.",
@@ -48,10 +46,16 @@ REDUCTIONS = ("max", "mean")
 class InfiniPot(Method):
     """CaP and NuC in two steps, as Code 1 of the paper's appendix B.
 
-    prompt: a key of PROMPTS or a prompt of one's own; question: what prompt Q is filled with; keep: |C|/|M|;
-    novelty_share: alpha, 0 for CaP alone, 1 for NuC alone; pooling: neighbours a catalyst score is max-pooled over
-    (odd, 1 for none); reduction: over the query heads of a group; share: how what the catalyst chooses is shared among
-    layers and heads (`sharing.py`); store: what entries are kept as (`quantized_slots.py`).
+    Attributes:
+        budget: |M|, entries of the pot.
+        keep: |C|/|M|.
+        prompt: a key of PROMPTS, or a prompt of your own.
+        question: what prompt Q is filled with.
+        novelty_share: alpha; 0 for CaP alone, 1 for NuC alone.
+        pooling: neighbours over which a catalyst score is max-pooled (odd, 1 for none).
+        reduction: over the query heads of a group.
+        share: how the catalyst's choice is shared among layers and heads (`sharing.py`).
+        store: dtype of the entries: the model's, or a quantisation.
     """
 
     name: ClassVar[str] = "infinipot"
@@ -78,7 +82,7 @@ class InfiniPot(Method):
     store: str = MODEL
 
     def __post_init__(self) -> None:
-        """Reject settings that contradict one another."""
+        """Refuse settings that contradict one another."""
         super().__post_init__()
         require(
             self.budget is None or self.budget >= 128, f"'infinipot' needs a budget of 128 or more, not {self.budget}."
@@ -97,17 +101,17 @@ class InfiniPot(Method):
         require(self.prompt != "Q" or bool(self.question), "prompt Q needs a question: set question=...")
 
     def needs_novelty(self) -> bool:
-        """Unless the catalyst alone decides."""
+        """Tell whether novelty has a share, rather than the catalyst alone."""
         return self.novelty_share > 0.0
 
     def catalyst(self) -> str | None:
-        """The catalyst prompt; none where novelty alone decides."""
+        """Return the catalyst prompt, or None if novelty alone decides."""
         if self.novelty_share == 1.0:
             return None
         return PROMPTS.get(self.prompt, self.prompt).replace("{question}", self.question)
 
     def quantization(self, turn_tokens: TurnTokens) -> Quantization | None:
-        """The catalyst passes behind what waits."""
+        """Return the quantisation given by `store`; the catalyst passes behind entries that wait for it."""
         return Quantization.of(self.store, self.budget, self._catalyst_tokens(turn_tokens))
 
     def _catalyst_tokens(self, turn_tokens: TurnTokens) -> int:
@@ -130,22 +134,10 @@ class InfiniPot(Method):
         evictor = CatalystEvictor(store, length, self.keep, self.novelty_share, self.pooling, self.reduction)
         return Memory(spec, store, evictor=evictor)
 
-    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """One pot, however long the text; each distillation costs a pass of the catalyst."""
-        plain = super().plan(spec, task)
+    def kept_footprint(self, spec: ModelSpec, task: ReadingTask) -> Footprint:
+        """Return what one pot takes, however long the text."""
         if self.budget is None:
-            return plain
+            return super().kept_footprint(spec, task)
         length = self._catalyst_tokens(task.turn_tokens)
-        size, room = round(self.keep * self.budget), self.budget - length
-        if task.total <= room:
-            times, held = 0, task.total
-        else:
-            each = max(1, room - size)
-            times = -(-(task.total - room) // each)
-            held = size + task.total - room - (times - 1) * each
-        if times and room - held < spare(self.budget):
-            times, held = times + 1, min(size, held)
-        usage = Usage({DEVICE: held}, plain.usage.bytes)
-        full = seen(spec, (size + room) / 2 if times else task.total / 2)
-        wide = plain.widest + widest(self.share, size) - size
-        return dataclasses.replace(plain, usage=usage, passed=task.total + times * length, attended=full, widest=wide)
+        distilling = Distilling(self.budget, round(self.keep * self.budget), length, self.share)
+        return distilled_footprint(spec, task.total, distilling)

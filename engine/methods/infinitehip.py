@@ -7,82 +7,63 @@ in one softmax.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from engine.errors import require
 from engine.memory import Memory
-from engine.methods.archived import BankSettings
+from engine.methods.archived import BankSettings, PruningSettings
 from engine.methods.base import Method, TurnTokens
+from engine.methods.presets import INFINITEHIP
 from engine.models.spec import ModelSpec
 from engine.parts.archive.options import check_cache, least_window
-from engine.parts.footprint import Footprint, Task
+from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, require_between
-from engine.parts.retrieval_plan import plan_retrieving
+from engine.parts.retrieval_plan import Selection, selector_footprint
 from engine.parts.selectors.pruned import FirstLayers, PruningSelector
-from engine.parts.selectors.stages import LayerRule, compared, parse_stages
+from engine.parts.selectors.stages import LayerRule
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
+from engine.parts.window_plan import window_footprint
 from engine.records import HOST
 
 
-def _published(stages: str, most: int, **others: int) -> Mapping[str, Any]:
-    """Appendix F: 256 sinks, a stream of 1024, query blocks of 64; most: far entries that any layer sees."""
-    return {"budget": 256 + 1024 + most + 63, "sinks": 256, "stages": stages, "first_layers": 3, "looks": 1, **others}
-
-
-_3K = "64:256:32768:{} 64:32:8192:{} 64:8:2048:{}"
-
-
 @dataclass(frozen=True, kw_only=True)
-class InfiniteHiP(BankSettings, Method):
+class InfiniteHiP(PruningSettings, BankSettings, Method):
     """Prune what lies between sinks and stream.
 
     Attributes:
         budget: entries that one query sees at most: sinks, stream, what pruning leaves, and the rest of its block. What
             is left of it is the stream.
         sinks: first tokens, always seen.
-        stages: "query_block:chunk:keep:refresh" for each.
         first_layers: layers with other rules.
         first_keep: what their last stage leaves; None for half of the budget, 512 at most.
         first_recent: newest far entries that they see instead of pruning, 0 to prune.
-        pruning, first_pruning: position rule while pruning (relative, chunk, infllm, dynamic, true).
+        first_pruning: their position rule while pruning.
         attention: position rule for far keys (streaming, infllm, dynamic).
         extend_always: whether these rules hold also where true positions fit the model's window.
-        Others: see `BankSettings`.
+        Others: see `PruningSettings` and `BankSettings`.
     """
 
     name: ClassVar[str] = "infinitehip"
     family: ClassVar[str] = "retrieving"
     summary: ClassVar[str] = "Keeps everything in host memory; each block of tokens prunes it to what matters to it."
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "pocket": {},
-        "pocket-far": {"stages": "64:256:16384:16 32:32:4096:8 32:4:256:4"},
-        "3k": _published(_3K.format(16, 8, 4), 4096, first_keep=4096),
-        "3k-fast": _published(_3K.format(32, 16, 8), 4096, first_keep=4096),
-        "3k-flash": _published(_3K.format(96, 24, 8), 4096, first_keep=4096),
-        "5k": _published("64:64:32768:16 64:32:16384:8 64:16:4096:4", 4096, first_keep=4096),
-        # Appendix E.2: a window of 128K in the first layers, less sinks, stream and a block, which stand in it as well.
-        "16k-shallow": _published("64:32:16384:16", 129729, first_keep=16384, first_recent=129729),
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = INFINITEHIP
     long_window: ClassVar[str | None] = "3k-flash"
     choices: ClassVar[Mapping[str, Collection[Any]]] = {
         **BankSettings.bank_choices,
-        "pruning": PRUNING_RULES,
+        **PruningSettings.pruning_choices,
         "first_pruning": PRUNING_RULES,
         "attention": ATTENTION_RULES,
     }
 
     budget: int | None = 1024
     sinks: int = 4
-    stages: str = "32:16:1024:8 32:4:256:4"
     first_layers: int = 1
     first_keep: int | None = None
     first_recent: int = 0
-    pruning: str = "relative"
     first_pruning: str = "chunk"
     attention: str = "streaming"
     extend_always: bool = False
@@ -90,7 +71,7 @@ class InfiniteHiP(BankSettings, Method):
     def __post_init__(self) -> None:
         """Refuse stages that do not nest, and a budget without a stream that holds a block of queries."""
         super().__post_init__()
-        stages = parse_stages(self.stages)
+        stages = self.parsed_stages
         for name in ("sinks", "first_layers", "first_recent"):
             require(getattr(self, name) >= 0, f"{name} cannot be negative ({getattr(self, name)}).")
         last = stages[-1]
@@ -115,18 +96,18 @@ class InfiniteHiP(BankSettings, Method):
 
     @property
     def kept_first(self) -> int:
-        """What is left in the first layers."""
+        """Entries that pruning leaves in the first layers."""
         assert self.first_keep is not None, "it was made with one"
         return self.first_keep
 
     def _most(self) -> int:
-        """Far entries that a query of any layer sees at most."""
+        """Return the most far entries that a query of any layer sees."""
         first = self.first_recent or self.kept_first
-        return max(parse_stages(self.stages)[-1].keep, first if self.first_layers else 0)
+        return max(self.parsed_stages[-1].keep, first if self.first_layers else 0)
 
     def cached_at_once(self) -> int:
-        """Chunks of the last stage that a block of queries is left with; first_recent goes past the cache."""
-        last = parse_stages(self.stages)[-1]
+        """Return the chunks of the last stage that a block of queries keeps; `first_recent` does not use the bank."""
+        last = self.parsed_stages[-1]
         first = self.kept_first if self.first_layers and not self.first_recent else 0
         return max(last.keep, first) // last.chunk
 
@@ -134,8 +115,8 @@ class InfiniteHiP(BankSettings, Method):
         return self.sinks + self._most() + self.pass_multiple() - 1
 
     def pass_multiple(self) -> int:
-        """Blocks of queries prune together."""
-        return 1 if self.budget is None else parse_stages(self.stages)[0].query_block
+        """Return the queries that prune together."""
+        return 1 if self.budget is None else self.query_block
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Return an empty memory; without a budget, slots for everything, where nothing is ever pruned.
@@ -145,7 +126,7 @@ class InfiniteHiP(BankSettings, Method):
         """
         if self.budget is None:
             return Memory(spec, SlotStore(spec))
-        stages, stream = parse_stages(self.stages), self.budget - self._beside_stream()
+        stages, stream = self.parsed_stages, self.budget - self._beside_stream()
         rules = self.pruning, self.first_pruning, self.attention
         require_between(rules, "the stream", stream, self._beside_stream(), spec.window)
         store = WindowStore(spec, self.sinks, stream, stages[0].query_block, keeps_wider=True)
@@ -156,34 +137,29 @@ class InfiniteHiP(BankSettings, Method):
         selector.use_bank(self.bank_units(spec, self.cached_at_once()), stages[-1].chunk, self.policy)
         return Memory(spec, store, archive=archive, selector=selector)
 
-    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """Sinks and stream on the device, everything behind the sinks in the host tier, which is pruned."""
+    def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
+        """Yield the footprints of window, archive, bank and selector."""
         if self.budget is None:
-            return super().plan(spec, task)
-        stages = parse_stages(self.stages)
-        units = self.bank_units(spec, self.cached_at_once())
-        cached = self.bank_bytes(spec, self.cached_at_once(), stages[-1].chunk)
-        plain = plan_retrieving(
-            spec,
-            task,
-            self.sinks,
-            self.budget - self._beside_stream(),
-            self.store,
-            self._most(),
-            compared(stages),
-            reading=True,
-            tier=self.tier,
-            cached=cached,
+            yield from super().footprints(spec, task)
+            return
+        first, last = self.parsed_stages[0], self.parsed_stages[-1]
+        selection = Selection(
+            chosen=self._most(),
+            compared=self.compared,
             looks=self.looks,
-            block=stages[-1].query_block,
+            fetching=last.query_block,
             in_place=self.tier == HOST,
-            search_every=stages[0].refresh,
-            recorded=self._recorded(spec, task) and units == 0,
+            search_every=first.refresh,
+            recorded=self._recorded(spec, task),
+            positions=0 if self.extend_always else min(task.total, spec.window),
         )
-        original = 0 if self.extend_always else min(task.total, spec.window)  # where the text fits the model's window
-        return dataclasses.replace(plain, positions=original)
+        yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)
+        yield self.archive_footprint(spec, task, self.sinks)
+        yield self.bank_footprint(spec, self.cached_at_once(), last.chunk)
+        yield selector_footprint(spec, task, self.sinks, selection)
 
-    def _recorded(self, spec: ModelSpec, task: Task) -> bool:
-        """Tell whether a token of an answer is recorded (`PruningSelector.graph_kind`), without a bank."""
-        in_place = self.looks == 1 and self.tier == HOST and TRUE not in (self.pruning, self.first_pruning)
-        return in_place and (self.extend_always or task.total > spec.window)
+    def _recorded(self, spec: ModelSpec, task: ReadingTask) -> bool:
+        """Tell whether a token of an answer is recorded (`PruningSelector.graph_kind`)."""
+        in_place = self.tier == HOST and self.bank_units(spec, self.cached_at_once()) == 0
+        pruned = self.looks == 1 and TRUE not in (self.pruning, self.first_pruning)
+        return in_place and pruned and (self.extend_always or task.total > spec.window)

@@ -7,8 +7,7 @@ softmax (`units.py`).
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,23 +15,15 @@ from engine.errors import require
 from engine.memory import Memory
 from engine.methods.archived import BankSettings
 from engine.methods.base import Method, TurnTokens
+from engine.methods.presets import INFLLM
 from engine.models.spec import ModelSpec
 from engine.parts.archive.options import check_cache, least_window
-from engine.parts.footprint import Footprint, Task
-from engine.parts.retrieval_plan import plan_retrieving
+from engine.parts.footprint import Footprint, ReadingTask
+from engine.parts.retrieval_plan import Selection, selector_footprint, unit_footprint
 from engine.parts.selectors.units import UnitSelector
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
-from engine.records import DEVICE, Usage
-
-
-def _published(window: int, units: int, query_block: int = 512, representatives: int = 4) -> Mapping[str, Any]:
-    """The settings of the authors' published runs: 128 initial tokens, units of 128.
-
-    The paper's tables have larger windows (Llama-3 8K, Mistral 16K on its longest task), for which there is no file.
-    """
-    sizes = {"sinks": 128, "block": 128, "units": units, "representatives": representatives, "looks": 1}
-    return {"budget": 128 + window + 128 * (units + 1) + query_block - 2, "query_block": query_block, **sizes}
+from engine.parts.window_plan import window_footprint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +45,7 @@ class InfLLM(BankSettings, Method):
     name: ClassVar[str] = "infllm"
     family: ClassVar[str] = "retrieving"
     summary: ClassVar[str] = "Keeps everything in host memory; each block of tokens looks up its most relevant units."
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "pocket": {},
-        "mistral": _published(4096, 16),
-        "mistral-12k": _published(4096, 64),
-        "llama-3": _published(4096, 16),
-        "qwen-1.5": _published(4096, 16),
-        "vicuna": _published(2048, 16),
-        "minicpm": _published(2048, 16),
-        "million": _published(4096, 16, query_block=2048, representatives=1),  # appendix F.1
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = INFLLM
     long_window: ClassVar[str | None] = "llama-3"
     choices: ClassVar[Mapping[str, Collection[Any]]] = BankSettings.bank_choices
 
@@ -96,11 +78,11 @@ class InfLLM(BankSettings, Method):
         )
 
     def _beside_window(self) -> int:
-        """Entries that a query may see outside l_L: the remainder is less than a unit, its block grows the window."""
+        """Return the most entries that a query sees outside l_L: a remainder below a unit counts, and its own block."""
         return self.sinks + (self.units + 1) * self.block - 1 + self.query_block - 1
 
     def pass_multiple(self) -> int:
-        """Blocks of queries are looked up together."""
+        """Return the queries that look up together."""
         return 1 if self.budget is None else self.query_block
 
     @property
@@ -119,26 +101,20 @@ class InfLLM(BankSettings, Method):
         selector.use_bank(self.bank_units(spec, self.units + 1), self.block, self.policy)
         return Memory(spec, store, archive=archive, selector=selector)
 
-    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """Return what it takes: queries are compared with one key for each unit, blocks of the text by their sum."""
+    def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
+        """Yield the footprints of window, archive, bank and selector. Each unit has one key to be compared with."""
         if self.budget is None:
-            return super().plan(spec, task)
-        cached, chosen = self.bank_bytes(spec, self.units + 1, self.block), (self.units + 1) * self.block
-        plain = plan_retrieving(
-            spec,
-            task,
-            self.sinks,
-            self.window,
-            self.store,
-            chosen,
-            1 / self.block,
-            reading=True,
-            tier=self.tier,
-            cached=cached,
+            yield from super().footprints(spec, task)
+            return
+        selection = Selection(
+            chosen=(self.units + 1) * self.block,
+            compared=1 / self.block,
             looks=self.looks,
-            together=self.query_block,
-            block=self.query_block,
+            together=self.query_block,  # by their sum
+            fetching=self.query_block,
         )
-        units = task.total // self.block * spec.looking_far.key_bytes  # a key each
-        usage = Usage(plain.usage.entries, {**plain.usage.bytes, DEVICE: plain.usage.bytes[DEVICE] + units})
-        return dataclasses.replace(plain, usage=usage, saved_bytes=plain.saved_bytes + units)
+        yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
+        yield self.archive_footprint(spec, task, self.sinks)
+        yield self.bank_footprint(spec, self.units + 1, self.block)
+        yield selector_footprint(spec, task, self.sinks, selection)
+        yield unit_footprint(spec, task.total, self.block)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -52,12 +51,6 @@ class Locret(ScoredMethod):
     weights_setting: ClassVar[str | None] = KIND.setting
 
     heads: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuse settings that contradict one another."""
-        super().__post_init__()
-        if self.heads:  # a saved reading must find them from another working directory
-            object.__setattr__(self, "heads", str(Path(self.heads).expanduser().resolve()))
 
     def weights_digest(self, spec: ModelSpec) -> str:
         """Return a digest of the retaining heads."""

@@ -13,26 +13,24 @@ page of them cannot be looked up, and stays in the gist.
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from engine.errors import WeightsError, require
 from engine.memory import Memory
-from engine.methods.archived import ArchiveSettings
+from engine.methods.archived import ArchiveSettings, PruningSettings
 from engine.methods.base import Method, TurnTokens
 from engine.methods.infinipot import InfiniPot
-from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.locret import Locret
+from engine.methods.presets import RECALL
 from engine.models.spec import ModelSpec
-from engine.parts.footprint import Footprint, Task
-from engine.parts.positions import PRUNING_RULES, TRUE, require_between
-from engine.parts.retrieval_plan import looking_share, searching_everything, with_host_tier
-from engine.parts.selectors.base import selected_in_pass
+from engine.parts.archive.options import DTYPES
+from engine.parts.footprint import Footprint, ReadingTask, Work
+from engine.parts.positions import TRUE, require_between
+from engine.parts.retrieval_plan import Selection, search_footprint, selector_footprint
 from engine.parts.selectors.gist import GistSelector
-from engine.parts.selectors.stages import LayerRule, Pruning, compared, parse_stages
+from engine.parts.selectors.stages import LayerRule, Pruning, parse_stages
 from engine.parts.slots import SlotStore
 from engine.records import HOST
 
@@ -43,51 +41,44 @@ LEAST_GIST = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recall(ArchiveSettings, Method):
+class Recall(PruningSettings, ArchiveSettings, Method):
     """A gist, and a selection beside it.
 
     Attributes:
         budget: gist and selection together: entries that one query sees at most.
         gist: what condenses, locret or infinipot, with its own defaults.
         select: infinitehip or exact.
-        stages: of InfiniteHiP; the last says how many entries are selected.
         top_k: entries selected by exact search, for each query of each head.
-        pruning: position rule while pruning.
         attention: rule for selected keys, streaming (numbered before the gist) or infllm (one distance).
         while_reading: whether the text's own tokens select too.
-        Others: see `ArchiveSettings`.
+        Others: see `PruningSettings`, whose last stage says how many entries are selected, and `ArchiveSettings`.
     """
 
     name: ClassVar[str] = "recall"
     family: ClassVar[str] = "retrieving"
     summary: ClassVar[str] = "A condensed memory for the gist; exact detail is fetched from host memory beside it."
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "pocket": {},
-        "wide": {"budget": 6144, "stages": InfiniteHiP.presets["3k-flash"]["stages"], "top_k": 2048, "looks": 1},
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = RECALL
     long_window: ClassVar[str | None] = "wide"
     choices: ClassVar[Mapping[str, Collection[Any]]] = {
         **ArchiveSettings.archive_choices,
+        **PruningSettings.pruning_choices,
         "gist": GISTS,
         "select": SELECTIONS,
-        "pruning": PRUNING_RULES,
         "attention": PLACES,
     }
 
     budget: int | None = 1024
     gist: str = "locret"
     select: str = "infinitehip"
-    stages: str = "32:16:1024:8 32:4:256:4"
     top_k: int = 128
-    pruning: str = "relative"
     attention: str = "streaming"
     while_reading: bool = False
 
     def __post_init__(self) -> None:
-        """Stages must nest, and a gist be left."""
+        """Refuse stages that do not nest, and a budget without a gist."""
         super().__post_init__()
         require(self.top_k >= 1, f"top_k is at least 1, not {self.top_k}.")
-        parse_stages(self.stages)
+        parse_stages(self.stages)  # even if they are not used
         least = self.selected + LEAST_GIST
         require(
             self.budget is None or self.budget >= least,
@@ -98,11 +89,11 @@ class Recall(ArchiveSettings, Method):
 
     @property
     def selected(self) -> int:
-        """Entries that a query sees of the host tier at most."""
-        return self.top_k if self.select == "exact" else parse_stages(self.stages)[-1].keep
+        """Most entries of the archive that a query attends to."""
+        return self.top_k if self.select == "exact" else self.parsed_stages[-1].keep
 
     def condensing(self) -> Locret | InfiniPot:
-        """The method that makes the gist."""
+        """Return the method that makes the gist."""
         size = None if self.budget is None else self.budget - self.selected
         return Locret(budget=size) if self.gist == "locret" else InfiniPot(budget=size)
 
@@ -129,11 +120,11 @@ class Recall(ArchiveSettings, Method):
         return self.condensing().passing(spec)
 
     def pass_multiple(self) -> int:
-        """Blocks of queries prune together."""
-        return 1 if self.budget is None or self.select == "exact" else parse_stages(self.stages)[0].query_block
+        """Return the queries that prune together."""
+        return 1 if self.budget is None or self.select == "exact" else self.query_block
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
-        """Nothing read yet; without a budget nothing is condensed, and so nothing selected.
+        """Return an empty memory; without a budget, slots for everything, where nothing is ever selected.
 
         Raises:
             WeightsError: no retaining heads for this model.
@@ -149,34 +140,32 @@ class Recall(ArchiveSettings, Method):
         gist.evictor.shares_pass = False  # what fills the gist may select, a catalyst may not
         archive = self.new_archive(spec)
         rules = [LayerRule(self.pruning, self.selected)] * len(spec.layers)
-        pruning = None if self.select == "exact" else Pruning(spec, parse_stages(self.stages), rules)
+        pruning = None if self.select == "exact" else Pruning(spec, self.parsed_stages, rules)
         selector = GistSelector(
             spec, gist.store, archive, pruning, self.selected, distance, self.attention, self.while_reading
         )
         return Memory(spec, gist.store, archive=archive, selector=selector, evictor=gist.evictor)
 
-    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """The gist's, with the text in the host tier, which questions select from."""
-        plain = self.condensing().plan(spec, task)
+    def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
+        """Yield the footprints of the gist's parts, and of the archive and the selector beside them."""
+        yield from self.condensing().footprints(spec, task)
         if self.budget is None:
-            return plain
+            return
         exactly = self.select == "exact"
-        searched = math.ceil((1.0 if exactly else compared(parse_stages(self.stages))) * task.tokens)
-        tiered = with_host_tier(
-            plain, spec, task, task.prefix, self.store, self.tier, self.looks, self.selected, searched
-        )
-        if exactly:
-            tiered = searching_everything(tiered, spec, task, self.store, self.top_k)
-        far, pruned = tiered.brought_answering, not exactly and self.tier == HOST
-        picking = selected_in_pass(spec, far, task.chunk) if exactly or self.looks > 1 else 0
-        reading = looking_share(spec) * (far + searched / 2) if self.while_reading else 0.0
-        return dataclasses.replace(
-            tiered,
-            attended=plain.attended + reading,
-            widest=plain.widest + (far if self.while_reading else 0),
-            in_place=tiered.in_place or pruned,
-            search_every=1 if exactly else parse_stages(self.stages)[0].refresh,
+        pruned = not exactly and self.tier == HOST
+        selection = Selection(
+            chosen=self.selected,
+            compared=1.0 if exactly else self.compared,
+            looks=self.looks,
+            while_reading=self.while_reading,
+            each_query=exactly,
+            in_place=pruned,
+            search_every=1 if exactly else self.parsed_stages[0].refresh,
             recorded=self.looks == 1 and pruned and self.pruning != TRUE,
-            explicit=plain.explicit or (self.while_reading and spec.device.type != "cuda"),
-            tail_bytes=tiered.tail_bytes + picking,
         )
+        yield self.archive_footprint(spec, task, task.prefix, grows=False)
+        yield selector_footprint(spec, task, task.prefix, selection)
+        if self.while_reading and spec.device.type != "cuda":
+            yield Footprint(work=Work(explicit=True))  # even if no layer looks far
+        if exactly:
+            yield search_footprint(spec, task, task.prefix, DTYPES[self.store], self.top_k)

@@ -6,8 +6,7 @@ A new one is its settings and `score` (entries judged as they arrive), or an evi
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,13 +16,12 @@ from engine.errors import require
 from engine.memory import Memory
 from engine.methods.base import Method, TurnTokens
 from engine.models.spec import ModelSpec
+from engine.parts.evictors.footprints import scored_footprint
 from engine.parts.evictors.scored import ArrivalScoreEvictor, ScoredEvictor
-from engine.parts.footprint import Footprint, Task
+from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.quantized_slots import MODEL, STORES, Quantization
-from engine.parts.sharing import SHARES, widest
-from engine.parts.slot_plan import seen
+from engine.parts.sharing import SHARES
 from engine.parts.slots import SlotStore
-from engine.records import DEVICE, Usage
 
 SCORE_DECIMALS = 3  # of scores that are rounded: the last bits of a key depend on the size of its pass
 
@@ -98,21 +96,21 @@ class ScoredMethod(Method):
         """Return the quantisation given by `store`, or None for the model's dtype."""
         return Quantization.of(self.store, self.budget)
 
-    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """Return what slots take; the last tokens come on top of what the last eviction left."""
-        plain = dataclasses.replace(super().plan(spec, task), weight_bytes=self.weight_bytes(spec))
-        if self.budget is None:
-            return plain
-        text = max(0, task.total - self.local)
-        held = min(text, self.budget) + task.total - text
-        wide = plain.widest + widest(self.share, self.budget) - self.budget
-        usage = Usage({DEVICE: held}, plain.usage.bytes)
-        return dataclasses.replace(plain, usage=usage, answering=round(seen(spec, held)), widest=wide)
+    def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
+        """Yield the footprints of slots, evictor and trained weights."""
+        yield from super().footprints(spec, task)
+        yield Footprint(weight_bytes=self.weight_bytes(spec))
+
+    def kept_footprint(self, spec: ModelSpec, task: ReadingTask) -> Footprint:
+        """Return what the best entries and the last tokens take."""
+        capacity = self.capacity(spec)
+        if self.budget is None or capacity is None:
+            return super().kept_footprint(spec, task)
+        return scored_footprint(spec, task.total, capacity, self.budget, self.local, self.share)
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Return empty slots with their evictor."""
-        capacity = None if self.budget is None else self.budget + self.passing(spec)
-        store = SlotStore(spec, capacity, self.share, self.quantization(turn_tokens))
+        store = SlotStore(spec, self.capacity(spec), self.share, self.quantization(turn_tokens))
         return Memory(spec, store, evictor=self.new_evictor(spec, store))
 
     def new_evictor(self, spec: ModelSpec, store: SlotStore) -> ScoredEvictor:

@@ -5,6 +5,7 @@ A baseline: it reads for ever at constant memory and knows nothing of what left 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,10 +13,10 @@ from engine.errors import require
 from engine.memory import Memory
 from engine.methods.base import Method, TurnTokens
 from engine.models.spec import ModelSpec
-from engine.parts.footprint import Footprint, Task
+from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
-from engine.parts.window_plan import plan_window
+from engine.parts.window_plan import window_footprint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +50,8 @@ class Streaming(Method):
             return Memory(spec, SlotStore(spec))
         return Memory(spec, WindowStore(spec, self.sinks, self.budget - self.sinks))
 
-    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """Return what sinks and window take; nothing grows with the text."""
+    def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
+        """Yield the footprint of sinks and window; nothing grows with the text."""
         if self.budget is None:
-            return super().plan(spec, task)
-        return plan_window(spec, task, self.sinks, self.budget - self.sinks)
+            return super().footprints(spec, task)
+        return [window_footprint(spec, task, self.sinks, self.budget - self.sinks)]

@@ -1,36 +1,38 @@
-"""What a reading will keep and look at, worked out before it begins: what `Method.plan` tells the planner.
+"""Footprints: what a reading will hold and attend to, predicted before anything is allocated.
 
-All of it is arithmetic on sizes. The bytes follow the tensors that the memories allocate: `window_bytes` stands beside
-those tensors in `window.py`, `slot_bytes` in `slot_plan.py` and `host_bytes` in `tier_plan.py`, and tests compare the
-two.
+Each part of a memory gives its own footprint. `Method.plan` adds them up. All of it is arithmetic on sizes: the bytes
+follow the tensors that the parts allocate, and tests compare the two.
+
+Neutral values are the defaults, so a part states only its own share. Fields add up unless a comment says how two
+parts combine.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
 
 from engine.records import DEVICE, Usage
 
-TurnTokens = Callable[[str], int]  # how many tokens a text takes when it is put to the model as a turn
+TurnTokens = Callable[[str], int]  # number of tokens that a text takes as a turn
+
+NO_LIMIT = 1 << 30  # queries
+OPERATIONS = 190  # of PyTorch, views included, that a layer runs for a token of an answer
 
 
 @dataclass(frozen=True)
-class Task:
-    """What is to be read.
+class ReadingTask:
+    """A text to be read."""
 
-    tokens: of the text; prefix: what the chat template puts before it; chunk: tokens per pass at most; read: of the
-    text, what a checkpoint holds that is gone on from; beginning_of: where it is the beginning of a longer text, the
-    tokens of all of that.
-    """
-
-    tokens: int
-    prefix: int
-    chunk: int
+    tokens: int  # of the text
+    prefix: int  # tokens that the chat template puts before it
+    chunk: int  # most tokens of a pass
     turn_tokens: TurnTokens
-    read: int = 0
-    beginning_of: int = 0
+    read: int = 0  # tokens of the text that a checkpoint holds already
+    beginning_of: int = 0  # tokens of the longer text that this one begins, if it does
 
     @property
     def total(self) -> int:
@@ -38,88 +40,104 @@ class Task:
         return self.prefix + self.tokens
 
 
+def _both(a: Usage, b: Usage) -> Usage:
+    """Return the entries and bytes of two parts, tier by tier."""
+    return Usage(_tiers(a.entries, b.entries), _tiers(a.bytes, b.bytes))
+
+
+def _tiers(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    return {**a, **{tier: a.get(tier, 0) + count for tier, count in b.items()}}
+
+
+def _whole(a: float, b: float) -> float:
+    """Return the sum, rounded: entries are whole."""
+    return round(a + b)
+
+
+class Additive:
+    """A dataclass that can be added field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        """Return what two parts have together."""
+        values = {}
+        for each in dataclasses.fields(self):  # type: ignore[arg-type]
+            combine = each.metadata.get("combine", operator.add)
+            values[each.name] = combine(getattr(self, each.name), getattr(other, each.name))
+        return type(self)(**values)
+
+
 @dataclass(frozen=True)
-class Footprint:
-    """What a memory will hold and what its tokens will attend to. Entries are per KV head and layer.
+class Work(Additive):
+    """Tokens that pass through the model and entries that they attend to, per KV head and layer."""
 
-    usage: when the reading is finished, as `Memory.usage` will count it.
-    spare_bytes: on the device, beside that, for the moments in which the memory is condensed or packed.
-    tail_bytes: on the device, for a conversation's forks: its own, and the one in which something is read again, which
-        may be condensed or packed.
-    saved_bytes: on disk, of what is in no slab of the host tier, without rotated keys or room that is not used.
-    host_spare_bytes: in host memory, beside usage, while the text is read or saved.
-    host_tail_bytes: in host memory, for the first slabs of these forks.
-    operations: of PyTorch, views included, that a layer takes for a token of an answer, however little they do.
-    recorded: whether such a token's pass is one that a GPU repeats as it was recorded (`graphs.py`).
-    passed: tokens that go through the model, catalyst prompts included.
-    attended: entries that a token attends to while reading, on average.
-    widest: entries that one pass attends to at most, its own included.
-    positions: to which queries and keys are rotated, if they are more than that.
-    answering: entries that a token of an answer attends to.
-    searched: entries of the host tier that each token of an answer is compared with, unless it looks only where its
-        question found something.
-    sketched, candidates: of those that are compared by sketches on the device, bytes of an entry's in all layers; and
-        how many entries' keys each query head fetches then, to compare them as they are.
-    in_place: whether whoever computes attention searches, a GPU over the link; else the host does.
-    asked_together: queries of a question that one search serves, at most: so many are in a pass.
-    picking: query heads for each KV head, where each of them picks by itself what is brought for it, for each token of
-    a question too; 0 where they choose together.
-    search_every: tokens of an answer for which one search serves.
-    brought, brought_answering: entries of the host tier that are read for a token of the text, for one of an answer.
-    looks: how often a question is asked.
-    inserted: tokens of the method's own that go through the model beside them.
-    weight_bytes: on the device, of trained weights that the method has beside the model's.
-    coded: whether entries are turned from codes into numbers, a layer's at a time, before they are attended to.
-    codes_read_by: queries of a pass, at most, for which a GPU reads codes in place instead.
-    explicit: whether reading takes a matrix of logits, or of keys gathered for it; else it runs in fused kernels.
+    passed: int = 0  # tokens that go through the model, catalyst prompts included
+    inserted: int = 0  # the method's own tokens that go through it beside them
+    attended: float = 0.0  # entries that a token attends to while reading, on average
+    attended_per_answer_token: float = field(default=0, metadata={"combine": _whole})
+    widest: int = 0  # most entries that one pass attends to, its own included
+    positions: int = field(
+        default=0, metadata={"combine": max}
+    )  # highest position that is rotated to, if above `widest`
+    operations: int = 0  # of PyTorch, views included, that a layer runs for a token of an answer
+    recorded: bool = field(
+        default=True, metadata={"combine": operator.and_}
+    )  # whether a GPU replays a recorded pass for such a token
+    coded: bool = field(
+        default=False, metadata={"combine": operator.or_}
+    )  # whether entries are decoded, layer by layer, to be attended to
+    explicit: bool = field(
+        default=False, metadata={"combine": operator.or_}
+    )  # whether reading needs a matrix of logits, or gathered keys
+
+
+@dataclass(frozen=True)
+class Lookup(Additive):
+    """How queries search the archive, and what they fetch from it."""
+
+    searched: int = 0  # entries that each token of an answer is compared with
+    fetched: float = 0.0  # entries fetched for a token of the text
+    fetched_per_answer_token: int = 0
+    looks: int = field(default=1, metadata={"combine": max})  # times that a question is asked
+    search_every: int = field(default=1, metadata={"combine": max})  # tokens of an answer that one search serves
+    in_place: bool = field(
+        default=False, metadata={"combine": operator.or_}
+    )  # whether a GPU searches over the link, rather than the host
+    asked_together: int = field(
+        default=NO_LIMIT, metadata={"combine": min}
+    )  # most queries of a question that one search serves
+    picking: float = 0.0  # query heads per KV head that select for themselves; 0 if they select together
+    sketched: int = 0  # bytes on the device of one entry's sketches in all layers
+    candidates: int = 0  # entries whose keys each query head fetches after a search by sketches
+
+
+@dataclass(frozen=True)
+class Footprint(Additive):
+    """Bytes that a memory will hold, and its work."""
+
+    usage: Usage = field(
+        default=Usage({}, {}), metadata={"combine": _both}
+    )  # when the reading is finished, as `Memory.usage` counts it
+    condense_bytes: int = 0  # on the device, beside usage, while the memory is condensed or packed
+    conversation_bytes: int = 0  # on the device, for the forks of a conversation and of a rereading
+    saved_bytes: int = 0  # on disk, of what is in no slab, without rotated keys or unused capacity
+    host_saving_bytes: int = 0  # in host memory, beside usage, while a slab is saved
+    host_conversation_bytes: int = 0  # in host memory, for the first slabs of these forks
+    weight_bytes: int = 0  # on the device, of trained weights beside the model's
+    work: Work = Work()
+    lookup: Lookup = Lookup()
+
+
+def state_footprint(size: int) -> Footprint:
+    """Return the footprint of the states of recurrent layers. size: bytes of one state of all of them.
+
+    A pass needs two more. A conversation holds at most five: its own, those of a pass, and those from before the turn
+    and before its answer.
     """
-
-    usage: Usage
-    spare_bytes: int
-    tail_bytes: int
-    saved_bytes: int
-    passed: int
-    attended: float
-    widest: int
-    answering: int
-    searched: int = 0
-    sketched: int = 0
-    candidates: int = 0
-    in_place: bool = False
-    asked_together: int = 1 << 30
-    picking: float = 0.0
-    search_every: int = 1
-    brought: float = 0.0
-    brought_answering: int = 0
-    looks: int = 1
-    inserted: int = 0
-    weight_bytes: int = 0
-    coded: bool = False
-    codes_read_by: int = 0
-    explicit: bool = False
-    host_spare_bytes: int = 0
-    host_tail_bytes: int = 0
-    positions: int = 0
-    operations: int = 190
-    recorded: bool = False
-
-    def with_states(self, size: int) -> Footprint:
-        """With so many bytes of recurrent layers' states: a memory's, those on the way through a pass, and of a
-        conversation all of these, those of before the turn and before its answer, and those that are on their way
-        through a pass that was recorded.
-        """
-        kept = {**self.usage.bytes, DEVICE: self.usage.bytes[DEVICE] + size}
-        return dataclasses.replace(
-            self,
-            usage=dataclasses.replace(self.usage, bytes=kept),
-            spare_bytes=self.spare_bytes + 2 * size,
-            tail_bytes=self.tail_bytes + 5 * size,
-            saved_bytes=self.saved_bytes + size,
-        )
+    return Footprint(Usage({}, {DEVICE: size}), 2 * size, 5 * size, size)
 
 
 def mean_attended(tokens: int, limit: int) -> float:
-    """Entries that a token attends to on average where each sees all before it, itself included, up to `limit`."""
+    """Return how many entries a token sees on average, if each sees all before it and itself, up to `limit`."""
     if tokens <= limit:
         return (tokens + 1) / 2
     return (limit * (limit + 1) / 2 + (tokens - limit) * limit) / tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts import slot_plan
-from engine.parts.footprint import Footprint, Task, mean_attended
+from engine.parts.footprint import OPERATIONS, Footprint, ReadingTask, Work, mean_attended
 from engine.parts.slot_plan import window_slack
 from engine.records import DEVICE, Usage
 
@@ -20,7 +20,7 @@ def window_room(window: int, held: int, arriving: int, expected: int = 0) -> int
 
 
 def window_bytes(spec: ModelSpec, sinks: int, window: int, chunk: int, total: int) -> int:
-    """Bytes of sinks and buffers of all layers while `total` tokens go through in passes of up to `chunk`."""
+    """Return the bytes of sinks and buffers in all layers while `total` tokens pass, `chunk` at a time."""
     coming = max(0, total - sinks)
     held = 0 if max(coming, slot_plan.LEAST_SLACK) <= window else window
     room = window_room(window, held, chunk, coming) if coming else 0
@@ -28,8 +28,10 @@ def window_bytes(spec: ModelSpec, sinks: int, window: int, chunk: int, total: in
 
 
 def split_by_window(spec: ModelSpec, window: int) -> tuple[ModelSpec, ModelSpec, int]:
-    """The model without heads in layers whose own sliding window is longer than a memory's, with heads in these alone,
-    and the longest of them; 0 if there are none.
+    """Split a model at the layers whose own sliding window is longer than a memory's.
+
+    Returns:
+        The model without heads in these layers, with heads in these alone, and the longest of their windows or 0.
     """
     longest = max(layer.sliding_window or 0 for layer in spec.layers)
 
@@ -43,12 +45,14 @@ def split_by_window(spec: ModelSpec, window: int) -> tuple[ModelSpec, ModelSpec,
     )
 
 
-def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int, whole: bool = False) -> Footprint:
-    """What a reading through sinks and a window keeps and attends to.
+def window_footprint(
+    spec: ModelSpec, task: ReadingTask, sinks: int, window: int, keeps_wider: bool = False
+) -> Footprint:
+    """Return the bytes of sinks and a window, and the work of tokens that see these.
 
-    whole: layers whose own sliding window is longer keep all of that, beside it; else they see no more than `window`.
+    keeps_wider: layers whose own sliding window is longer keep all of that; else they see no more than `window`.
     """
-    others, with_wide, longest = split_by_window(spec, window) if whole else (spec, spec, 0)
+    others, with_wide, longest = split_by_window(spec, window) if keeps_wider else (spec, spec, 0)
     talk = task.total + slot_plan.LEAST_SLACK  # with what a conversation begins with
     size = window_bytes(others, sinks, window, min(task.chunk, task.total), task.total)
     forked = window_bytes(others, sinks, window, min(task.chunk, task.total), talk)
@@ -61,16 +65,13 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int, whole: boo
 
     def most(layer: LayerSpec) -> int:
         own = layer.sliding_window
-        return sinks + window if own is None else own if whole else min(own, window)
+        return sinks + window if own is None else own if keeps_wider else min(own, window)
 
-    return Footprint(
-        usage=Usage({DEVICE: held}, {DEVICE: size}),
-        spare_bytes=size,
-        tail_bytes=3 * forked,
-        saved_bytes=saved,
+    work = Work(
         passed=task.total,
         attended=spec.averaged(lambda layer: mean_attended(task.total, most(layer))),
         widest=min(task.total, held + task.chunk),
-        answering=round(spec.averaged(lambda layer: min(task.total, most(layer)))),
-        recorded=True,
-    ).with_states(spec.state_bytes)
+        attended_per_answer_token=round(spec.averaged(lambda layer: min(task.total, most(layer)))),
+        operations=OPERATIONS,
+    )
+    return Footprint(Usage({DEVICE: held}, {DEVICE: size}), size, 3 * forked, saved, work=work)

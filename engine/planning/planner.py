@@ -29,7 +29,7 @@ from engine.model import Model
 from engine.models.recurrence import ROWS
 from engine.models.sizes import ModelSizes, sizes_of
 from engine.models.spec import LayerSpec
-from engine.parts.footprint import Footprint, Task, TurnTokens
+from engine.parts.footprint import Footprint, ReadingTask, TurnTokens
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
 from engine.planning.roofline import Roofline
@@ -96,7 +96,7 @@ class Plan:
     @property
     def reading_tokens_per_sec(self) -> float | None:
         """Speed of reading, over the tokens that are read."""
-        return min(self.tokens, self.footprint.passed) / self.reading_sec if self.reading_sec else None
+        return min(self.tokens, self.footprint.work.passed) / self.reading_sec if self.reading_sec else None
 
 
 @dataclass(frozen=True)
@@ -156,17 +156,19 @@ class Planner:
         return plan
 
     def _plan(self, method: Method, tokens: int, quantize: str, held: int, chunk: int, read: int = 0) -> Plan:
-        task = Task(tokens, self.prefix, chunk, self.turn_tokens, read)
+        task = ReadingTask(tokens, self.prefix, chunk, self.turn_tokens, read)
         footprint = method.plan(self.model.spec, task)
-        rows = min(chunk, task.total) * (footprint.passed + footprint.inserted) // footprint.passed
+        passed = footprint.work.passed
+        rows = min(chunk, task.total) * (passed + footprint.work.inserted) // passed
         workspace = self._workspace(method, footprint, rows, quantize)
         kept = footprint.usage.bytes
         held += footprint.weight_bytes
         # A reading and questions need memory beside the KV at different times, so the larger need counts.
-        device = held + kept[DEVICE] + max(footprint.spare_bytes, footprint.tail_bytes) + workspace + self.machine.base
+        beside = max(footprint.condense_bytes, footprint.conversation_bytes)
+        device = held + kept[DEVICE] + beside + workspace + self.machine.base
         # Entries on the device are copied to host memory to be saved while the text is read on.
-        spare = footprint.host_spare_bytes + footprint.saved_bytes
-        host = kept.get(HOST, 0) + max(spare, footprint.host_tail_bytes)
+        saving = footprint.host_saving_bytes + footprint.saved_bytes
+        host = kept.get(HOST, 0) + max(saving, footprint.host_conversation_bytes)
         if self.machine.shared:
             device, host = device + host, 0
         disk = _disk_bytes(footprint)
@@ -196,22 +198,23 @@ class Planner:
     def operations(self, method: Method, tokens: int, of: int) -> float:
         """Return the operations of reading the first `tokens` of a text of `of`, which measure progress."""
         chunk = default_chunk(self.machine.shared)
-        task = Task(tokens, self.prefix, chunk, self.turn_tokens, beginning_of=of)
+        task = ReadingTask(tokens, self.prefix, chunk, self.turn_tokens, beginning_of=of)
         return self._operations(method, method.plan(self.model.spec, task))
 
     def _operations(self, method: Method, footprint: Footprint) -> float:
-        through = footprint.passed + footprint.inserted
-        scored = footprint.passed if method.needs_novelty() else 0
-        return operations(self.model, through, footprint.attended, scored).total
+        work = footprint.work
+        scored = work.passed if method.needs_novelty() else 0
+        return operations(self.model, work.passed + work.inserted, work.attended, scored).total
 
     def _beyond(self, method: Method, footprint: Footprint) -> str:
-        window, most = self.model.spec.window, footprint.usage.entries[DEVICE] + footprint.brought_answering
+        window = self.model.spec.window
+        most = footprint.usage.entries[DEVICE] + footprint.lookup.fetched_per_answer_token
         if unseen := self._unseen(method, footprint):
             return unseen
         if method.budget is None:
             instead = "one with a budget"
-        elif method.passing(self.model.spec) and footprint.widest > STRETCH * window:
-            most = footprint.widest  # tokens of a pass follow the kept entries
+        elif method.passing(self.model.spec) and footprint.work.widest > STRETCH * window:
+            most = footprint.work.widest  # tokens of a pass follow the kept entries
             instead = f"a budget of at most {method.budget * window // most:,}"
         else:
             most = min(most, method.budget)  # some hold a few more tokens, which is no cause for a warning
@@ -227,9 +230,9 @@ class Planner:
         spec = self.model.spec
         if spec.reach == spec.window:
             return ""
-        if footprint.searched:
+        if footprint.lookup.searched:
             seen, instead = f"so what {method.name} keeps of the text is never looked up", "condense it, with "
-        elif method.budget is None and footprint.passed > spec.window:
+        elif method.budget is None and footprint.work.passed > spec.window:
             seen, instead = f"so with {method.name} they see the end of the text alone", "condense it, with "
         elif method.budget is not None and footprint.usage.entries[DEVICE] > STRETCH * spec.reach:
             seen, instead = f"so of what {method.name} keeps they see the last alone", "take "
@@ -265,7 +268,7 @@ class Planner:
             logits += 2 * model.hidden * model.vocabulary  # a CPU's copy of the head in bfloat16
         recurring = -(-rows // ROWS) * ROWS * model.recurrence.held if model.recurrence else 0
         stream = rows * model.hidden * (3 * size + 4)  # residual, its norm in float32, the layer's input and output
-        positions = max(footprint.widest, footprint.positions)
+        positions = max(footprint.work.widest, footprint.work.positions)
         tables = sum(rope.bytes_for(positions, size) for rope in model.spec.ropes)
         return (
             stream
@@ -277,20 +280,20 @@ class Planner:
     def _attention_bytes(self, layer: LayerSpec, footprint: Footprint, rows: int) -> int:
         size = self.model.spec.dtype.itemsize
         query_heads, kv_heads, width = layer.query_heads, layer.kv_heads, layer.head_size
-        keys = max(footprint.widest, rows)
+        keys = max(footprint.work.widest, rows)
         # q, k, v, rotated q and its parts; for latents, which are wider, also the outputs that are merged
         tensors = rows * (4 * query_heads + 3 * kv_heads) * width * size
         tensors += 16 * rows * query_heads * width if layer.latent else 0
         mask = rows * keys * (5 + size)
-        if footprint.coded:  # keys before and after RoPE, and float32 numbers on the way from codes
+        if footprint.work.coded:  # keys before and after RoPE, and float32 numbers on the way from codes
             tensors += keys * kv_heads * width * (2 * size + 8)
-        if not footprint.explicit:
+        if not footprint.work.explicit:
             return tensors + mask
         logits = query_heads * rows * keys * (8 + size)  # logits and softmax in float32, then in the model's dtype
         return tensors + mask + logits + 2 * kv_heads * keys * width * size
 
     def _times(
-        self, method: Method, footprint: Footprint, task: Task, quantize: str
+        self, method: Method, footprint: Footprint, task: ReadingTask, quantize: str
     ) -> tuple[float | None, float | None, float | None]:
         """Return seconds of the reading, seconds to a first token, and tokens per second of an answer."""
         rates = self.machine.rates
@@ -365,7 +368,7 @@ class Planner:
 
 def _dense(fitting: list[Plan]) -> Choice | None:
     """Choose a method that attends to everything."""
-    dense = [plan for plan in fitting if _keeps_all(plan) and not plan.footprint.searched]
+    dense = [plan for plan in fitting if _keeps_all(plan) and not plan.footprint.lookup.searched]
     if not dense:
         return None
     plainest = next((plan for plan in dense if plan.method.budget is None), _fastest(dense))
@@ -381,18 +384,19 @@ def _exactly(fitting: list[Plan]) -> Choice | None:
 
 def _looked_up(fitting: list[Plan]) -> Choice | None:
     """Choose a method that keeps everything, looks it up and is quick enough beside the others."""
-    searched = [plan for plan in fitting if _keeps_all(plan) and plan.footprint.searched and not plan.beyond]
+    searched = [plan for plan in fitting if _keeps_all(plan) and plan.footprint.lookup.searched and not plan.beyond]
     quick = [plan for plan in searched if _bearable(plan, fitting)]
     if not quick:
         return None
     # In the order of the methods exact search comes before approximations, if it is known to be fast enough.
     known = quick[0].answer_tokens_per_sec is not None
-    chosen = _quicker(quick) if known else min(quick, key=lambda plan: plan.footprint.searched)
+    chosen = _quicker(quick) if known else min(quick, key=lambda plan: plan.footprint.lookup.searched)
     store = chosen.method.settings()["store"]
     kept = "" if store == HOST_STORES[0] else f" as {store}"
     exactly = ""
     if known and chosen.method.family == "yardstick":
-        exactly = ", by sketches of all of it" if chosen.footprint.sketched else ", exactly since that is fast enough"
+        sketched = chosen.footprint.lookup.sketched
+        exactly = ", by sketches of all of it" if sketched else ", exactly since that is fast enough"
     return Choice(chosen, f"everything is kept in host memory{kept} and looked up for each question{exactly}")
 
 
@@ -422,7 +426,7 @@ def _budget(plan: Plan) -> int:
 
 
 def _keeps_all(plan: Plan) -> bool:
-    return sum(plan.footprint.usage.entries.values()) >= plan.footprint.passed
+    return sum(plan.footprint.usage.entries.values()) >= plan.footprint.work.passed
 
 
 def _disk_bytes(footprint: Footprint) -> int:
@@ -431,7 +435,7 @@ def _disk_bytes(footprint: Footprint) -> int:
     Full slabs are written once. The rest is written anew each time, beside its previous copy.
     """
     kept = footprint.usage.bytes
-    return 2 * footprint.saved_bytes + kept.get(HOST, 0) + kept.get(DISK, 0) + footprint.host_spare_bytes
+    return 2 * footprint.saved_bytes + kept.get(HOST, 0) + kept.get(DISK, 0) + footprint.host_saving_bytes
 
 
 def _bearable(plan: Plan, others: list[Plan]) -> bool:

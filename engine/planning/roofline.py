@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from engine.models.experts import together_on
 from engine.models.integers import DIRECT
 from engine.models.sizes import ModelSizes
+from engine.parts.attention import FEW_QUERIES
 from engine.parts.footprint import Footprint
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
@@ -41,30 +42,31 @@ class Roofline:
 
         chunk: most tokens of a pass; scored: the text's tokens go through the head.
         """
-        through = footprint.passed + footprint.inserted
-        rows = min(chunk * through / footprint.passed, through)
+        work, lookup = footprint.work, footprint.lookup
+        through = work.passed + work.inserted
+        rows = min(chunk * through / work.passed, through)
         head = self.model.head if scored else 0
-        each = self._pass_sec(footprint, rows, footprint.attended, head, footprint.explicit)
+        each = self._pass_sec(footprint, rows, work.attended, head, work.explicit)
         kept = _far_bytes(footprint) / self.rates.link
-        if footprint.sketched and not self.shared:  # keys come back to be sketched
+        if lookup.sketched and not self.shared:  # keys come back to be sketched
             kept += _far_bytes(footprint) * self.model.spec.key_share / self.rates.link
-        reading = through / rows * each + kept + self._brought_sec(footprint, through * footprint.brought)
+        reading = through / rows * each + kept + self._fetch_sec(footprint, through * lookup.fetched)
         # By a second look some passages usually stand out, which leaves little to search.
-        searching = self._search_sec(footprint) if footprint.looks == 1 else 0.0
-        passes = math.ceil(QUESTION / footprint.asked_together)
-        asking = passes * self._pass_sec(footprint, QUESTION / passes, footprint.answering, 0, True)
-        asking += self._brought_sec(footprint, QUESTION * footprint.picking * footprint.brought_answering)
-        answering = self._pass_sec(footprint, 1, footprint.answering, self.model.head, True)
-        answering += self._brought_sec(footprint, max(footprint.picking, 1) * footprint.brought_answering)
-        first = footprint.looks * asking + self._search_sec(footprint, QUESTION) + answering + searching
-        return reading, first, 1 / (answering + searching / footprint.search_every)
+        searching = self._search_sec(footprint) if lookup.looks == 1 else 0.0
+        passes = math.ceil(QUESTION / lookup.asked_together)
+        asking = passes * self._pass_sec(footprint, QUESTION / passes, work.attended_per_answer_token, 0, True)
+        asking += self._fetch_sec(footprint, QUESTION * lookup.picking * lookup.fetched_per_answer_token)
+        answering = self._pass_sec(footprint, 1, work.attended_per_answer_token, self.model.head, True)
+        answering += self._fetch_sec(footprint, max(lookup.picking, 1) * lookup.fetched_per_answer_token)
+        first = lookup.looks * asking + self._search_sec(footprint, QUESTION) + answering + searching
+        return reading, first, 1 / (answering + searching / lookup.search_every)
 
     def _pass_sec(self, footprint: Footprint, rows: float, attended: float, head: int, explicit: bool) -> float:
         """Return the seconds of one pass, which reads all weights once, of experts only those that tokens choose.
 
         Experts in codes are usually unpacked in every pass, linear layers on a GPU if several tokens share them.
         """
-        model, rates = self.model, self.rates
+        model, rates, passing = self.model, self.rates, footprint.work
         size = model.spec.dtype.itemsize
         hit = model.hit(rows)
         weights: float = model.linear_bytes(self.quantize) + hit * model.expert_bytes(self.quantize)
@@ -77,7 +79,7 @@ class Roofline:
             weights += 2 * hit * model.expert_weights * size
         work = operations(model, rows, attended, rows if head else 0)
         # Retaining heads score every token; beacon weights are for beacons only.
-        share = footprint.inserted / (footprint.passed + footprint.inserted) if footprint.inserted else 1.0
+        share = passing.inserted / (passing.passed + passing.inserted) if passing.inserted else 1.0
         beside = 2 * rows * share * footprint.weight_bytes / size
         weights += footprint.weight_bytes
         slower = SLOWER_INT4 if self.quantize == "int4" and rows > DIRECT else 1.0
@@ -86,16 +88,16 @@ class Roofline:
         )
         logits = LOGIT_BYTES * model.spec.query_heads * rows * attended if explicit else 0
         attention = work.attention / rates.flops
-        decoded = footprint.coded and (self.shared or rows > footprint.codes_read_by)
+        decoded = passing.coded and (self.shared or rows > FEW_QUERIES)  # kernels read codes for few queries
         entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if decoded else 0))
         moved = (entries + logits + self._recurring_bytes(rows)) / rates.memory
-        small = footprint.operations * len(model.spec.layers) + self._recurring_operations(rows)
+        small = passing.operations * len(model.spec.layers) + self._recurring_operations(rows)
         if packing:
             small += UNPACKING * sum(1 if at_once else hit * count for count, *_ in model.experts)
         small *= rates.operation_sec
         if self.shared:
             return products + attention + moved + BETWEEN * small
-        if rows == 1 and footprint.recorded and self.quantize != "8bit":
+        if rows == 1 and passing.recorded and self.quantize != "8bit":
             return products + attention + moved  # the pass is one launch
         return max(products + attention + moved, small)  # a GPU computes while its host prepares the next launch
 
@@ -114,24 +116,24 @@ class Roofline:
 
     def _search_sec(self, footprint: Footprint, tokens: int = 1) -> float:
         """Return the seconds of comparing queries with keys of the host tier, or with sketches and the keys of some."""
-        spec, rates = self.model.spec.looking_far, self.rates
-        if not footprint.searched or not spec.query_heads:
+        spec, rates, lookup = self.model.spec.looking_far, self.rates, footprint.lookup
+        if not lookup.searched or not spec.query_heads:
             return 0.0
-        passes, each = math.ceil(tokens / footprint.asked_together), _entry_bytes(footprint) * spec.key_share
-        keys = passes * each * footprint.searched
-        products = 2 * tokens * footprint.searched * spec.query_width
-        scores = MOVED_PER_SCORE * tokens * spec.query_heads * footprint.searched
-        if footprint.sketched:
-            looked_at = passes * footprint.sketched * footprint.searched
-            fetched = tokens * footprint.picking * footprint.candidates * each  # less those fetched anyway
-            fetched -= min(fetched, tokens * footprint.picking * footprint.brought_answering * each)
+        passes, each = math.ceil(tokens / lookup.asked_together), _entry_bytes(footprint) * spec.key_share
+        keys = passes * each * lookup.searched
+        products = 2 * tokens * lookup.searched * spec.query_width
+        scores = MOVED_PER_SCORE * tokens * spec.query_heads * lookup.searched
+        if lookup.sketched:
+            looked_at = passes * lookup.sketched * lookup.searched
+            fetched = tokens * lookup.picking * lookup.candidates * each  # less those fetched anyway
+            fetched -= min(fetched, tokens * lookup.picking * lookup.fetched_per_answer_token * each)
             flops = rates.host_flops if self.shared else rates.flops
             return products / flops + (looked_at + scores) / rates.memory + fetched / rates.link
-        if footprint.in_place and not self.shared:  # it compares some keys while others are on the link
+        if lookup.in_place and not self.shared:  # it compares some keys while others are on the link
             return max(products / rates.flops + scores / rates.memory, keys / rates.link)
         return products / rates.host_flops + (keys + scores) / rates.host_memory
 
-    def _brought_sec(self, footprint: Footprint, entries: float) -> float:
+    def _fetch_sec(self, footprint: Footprint, entries: float) -> float:
         """Return the seconds of fetching entries to a GPU; 0 on a CPU, which attends to them in place."""
         return 0.0 if self.shared or not entries else entries * _entry_bytes(footprint) / self.rates.link
 

@@ -22,7 +22,7 @@ from engine.models.rope import NoRope
 from engine.models.sizes import ModelSizes, model_sizes, sizes_of
 from engine.models.spec import LayerSpec, ModelSpec, Projection, Scoring
 from engine.parts.evictors.beacons import RAW, window_places
-from engine.parts.footprint import Task
+from engine.parts.footprint import ReadingTask
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.planning.flops import Operations, operations
 from engine.planning.planner import Machine, Planner
@@ -226,7 +226,7 @@ def test_a_budget_holds_at_any_length(model: Model) -> None:
         method = make_method("beacon", **settings)
         assert method.budget is not None
         for tokens in (10**6, 10**8):
-            footprint = method.plan(model.spec, Task(tokens, 4, 256, len))
+            footprint = method.plan(model.spec, ReadingTask(tokens, 4, 256, len))
             held = footprint.usage.entries[DEVICE]
             assert method.budget // 2 <= held <= method.budget + method.passing(model.spec)
 

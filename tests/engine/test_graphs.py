@@ -20,7 +20,7 @@ from engine import Answer, Conversation, Method, Model, Sampling, SettingsError,
 from engine.decode import recorder
 from engine.decode.recorder import Recorder, Recording
 from engine.memory import Memory
-from engine.parts.footprint import Footprint, Task
+from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.mass import no_source
 from engine.parts.slots import SlotStore
 from kernels import choice
@@ -31,8 +31,8 @@ from tests.engine.reading import answer, read
 
 
 def planned(model: Model, method: Method, ids: Tensor) -> Footprint:
-    """Return the plan of such a reading."""
-    return method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    """What the planner is told of such a reading."""
+    return method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 64, model.turn_length))
 
 
 def talk(model: Model, conversation: Conversation) -> list[Answer]:

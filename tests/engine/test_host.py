@@ -17,7 +17,7 @@ from engine.models.rope import Rope
 from engine.models.spec import ModelSpec, Scoring
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.host_tier import TAIL, HostTier, Slab
-from engine.parts.footprint import Task
+from engine.parts.footprint import ReadingTask
 from engine.parts.selectors.base import searched
 from engine.records import DISK, HOST
 from kernels import choice
@@ -283,9 +283,9 @@ def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor
         most = max(most, memory.usage().bytes[HOST])
     assert saved
     reader.memory.archive.use_mapped_files(saved)
-    planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 32, model.turn_length))
+    planned = method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 32, model.turn_length))
     assert reader.memory.usage() == planned.usage
-    assert most <= planned.usage.bytes[HOST] + planned.host_spare_bytes
+    assert most <= planned.usage.bytes[HOST] + planned.host_saving_bytes
     assert planned.usage.entries[DISK] == 320
     question = torch.tensor([1, 80, 81, 82, 2])
     logits = next_logits(model, method, reader.memory, question)
@@ -315,9 +315,9 @@ def test_who_goes_on_reading_needs_room_for_the_rest_alone(
     for _ in itertools.takewhile(lambda step: step.tokens_done < 900, begun.run()):
         pass
     read_so_far = begun.done - len(model.chat.prefix)
-    tasks = [Task(len(ids), len(model.chat.prefix), 32, model.turn_length, count) for count in (0, read_so_far)]
+    tasks = [ReadingTask(len(ids), len(model.chat.prefix), 32, model.turn_length, count) for count in (0, read_so_far)]
     whole, rest = (method.plan(model.spec, task) for task in tasks)
-    needed = [each.usage.bytes[HOST] + each.host_spare_bytes for each in (whole, rest)]
+    needed = [each.usage.bytes[HOST] + each.host_saving_bytes for each in (whole, rest)]
     assert needed[1] < needed[0] / (1 if settings.get("tier") == "disk" else 3)
     parts, meta = begun.state()
     monkeypatch.setattr("engine.memory_usage.free_bytes", lambda device: needed[1])
@@ -350,7 +350,7 @@ def test_layers_with_a_sliding_window_keep_nothing_here(
     """Regression: such layers, five of six in Gemma 3, took host memory and disk that they never read."""
     model, method = sliding(), make_method(name, store=store)
     context = read(model, method, ids)
-    planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    planned = method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 64, model.turn_length))
     assert context.usage() == planned.usage
     with monkeypatch.context() as before:
         before.setattr(ModelSpec, "looking_far", property(lambda spec: spec))

@@ -18,7 +18,7 @@ from engine.memory import Memory
 from engine.methods.infinipot import PROMPTS, InfiniPot
 from engine.model import load_model
 from engine.parts.evictors.catalyst import CatalystEvictor
-from engine.parts.footprint import Task
+from engine.parts.footprint import ReadingTask
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.records import DEVICE
 from tests.engine.reading import answer, next_logits, read
@@ -270,7 +270,7 @@ def test_a_text_that_fits_the_pot_is_not_distilled_before_something_is_said(
     method = make_method("infinipot", budget=passed + catalyst + free, prompt="U", keep=0.5)
     context = read(model, method, ids)
     assert context.usage().entries[DEVICE] == passed
-    planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    planned = method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 64, model.turn_length))
     assert planned.usage.entries[DEVICE] == passed
     full = read(model, make_method("full"), ids)
     question = torch.tensor([1, 80, 81, 82, 2])[:free]

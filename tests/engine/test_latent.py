@@ -16,7 +16,7 @@ from engine.model import Model
 from engine.models.architectures import INDEXED, check_kind
 from engine.models.configuration import read_config
 from engine.models.sizes import model_sizes, sizes_of
-from engine.parts.footprint import Task
+from engine.parts.footprint import ReadingTask
 from engine.planning.flops import operations
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE, HOST
@@ -96,14 +96,14 @@ def test_save_load_and_continue_equals_uninterrupted(model: Model, name: str, id
 def test_passes_of_other_sizes_hold_and_say_the_same(model: Model, name: str, ids: Tensor) -> None:
     """Check that the bytes equal the plan too."""
     method = TIGHT[name]
-    footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    footprint = method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 64, model.turn_length))
     context, other = read(model, method, ids), read(model, method, ids, 111)
     assert context.usage().bytes == footprint.usage.bytes
     expected = next_logits(model, method, context.memory, QUESTION)
     torch.testing.assert_close(next_logits(model, method, other.memory, QUESTION, 111), expected, **close(method))
     conversation = Conversation(context)
     answer(conversation, "question number one?")
-    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.conversation_bytes
 
 
 @pytest.mark.parametrize("name", ["full", "streaming", "exact-sketched", "infinitehip", "recall"])
@@ -201,7 +201,7 @@ def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
     ids = torch.randint(4, 260, (3 * 256 - len(model.chat.prefix),))
     plan = Planner.of_loaded(model, Machine(64 * GB, 0, True)).plan(method, len(ids))
     peak = peak_of_pass(model, method, ids, plan.chunk)
-    assert peak <= plan.workspace_bytes + plan.footprint.spare_bytes
+    assert peak <= plan.workspace_bytes + plan.footprint.condense_bytes
     assert plan.workspace_bytes <= 2 * peak
 
 

@@ -18,7 +18,7 @@ from engine.loops.passes import feed
 from engine.methods.locret import Locret
 from engine.models.rope import NoRope, Rope
 from engine.models.spec import LayerSpec, ModelSpec, Scoring
-from engine.parts.footprint import Task
+from engine.parts.footprint import ReadingTask
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.sharing import SPREAD
 from engine.records import DEVICE
@@ -328,7 +328,7 @@ def test_the_fingerprint_changes_with_the_heads(model: Model, ids: Tensor, tmp_p
 
 def test_a_plan_counts_the_heads(model: Model, tmp_path: Path) -> None:
     """Cover heads in a file, heads of the paper's width where there is none yet, and the heads of a gist."""
-    path, task = tmp_path / "heads.safetensors", Task(1000, 4, 256, len)
+    path, task = tmp_path / "heads.safetensors", ReadingTask(1000, 4, 256, len)
     for width in (24, 40):
         save_weights(RetainingHeads(model.spec, [width] * 3), path, model.spec, {})
         heads = find_heads(model.spec, str(path))

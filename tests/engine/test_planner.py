@@ -29,7 +29,7 @@ from engine import (
 from engine.models.architectures import ARCHITECTURES, kinds_with
 from engine.models.experts import has_experts
 from engine.models.sizes import model_sizes, sizes_of
-from engine.parts.footprint import Task
+from engine.parts.footprint import ReadingTask
 from engine.parts.slot_rows import Slots
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE, HOST
@@ -98,13 +98,13 @@ def test_the_plan_is_what_a_reading_holds(
         return forward(ids, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(model, "forward", counting)
-    task = Task(tokens, len(model.chat.prefix), 64, model.turn_length)
+    task = ReadingTask(tokens, len(model.chat.prefix), 64, model.turn_length)
     footprint = method.plan(model.spec, task)
     reader = Reader(model, method, ids, task.chunk)
     for _ in reader.run():
         pass
     assert footprint.usage == reader.memory.usage()
-    assert footprint.passed == sum(passed)
+    assert footprint.work.passed == sum(passed)
     parts, _ = reader.state()
     host = sum(each.nbytes for name, part in parts.items() if "host" in name for each in part.tensors.values())
     slack = host * 32768 // max(1, footprint.usage.entries.get(HOST, 0))  # of at most one slab, the last
@@ -121,9 +121,9 @@ def test_tables_of_positions_are_planned(extend_always: bool) -> None:
     model = Model(LlamaForCausalLM(config), byte_tokenizer(), "tiny", "-")
     method = make_method("infinitehip", budget=1024, extend_always=extend_always)
     read(model, method, torch.randint(4, 260, (6000,)), 64)
-    footprint = method.plan(model.spec, Task(6000, len(model.chat.prefix), 64, model.turn_length))
+    footprint = method.plan(model.spec, ReadingTask(6000, len(model.chat.prefix), 64, model.turn_length))
     [rope] = model.spec.ropes
-    planned = rope.bytes_for(max(footprint.widest, footprint.positions), model.spec.dtype.itemsize)
+    planned = rope.bytes_for(max(footprint.work.widest, footprint.work.positions), model.spec.dtype.itemsize)
     assert sum(table.nbytes for table in rope.tables()) == planned
 
 
@@ -143,15 +143,15 @@ def test_what_the_beginning_of_a_text_takes_grows_to_what_all_of_it_takes(model:
 @pytest.mark.parametrize("name", [*sorted(METHODS), "infinipot:int8", "locret:int4", "recall:int8"])
 def test_a_conversation_takes_no_more_than_planned(model: Model, ids: Tensor, name: str) -> None:
     method = with_store(name)
-    footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    footprint = method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 64, model.turn_length))
     reader = Reader(model, method, ids, 64)
     for _ in reader.run():
         pass
     conversation = Conversation(reader.context())
     answer(conversation, "Who?", tokens=40)
     taken, planned = conversation.usage().bytes, footprint.usage.bytes
-    assert taken[DEVICE] <= planned[DEVICE] + footprint.tail_bytes
-    assert taken.get(HOST, 0) <= planned.get(HOST, 0) + footprint.host_tail_bytes
+    assert taken[DEVICE] <= planned[DEVICE] + footprint.conversation_bytes
+    assert taken.get(HOST, 0) <= planned.get(HOST, 0) + footprint.host_conversation_bytes
 
 
 @pytest.mark.parametrize("method", FORGETFUL.values(), ids=FORGETFUL)
@@ -164,7 +164,7 @@ def test_turns_take_no_more_than_planned_at_any_moment(
     """
     ids = torch.randint(4, 260, (1500,), generator=torch.Generator().manual_seed(3))
     context = read(model, method, ids)
-    footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    footprint = method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 64, model.turn_length))
     alive, most = WeakSet(context.memory.store.own), 0  # type: ignore[attr-defined]
     begin = Slots.__init__
 
@@ -180,7 +180,7 @@ def test_turns_take_no_more_than_planned_at_any_moment(
     for number, named in enumerate([None, torch.arange(100), torch.arange(1200)] * 4):
         *_, last = conversation.ask(f"Who came, {number}?", Sampling(max_tokens=40), AskOptions(text=ids, named=named))
     assert isinstance(last, Answer)
-    planned = footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+    planned = footprint.usage.bytes[DEVICE] + footprint.conversation_bytes
     assert 0.6 * planned < most <= planned
 
 
@@ -188,21 +188,21 @@ def test_turns_take_no_more_than_planned_at_any_moment(
 def test_slots_of_a_conversation_are_never_more_than_planned(model: Model, ids: Tensor, budget: int) -> None:
     """Regression: plans ignored that slots begin as 256 and are doubled, if the budget is smaller."""
     method = make_method("infinipot", budget=budget, prompt="Sum up.")
-    footprint = method.plan(model.spec, Task(10, len(model.chat.prefix), 64, model.turn_length))
+    footprint = method.plan(model.spec, ReadingTask(10, len(model.chat.prefix), 64, model.turn_length))
     conversation = Conversation(read(model, method, ids[:10]))
     most = budget - conversation.usage().entries[DEVICE] - model.turn_length("Sum up.")
     conversation.feed(ids[:most].tolist())
     parts, meta = conversation.state()
     for each in (conversation, Conversation.load(conversation.context, loaded(parts), meta)):
         taken, planned = each.usage().bytes[DEVICE], footprint.usage.bytes[DEVICE]
-        assert planned < taken <= planned + footprint.tail_bytes
+        assert planned < taken <= planned + footprint.conversation_bytes
 
 
 @pytest.mark.parametrize("name", ["exact", "exact:int8", "infllm", "infinitehip", "recall", "recall:int4"])
 def test_saving_takes_no_more_than_planned(model: Model, ids: Tensor, name: str) -> None:
     """Check that a partial slab is copied, so that only its used rows are written."""
     method = with_store(name)
-    footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    footprint = method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 64, model.turn_length))
     reader = Reader(model, method, ids, 64)
     running, copied = reader.run(), 0
     for _ in running:
@@ -212,7 +212,7 @@ def test_saving_takes_no_more_than_planned(model: Model, ids: Tensor, name: str)
         parts = [part for part_name, part in reader.state()[0].items() if part_name.startswith("host-0")]
         saved = [t.contiguous() for part in parts for t in part.tensors.values()]  # as the writer does
         copied = max(copied, sum(t.nbytes for t in saved if t.untyped_storage().data_ptr() not in there))
-    assert 0 < copied <= footprint.host_spare_bytes
+    assert 0 < copied <= footprint.host_saving_bytes
 
 
 @pytest.mark.parametrize("name", ["exact", "infinipot", "infinipot:int4", "full", "full:int8"])
@@ -227,7 +227,7 @@ def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
         method, len(ids)
     )
     peak = peak_of_pass(model, method, ids, plan.chunk)
-    assert peak <= plan.workspace_bytes + plan.footprint.spare_bytes
+    assert peak <= plan.workspace_bytes + plan.footprint.condense_bytes
     assert plan.workspace_bytes <= 4 * peak
 
 

@@ -145,7 +145,7 @@ def test_without_a_gpu_nothing_is_found_by_sketches() -> None:
     """Check that sketches are not used where both tiers are the same memory."""
     planner = llama()
     planner.machine = dataclasses.replace(planner.machine, device=400 * GB, shared=True)
-    assert not any(plan.footprint.sketched for plan in planner._candidates(1_000_000, "none"))
+    assert not any(plan.footprint.lookup.sketched for plan in planner._candidates(1_000_000, "none"))
 
 
 def test_where_a_model_is_loaded_its_weights_count_as_room_for_others() -> None:

@@ -17,7 +17,7 @@ from engine import (
     suited_method,
 )
 from engine.models.sizes import model_sizes, sizes_of
-from engine.parts.footprint import Task
+from engine.parts.footprint import ReadingTask
 from engine.planning import rates
 from engine.planning.planner import Machine, Planner
 from engine.planning.rates import Rates, measure_rates
@@ -124,7 +124,7 @@ def test_a_search_serves_as_many_tokens_as_its_interval_says() -> None:
         plan = Planner(llama().model, dataclasses.replace(ROOMY, rates=llama().machine.rates)).plan(method, 1_000_000)
         assert plan.answer_tokens_per_sec is not None
         seconds.append(1 / plan.answer_tokens_per_sec)
-    searching = plan.footprint.searched * llama().model.spec.entry_bytes / 2 / 2e10  # keys, over the link
+    searching = plan.footprint.lookup.searched * llama().model.spec.entry_bytes / 2 / 2e10  # keys, over the link
     assert seconds[0] - seconds[1] == pytest.approx(searching * 95 / 96, rel=0.01)
     assert 2 * searching < (plan.first_token_sec or 0.0) < 3 * searching, "a question's tokens search together"
 
@@ -140,15 +140,16 @@ def test_what_a_gpu_reads_of_the_host_tier_comes_over_the_link(name: str) -> Non
         plan = Planner(planner.model, machine).plan(method, 1_000_000)
         return plan.reading_sec or 0.0, 1 / (plan.answer_tokens_per_sec or 1.0)
 
-    footprint = method.plan(planner.model.spec, Task(1_000_000, 32, 2048, planner.turn_tokens))
-    chosen = footprint.brought_answering
+    footprint = method.plan(planner.model.spec, ReadingTask(1_000_000, 32, 2048, planner.turn_tokens))
+    chosen = footprint.lookup.fetched_per_answer_token
     assert chosen == {"infinitehip": 4096, "infllm": 17 * 128}[name]
     block = {"infinitehip": 64, "infllm": 512}[name]
     each = planner.model.spec.entry_bytes
     (slow, slow_token), (fast, fast_token) = seconds(1e9, False), seconds(1e12, False)
-    searched = footprint.searched / 2 / footprint.search_every if footprint.in_place else 0  # keys are half an entry
+    lookup = footprint.lookup
+    searched = lookup.searched / 2 / lookup.search_every if lookup.in_place else 0  # keys are half an entry
     assert slow_token - fast_token == pytest.approx((chosen + searched) * each / 1e9, rel=0.01)
-    pruned = footprint.searched / 8 if footprint.in_place else 0  # half of the text is there, half of its keys are new
+    pruned = lookup.searched / 8 if lookup.in_place else 0  # half of the text is there, half of its keys are new
     assert slow - fast == pytest.approx((1 + (chosen + pruned) / block) * 1e6 * each / 1e9, rel=0.01)
     assert seconds(1e9, True)[1] == seconds(1e12, True)[1]
 
@@ -169,18 +170,19 @@ def test_what_searches_everything_has_the_keys_sent_to_a_gpu(name: str) -> None:
     assert rates is not None
     model = model_sizes(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16, torch.device("cuda"))
     method = suited_method(131_072, name, **({} if name == "exact" else {"select": "exact", "gist": "infinipot"}))
-    footprint = method.plan(model.spec, Task(1_000_000, 32, 2048, len))
+    footprint = method.plan(model.spec, ReadingTask(1_000_000, 32, 2048, len))
 
     def seconds(link: float, host: float) -> tuple[float, float]:
         changed = dataclasses.replace(rates, link=link, host_flops=host, host_memory=host)
         plan = Planner(model, Machine(400 * GB, 400 * GB, False, changed)).plan(method, 1_000_000)
         return plan.first_token_sec or 0.0, 1 / (plan.answer_tokens_per_sec or 1.0)
 
-    keys = footprint.searched / 2 * model.spec.entry_bytes
-    picked = 4 * footprint.brought_answering * model.spec.entry_bytes  # by each of the query heads that share keys
+    keys = footprint.lookup.searched / 2 * model.spec.entry_bytes
+    # By each of the query heads that share keys
+    picked = 4 * footprint.lookup.fetched_per_answer_token * model.spec.entry_bytes
     (slow_first, slow), (fast_first, fast) = seconds(1e9, 1e12), seconds(1e12, 1e12)
     assert slow - fast == pytest.approx((keys + picked) / 1e9, rel=0.02)
-    passes = math.ceil(50 / footprint.asked_together)
+    passes = math.ceil(50 / footprint.lookup.asked_together)
     assert passes == 5, "as many queries as 1 GB holds what they find"
     assert slow_first - fast_first == pytest.approx(((passes + 1) * keys + 51 * picked) / 1e9, rel=0.02)
     assert seconds(1e9, 1e6) == (slow_first, slow), "the host searches nothing"
@@ -218,12 +220,12 @@ def test_retaining_heads_take_time() -> None:
     assert heads > 0.02 * 2 * planner.model.active
     assert planner.machine.rates is not None
     plain = dataclasses.replace(locret.footprint, weight_bytes=0)
-    task = Task(100_000, planner.prefix, 2048, planner.turn_tokens)
+    task = ReadingTask(100_000, planner.prefix, 2048, planner.turn_tokens)
     with_heads, without = (
         planner._times(locret.method, footprint, task, "none")[0] for footprint in (locret.footprint, plain)
     )
     assert with_heads is not None
     assert without is not None
     assert with_heads - without == pytest.approx(
-        locret.footprint.passed * heads / planner.machine.rates.flops, rel=0.05
+        locret.footprint.work.passed * heads / planner.machine.rates.flops, rel=0.05
     )

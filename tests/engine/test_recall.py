@@ -14,7 +14,7 @@ from engine import Model, OutOfMemory, SettingsError, make_method
 from engine.memory import Memory
 from engine.methods.recall import Recall
 from engine.parts.archive.focus import FocusedEntries, SecondLook
-from engine.parts.footprint import Task
+from engine.parts.footprint import ReadingTask
 from engine.parts.mass import AttentionMass
 from engine.records import DISK, HOST
 from tests.engine.plain import GROUP, SCALE, stream, tail, through
@@ -228,8 +228,8 @@ def test_a_gist_as_long_as_the_models_window_leaves_no_room_for_dynamic_position
 def test_a_text_is_refused_that_could_be_kept_but_not_saved(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: the copy of a slab while it is saved was planned, but not counted when a reading began."""
     method = Recall(budget=GIST + 24, gist="infinipot", select="exact", top_k=24)
-    planned = method.plan(model.spec, Task(5000, 0, 64, lambda text: 0))
-    free = planned.usage.bytes[HOST] + planned.host_spare_bytes
+    planned = method.plan(model.spec, ReadingTask(5000, 0, 64, lambda text: 0))
+    free = planned.usage.bytes[HOST] + planned.host_saving_bytes
     for short in (0, 1):
         monkeypatch.setattr("engine.memory_usage.free_bytes", lambda device, short=short: free - short)
         with pytest.raises(OutOfMemory, match="5,000 tokens") if short else nullcontext():

@@ -23,7 +23,7 @@ from engine.models.attention_interface import run
 from engine.models.recurrence import recurrence_of
 from engine.models.recurrent_state import RecurrentState, limit_kernels_to_gpu
 from engine.models.sizes import model_sizes, sizes_of
-from engine.parts.footprint import Task
+from engine.parts.footprint import ReadingTask
 from engine.parts.mass import no_source
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE
@@ -139,14 +139,14 @@ def test_a_fork_never_changes_its_base(model: Model, name: str, ids: Tensor) -> 
 @every_method
 def test_the_plan_is_what_a_reading_holds(model: Model, name: str, ids: Tensor) -> None:
     method = TIGHT[name]
-    footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    footprint = method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 64, model.turn_length))
     context = read(model, method, ids)
     assert context.memory.recurrent.nbytes() == model.spec.state_bytes > 0
     assert context.usage() == footprint.usage
     conversation = Conversation(context)
     for number in range(4):
         answer(conversation, f"question number {number}?")
-    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.conversation_bytes
 
 
 @every_kind
@@ -268,7 +268,7 @@ def test_the_workspace_is_not_less_than_a_pass_takes(kind: str) -> None:
     ids, method = torch.randint(4, 260, (3 * 256 - len(model.chat.prefix),)), make_method("full")
     machine = Machine(64 * GB, 0, True)
     plan = Planner(sizes_of(model.network, model.spec), machine, model.turn_length).plan(method, len(ids))
-    assert peak_of_pass(model, method, ids, plan.chunk) <= plan.workspace_bytes + plan.footprint.spare_bytes
+    assert peak_of_pass(model, method, ids, plan.chunk) <= plan.workspace_bytes + plan.footprint.condense_bytes
 
 
 @pytest.mark.parametrize("kind", KINDS[:1])

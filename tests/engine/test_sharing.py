@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine import Conversation, Model, SettingsError, make_method
-from engine.parts.footprint import Task
+from engine.parts.footprint import ReadingTask
 from engine.parts.sharing import SHARES, SPREAD, pyramid, shared, threshold
 from engine.parts.slot_plan import slot_bytes
 from engine.parts.slots import SlotStore
@@ -69,7 +69,7 @@ SETTINGS = {
 def test_what_one_head_gets_another_frees(model: Model, ids: Tensor, name: str, share: str) -> None:
     """Check that the storage has the bytes of an even share, however unevenly heads are treated."""
     method = make_method(name, **SETTINGS[name], share=share)
-    planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    planned = method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 64, model.turn_length))
     conversation = Conversation(read(model, method, ids))
     for number in range(9):
         answer(conversation, f"question number {number}?")
@@ -79,7 +79,7 @@ def test_what_one_head_gets_another_frees(model: Model, ids: Tensor, name: str, 
         held = [memory.store.held(number) for number in range(len(memory.store.own))]
         assert sum(held) == len(held) * memory.store.entries
         assert (max(held) > min(held)) == (share != "even")
-        assert max(held) <= planned.widest
+        assert max(held) <= planned.work.widest
         storage = sum(
             getattr(slots, column).untyped_storage().nbytes()
             for slots in memory.store.own

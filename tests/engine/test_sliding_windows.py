@@ -15,7 +15,7 @@ from engine.loops.passes import feed
 from engine.memory import Memory
 from engine.model import Model
 from engine.parts import slot_plan, slots, window
-from engine.parts.footprint import Task
+from engine.parts.footprint import ReadingTask
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.slots import SlotStore
 from engine.planning.planner import Planner
@@ -125,14 +125,14 @@ def test_a_long_text_is_seen_as_by_transformers(
 @every_method
 @pytest.mark.parametrize("tokens", [30, 560, 2000])
 def test_the_plan_is_what_a_reading_holds(model: Model, method: Method, tokens: int, ids: Tensor) -> None:
-    footprint = method.plan(model.spec, Task(tokens, len(model.chat.prefix), 64, model.turn_length))
+    footprint = method.plan(model.spec, ReadingTask(tokens, len(model.chat.prefix), 64, model.turn_length))
     context = read(model, method, ids[:tokens])
     assert context.usage() == footprint.usage
     saved = sum(part.nbytes for part in context.state()[0]["slots"].tensors.values())
     assert saved <= footprint.saved_bytes + 4 * 64  # the last hidden state goes along
     conversation = Conversation(context)
     answer(conversation, "Who?", tokens=40)
-    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.conversation_bytes
 
 
 @pytest.mark.parametrize("kind", ["mistral", "gemma2"])
@@ -214,20 +214,20 @@ def test_save_load_and_continue_equals_uninterrupted(model: Model, method: Metho
 @pytest.mark.parametrize("method", [make_method("full"), make_method("infinipot", budget=2000, prompt="Sum up.")])
 def test_no_pass_takes_more_than_planned_if_it_is_longer_than_the_slack(model: Model, method: Method) -> None:
     ids = torch.randint(4, 260, (6000,), generator=torch.Generator().manual_seed(1))
-    footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 600, model.turn_length))
+    footprint = method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 600, model.turn_length))
     reader = Reader(model, method, ids, chunk=600)
     most = max(progress.usage.bytes[DEVICE] for progress in reader.run())
     assert most <= footprint.usage.bytes[DEVICE]
     conversation = Conversation(reader.context())
     conversation.feed(ids[:400].tolist())
-    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.conversation_bytes
 
 
 @pytest.mark.parametrize("kind", ["mistral"])
 def test_where_all_is_in_windows_nothing_is_coded(model: Model, ids: Tensor) -> None:
     method = make_method("full", store="int8")
     assert read(model, method, ids).memory.pass_limit() > len(ids)
-    assert not method.plan(model.spec, Task(len(ids), 0, 64, model.turn_length)).coded
+    assert not method.plan(model.spec, ReadingTask(len(ids), 0, 64, model.turn_length)).coded
 
 
 @pytest.mark.parametrize("kind", ["gemma2"])
@@ -266,9 +266,9 @@ def test_a_conversation_goes_far_beyond_the_window_and_leaves_its_context_alone(
     conversation = Conversation(context)
     conversation.feed(ids[1000:1900].tolist())
     if method.budget is not None:
-        footprint = method.plan(model.spec, Task(1000, len(model.chat.prefix), 64, model.turn_length))
+        footprint = method.plan(model.spec, ReadingTask(1000, len(model.chat.prefix), 64, model.turn_length))
         taken = conversation.usage().bytes[DEVICE]
-        assert taken <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+        assert taken <= footprint.usage.bytes[DEVICE] + footprint.conversation_bytes
     after = context.state()[0]["slots"].tensors
     assert all(torch.equal(before[name], after[name]) for name in before)
     parts, meta = conversation.state()
@@ -324,7 +324,7 @@ def test_what_retrieves_sees_sliding_windows_as_transformers_does(
 @pytest.mark.parametrize("tokens", [30, 560, 2000])
 def test_the_plan_is_what_a_retrieving_reading_holds(model: Model, name: str, tokens: int, ids: Tensor) -> None:
     method = RETRIEVING[name]
-    footprint = method.plan(model.spec, Task(tokens, len(model.chat.prefix), 64, model.turn_length))
+    footprint = method.plan(model.spec, ReadingTask(tokens, len(model.chat.prefix), 64, model.turn_length))
     context = read(model, method, ids[:tokens])
     assert context.usage() == footprint.usage
     parts = [part for part_name, part in context.state()[0].items() if "host" not in part_name]
@@ -332,7 +332,7 @@ def test_the_plan_is_what_a_retrieving_reading_holds(model: Model, name: str, to
     assert saved <= footprint.saved_bytes
     conversation = Conversation(context)
     conversation.feed(ids[:700].tolist())
-    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.conversation_bytes
 
 
 @pytest.mark.usefixtures("little_slack")

@@ -1,4 +1,4 @@
-"""Sizes of a host tier, computed before anything is read. Tests compare them with the slabs of `host_tier.py`."""
+"""Predict the bytes of an archive and its bank; tests compare them with the slabs of `host_tier.py`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import torch
 
 from engine.models.spec import ModelSpec
 from engine.parts.archive.slabs import group_size_of
+from engine.parts.footprint import Footprint, ReadingTask, Work
 from engine.parts.quantized_slots import channel_scale_bytes
-from engine.records import DISK, HOST, Usage
+from engine.records import DEVICE, DISK, HOST, Usage
 from kernels import quantise
 
 SLAB = 32768  # entries
@@ -15,17 +16,10 @@ FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; later sla
 
 
 def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int) -> int:
-    """Return the bytes of a reading's slabs.
+    """Return the bytes of the slabs of a reading that appends `entries` and announced `expected` of them.
 
-    Slabs are allocated whole; only the last one is cut to the expected entries. With quantisation, slabs hold whole
-    groups and
-    the rest is pending in the model's dtype.
-
-    Args:
-        spec: sizes of the model.
-        dtype: type of the entries.
-        entries: entries that are added.
-        expected: entries that were announced.
+    Slabs are allocated whole; only the last one is cut to what is still expected. Quantised entries are in slabs in
+    whole groups, and the rest waits in the model's dtype.
     """
     group_size = group_size_of(dtype)
     grouped = entries // group_size * group_size
@@ -41,20 +35,20 @@ def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int)
 
 def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
     """Return how many entries of such a reading are in full slabs."""
-    group_size = group_size_of(dtype)
-    grouped = entries // group_size * group_size
-    return grouped if grouped and grouped == expected // group_size * group_size else grouped // SLAB * SLAB
+    page = group_size_of(dtype)
+    paged = entries // page * page
+    return paged if paged and paged == expected // page * page else paged // SLAB * SLAB
 
 
 def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
-    """Return the bytes of slabs alone with capacity for `entries` entries, whole groups if quantised."""
-    grouped = entries // group_size_of(dtype) * group_size_of(dtype)
-    channel_scales = channel_scale_bytes(spec) if group_size_of(dtype) > 1 and grouped else 0
-    return host_bytes(spec, dtype, grouped, grouped) - channel_scales
+    """Return the bytes of slabs alone, with room for so many entries; if quantised, for whole groups of them."""
+    paged = entries // group_size_of(dtype) * group_size_of(dtype)
+    levels = channel_scale_bytes(spec) if group_size_of(dtype) > 1 and paged else 0
+    return host_bytes(spec, dtype, paged, paged) - levels
 
 
 def mapped_entries(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
-    """Return how many of the saved entries are used from mapped files later: those in full slabs.
+    """Return how many of `entries` that were saved are used from their mapped files: those in full slabs.
 
     For a GPU there are none, since slabs are copied into pinned memory.
     """
@@ -62,7 +56,7 @@ def mapped_entries(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
 
 
 def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int, mapped: int, leaving: bool) -> Usage:
-    """Return the usage of host memory and disk at the end of a reading.
+    """Return what such a reading has in host memory and on disk when it is finished.
 
     Args:
         spec: sizes of the model.
@@ -80,7 +74,33 @@ def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int,
     return Usage({HOST: entries - away, DISK: away}, {HOST: kept, DISK: slab_bytes(spec, dtype, away)})
 
 
-def pending_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
-    """Return the most bytes beside the slabs: an open group and the channel scales."""
-    group_size = group_size_of(dtype)
-    return host_bytes(spec, dtype, 2 * group_size - 1, group_size) - slab_bytes(spec, dtype, group_size)
+def waiting_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
+    """Return the most bytes beside the slabs: of quantised entries a group that is not full, and the levels."""
+    page = group_size_of(dtype)
+    return host_bytes(spec, dtype, 2 * page - 1, page) - slab_bytes(spec, dtype, page)
+
+
+def archive_footprint(
+    spec: ModelSpec, task: ReadingTask, first: int, dtype: torch.dtype, tier: str, grows: bool
+) -> Footprint:
+    """Return the bytes of an archive of everything behind the `first` tokens.
+
+    tier: where full slabs go; grows: whether conversations are archived too.
+    """
+    looking, far = spec.looking_far, max(0, task.total - first)
+    mapped = mapped_entries(looking, dtype, max(0, task.prefix + task.read - first)) if task.read else 0
+    on_gpu = spec.device.type == "cuda"
+    sources = 4 * far if on_gpu and grows else 0
+    return Footprint(
+        usage=host_usage(looking, dtype, far, task.total, mapped, leaving=tier == DISK),
+        condense_bytes=task.chunk * looking.entry_bytes if on_gpu else 0,  # of a pass whose copy is not finished
+        conversation_bytes=2 * sources,
+        saved_bytes=waiting_bytes(looking, dtype),
+        host_saving_bytes=slab_bytes(looking, dtype, min(SLAB, far - mapped)),  # on its way to disk, or copied
+        host_conversation_bytes=2 * slab_bytes(looking, dtype, FIRST_OF_CONVERSATION) if grows else 0,
+    )
+
+
+def bank_footprint(size: int) -> Footprint:
+    """Return the footprint of a bank of so many bytes. A conversation has its own, and keys are gathered from it."""
+    return Footprint(Usage({}, {DEVICE: size}), conversation_bytes=size, work=Work(explicit=size > 0))

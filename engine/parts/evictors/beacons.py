@@ -7,47 +7,19 @@ there on only every second new one is kept; next time every fourth, and so on.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from engine.memory_usage import require_memory
 from engine.models.attention_interface import ExtraTokens
-from engine.models.spec import ModelSpec
 from engine.parts.evictors.base import UNLIMITED, Evictor
+from engine.parts.evictors.beacon_windows import RAW, BeaconWindows, beacons_in
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.slot_plan import slot_bytes
 from engine.parts.slots import SlotStore
 from engine.trained.beacons import Beacons
-
-RAW = 1  # the ratio of a text that fits without beacons
-
-
-class Ratios(Protocol):
-    """How a text of some length is condensed: the settings of `Beacon`."""
-
-    @property
-    def budget(self) -> int | None:
-        """Beacons that outlast their windows, or None for all."""
-
-    def window_tokens(self, spec: ModelSpec) -> int:
-        """Return w, the tokens of a window."""
-
-    def ratio_for(self, spec: ModelSpec, tokens: int) -> int:
-        """Return alpha for a text of `tokens` tokens."""
-
-    def ratio_beside(self, spec: ModelSpec, held: int, windows: int) -> int:
-        """Return the smallest ratio at which `windows` windows fit beside `held` entries."""
-
-    def stride_for(self, beacons: int) -> int:
-        """Return of how many beacons one is kept when `beacons` have outlasted their windows."""
-
-    def passing(self, spec: ModelSpec) -> int:
-        """Return the entries of an open window."""
-
-    def capacity(self, spec: ModelSpec, tokens: int) -> int | None:
-        """Return the entries to make room for, or None where nothing is condensed."""
 
 
 class BeaconEvictor(Evictor):
@@ -55,13 +27,13 @@ class BeaconEvictor(Evictor):
 
     store: SlotStore
 
-    def __init__(self, store: SlotStore, ratios: Ratios, beacons: Beacons) -> None:
+    def __init__(self, store: SlotStore, windows: BeaconWindows, beacons: Beacons) -> None:
         """beacons: in the dtype and on the device of the model."""
         super().__init__(store)
-        self.ratios = ratios
+        self.windows = windows
         self.beacons = beacons
-        self.window = ratios.window_tokens(store.spec)
-        self.ratio = ratios.ratio_for(store.spec, 0)  # of the open window; until a text is announced, of an empty one
+        self.window = windows.window
+        self.ratio = windows.ratio_for(0)  # of the open window; until a text is announced, of an empty one
         self.whole: int | None = None  # tokens of a text that is kept raw; None where it has beacons
         self.made = 0  # beacons that have outlasted their windows, whether still there or not
         self.fresh = 0  # raw tokens in the open window
@@ -70,12 +42,12 @@ class BeaconEvictor(Evictor):
     def reserve(self, tokens: int) -> None:
         """Choose the ratio for a text of this length; without a budget, make room for all beacons."""
         store, spec = self.store, self.store.spec
-        capacity = self.ratios.capacity(spec, tokens)
+        capacity = self.windows.capacity(tokens)
         if capacity is not None and capacity != store.capacity and store.entries == 0:
             needed = slot_bytes(spec, capacity)
             require_memory(needed, spec.device, f"Keeping the beacons of {tokens:,} tokens on the device")
             store.capacity, store.own = capacity, store.new_slots(capacity)
-        self.ratio = self.ratios.ratio_for(spec, tokens)
+        self.ratio = self.windows.ratio_for(tokens)
         self.whole = tokens if self.ratio == RAW else None
 
     def begin_pass(self, source: Tensor) -> Tensor:
@@ -109,7 +81,7 @@ class BeaconEvictor(Evictor):
 
     def room(self) -> int:
         """Return what is left of the window."""
-        whole = self.ratios.budget is None and self.ratio == RAW
+        whole = self.windows.budget is None and self.ratio == RAW
         return UNLIMITED if whole else self.window - self.fresh
 
     def needs_final_eviction(self) -> bool:
@@ -118,8 +90,8 @@ class BeaconEvictor(Evictor):
 
     def _grow(self, outlasting: int) -> None:
         """Without a budget, make room for the open window, however much there is beside it."""
-        if self.ratios.budget is None and self.store.capacity is not None:
-            self.store.capacity = max(self.store.capacity, outlasting + self.ratios.passing(self.store.spec))
+        if self.windows.budget is None and self.store.capacity is not None:
+            self.store.capacity = max(self.store.capacity, outlasting + self.windows.open_entries)
 
     def evict(self) -> None:
         """Keep only the beacons of the full window; they take the source of the token before them."""
@@ -141,17 +113,17 @@ class BeaconEvictor(Evictor):
             held.source[:, : store.length] = source
         self.made, self.fresh = self.made + new, 0  # not before: memory may run out
         if self.whole is not None:
-            self.ratio = self.ratios.ratio_beside(store.spec, store.entries, 1)
+            self.ratio = self.windows.ratio_beside(store.entries, 1)
 
     def _evenly(self, old: int, new: int) -> Tensor:
         """Return which of the old entries and the new stay, bool [old + new]: every `stride_for`-th of all made."""
-        before = self.ratios.stride_for(self.made)
+        before = self.windows.stride_for(self.made)
         number = torch.cat([torch.arange(1, old + 1) * before, self.made + torch.arange(1, new + 1)])
-        return number % self.ratios.stride_for(self.made + new) == 0
+        return number % self.windows.stride_for(self.made + new) == 0
 
     def _latest(self, count: int) -> Tensor:
-        """Return which of `count` entries stay, bool [count]: the raw text, and the latest of the conversation."""
-        budget = self.ratios.budget
+        """Return which of `count` entries stay, bool [count]: the raw text, and the latest of what was said."""
+        budget = self.windows.budget
         assert self.whole is not None
         assert budget is not None
         slot = torch.arange(count)
@@ -166,11 +138,6 @@ class BeaconEvictor(Evictor):
         self.whole = meta.get("whole")
         self.ratio, self.made, self.fresh = int(meta["ratio"]), int(meta["made"]), int(meta["fresh"])
         self._grow(self.store.entries)
-
-
-def beacons_in(tokens: int, ratio: int) -> int:
-    """Return the beacons among the first `tokens` tokens of a window, or in all of a text."""
-    return 0 if ratio == RAW else tokens // ratio
 
 
 def window_places(begin: int, tokens: int, ratio: int) -> Tensor:
