@@ -1,6 +1,7 @@
 """Settings of every test run."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"  # servers of test
 os.environ.pop("STOCKPOT_AUTH", None)
 os.environ["STOCKPOT_MODEL"] = "pocket"  # the default model of tests: small and always there
 
+TESTS = Path(__file__).resolve().parent
 ROOMS = ("app", "benchmarks", "engine", "training", "browser", "kernels", "ingest", "sessions")
 """Those with the longest files first, so that at the end nobody waits long for another's last file; after the browser's
 none that runs an event loop, as what drives the browser has one in the same thread until the end."""
@@ -20,7 +22,7 @@ none that runs an event loop, as what drives the browser has one in the same thr
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def turn(item: pytest.Item) -> int:
-        room = item.path.parent.name
+        room = item.path.relative_to(TESTS).parts[0]
         return ROOMS.index(room) if room in ROOMS else len(ROOMS)
 
     items.sort(key=turn)

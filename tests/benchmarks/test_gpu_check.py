@@ -369,7 +369,7 @@ def test_a_pass_of_prefill_fits_what_is_measured(check: Check, tiny: bool) -> No
     """Regression: a pass of 2,048 queries outgrew the stream of 1,024 and read missing rows."""
     check.tiny = tiny
     memory = memory_of(check)
-    assert QUERIES[tiny] <= min(memory.room(), memory.pass_limit())
+    assert QUERIES[tiny] <= min(memory.evictor.room(), memory.pass_limit())
 
 
 def test_attention_of_one_layer_is_measured(check: Check) -> None:

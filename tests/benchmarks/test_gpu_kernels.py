@@ -82,7 +82,7 @@ def launchers() -> list[tuple[str, str]]:
     """Return the modules of Triton kernels and the functions in each that the package calls."""
     found = []
     for package in pkgutil.iter_modules(kernels.__path__):
-        if package.ispkg and package.name != "paged":  # which launches nothing
+        if package.ispkg and package.name != "slab_rows":  # which launches nothing
             module = importlib.import_module(f"kernels.{package.name}.kernel")
             entry = importlib.import_module(f"kernels.{package.name}")
             own = [name for name, _ in inspect.getmembers(module, inspect.isfunction) if name in entry.__all__]
@@ -101,7 +101,7 @@ def test_no_entry_point_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
         made = getattr(importlib.import_module(module), name)
         monkeypatch.setattr(f"{module}.{name}", noted(module, name, made))
     rows(20)
-    assert {("kernels.gathering.kernel", "taken"), ("kernels.quantise.kernel", "quantise")} < set(every)
+    assert {("kernels.gathering.kernel", "gather_rows"), ("kernels.quantise.kernel", "quantise")} < set(every)
     assert called == set(every)
 
 
@@ -143,13 +143,17 @@ def test_a_wrong_log_sum_exp_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_kernel_that_reads_codes_wrongly_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernels.paged import kernel
+    from kernels.slab_rows import kernel
 
     right = kernel.table
 
     def wrong(slabs: Slabs, device: torch.device) -> object:
         made = right(slabs, device)
-        return made._replace(levels=(made.levels[0], made.levels[1] * 1.01)) if made.slabs[:, 4].any() else made
+        return (
+            made._replace(channel_scale=(made.channel_scale[0], made.channel_scale[1] * 1.01))
+            if made.slabs[:, 4].any()
+            else made
+        )
 
     for name in ("attention", "columns", "gathering", "pruning"):
         monkeypatch.setattr(f"kernels.{name}.kernel.table", wrong)
