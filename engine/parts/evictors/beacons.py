@@ -108,7 +108,7 @@ class BeaconEvictor(Evictor):
         self.fresh += self._arriving
 
     def room(self) -> int:
-        """Return what is left of the window."""
+        """Return how many tokens the window still takes."""
         whole = self.ratios.budget is None and self.ratio == RAW
         return UNLIMITED if whole else self.window - self.fresh
 
@@ -117,7 +117,7 @@ class BeaconEvictor(Evictor):
         return self.room() == 0
 
     def _grow(self, outlasting: int) -> None:
-        """Without a budget, make room for the open window, however much there is beside it."""
+        """Make room for the open window beside `outlasting` entries, if there is no budget."""
         if self.ratios.budget is None and self.store.capacity is not None:
             self.store.capacity = max(self.store.capacity, outlasting + self.ratios.passing(self.store.spec))
 
@@ -162,7 +162,7 @@ class BeaconEvictor(Evictor):
         return {}, {"ratio": self.ratio, "whole": self.whole, "made": self.made, "fresh": self.fresh}
 
     def load(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Take back what `state` returned. The ratio is that of the open window, also in a conversation."""
+        """Restore the values saved by `state`. The ratio is that of the open window, also in a conversation."""
         self.whole = meta.get("whole")
         self.ratio, self.made, self.fresh = int(meta["ratio"]), int(meta["made"]), int(meta["fresh"])
         self._grow(self.store.entries)
