@@ -25,7 +25,7 @@ from engine.parts.store import Store
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 
 STATES = "states"  # name on disk of recurrent layers' states
-EVICTOR = "evictor"  # and of what an evictor has observed
+EVICTOR = "evictor"  # and of an evictor's observations
 
 
 class Recorded(Protocol):

@@ -87,7 +87,7 @@ def require_memory(needed: int, device: torch.device, what: str) -> None:
     Args:
         needed: bytes.
         device: the device of the task.
-        what: begins the message, "<what> needs 1.2 GB of memory ...".
+        what: subject of the message, "... needs 1.2 GB of memory".
 
     Raises:
         OutOfMemory: the message names the needed and the free memory.

@@ -157,7 +157,7 @@ class Model:
 
 
 def _check_windows(kind: str, planned: Sequence[LayerSpec], found: Sequence[LayerSpec]) -> None:
-    """Refuse a model some of whose sliding windows are applied by a mask that attention does not see.
+    """Refuse a model if some of its sliding windows are applied by a mask that attention does not see.
 
     Raises:
         UnsupportedModel: naming the architecture.
@@ -202,8 +202,8 @@ def model_stamp(
 ) -> str:
     """Return a hash that stays the same only if `load_model` would return a model of the same fingerprint.
 
-    It covers the arguments, the versions of packages and code, and the names, sizes and times of the files, none of
-    which is read. A commit of the hub never changes.
+    It covers the arguments, the versions of packages and code, and the names, sizes and times of the files, but
+    not their contents. A commit of the hub never changes.
 
     Raises:
         SettingsError: this machine does not have the device.

@@ -1,4 +1,4 @@
 """Loops: reading a text, conversations over it, and rereading.
 
-Not here: how entries are kept. A loop provides what a method declares, and never asks for a method's name.
+Loops do not know how entries are kept. They follow a method's declarations and never ask for its name.
 """

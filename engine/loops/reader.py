@@ -81,7 +81,7 @@ class Reader:
             model: the model that reads.
             method: how its memory is kept.
             ids: int64 [T], all documents together.
-            chunk: tokens per pass at most; None for what suits the device.
+            chunk: tokens per pass at most; None for the device's default.
             checkpoint: see `resume`. Passes are then at most as long as before.
 
         Raises:

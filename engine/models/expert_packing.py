@@ -162,7 +162,7 @@ class NF4(InRows):
 
 @cache
 def _levels(device: torch.device) -> Tensor:
-    """Return the numbers float32 [256] for which bitsandbytes' 8-bit codes of constants stand."""
+    """Return the numbers, float32 [256], that bitsandbytes' 8-bit codes of constants stand for."""
     from bitsandbytes.functional import create_dynamic_map
 
     levels: Tensor = create_dynamic_map()  # type: ignore[no-untyped-call]

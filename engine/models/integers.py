@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 INTEGERS = ("int8", "int4")
 GROUP = 32  # weights that share a scale and an offset
-DIRECT = 8  # rows up to which the product with weights of 8 bits is faster than unpacking them
+DIRECT = 8  # most rows whose product with weights of 8 bits is faster than unpacking them
 LEAST_ROWS, LEAST_COLUMNS = 16, 32  # PyTorch's products take multiples of these
 
 

@@ -105,7 +105,7 @@ def load_network(
     if published is not None and published.experts:
         network.config.quantization_config = config.quantization_config
     if not bits_and_bytes and published is None:
-        network.to(place)  # type: ignore[arg-type]  # its decorator hides what it takes
+        network.to(place)  # type: ignore[arg-type]  # its decorator hides its parameters
     if quantize in INTEGERS:
         kept = architecture_of(config).unquantised
         in_integers(network, quantize, network.get_output_embeddings(), kept)  # type: ignore[no-untyped-call]
@@ -139,7 +139,7 @@ def _require_room(source: str | Path, sizes: ModelSizes, quantize: str, place: t
 
 
 def _unscaled(source: str | Path, config: PretrainedConfig, fp8: FP8, dtype: torch.dtype) -> dict[str, Any]:
-    """Return the arguments with which transformers loads a checkpoint in FP8 as a plain one.
+    """Return the arguments that make transformers load a checkpoint in FP8 as a plain one.
 
     Raises:
         ModelNotFound, UnsupportedModel: see `check_files`; only here for a hub id, which is fetched first.

@@ -10,7 +10,7 @@ from transformers import PretrainedConfig
 from engine.errors import SettingsError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # the values of STOCKPOT_DTYPE, beside auto
-WIDE = 512  # hidden size from which a CPU gains more from bfloat16 than the conversions cost
+WIDE = 512  # least hidden size whose gain from bfloat16 on a CPU exceeds the cost of conversions
 
 
 def device_named(name: str) -> torch.device:

@@ -66,7 +66,7 @@ def described(config: PretrainedConfig) -> tuple[str, dict[str, Any]] | None:
 
 @dataclass(frozen=True)
 class Published:
-    """The quantised form in which weights were published, and stay."""
+    """The quantised form of published weights. They stay in it."""
 
     method: str  # `quant_method` of config.json
     bits: int  # of a weight

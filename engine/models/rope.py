@@ -35,7 +35,7 @@ class Rope:
     def rows(
         self, start: int | Tensor, count: int, dtype: torch.dtype, limit: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the cosines and sines [T, R/2] by which `rotate` turns `count` rows, to serve for many tensors."""
+        """Return the cosines and sines [T, R/2] that `rotate` needs for `count` rows, to serve for many tensors."""
         if isinstance(start, int):
             cos, sin = self._table(start + count, dtype)
             return cos[start : start + count], sin[start : start + count]
@@ -106,11 +106,11 @@ class NoRope(Rope):
         return self.inv_freq, self.inv_freq
 
     def rotate(self, x: Tensor, start: int | Tensor, limit: int | None = None) -> Tensor:
-        """Return x unchanged."""
+        """Return x without rotating it."""
         return x
 
     def to_constant(self, x: Tensor, position: int) -> Tensor:
-        """Return x unchanged."""
+        """Return x without rotating it."""
         return x
 
     def table(self, length: int) -> tuple[Tensor, Tensor]:

@@ -82,7 +82,7 @@ def _returning_inputs(rotation: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rope_of(module: nn.Module, rotary: nn.Module | None) -> Rope:
-    """Return the frequencies by which an attention module rotates its queries and keys.
+    """Return the rotary frequencies of an attention module's queries and keys.
 
     rotary: the model's own rotary embedding, None if it has none.
     """

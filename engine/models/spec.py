@@ -89,7 +89,7 @@ class ModelSpec:
         return self.with_heads(lambda layer: layer.sliding_window is None)
 
     def with_heads(self, where: Callable[[LayerSpec], bool]) -> ModelSpec:
-        """Return the same model with heads only in the layers for which `where` is true."""
+        """Return the same model with heads only in the layers that `where` accepts."""
         layers = (layer if where(layer) else replace(layer, query_heads=0, kv_heads=0) for layer in self.layers)
         return replace(self, layers=tuple(layers))
 

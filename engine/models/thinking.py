@@ -155,7 +155,7 @@ class Speech:
     """Separates the tokens of one answer, as they come, into reasoning and answer."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, marks: Marks | None, opened: bool) -> None:
-        """Begin an answer.
+        """Prepare for one answer.
 
         marks: None for a model that does not reason; opened: the prompt ended in the opening sign.
         """

@@ -1,7 +1,7 @@
 """Softmax attention over several segments of keys, in one softmax.
 
 A segment brings its own queries because position rules differ: the same query is rotated one way for its window and
-another way for sinks or far keys. Each segment gives its output and its log-sum-exp, from which the whole is merged.
+another way for sinks or far keys. Outputs of segments are merged by their log-sum-exps.
 Sizes: HQ query heads, H KV heads, T queries, NB blocks of queries, N keys, D head size.
 """
 
@@ -206,7 +206,7 @@ def fused(segment: SharedKeys, scaling: float) -> Tensor | None:
     usable, causal = flash.usable(segment.q), segment.visible.causal_over(length)
     if usable and causal and (function := flash.choice()[0]):
         return flash.attend(function, segment.q, k[:, :length], v[:, :length], scaling)
-    # With fewer KV heads than query heads PyTorch fuses what needs no mask, of heads that are not too wide; its kernel
+    # With fewer KV heads than query heads PyTorch fuses attention without a mask, if heads are not too wide; its kernel
     # for the rest repeats keys and writes all logits.
     fusing = len(segment.q) == len(k) or (usable and (causal or _all_seen(segment, length)))
     return torch_sdpa(segment, scaling) if segment.q.is_cuda and fusing else None

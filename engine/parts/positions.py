@@ -89,7 +89,7 @@ class QueryBlocks:
         number: int64 [T], the number of each query in the whole text.
         size: queries per block; the last block may be short.
         evicted: int64 [NB], ascending, tokens behind the sinks that have left each block's window.
-        ahead: most by which query numbers exceed `evicted`.
+        ahead: greatest difference between a query's number and its block's `evicted`.
         fits: bool [NB], whether the block ends inside the model's training length.
         sinks: number of sinks.
         window: size of the window.

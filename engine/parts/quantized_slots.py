@@ -7,8 +7,8 @@ For few queries, such as a token of an answer, Triton kernels read the quantised
 dequantises and rotates one layer at a time.
 
 New entries stay pending in the model's dtype until there are `Quantization.most_pending` of them, and are quantised
-together. This happens between two passes and no pass goes beyond it, so the size of passes does not change what a query
-sees.
+together. This happens between two passes and no pass goes beyond it, so queries see the same values in passes of any
+size.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class QuantizedSlots(Slots):
         self.channel_scales = base.channel_scales
 
     def write(self, at: int | Tensor, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
-        """Write a pass behind what is pending. Rotated keys are not kept."""
+        """Write a pass behind the pending entries. Rotated keys are not kept."""
         assert isinstance(at, int), "quantised slots are not recorded"
         begin, end = at - self.num_quantized, at - self.num_quantized + keys.shape[1]
         assert end <= self.keys.shape[1], "a pass with more tokens than may be pending"

@@ -73,7 +73,7 @@ class Slots:
             self._grow(max(end, min(2 * self.capacity, most)), length)
 
     def write(self, at: int | Tensor, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
-        """Write a pass of T tokens into rows for which there is room.
+        """Write a pass of T tokens into rows. There must be room for them.
 
         Args:
             at: the first row, or int64 [1] on the device for a pass of one token.
@@ -158,10 +158,10 @@ class Slots:
         return {name: getattr(self, name)[:, :length] for name in ("keys", "values", "source", "score")}
 
     def load(self, saved: dict[str, Tensor], length: int) -> None:
-        """Become what was saved; these slots are empty.
+        """Take over saved entries; these slots are empty.
 
         Raises:
-            RuntimeError: what was saved is quantised.
+            RuntimeError: the saved entries are quantised.
         """
         if saved["keys"].shape[1] != length:
             raise RuntimeError(f"keys of {saved['keys'].shape[1]} entries, where there are {length}")

@@ -1,6 +1,6 @@
 """A store of slots: the entry in slot s has position s, for every KV head by itself.
 
-Reading appends; an evictor keeps some slots per head, closes the gaps and rotates what is left to 0, 1, 2, ...
+Reading appends; an evictor keeps some slots per head, closes the gaps and rotates the rest to 0, 1, 2, ...
 (InfiniPot's CR-RoPE). A fork sees the context's slots first and its own behind them; evicting from a fork gathers from
 both into slots of its own.
 
@@ -46,11 +46,11 @@ def _each_head(layer: LayerSpec) -> list[LayerSpec]:
 
 
 class Placement(NamedTuple):
-    """What tokens of a pass see of slots.
+    """The entries of slots that tokens of a pass see.
 
     Attributes:
         rows: own rows that are shown.
-        visible: what each query sees.
+        visible: the range that each query sees.
     """
 
     rows: int
@@ -61,7 +61,7 @@ class SlotStore(Store):
     """Entries in slots.
 
     Numbers of entries are averages over the heads of layers without a window of their own; `Slots.extra_entries` says
-    what some hold above that.
+    how many some hold above that.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class SlotStore(Store):
         self.base: list[Slots] = []
         self.base_length = 0
         self.own = self.new_slots(capacity or FIRST_CAPACITY)
-        self.unarchived_from: int | None = None  # source position from which all entries stay, whatever their score
+        self.unarchived_from: int | None = None  # entries at or after this source position stay, whatever their score
         self._placements: dict[tuple[int | None, ...], Placement] = {}
         self._fixed: dict[tuple[int | None, ...], Tensor] = {}
         self._stable: dict[int, tuple[tuple[Bank, ...], StableSlabs, StableSlabs]] = {}
@@ -162,7 +162,7 @@ class SlotStore(Store):
         self.own, self.base = own, base  # all or none
 
     def _empty_base(self, number: int) -> Slots:
-        """Return a base without entries, for slots that have taken over what is still seen of theirs."""
+        """Return a base without entries, for slots that have taken over its visible entries."""
         return self._slots(number, 0, 0, -self.base_length)
 
     def _in_window(self, number: int, window: int) -> Tensor:
@@ -180,7 +180,7 @@ class SlotStore(Store):
         return max(slots.pending(length + slots.extra_entries) for slots in self.own)
 
     def recordable(self) -> bool:
-        """Tell whether one token passes for which all slots have room. Quantised slots are not recorded."""
+        """Tell whether one token passes and all slots have room for it. Quantised slots are not recorded."""
         full = any(slots.capacity <= self.length + slots.extra_entries for slots in self.own)
         return self.tokens == 1 and self.quantization is None and not full
 
@@ -254,7 +254,7 @@ class SlotStore(Store):
     def _mass_rows(self, number: int, length: int, table: BlockTable | None) -> Tensor:
         """Return the rows of `AttentionMass` of the base and of `length` own entries, int32 [H, 1, 1, N].
 
-        They are kept until other tokens of the text come: what comes otherwise counts as no source.
+        They are kept until other tokens of the text come: all other tokens count as no source.
         """
         slots, base = self.own[number], self._base(number)
         known = self._known_rows.get(number)
@@ -270,7 +270,7 @@ class SlotStore(Store):
         return rows if table is None else rows[..., table.rows[0]]
 
     def _start(self, number: int, offset: int) -> tuple[int | Tensor, int | None, object]:
-        """Return the position of token `offset` of the pass, what bounds it, and a key that tells it from others."""
+        """Return the position of token `offset` of the pass, its bound, and a key that tells it from others."""
         slots = self.own[number]
         if self.fixed:
             key = self._place_key(number)
@@ -314,7 +314,7 @@ class SlotStore(Store):
         return [slots.keys[:, rows] for slots, rows in each], [slots.values[:, rows] for slots, rows in each]
 
     def end_pass(self, novelty: Tensor | None, tokens: int) -> None:
-        """Keep the first `tokens` tokens of the pass; quantise what is pending if it is enough."""
+        """Keep the first `tokens` tokens of the pass; quantise pending entries once there are enough."""
         end = self.length + tokens
         if novelty is not None:
             for slots in self.own:
@@ -406,7 +406,7 @@ class SlotStore(Store):
     def usage(self) -> Usage:
         """Return entries (the average) and bytes on the device; of a fork, shared slots are counted too."""
         every = (tensor for slots in [*self.base, *self.own] for tensor in slots.tensors())
-        held = {tensor.data_ptr(): tensor.nbytes for tensor in every}  # what a fork shares with its context once
+        held = {tensor.data_ptr(): tensor.nbytes for tensor in every}  # shared tensors of a fork and its context once
         entries = self.entries if self.capacity is not None else min(self.entries, farthest(self.spec))
         return Usage({DEVICE: entries}, {DEVICE: sum(held.values())})
 
@@ -425,10 +425,11 @@ class SlotStore(Store):
         return {"slots": Part(tensors)}, meta
 
     def load(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """Take back what `state` returned. base_length says whether a saved fork stood on its context or replaced it.
+        """Restore the values saved by `state`.
 
-        A fork whose slots have extra entries was packed and stood on nothing. Packed slots without extra entries hold
-        just the conversation's own tokens, and may as well stand on the context.
+        base_length says whether a saved fork stood on its context or replaced it. A fork whose
+        slots have extra entries was packed and stood on nothing. Packed slots without extra entries hold just the
+        conversation's own tokens, and may as well stand on the context.
 
         Raises:
             ContextMismatch: it was a fork of another context.

@@ -42,7 +42,7 @@ class Store(ABC):
         """Prepare for a text of `tokens` tokens. May be called again for a text that goes on."""
 
     def begin_pass(self, source: Tensor, counted: bool) -> None:
-        """Make room for a pass and forget what was computed for the one before.
+        """Make room for a pass and forget results computed for the one before.
 
         Args:
             source: int32 [T] on the host, the source position of each token.
@@ -62,7 +62,7 @@ class Store(ABC):
         """Tell whether the pass that has begun is of one token that can be kept at fixed addresses."""
 
     def fix(self) -> None:
-        """Put what depends on the position of the pass's one token into tensors at fixed addresses."""
+        """Put the values that depend on the position of the pass's one token into tensors at fixed addresses."""
         self.fixed = True
         self._incoming_one.copy_(self.incoming)
         self.incoming = self._incoming_one
@@ -102,7 +102,7 @@ class Store(ABC):
 
     @abstractmethod
     def segments(self, number: int, q: Tensor, offset: int = 0, sinks_for: int | None = None) -> list[Segment]:
-        """Return what queries attend to in slots `number`.
+        """Return the segments that queries attend to in slots `number`.
 
         Args:
             number: of the slots.
@@ -145,7 +145,7 @@ class Store(ABC):
 
     @abstractmethod
     def positions(self, layer: int) -> Tensor:
-        """Return the source position of every entry, int32 [H, N]; -1 for what is not in the source."""
+        """Return the source position of every entry, int32 [H, N]; -1 for entries that are not in the source."""
 
     @abstractmethod
     def state(self) -> tuple[Parts, dict[str, Any]]:
@@ -153,4 +153,4 @@ class Store(ABC):
 
     @abstractmethod
     def load(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """Become what `state` described. Called on an empty store, or on a fresh fork of the same context."""
+        """Restore the values saved by `state`. Called on an empty store, or on a fresh fork of the same context."""

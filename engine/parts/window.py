@@ -190,7 +190,7 @@ class WindowStore(Store):
         self._views = {}
 
     def _pack(self, arriving: int) -> None:
-        """Drop what has left the window, and make room. Snapshots keep the old buffers."""
+        """Drop entries that have left the window, and make room. Snapshots keep the old buffers."""
         start = max(0, self.length - self.window)
         capacity = window_room(self.window, self.length - start, arriving, self.expected)
         layers = [layer.packed(start, self.length, capacity, self.sinks) for layer in self.layers]
@@ -264,7 +264,7 @@ class WindowStore(Store):
         return known[0], known[1]
 
     def view(self, sliding: int | None) -> View:
-        """Return what the queries of this pass see in layers with that sliding window; computed once a pass."""
+        """Return the view of this pass's queries in layers with that sliding window; computed once a pass."""
         if sliding not in self._views:
             self._views[sliding] = self._fixed_view(sliding) if self.fixed else self._new_view(sliding)
         return self._views[sliding]
@@ -428,7 +428,7 @@ class WindowStore(Store):
         return parts, facts
 
     def load(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """Take back what `state` returned, at the same places in buffers of the same size.
+        """Restore the values saved by `state`, at the same places in buffers of the same size.
 
         A key that is rotated to another position, and a query with it, give a score that differs in its last bits.
         States of earlier versions do not say where the window began: theirs begins at the beginning. Nor did they keep

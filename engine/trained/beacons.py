@@ -75,7 +75,7 @@ def find_beacons(spec: ModelSpec, given: str) -> Beacons:
 
 
 def _why_untrainable(spec: ModelSpec) -> str:
-    """Return the feature of a model for which beacons cannot be trained yet, empty if they can."""
+    """Return the feature of a model that rules out training beacons yet, empty if none does."""
     return "layers with a sliding window" if any(layer.sliding_window for layer in spec.layers) else ""
 
 

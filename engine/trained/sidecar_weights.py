@@ -173,7 +173,7 @@ def _locate(kind: Kind[Any], spec: ModelSpec, given: str) -> Path:
 
 
 def require_possible(kind: Kind[Any], spec: ModelSpec) -> None:
-    """Refuse a model for which no such weights can exist.
+    """Refuse a model that cannot have such weights.
 
     Raises:
         NoSuchWeights: saying why.

@@ -212,7 +212,7 @@ def _olmo(header: Header) -> Facts:
     return {"clip_qkv": short(header.get("attention.clamp_kqv", 0.0)) or None}
 
 
-# What each architecture adds to the facts that all have.
+# Facts of single architectures, beside those that all have.
 OWN: dict[str, Callable[[Header], Facts]] = {
     "cohere": _cohere,
     "cohere2": _cohere2,

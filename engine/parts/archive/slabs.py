@@ -100,7 +100,7 @@ class Slab:
         """Return a full slab over saved tensors, with the heads that the spec has.
 
         Args:
-            tensors: what `saved` returned.
+            tensors: as `saved` returned them.
             spec: sizes of the tier.
             dtype: type of the tier.
             channel_scales: per layer, of keys and values; empty without quantisation.

@@ -105,7 +105,7 @@ class Evictor:
         return {}, {}
 
     def load(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Take back what `state` returned."""
+        """Restore the values saved by `state`."""
 
 
 def zeros_for(store: SlotStore, number: int) -> Tensor:

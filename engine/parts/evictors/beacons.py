@@ -134,7 +134,7 @@ class BeaconEvictor(Evictor):
         return {}, {"ratio": self.ratio, "whole": self.whole, "made": self.made, "fresh": self.fresh}
 
     def load(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Take back what `state` returned. The ratio is that of the open window, also in a conversation."""
+        """Restore the values saved by `state`. The ratio is that of the open window, also in a conversation."""
         self.whole = meta.get("whole")
         self.ratio, self.made, self.fresh = int(meta["ratio"]), int(meta["made"]), int(meta["fresh"])
         self._grow(self.store.entries)

@@ -1,4 +1,4 @@
-"""InfiniPot's evictor: keep what a catalyst prompt attends to (CaP) and what was surprising when it was read (NuC).
+"""InfiniPot's evictor: keep entries that a catalyst prompt attends to (CaP) or that were surprising when read (NuC).
 
 Source: InfiniPot (https://arxiv.org/abs/2410.01518), Code 1 of appendix B.
 """
@@ -40,10 +40,10 @@ class CatalystEvictor(Evictor):
         super().__init__(store)
         self.prompt_tokens = prompt_tokens
         self.keep, self.novelty_share, self.pooling, self.reduction = keep, novelty_share, pooling, reduction
-        self.attention: dict[int, Tensor] = {}  # of each evictable slots, what the catalyst gave [HQ, N]
+        self.attention: dict[int, Tensor] = {}  # by number of evictable slots: the catalyst's attention [HQ, N]
 
     def room(self) -> int:
-        """Return what is left beside the catalyst."""
+        """Return how many entries are free beside the catalyst's."""
         capacity = self.store.capacity
         return UNLIMITED if capacity is None else max(0, capacity - self.prompt_tokens - self.store.entries)
 
@@ -53,12 +53,12 @@ class CatalystEvictor(Evictor):
         return capacity is not None and store.entries < store.seen and self.room() < spare(capacity)
 
     def catalyst_shares_pass(self) -> bool:
-        """Tell whether it may; not where what fills the store is still to be quantised."""
+        """Tell whether the catalyst may follow the text in its last pass; not in a store that quantises its entries."""
         return self.shares_pass and self.store.capacity is not None and self.store.quantization is None
 
     @contextmanager
     def catalyst_scoring(self, tokens: int) -> Iterator[None]:
-        """Treat the last `tokens` of the passes inside as the catalyst's; what they attend to counts until left."""
+        """Treat the last `tokens` of the passes inside as the catalyst's; their attention counts until left."""
         self.attention = {}
         try:
             with super().catalyst_scoring(tokens):

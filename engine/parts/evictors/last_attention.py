@@ -38,7 +38,7 @@ class LastAttentionEvictor(ScoredEvictor):
         return super().recordable() and not self.observed(self.store.tokens)
 
     def score(self, number: int) -> Tensor:
-        """Return the last token's attention, the same for all heads; what came after it was not judged and stays."""
+        """Return the last token's attention, the same for all heads; entries behind it were not judged and stay."""
         held, device = self.store.held(number), self.store.spec.device
         score = torch.arange(1, held + 1, dtype=torch.float32, device=device)  # above any attention, newest highest
         known = self.attention.get(number, score[:0])
@@ -46,7 +46,7 @@ class LastAttentionEvictor(ScoredEvictor):
         return score.repeat(self.store.heads[number].kv_heads, 1)
 
     def evict(self) -> None:
-        """Evict, and forget what the last token attended to."""
+        """Evict, and forget the last token's attention."""
         super().evict()
         self.attention = {}
 
@@ -57,12 +57,12 @@ class LastAttentionEvictor(ScoredEvictor):
         return child
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return where in the chunk the store stands, and what the last token attended to."""
+        """Return the store's place in the chunk, and the last token's attention."""
         tensors, meta = super().state()
         return {**tensors, **{f"{number}.attention": given for number, given in self.attention.items()}}, meta
 
     def load(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Take back what `state` returned."""
+        """Restore the values saved by `state`."""
         super().load(tensors, meta)
         device = self.store.spec.device
         self.attention = {int(name.split(".")[0]): given.to(device) for name, given in tensors.items()}

@@ -19,7 +19,7 @@ class MiddleEvictor(Evictor):
         self.tail = tail
 
     def room(self) -> int:
-        """Return what is left of the budget."""
+        """Return how many entries the budget still takes."""
         return UNLIMITED if self.store.capacity is None else self.store.capacity - self.store.entries
 
     def evict(self) -> None:

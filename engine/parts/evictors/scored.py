@@ -1,4 +1,4 @@
-"""Eviction by a score: what every method needs whose entries are judged one by one.
+"""Eviction by a score: the base of all methods that judge entries one by one.
 
 A text is read in chunks. When a chunk is over, all but the `budget` entries with the highest scores are evicted, with
 the chunk's last ones (stabilizers) spared, which keep the context continuous where reading goes on. The last `local`
@@ -66,10 +66,10 @@ class ScoredEvictor(Evictor):
         return self.store.seen < self.text_end or (self.store.seen == self.text_end and self.fresh > 0)
 
     def room(self) -> int:
-        """Return what is left of the chunk."""
+        """Return how many tokens the chunk still takes."""
         if self.budget is None:
             return UNLIMITED
-        if self._in_text:  # more of a text may come after what were its last tokens
+        if self._in_text:  # more of a text may come after the tokens that were its last
             return max(0, min(self.chunk - self.fresh, self.text_end - self.store.seen))
         return self.chunk + self.local - self.fresh
 
@@ -104,7 +104,7 @@ class ScoredEvictor(Evictor):
         return {}, {"text_end": self.text_end, "fresh": self.fresh}
 
     def load(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Take back what `state` returned."""
+        """Restore the values saved by `state`."""
         self.text_end, self.fresh = int(meta["text_end"]), int(meta["fresh"])
 
 

@@ -18,7 +18,7 @@ from kernels.gathering import gather_rows
 from kernels.rows import Slabs
 
 EMPTY = 1 << 60  # in an index of entries: none
-SELECTED_BYTES = 256 << 20  # room for what the queries of a pass select, each by itself
+SELECTED_BYTES = 256 << 20  # room for the entries that the queries of a pass select, each by itself
 ON_GPU = 4  # times as much of it there, where each pass of a question has all keys sent once more
 
 
@@ -39,7 +39,7 @@ def selected_bytes(spec: ModelSpec, top: int) -> int:
 
 
 def selected_in_pass(spec: ModelSpec, top: int, chunk: int) -> int:
-    """Return the bytes of what the queries of a pass of up to `chunk` tokens select."""
+    """Return the bytes of the entries that queries of a pass of up to `chunk` tokens select."""
     return min(chunk, selecting_queries(spec, top)) * selected_bytes(spec, top)
 
 
@@ -56,7 +56,7 @@ class Selector(ABC):
         """Learn how many tokens the text has."""
 
     def begin_pass(self) -> None:
-        """Make readable what the pass may look up. The store has begun the pass."""
+        """Make the entries readable that the pass may look up. The store has begun the pass."""
 
     def pass_limit(self) -> int | None:
         """Return how many tokens the next pass may carry at most, or None."""
@@ -67,13 +67,13 @@ class Selector(ABC):
 
     @abstractmethod
     def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
-        """Return the store's segments, and beside them what is selected.
+        """Return the store's segments, and beside them the selected entries.
 
         q: [HQ, T, D], before RoPE. catalyst: whether these are the tokens of a catalyst.
         """
 
     def watches(self, layer: int) -> bool:
-        """Tell whether `attended` wants to know what the queries of this pass attend to."""
+        """Tell whether `attended` needs the attention of this pass's queries."""
         return False
 
     def attended(self, layer: int, attention: list[Tensor]) -> None:
@@ -88,10 +88,10 @@ class Selector(ABC):
         return None
 
     def before_end(self) -> None:
-        """Note what must be noted before anything of the pass is kept."""
+        """Observe the pass before store and archive keep it."""
 
     def end_pass(self) -> None:
-        """Keep what belongs to the pass. Store and archive have kept theirs."""
+        """Keep the selector's part of the pass. Store and archive have kept theirs."""
 
     def before_evict(self) -> None:
         """Learn that entries are about to be evicted from the store."""
@@ -116,7 +116,7 @@ class Selector(ABC):
         return (*self.archive.host.addresses(), *source)
 
     def fix(self) -> None:
-        """Put what depends on the position of the pass's one token into tensors at fixed addresses."""
+        """Put the values that depend on the position of the pass's one token into tensors at fixed addresses."""
 
     def start_layers(self) -> None:
         """Forget tensors that were computed for all layers, because a recording computes them itself."""
@@ -132,7 +132,7 @@ class Selector(ABC):
         return child
 
     def usage(self, usage: Usage) -> Usage:
-        """Add what the selector has on the device."""
+        """Add the selector's tensors on the device."""
         return usage
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
@@ -140,7 +140,7 @@ class Selector(ABC):
         return {}, {}
 
     def load(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """Take back what `state` returned."""
+        """Restore the values saved by `state`."""
 
 
 def searched(

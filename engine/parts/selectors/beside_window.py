@@ -30,7 +30,7 @@ from kernels.rows import Slabs, StableSlabs
 
 
 class WindowSelector(Selector):
-    """Selects from what has left a window. Layers with a sliding window of their own see nothing else."""
+    """Selects from entries that have left a window. Layers with their own sliding window see no others."""
 
     store: WindowStore
 
@@ -38,7 +38,7 @@ class WindowSelector(Selector):
         """Select from this archive, beside this window; `store.query_block` queries of a pass choose together."""
         super().__init__(spec, store, archive)
         self.bank: DeviceBank | None = None
-        # Of this pass, by layer: what the bank was asked for, and the attention it got [NB, N]
+        # Of this pass, by layer: the entries requested from the bank, and their attention [NB, N]
         self._asked: dict[int, Tensor] = {}
         self._attention: dict[int, Tensor] = {}
         self._blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of this pass
@@ -63,7 +63,7 @@ class WindowSelector(Selector):
         """Return how many tokens the next pass may carry: whole blocks of queries, if there is room for one.
 
         A pass is no longer than the window, because its own tokens are not in the archive yet, nor is a quantisation
-        group that is not whole. And it has no more queries than what they select has room for.
+        group that is not whole. And it has no more queries than there is room for selected entries.
         """
         block = self.store.query_block
         most = self.store.window - self.archive.host.together + 1
@@ -72,7 +72,7 @@ class WindowSelector(Selector):
         return max(most // block * block, min(most, block))
 
     def begin_pass(self) -> None:
-        """Make readable what leaves the windows of the pass."""
+        """Make the entries readable that leave the windows of the pass."""
         store = self.store
         self.archive.prepare_lookup(max(0, store.seen + store.tokens - store.sinks - store.window))
         self._blocks, self._asked, self._attention = {}, {}, {}
@@ -114,7 +114,7 @@ class WindowSelector(Selector):
         return known[size, extend]
 
     def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
-        """Return sinks and window, and what the method selects or a second look is for."""
+        """Return sinks and window, and the entries that the method selects or a second look searches."""
         if self.spec.layers[layer].sliding_window is not None or not self._looks_far:
             return self.store.segments(layer, q)
         return self.select(layer, q) if self.archive.lookup is None else self.search(layer, q)
@@ -191,11 +191,11 @@ class WindowSelector(Selector):
     ) -> SharedKeys:
         """Return a listing as queries see it: of the entries, those that have left the window of their block.
 
-        slabs: keys and values of which the listing has the rows, sinks first; None for those of the archive.
+        slabs: keys and values that the listing's rows index, sinks first; None for those of the archive.
         """
         rope, sinks = self.spec.layers[layer].rope, self.store.sinks
         original, evicted = listing.rows, blocks.evicted[:, None]
-        if rule == "dynamic" or blocks.fitting:  # keys stand where their tokens do; what is not seen stands anywhere
+        if rule == "dynamic" or blocks.fitting:  # keys stand where their tokens do; unseen ones stand anywhere
             index = torch.where(listing.index < evicted, listing.index, 0)
             original = torch.cat([original[:, :sinks], index + sinks], dim=1)
         # The rule counts the entries before the end of each block's, which are in order for it.
@@ -233,7 +233,7 @@ class WindowSelector(Selector):
         return [*store.segments(layer, q), best]
 
     def fix(self) -> None:
-        """Write the token's number and what it does not see into tensors that stay where they are."""
+        """Write the token's number and the number of evicted entries into tensors at fixed addresses."""
         self._number.fill_(self.store.seen)
         self._evicted.fill_(self.num_evicted())
 
@@ -242,11 +242,11 @@ class WindowSelector(Selector):
         self._range = None
 
     def watches(self, layer: int) -> bool:
-        """Tell whether the bank gives up what got the least attention."""
+        """Tell whether the bank gives up the entries with the least attention."""
         return layer in self._asked and self.bank is not None and self.bank.policy == "frequency"
 
     def attended(self, layer: int, attention: list[Tensor]) -> None:
-        """Note what the bank wants to know once the pass is over."""
+        """Keep the attention to selected entries for the bank, until the pass is over."""
         self._attention[layer] = attention[-1][..., self.store.sinks :].sum(dim=0)
 
     def unarchived(self, source: Tensor) -> int:

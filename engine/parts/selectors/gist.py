@@ -1,7 +1,7 @@
-"""Selection beside a gist (`recall`): what is selected from the archive and already in the gist is hidden, per head.
+"""Selection beside a gist (`recall`): selected archive entries that the gist already holds are hidden, per head.
 
-The archive holds the text and nothing of a conversation. What has been read since the last eviction is all in the gist,
-and so is what waits for its quantisation group to fill.
+The archive holds the text and nothing of a conversation. All tokens read since the last eviction are in the gist, and
+so are entries that wait for their quantisation group to fill.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class GistSelector(Selector):
         return self._evicted
 
     def begin_pass(self) -> None:
-        """Make readable what may be selected. A second look restricts the gist too."""
+        """Make the entries readable that may be selected. A second look restricts the gist too."""
         archive = self.archive
         archive.prepare_lookup(self._evicted)
         lookup = archive.lookup
@@ -78,7 +78,7 @@ class GistSelector(Selector):
             self.pruning.begin(archive.answering and self.store.tokens == 1)
 
     def pass_limit(self) -> int | None:
-        """Return how many tokens fit where queries search: what they select takes room."""
+        """Return how many tokens fit where queries search, because selected entries take room."""
         searching = self.pruning is None and self.selects
         if self.archive.focused is None and not searching:
             return None
@@ -90,7 +90,7 @@ class GistSelector(Selector):
         return self.archive.answering or self.while_reading
 
     def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
-        """Return the gist, and what is selected beside it. Slots are shared by all heads of a layer.
+        """Return the gist, and the selected entries beside it. Slots are shared by all heads of a layer.
 
         A catalyst sees the gist alone, and all of it.
         """
@@ -112,7 +112,7 @@ class GistSelector(Selector):
         return (source < 0) | (source >= self._evicted) | torch.isin(source, self._lookup)
 
     def prunes(self, layer: int) -> bool:
-        """Tell whether a layer prunes what is far, rather than searching it."""
+        """Tell whether a layer prunes its far entries, rather than searching them."""
         searches = self.pruning is None or self.archive.lookup is not None
         return not searches and self.spec.layers[layer].sliding_window is None
 
@@ -148,7 +148,7 @@ class GistSelector(Selector):
         )
 
     def _pruned(self, layer: int, q: Tensor) -> SharedKeys:
-        """Return what the stages leave of the archive, in order, for each block of queries."""
+        """Return the archive entries that the stages leave, in order, for each block of queries."""
         assert self.pruning is not None
         keys, values = self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)
         listing = self.pruning.listing(layer, self.store.counted)
@@ -206,16 +206,16 @@ class GistSelector(Selector):
         return self._held[layer]
 
     def graph_kind(self) -> int | None:
-        """Return the stage from which choosing begins anew, but for the first.
+        """Return the stage where the next token's choice restarts; None for the first.
 
-        None at a second look, or where positions are true distances.
+        Also None at a second look, or where positions are true distances.
         """
         if self.archive.lookup is not None or self.pruning is None or not self.archive.readable_in_place():
             return None
         return None if self.pruning.rules[0].places == TRUE else self.pruning.restart()
 
     def graph_key(self) -> tuple[int, ...]:
-        """Return addresses of slabs, of what the stages chose and of what the gist holds."""
+        """Return addresses of slabs, of the stages' choices and of the gist's entries by head."""
         assert self.pruning is not None
         held = (self.held_by_heads(layer).data_ptr() for layer in range(len(self.spec.layers)) if self.prunes(layer))
         return (*self.archive.host.addresses(), *self.pruning.graph_key(), *held)
@@ -242,7 +242,7 @@ class GistSelector(Selector):
         return host.length // host.group_size * host.group_size
 
     def before_evict(self) -> None:
-        """Spare what waits for its group to fill: it can be found nowhere else."""
+        """Spare entries that wait for their group to fill: they can be found nowhere else."""
         waits = self.grouped < self.archive.host.length
         self.store.unarchived_from = self.grouped if waits else None
 
@@ -252,7 +252,7 @@ class GistSelector(Selector):
         self._forget_held()
 
     def _forget_held(self) -> None:
-        """Forget what was computed from what the gist held; snapshots keep theirs."""
+        """Forget results computed from the gist's entries; snapshots keep theirs."""
         self._held = {}
         if self.pruning:
             self.pruning.listings = {}
@@ -279,7 +279,7 @@ class GistSelector(Selector):
         return {}, {"far": self._evicted}
 
     def load(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """Take back what `state` returned."""
+        """Restore the values saved by `state`."""
         self._evicted, self._held = int(meta["far"]), {}
 
 

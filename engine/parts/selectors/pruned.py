@@ -35,7 +35,7 @@ class FirstLayers:
 
 
 class PruningSelector(WindowSelector):
-    """Sinks and what the last stage leaves are attended to beside the window."""
+    """Selects the entries that the last stage leaves; they and sinks are attended to beside the window."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class PruningSelector(WindowSelector):
         self.pruning.begin(self.archive.answering and self.store.tokens == 1)
 
     def prunes(self, layer: int) -> bool:
-        """Tell whether a layer prunes what is far."""
+        """Tell whether a layer prunes its far entries."""
         newest = self.first.recent > 0 and layer < self.first.count
         return not newest and self.spec.layers[layer].sliding_window is None
 
     def select(self, layer: int, q: Tensor) -> list[Segment]:
-        """Return window, sinks and what the last stage leaves."""
+        """Return window, sinks and the entries that the last stage leaves."""
         blocks = self.query_blocks(self.stages[-1].query_block, self.extend_always)
         if not self.prunes(layer):
             return self.beside_window(layer, q, blocks, self.newest(blocks), self.attention, banked=False)
@@ -90,15 +90,15 @@ class PruningSelector(WindowSelector):
         return [*near, self.listed(layer, q, blocks, listing, self.attention)]
 
     def newest(self, blocks: QueryBlocks) -> Tensor:
-        """Return the newest far entries of each block, int64 [NB, N]: what the first layers see instead of pruning."""
+        """Return the newest far entries of each block, int64 [NB, N]; the first layers see them instead of pruning."""
         most = self.first.recent if self.store.fixed else min(self.first.recent, blocks.last)
         first = (blocks.evicted - most).clamp_min(0)
         return first[:, None] + torch.arange(most, device=first.device)
 
     def graph_kind(self) -> int | None:
-        """Return the stage from which choosing begins anew, but for the first.
+        """Return the stage where the next token's choice restarts; None for the first.
 
-        None at a second look, with a bank, or where positions are true distances.
+        Also None at a second look, with a bank, or where positions are true distances.
         """
         archive = self.archive
         if self.bank is not None or archive.lookup is not None or self._true or not archive.readable_in_place():
@@ -108,7 +108,7 @@ class PruningSelector(WindowSelector):
         return self.pruning.restart()
 
     def graph_key(self) -> tuple[int, ...]:
-        """Return addresses of slabs and of what the stages chose."""
+        """Return addresses of slabs and of the stages' choices."""
         return (*super().graph_key(), *self.pruning.graph_key())
 
     def end_pass(self) -> None:

@@ -3,7 +3,7 @@
 https://arxiv.org/abs/2502.08910, Algorithms 1, 2 and 4. Entries go through stages (b_q, l_c, k): they are cut into
 chunks of l_c, of each chunk the best key is estimated by hierarchical top-1, a chunk's score is that key's highest over
 all heads and all queries of the block, and the best k / l_c chunks go on to the next stage, which cuts them finer.
-While answering, token by token, a stage runs only every n_refresh steps; in between what it chose last is used again.
+While answering, token by token, a stage runs only every n_refresh steps; in between its last choice is used again.
 Sizes: HQ query heads, T queries, NB blocks of queries, C chunks, D head size.
 """
 
@@ -42,7 +42,7 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
     """Stages written as "b_q:l_c:k:n_refresh", separated by spaces, coarse to fine.
 
     Raises:
-        SettingsError: what cannot be read, or stages that do not nest.
+        SettingsError: the text cannot be read, or its stages do not nest.
     """
     try:
         stages = tuple(Stage(*(int(number) for number in word.split(":"))) for word in text.split())
@@ -74,8 +74,9 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
 
 
 def compared(stages: tuple[Stage, ...]) -> float:
-    """Keys that a query is compared with, per entry of the host tier: two for each halving of each of the first stage's
-    chunks. What comes after does not grow with the text.
+    """Return how many keys a query is compared with, per entry of the host tier.
+
+    Each halving of each of the first stage's chunks takes two. Later stages do not grow with the text.
     """
     chunk = stages[0].chunk
     return 2 * math.log2(max(chunk, 2)) / chunk
@@ -91,7 +92,7 @@ class LayerRule:
 
 @dataclass
 class Listing:
-    """What one query sees of an archive until a stage chooses anew, at addresses that stay.
+    """The archive entries that one query sees until a stage chooses anew, at fixed addresses.
 
     Attributes:
         index: int64 [1, N], entries, `EMPTY` behind them.
@@ -117,7 +118,7 @@ class Listing:
         return [x for x in (self.index, self.rows, self.mass_rows, self.head_mask, self.chosen) if x is not None]
 
     def renewed(self, new: Listing) -> Listing:
-        """Return what `new` says, at the addresses of this one where its shapes are the same."""
+        """Copy `new` to the addresses of this listing and return it; return `new` itself if shapes differ."""
         mine, theirs = self.tensors(), new.tensors()
         if [x.shape for x in mine] != [x.shape for x in theirs]:
             return new
@@ -127,7 +128,7 @@ class Listing:
 
 
 class Pruning:
-    """The stages of one memory, and what each chose last while answering."""
+    """The stages of one memory, and the last choice of each while answering."""
 
     def __init__(self, spec: ModelSpec, stages: tuple[Stage, ...], rules: list[LayerRule]) -> None:
         """rules: one for each layer."""
@@ -135,10 +136,10 @@ class Pruning:
         self.runs = [0] * len(stages)  # how often each stage has run, over layers and committed passes
         self.steps = 0  # of decoding since the last longer pass
         # Of each layer, chunk starts [1, k / l_c] that every stage chose last while decoding, at addresses that stay;
-        # shared by snapshots, of which the last to write owns what is there
+        # shared by snapshots; the last to write owns the values
         self.chosen: list[list[Tensor]] = [[] for _ in spec.layers]
         self._known = [False] * len(spec.layers)  # whether `chosen` is of this answer
-        self.listings: dict[int, Listing] = {}  # by layer, of what was chosen last while decoding; shared likewise
+        self.listings: dict[int, Listing] = {}  # by layer, of the last choice while decoding; shared likewise
         self._writes = [0]  # to `chosen`, counted for all snapshots together
         self._seen_writes = 0
         self._decoding = False
@@ -185,14 +186,14 @@ class Pruning:
         return child
 
     def listing(self, layer: int, counted: bool) -> Listing | None:
-        """Return what the last token saw, where no stage is due and it serves; counted: whether mass is counted."""
+        """Return the last token's listing if it serves and no stage is due; counted: whether mass is counted."""
         known = self.listings.get(layer)
         if known is None or self.first_due(layer) < len(self.stages) or (counted and known.mass_rows is None):
             return None
         return known
 
     def keep(self, layer: int, new: Listing) -> Listing:
-        """Keep what a query sees for the tokens behind it, while decoding; return it from where it is kept."""
+        """Keep a query's listing for the tokens behind it, while decoding; return the kept one."""
         if not self._decoding:
             return new
         known = self.listings.get(layer)
@@ -221,7 +222,7 @@ class Pruning:
         return (last[..., None] + torch.arange(self.stages[-1].chunk, device=last.device)).flatten(1)
 
     def _remember(self, layer: int, number: int, starts: Tensor) -> Tensor:
-        """Keep what a stage chose, where it chose as much before at the same address; return it from there."""
+        """Keep a stage's choice, at the address of the last one if that is as long; return the kept one."""
         chosen = self.chosen[layer]
         if number < len(chosen) and chosen[number].shape == starts.shape:
             return chosen[number].copy_(starts)
@@ -235,14 +236,14 @@ class Pruning:
         return tuple(fact for x in [*chosen, *listed] for fact in (x.data_ptr(), x.numel()))
 
     def restart(self) -> int | None:
-        """Return the stage from which the next token chooses anew, the number of stages where from none.
+        """Return the stage where the next token's choice restarts, the number of stages if none is due.
 
-        None where from the first, or where nothing has been chosen.
+        None if that is the first stage, or if nothing has been chosen.
         """
         return next((self.first_due(layer) for layer, known in enumerate(self._known) if known), 0) or None
 
     def first_due(self, layer: int) -> int:
-        """Return the first stage that is due; those behind it work on what it chooses, so they are due as well."""
+        """Return the first stage that is due; those behind it work on its choice, so they are due as well."""
         if not self._decoding or not self._known[layer]:
             return 0
         due = (number for number, stage in enumerate(self.stages) if self.steps % stage.refresh == 0)

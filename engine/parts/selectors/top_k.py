@@ -81,7 +81,7 @@ class TopKSelector(WindowSelector):
         assert sketch is not None, "only what is found by sketches is recorded"
         turned = spec.rope.to_constant(q, far_query_position(self.store.sinks, self.store.window))
         keys, values = self.archive.stable_slabs(layer)
-        if self._hidden is None:  # every conversation sees what had left the window when it began
+        if self._hidden is None:  # a conversation sees the entries that had left the window when it began
             first = max(0, sketch.before - self.store.window)
             self._hidden = torch.arange(first, sketch.capacity, device=self.spec.device) >= self._evicted
         found = best_by_all_sketches(sketch, layer, keys, spec.rope.towards_kept(turned), self._hidden, self.top_k)

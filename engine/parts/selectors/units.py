@@ -1,8 +1,9 @@
 """InfLLM's selection beside a window: each block of queries looks up its most relevant memory units.
 
-What leaves the local window is cut into units of l_bs tokens. Of each unit the r_k tokens that mattered most to the
-queries of their own window stand for it (section 2.2); a block of queries looks up the k_m units whose representatives
-fit it best. All that lies beyond the window stands at one constant distance, l_L. Reading and answering look up alike.
+Tokens that leave the local window are cut into units of l_bs tokens. Of each unit the r_k tokens that mattered most to
+the queries of their own window stand for it (section 2.2); a block of queries looks up the k_m units whose
+representatives fit it best. All that lies beyond the window stands at one constant distance, l_L. Reading and
+answering look up alike.
 
 Queries and keys are taken as the paper writes them, as vectors of all heads together: representatives and units are
 the same for all heads of a layer. Both scores are sums of dot products, so of a unit only the sum of its
@@ -74,7 +75,7 @@ class Units:
 
 
 class UnitSelector(WindowSelector):
-    """Initial tokens, looked-up units and what does not fill a unit yet are attended to beside the window."""
+    """Selects initial tokens, looked-up units and tokens that do not fill a unit yet, beside the window."""
 
     def __init__(
         self, spec: ModelSpec, store: WindowStore, archive: Archive, size: int, representatives: int, count: int
