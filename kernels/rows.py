@@ -20,7 +20,7 @@ from kernels.scoring.torch_impl import STEP
 
 GROUP_SIZE = 64  # rows of a head in one quantisation group: they share a scale
 BANKS = ("keys", "values")  # the two banks of a layer, by their names on disk
-FEW = 16  # most queries of a KV head for which a CPU computes keys @ queries in bfloat16, not queries @ keys
+FEW = 16  # with at most so many queries of a KV head, a CPU computes keys @ queries in bfloat16, not queries @ keys
 PINNED_FLAG = "known_to_be_pinned"  # a tensor's attribute
 LEAST_RANGE = 0.25  # least range of a channel, as a share of the channels' average: later rows may vary more
 

@@ -1,4 +1,4 @@
-"""Softmax attention over gathered rows, in float32: what the other implementations are compared with.
+"""Softmax attention over gathered rows, in float32: the reference for the other implementations.
 
 Sizes: HQ query heads, H KV heads, G query heads of a group, T queries, N rows listed or in all slabs, D head size.
 """

@@ -1,4 +1,4 @@
-"""Attention over rows of slabs in PyTorch: what a CPU runs. Signature and meaning are those of `reference.attend`.
+"""Attention over rows of slabs in PyTorch, for CPUs. Signature and meaning are those of `reference.attend`.
 
 Sizes: HQ query heads, H KV heads, T queries, NB blocks of queries, N rows listed or in all slabs, D head size.
 """

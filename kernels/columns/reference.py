@@ -1,4 +1,4 @@
-"""Column sums of attention probabilities, in float32: what the other implementations are compared with.
+"""Column sums of attention probabilities, in float32: the reference for the other implementations.
 
 Sizes: HQ query heads, H KV heads, T queries, NB blocks of queries, N rows listed or in all slabs, D head size.
 """

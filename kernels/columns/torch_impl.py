@@ -1,4 +1,4 @@
-"""Column sums of attention probabilities in PyTorch: what a CPU runs.
+"""Column sums of attention probabilities in PyTorch, for CPUs.
 
 Signature and meaning are those of `reference.column_sums`.
 

@@ -1,4 +1,4 @@
-"""Gathering of entries, in float32: what the other implementations are compared with.
+"""Gathering of entries, in float32: the reference for the other implementations.
 
 Sizes: H KV heads, M gathered entries, D head size, R rotated width.
 """

@@ -1,4 +1,4 @@
-"""Gathering of entries in PyTorch: what a CPU runs. Signatures and meaning are those of `reference`."""
+"""Gathering of entries in PyTorch, for CPUs. Signatures and meaning are those of `reference`."""
 
 from __future__ import annotations
 

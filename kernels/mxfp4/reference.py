@@ -1,4 +1,4 @@
-"""MXFP4 in plain PyTorch: what the other implementations are compared with.
+"""MXFP4 in plain PyTorch: the reference for the other implementations.
 
 A weight has four bits: sign, two of exponent, one of mantissa. Each 32 weights of a row share a power of two. Source:
 the OCP Microscaling Formats specification 1.0, sections 5.2 and 5.4.1 (elements E2M1, scales E8M0).

@@ -1,4 +1,4 @@
-"""MXFP4 in PyTorch: what a CPU runs. Signatures and meaning are those of `reference`."""
+"""MXFP4 in PyTorch, for CPUs. Signatures and meaning are those of `reference`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunk scores by hierarchical top-1, in float32: what the other implementations are compared with.
+"""Chunk scores by hierarchical top-1, in float32: the reference for the other implementations.
 
 Source: InfiniteHiP (https://arxiv.org/abs/2502.08910), Algorithms 2 and 3. Algorithm 3 as printed counts from 1 and
 splits a range of two into an empty one and itself, so that its second key is never chosen. Here a range is split into

@@ -1,4 +1,4 @@
-"""Chunk scores in PyTorch: what a CPU runs. Signature and meaning are those of `reference.chunk_scores`.
+"""Chunk scores in PyTorch, for CPUs. Signature and meaning are those of `reference.chunk_scores`.
 
 Sizes: HQ query heads, H KV heads, NB query blocks of B queries, C chunks, D head size.
 """

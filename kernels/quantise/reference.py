@@ -1,4 +1,4 @@
-"""Quantisation of groups of rows, in float32: what the other implementations are compared with.
+"""Quantisation of groups of rows, in float32: the reference for the other implementations.
 
 Quantisation is symmetric, without zero points. With 8 and 4 bits the largest magnitude of a group maps to the largest
 code: x is about code * scale, with an error of at most scale / 2 (for 8-bit floats x / 16, or less near zero). The

@@ -1,4 +1,4 @@
-"""Quantisation of groups of rows in PyTorch: what a CPU runs. Signatures and meaning are those of `reference`."""
+"""Quantisation of groups of rows in PyTorch, for CPUs. Signatures and meaning are those of `reference`."""
 
 from __future__ import annotations
 

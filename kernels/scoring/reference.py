@@ -1,4 +1,4 @@
-"""Dot products with quantised rows, in float32: what the other implementations are compared with.
+"""Dot products with quantised rows, in float32: the reference for the other implementations.
 
 Sizes: H KV heads, R queries of a KV head, N rows, P rows of a quantisation group, D head size, W bytes of a quantised
 row.

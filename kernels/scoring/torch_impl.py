@@ -1,4 +1,4 @@
-"""Dot products with quantised rows in PyTorch: what a CPU runs. Signature and meaning are those of `reference`."""
+"""Dot products with quantised rows in PyTorch, for CPUs. Signature and meaning are those of `reference`."""
 
 from __future__ import annotations
 

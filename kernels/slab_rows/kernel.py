@@ -169,7 +169,7 @@ def padded(width: int) -> int:
 
 
 def widths(size: int, half: int) -> dict[str, int]:
-    """Return the constants by which kernels load a row of `size` columns in parts; the first 2 * `half` are rotated."""
+    """Return the constants of kernels that load a row of `size` columns in parts; the first 2 * `half` are rotated."""
     turned = half > 0
     if not turned and size > WIDE:
         half = (size - (1 << (size.bit_length() - 1))) // 2

@@ -1,4 +1,4 @@
-"""Memories filled in for the check of a GPU hold what a reading would have left, and answer."""
+"""Memories filled in for the check of a GPU hold as much as a reading would have left, and answer."""
 
 from __future__ import annotations
 

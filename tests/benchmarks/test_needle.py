@@ -161,7 +161,7 @@ def test_rows_count_every_question(
 def test_the_page_that_is_named_holds_the_fact(
     model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without --page no page is named."""
+    """Check that no page is named without --page."""
     fed: list[torch.Tensor | None] = []
     answer_to = needle.answer_to
     monkeypatch.setattr(options, "open_model", lambda chosen: model)

@@ -62,7 +62,7 @@ def pocket() -> Model:
 
 
 @with_kvpress
-@pytest.mark.filterwarnings("ignore")  # what the package's own imports warn of
+@pytest.mark.filterwarnings("ignore")  # the package's own imports warn
 @pytest.mark.parametrize("press", [None, "snapkv", "expected-attention", "keydiff", "kvzip"])
 def test_a_press_holds_what_it_is_given_and_ours_goes_on_working(pocket: Model, press: str | None) -> None:
     ids = torch.randint(4, 4000, (200,), generator=torch.Generator().manual_seed(1))

@@ -230,7 +230,7 @@ def test_what_is_typed_after_a_question_stays_even_if_it_is_sent_too_early(
 def test_an_answer_is_followed_unless_the_reader_has_gone_up(
     tab: Page, server: Server, reading: dict[str, Any], width: int
 ) -> None:
-    """On a phone the whole page scrolls, and it stayed where it was."""
+    """Regression: the page stayed where it was on a phone, which scrolls the whole of it."""
     session = asked(server, reading, "Who kept the lamp?", tokens=64)
     tab.set_viewport_size({"width": width, "height": 520})
     visit(tab, server, f"?context={reading['id']}&session={session}")

@@ -53,7 +53,7 @@ METHODS = {
 
 
 class Count(NamedTuple):
-    """What one pass asks of the device."""
+    """Requests of one pass to the device."""
 
     operations: int
     launches: int
@@ -100,7 +100,7 @@ class Counting:
         self.where[f"{at} {name}"] += 1
 
     def during(self, do: Callable[[], object]) -> Count:
-        """Count what is asked while a function runs."""
+        """Count the requests to the device while a function runs."""
         self.operations, self.launches, self.where, self.on = 0, 0, Counter(), True
         do()
         self.on = False
@@ -160,7 +160,7 @@ def passes(device: Watched, layers: int, method: Method) -> dict[str, Count]:
 
 
 def per_layer(name: str) -> dict[str, Count]:
-    """Return what each kind of pass asks per layer: the difference between four layers and two, halved."""
+    """Return the requests of each kind of pass per layer: the difference between four layers and two, halved."""
     device = device_there()
     few, more = (passes(device, layers, METHODS[name]) for layers in (2, 4))
     found = {}

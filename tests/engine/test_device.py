@@ -62,7 +62,7 @@ COSTS = {
     "locret-int4-all": (0, 8, 0, 8),
     "beacon": (0, 4, 0, 4),
 }
-# By how many kinds of passes there are: stages, from each of which on choosing may begin anew, or a single one
+# By the number of kinds of passes: one for each stage that choosing may restart at, or a single one
 PRUNED = {"infinitehip": 3, "infinitehip-recent": 2, "infinitehip-int8": 2, "recall": 3, "recall-chunks": 2}
 IN_PLACE = {**PRUNED, "exact-sketched": 1, "exact-sketched-int4": 1}
 Elsewhere = Callable[..., Any]

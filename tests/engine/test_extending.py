@@ -11,7 +11,7 @@ from engine.records import DEVICE
 from tests.engine.matrix import CLOSE, QUESTION, TIGHT, close, every_method
 from tests.engine.reading import finish, loaded, next_logits, read, resumed, with_budget
 
-PASS = 208  # tokens with which a pass of any method ends: the prefix of the tiny model is 77 of them
+PASS = 208  # a pass of any method ends after so many tokens: the prefix of the tiny model is 77 of them
 growing = pytest.mark.parametrize("name", [name for name, method in TIGHT.items() if method.name != "truncate"])
 """Every method but that which reads no more than it has read."""
 KEEPING = {"full", "streaming", "exact", "infllm", "infinitehip"}
@@ -44,7 +44,7 @@ def test_without_a_budget_it_equals_full_attention(model: Model, ids: Tensor, me
 
 @pytest.mark.parametrize("name", [name for name, method in TIGHT.items() if method.name in KEEPING])
 def test_it_is_as_if_it_had_been_read_together(model: Model, ids: Tensor, name: str) -> None:
-    """Compare with a reading of the whole text in which a pass ends at the same place."""
+    """Compare with a reading of the whole text that has a pass ending at the same place."""
     method = TIGHT[name]
     together = read(model, method, ids)
     context = finish(longer(read(model, method, ids[: PASS - 77]), ids))

@@ -316,7 +316,7 @@ def test_a_query_sees_no_more_than_the_budget(spec: ModelSpec) -> None:
     assert SINKS + STREAM + keep <= most <= settings.budget  # type: ignore[operator]
 
 
-PUBLISHED = {  # chunk, entries kept and refresh interval of each stage; what the first three layers keep
+PUBLISHED = {  # chunk, entries kept and refresh interval of each stage; entries that the first three layers keep
     "3k": ([(256, 32768, 16), (32, 8192, 8), (8, 2048, 4)], 4096),
     "3k-fast": ([(256, 32768, 32), (32, 8192, 16), (8, 2048, 8)], 4096),
     "3k-flash": ([(256, 32768, 96), (32, 8192, 24), (8, 2048, 8)], 4096),

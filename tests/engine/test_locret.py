@@ -218,7 +218,7 @@ def published(layers: int, heads: int, wide: int, device: str = "cpu") -> dict[s
     return tensors
 
 
-LLAMA = (32, 8, 128, 6144)  # Llama-3.1-8B: query heads, KV heads, head size, what goes into a head
+LLAMA = (32, 8, 128, 6144)  # Llama-3.1-8B: query heads, KV heads, head size, inputs of a head
 PHI = (32, 32, 96, 9216)  # Phi-3-mini
 
 

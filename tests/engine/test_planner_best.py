@@ -160,7 +160,7 @@ def test_where_a_model_is_loaded_its_weights_count_as_room_for_others() -> None:
 
 
 def test_what_a_query_looks_up_counts_as_seen_at_once() -> None:
-    """Regression: no warning of a preset of 3,072 entries, with which the pocket model repeats one word."""
+    """Regression: no warning of a preset of 3,072 entries that makes the pocket model repeat one word."""
     config = tiny_config()
     config.max_position_embeddings = 2048
     planner = Planner(model_sizes(config, torch.float32), Machine(64 * GB, 64 * GB, False))

@@ -160,7 +160,7 @@ def test_without_a_budget_nothing_changes_by_it_but_what_it_takes(
     whole = read(model, method, ids)
     expected = next_logits(model, method, whole.memory, QUESTION)
     assert answer(Conversation(whole), "What?") == told
-    coded = method.settings()["store"] != "model"  # what is in the window is not
+    coded = method.settings()["store"] != "model"  # entries in the window are not
     assert mine < (1.0 if coded else 0.5 if kind == "mistral" else 0.75) * whole.usage().bytes[DEVICE]
     assert bool((remembered == 1).all()) == (kind != "mistral")
     if coded:

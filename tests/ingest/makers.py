@@ -183,7 +183,7 @@ _NO_RELATIONS = b'<Relationships xmlns="http://schemas.openxmlformats.org/packag
 
 
 def check_invariants(document: Document) -> None:
-    """Assert what holds for every document: exact places, honest quality, clean characters."""
+    """Assert the invariants of every document: exact places, honest quality, clean characters."""
     assert document.text.strip()
     for index, (page, start) in enumerate(zip(document.pages, document.page_starts, strict=True)):
         assert page.number == index + 1

@@ -66,7 +66,7 @@ def test_the_kernel_equals_the_reference(kind: torch.dtype, rows: int, size: int
 
     x = pages(rows, size, dtype)
     codes, scale = reference.quantise(x, kind)
-    if kind != torch.float8_e4m3fn or DEVICE == "cuda":  # the interpreter halves what rounds up to a power of 2
+    if kind != torch.float8_e4m3fn or DEVICE == "cuda":  # the interpreter halves numbers that round up to a power of 2
         found_codes, found_scale = kernel.quantise(x, kind)
         torch.testing.assert_close(found_scale, scale, rtol=1e-6, atol=0)
         # A quotient half-way between two codes may be rounded either way: division is not the same everywhere.

@@ -94,7 +94,7 @@ def test_deleting_uses_an_index_for_each_table(filled: Filled) -> None:
         for statement in deleting
         if any("SCAN" in step["detail"] for step in filled.store.database.rows(f"EXPLAIN QUERY PLAN {statement}"))
     ]
-    (jobs,) = gone_through  # once for each context, as what made it says so in its progress alone
+    (jobs,) = gone_through  # once for each context, as the job that made it names it in its progress alone
     assert "'$.context'" in jobs
 
 

@@ -18,7 +18,7 @@ def test_a_document_comes_back_as_it_was_added(filled: Filled, tmp_path: Path) -
     assert (row.title, row.pages, row.characters, row.warnings) == ("Émile", 3, 12, ["page 2 has no text"])
     assert (row.file_name, row.file_bytes) == (file.name, 14)
     (page,) = store.documents.content(row.id)["pages"]
-    assert page == {"text": "naïve \ufffd text", "boxes": [1.5, 2]}  # what no UTF-8 can hold is no letter of it
+    assert page == {"text": "naïve \ufffd text", "boxes": [1.5, 2]}  # a lone surrogate cannot be written in UTF-8
     kept = store.documents.file(row.id)
     assert kept is not None
     assert kept.name == "original.pdf"

@@ -112,7 +112,7 @@ def test_sentences_have_the_numbers_of_their_sources(filled: Filled) -> None:
 
 
 def test_images_become_links(filled: Filled) -> None:
-    """A document could make the model write an image address that contains what it had read."""
+    """Regression: a document could make the model write an image address that contains words of the text."""
     session = filled.session()
     filled.answered(session, "Well?", "Yes! ![all of it](https://elsewhere.example/?said=secret) [1]")
     lines = filled.store.export_session(session.id).split("\n")
@@ -130,7 +130,7 @@ def test_html_and_images_are_escaped_after_any_backslashes(filled: Filled, backs
     shown = MarkdownIt("commonmark").render(filled.store.export_session(session.id))
     assert "<em>well</em>" in shown
     assert not re.search("<(b>|img)", shown)
-    said = "\\" * (backslashes // 2)  # one escapes what follows, and two are one
+    said = "\\" * (backslashes // 2)  # one escapes the next letter, and two are one
     assert f"<p>So {said}&lt;b&gt;, {said}&lt;img src" in shown
     assert f" and {said}!<a href=" in shown
 

@@ -95,7 +95,7 @@ def test_released_jobs_and_progress_do_not_count_as_attempts(filled: Filled) -> 
         store.jobs.claim("w")
         assert (store.jobs.release(job.id).status, store.jobs.get(job.id).attempts) == ("queued", 0)
     dead = dead_stamp()
-    for read in (0, 10, 10, 20, 30):  # what the checkpoint holds when the worker dies
+    for read in (0, 10, 10, 20, 30):  # tokens in the checkpoint when the worker dies
         store.jobs.claim("w")
         store.contexts.update(context.id, tokens_read=read)
         with store.database.transaction() as db:

@@ -68,7 +68,7 @@ def test_a_save_replaces_the_state_before(folder: TensorFolder) -> None:
 def test_loaded_tensors_are_private_and_outlive_a_later_save(folder: TensorFolder) -> None:
     folder.save({"a": part(1)}, {}, "f")
     loaded = folder.load()[0]["a"]["k"]
-    loaded += 5  # a conversation that writes over what it loaded does not reach the disk
+    loaded += 5  # a conversation that writes over loaded tensors does not reach the disk
     assert values(folder) == {"a": 1}
     again = folder.load()[0]["a"]["k"]
     folder.save({"a": part(2)}, {}, "f")
@@ -140,7 +140,7 @@ def test_parts_of_another_folder_share_its_files(folder: TensorFolder, tmp_path:
     assert longer.load("other")[1] == {"more": True}
     assert folder.stamps() == before
     assert longer.stamps()["a.000001.safetensors"] == before["a.000001.safetensors"]
-    # What was sealed there is not written again; what was not is, and the other folder keeps its own.
+    # Sealed parts of that folder are not written again; others are, and the other folder keeps its own.
     longer.save({"own": part(4.0), "a": part(1.0, sealed=True), "b": part(5.0)}, {}, "other")
     assert values(longer) == {"own": 4.0, "a": 1.0, "b": 5.0}
     assert values(folder) == {"a": 1.0, "b": 2.0, "own": 3.0}

@@ -49,7 +49,7 @@ def test_full_reading_equals_transformers(network: PocketNetwork) -> None:
 
 @pytest.mark.parametrize(("tokens", "window"), [(63, 0), (300, 0), (300, 48)], ids=["short", "full", "exact"])
 def test_reader_equals_network(network: PocketNetwork, tokens: int, window: int) -> None:
-    """With top-k over everything, the measuring reader computes the same as a training pass."""
+    """Compare the measuring reader, with top-k over everything, with a training pass."""
     ids = torch.randint(5, 900, (1, tokens + 12))
     reading = (
         Reading(window, 4, 47, torch.tensor([tokens]), torch.tensor([tokens + 12]), across=False) if window else None

@@ -108,7 +108,7 @@ def test_passages_are_read_again_where_words_are_forgotten_unless_told_not_to(se
 
 
 def test_an_answer_that_may_be_worse_than_it_looks_is_warned_of(service: Service, book: Path) -> None:
-    """With `full`, a conversation could outgrow the model's window without a warning."""
+    """Regression: with `full`, a conversation could outgrow the model's window without a warning."""
     ids = add(service, book)
     warned = {}
     for method in ("full", "exact"):

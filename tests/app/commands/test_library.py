@@ -88,7 +88,7 @@ def test_show_names_the_turns_of_a_session_and_says_why_one_failed(
 def test_what_is_deleted_is_said_and_is_no_guess_where_nobody_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With --yes, the first two letters of a title deleted a book with all its sessions, without a message."""
+    """Regression: two letters of a title and --yes deleted a book with all its sessions, without a message."""
     with Store(tmp_path) as store:
         context = emma(store)
         for _ in range(2):

@@ -220,7 +220,7 @@ def test_a_chat_at_a_terminal_goes_on_after_an_answer_was_stopped(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The chat ended."""
+    """Regression: the chat ended."""
     held.set()
     home, context = talkative
     keyboard, terminal = pty.openpty()

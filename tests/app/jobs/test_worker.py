@@ -264,7 +264,7 @@ def test_a_question_that_cannot_be_queued_is_not_kept_nor_what_was_made_for_it(
 
 
 def test_nobody_else_asks_in_a_session_while_it_is_chosen(service: Service, book: Path) -> None:
-    """Of two programs that continued one conversation at once, one was answered after the other's question."""
+    """Regression: two programs continued one conversation, and one was answered after the other's question."""
     worker, context = Worker(service), read_through(service, add(service, book)).id
     session = service.store.sessions.add(context).id
     said = answer(service, keep_question(service, session, "Who?").id, SHORT)

@@ -244,7 +244,7 @@ def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
 
 
 def test_a_text_that_cannot_be_read_in_one_way_is_kept_to_be_read_in_another(service: Service, tmp_path: Path) -> None:
-    """It was removed with its upload, after an hour of OCR, although the error said what to try instead."""
+    """Regression: it was removed with its upload, after an hour of OCR, although the error named another way."""
     worker = Worker(service)
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = fails(worker, files)

@@ -178,7 +178,7 @@ def test_the_form_says_what_to_expect_or_why_not(service: Service) -> None:
     actions = Actions(service, Worker(service), TabState(service), keys, ["infinipot"], [])
     form = ("infinipot", None, 512, 512)
     assert actions.read.estimate(*form, 0.25)[0].startswith('<p class="quiet" role="status">Fits ')
-    for tokens, seconds in ((18_000, 4.0), (900, 9.0)):  # what came last is too short to say anything of a book
+    for tokens, seconds in ((18_000, 4.0), (900, 9.0)):  # the last reading is too short to say anything of a book
         row = service.store.contexts.add(
             model=service.models.default,
             method="infinipot",

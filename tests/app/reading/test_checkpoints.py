@@ -153,7 +153,7 @@ def test_a_crash_while_a_reading_begins_does_not_stop_the_next(tmp_path: Path, t
 def test_a_reading_that_was_saved_whole_is_not_read_again(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, method: str, step: str
 ) -> None:
-    """If the program died before the row was updated, the reading began again from its first token."""
+    """Regression: the reading began again from its first token if the program died before the row was updated."""
     row = begin(service, add(service, book), method, BUDGET)
     update = service.store.contexts.update
 

@@ -57,7 +57,7 @@ def before(service: Service, context: str) -> str:
 def test_what_was_read_yesterday_can_be_asked_and_added_to(
     tmp_path: Path, dated: Path, book: Path, calendar: type[Calendar], restarted: bool
 ) -> None:
-    """After midnight it was refused, because the words before the text had changed."""
+    """Regression: it was refused after midnight, because the words before the text had changed."""
     service = Service(tmp_path / "home", str(dated), "cpu")
     context = read_through(service, add(service, book))
     assert "It is Monday." in before(service, context.id)

@@ -58,7 +58,7 @@ def test_stretches_follow_each_other_and_end_with_their_document() -> None:
 
 
 def test_a_text_of_few_tokens_has_as_many_stretches() -> None:
-    """With more stretches than tokens the reading failed at its end."""
+    """Regression: a reading with more stretches than tokens failed at its end."""
     stretches = (Stretch("d-long", 0, 0, 0), Stretch("d-short", 0, 3, 3))
     few = Stream(torch.zeros(3, dtype=torch.int64), torch.arange(3), stretches)
     found = memory_map(torch.tensor([1.0, 0.0, 0.5]), few, LIBRARY)

@@ -29,7 +29,7 @@ from tests.app.tiny import make_tiny_model
 def test_the_time_that_is_left_knows_whether_the_last_tokens_take_longer(
     service: Service, tmp_path: Path, method: str, later: bool
 ) -> None:
-    """With `full`, the estimate of a long text was ten times too short."""
+    """Regression: with `full`, the estimate of a long text was ten times too short."""
     path = tmp_path / "Long.txt"
     path.write_text(book_text(300), encoding="utf-8")
     steps: list[Report] = []

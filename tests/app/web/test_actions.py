@@ -1,4 +1,4 @@
-"""Actions of the page change what the page named."""
+"""Actions of the page change the rows that the page named."""
 
 import json
 import re

@@ -89,7 +89,7 @@ def test_an_upload_for_which_there_is_no_room_is_refused_before_it_fills_the_dis
 def test_a_home_without_room_for_uploads_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reported: OSError, raised: type[Exception], words: str
 ) -> None:
-    """With a read-only home, the server only repeated the system's error."""
+    """Regression: with a read-only home, the server only repeated the system's error."""
 
     def fail(*_: object, **__: object) -> None:
         raise reported

@@ -33,7 +33,7 @@ class Visitor:
         self.query: dict[str, str] = {}
 
     async def do(self, target: str, event: str, values: Mapping[str, Any] | None = None, **told: Any) -> None:
-        """Fire an event.
+        """Fire an event of a component.
 
         Args:
             target: elem_id of its component, or "" for the page and its timers.
