@@ -134,6 +134,8 @@ class ScoredMethod(Method):
 
         Args:
             layer: number of the layer.
-            q: [HQ, T, D]; k, v: [H, T, D]; all before RoPE.
+            q: [HQ, T, D], before RoPE.
+            k: [H, T, D], before RoPE.
+            v: [H, T, D].
         """
         raise NotImplementedError
