@@ -83,13 +83,13 @@ class OnDevice(Tensor):
 
 
 class Event:
-    """What has been sent to the host before it was recorded is there once it has been waited for."""
+    """A CUDA event: copies sent to the host before it was recorded are complete once it was waited for."""
 
     def __init__(self, watched: Watched) -> None:
         self.watched, self.coming = watched, list(watched.coming)
 
     def synchronize(self) -> None:
-        """Wait."""
+        """Wait, which completes the copies."""
         self.watched.note("wait", "event")
         for there, numbers in self.coming:
             there.copy_(numbers)
@@ -98,7 +98,7 @@ class Event:
 
 
 class Watched(TorchDispatchMode):
-    """While it is entered there is the device, and `counts` says what it would have cost."""
+    """The active device; `counts` holds the costs on a real GPU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Watched(TorchDispatchMode):
 
     @contextmanager
     def on_another_stream(self) -> Iterator[None]:
-        """Until left."""
+        """Run the block on another stream than that of the passes."""
         self.beside = True
         try:
             yield
@@ -120,7 +120,7 @@ class Watched(TorchDispatchMode):
             self.beside = False
 
     def note(self, kind: str, what: str) -> None:
-        """Count one."""
+        """Count one operation by kind and place."""
         frame: FrameType | None = sys._getframe()
         while frame is not None and not OURS.search(frame.f_code.co_filename):
             frame = frame.f_back
@@ -130,7 +130,7 @@ class Watched(TorchDispatchMode):
 
     @contextmanager
     def counting(self) -> Iterator[Counter[str]]:
-        """What is counted from here on until left."""
+        """Yield the counts of operations inside the block."""
         before, fresh = self.counts, Counter[str]()
         self.counts, places, self.places = fresh, self.places, Counter()
         try:
@@ -226,15 +226,16 @@ def run_operation(function: Any, args: Any, kwargs: Any, watched: Watched | None
 
 
 def _nothing(x: Tensor) -> float:
-    """What stands where nothing has come to yet."""
+    """Return the contents of memory that no copy has reached: NaN, or the least integer."""
     return float("nan") if x.is_floating_point() else torch.iinfo(x.dtype).min
 
 
 def _kind(name: str, args: Any, ours: list[OnDevice], others: list[Tensor], goes: bool, freely: bool) -> str | None:
-    """What an operation would cost on a GPU, if it is one that has to wait or to copy; goes: to the device.
+    """Return the cost of an operation on a GPU, or None if it neither waits nor copies. goes: whether it copies to the
+    device.
 
     Raises:
-        RuntimeError: tensors that are not on one device.
+        RuntimeError: the tensors are on different devices.
     """
     if name in CROSSING:
         if ours and not goes:
