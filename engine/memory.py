@@ -41,13 +41,13 @@ class RecurrentStates:
     """The states of recurrent layers behind the last token that was kept, by name."""
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Start without any state."""
         self.now: dict[str, Tensor] = {}  # replaced, never changed
         self.base: dict[str, Tensor] = {}  # of the context that it is a fork of
         self.coming: dict[str, Tensor] = {}  # after the pass that has been, until `end_pass`
 
     def end_pass(self) -> None:
-        """Keep what the pass has brought."""
+        """Keep the states after the pass."""
         if self.coming:
             self.now, self.coming = self.coming, {}
 
@@ -80,8 +80,9 @@ class Memory:
         Args:
             spec: of the model.
             store: entries on the device.
-            archive: entries that are kept whole outside the store, with a selector of those that a query sees.
-            evictor: decides what leaves a store that is full; None to keep everything.
+            archive: entries that are kept whole outside the store, or None.
+            selector: chooses from the archive for each query; there if the archive is.
+            evictor: decides which entries leave a full store; None to keep all.
         """
         self.spec = spec
         self.store = store
@@ -119,7 +120,10 @@ class Memory:
         """Write the entries of a pass, as `attend` does first. By itself it fills a memory without attention.
 
         Args:
-            q: [HQ, T, D]; k, v: [H, T, D]; all before RoPE, extra tokens last.
+            layer: number of the layer.
+            q: [HQ, T, D], before RoPE, extra tokens last.
+            k: [H, T, D], before RoPE.
+            v: [H, T, D].
         """
         self.store.append(layer, q, k, v, self.evictor.importance(layer, q, k, v))
         if self.selector:
@@ -198,7 +202,7 @@ class Memory:
         """Make room by the evictor's rule.
 
         Raises:
-            OutOfMemory: there is no room for what is kept beside what there was.
+            OutOfMemory: no room for the entries that stay, beside the old ones.
         """
         if self.selector:
             self.selector.before_evict()
@@ -240,13 +244,13 @@ class Memory:
             self.selector.fix()
 
     def start_layers(self) -> None:
-        """Compute anew what layers share: the pass begins at its first layer again."""
+        """Forget tensors that layers share, because the pass begins at its first layer again."""
         self.store.start_layers()
         if self.selector:
             self.selector.start_layers()
 
     def fork(self) -> Self:
-        """Return a conversation's own continuation. What is remembered is shared and never written again."""
+        """Return a conversation's own continuation. Entries so far are shared and never written again."""
         child = self._with(self.store.fork(), self.archive and self.archive.fork(), forked=True)
         child.recurrent, child.recordings = self.recurrent.fork(), {}
         return child
@@ -275,7 +279,7 @@ class Memory:
         return dataclasses.replace(usage, bytes={**usage.bytes, DEVICE: states})
 
     def positions(self, layer: int) -> Tensor:
-        """Return the source position of every entry, int32 [H, N]; -1 for what is not in the source."""
+        """Return the source position of every entry, int32 [H, N]; -1 for entries that are not in the source."""
         row = self.selector.positions() if self.selector else None
         return self.store.positions(layer) if row is None else row.expand(self.spec.layers[layer].kv_heads, -1)
 
@@ -299,7 +303,7 @@ class Memory:
         return torch.maximum(shares, self.archive.remembered(tokens)) if self.archive else shares
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
-        """Return tensors and JSON-able facts from which `load` rebuilds this memory; of a fork, only its own share."""
+        """Return tensors and JSON-able facts for `load`; of a fork, only its own share."""
         parts: Parts = {STATES: Part(self.recurrent.now)} if self.recurrent.now else {}
         own, meta = self.store.state()
         if self.last_hidden is not None and "slots" in own:
@@ -315,7 +319,7 @@ class Memory:
         return parts, meta
 
     def load(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """Become what `state` described. Called on an empty memory, or on a fresh fork of the same context."""
+        """Take back a state. Called on an empty memory, or on a fresh fork of the same context."""
         saved = parts[STATES] if self.spec.recurrent else {}
         self.recurrent.now = {name: state.to(self.spec.device, copy=True) for name, state in saved.items()}
         self.store.load(parts, meta)

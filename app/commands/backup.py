@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the commands."""
+    """Add the commands of backups."""
     parser = commands.add_parser(
         "backup",
         parents=[shared],
@@ -38,7 +38,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run_backup(arguments: Arguments) -> int:
-    """Write a backup."""
+    """Write a backup of the home."""
     from app.home import home_folder
     from sessions import DATABASE, Store, StoreError, back_up, check_whole
 

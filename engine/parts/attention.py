@@ -46,7 +46,7 @@ class Segment(Protocol):
 
     @property
     def mass_rows(self) -> Tensor | None:
-        """Rows of `AttentionMass` on which attention to the keys counts; None where nobody counts."""
+        """Rows of `AttentionMass` that attention to the keys counts for; None where nobody counts."""
 
     def attend(self, scoring: Scoring) -> tuple[Tensor, Tensor]:
         """Return the output [HQ, T, D] of a softmax over this segment alone, and its log-sum-exp [HQ, T]."""

@@ -77,7 +77,9 @@ class Slots:
 
         Args:
             at: the first row, or int64 [1] on the device for a pass of one token.
-            keys, rotated, values: [H, T, D]; keys before and after RoPE.
+            keys: [H, T, D], before RoPE.
+            rotated: [H, T, D], keys after RoPE.
+            values: [H, T, D].
         """
         put_rows(self.keys, at, keys)
         put_rows(self.rotated, at, rotated)
@@ -119,6 +121,8 @@ class Slots:
         """Return keys and values of the base and of the first `length` own entries.
 
         Args:
+            base: the slots before these, or None.
+            length: own entries that count.
             queries: of the pass; the last entries are theirs.
             mask: which of the entries before the queries' own each head sees, bool [H, N]; None for all.
 

@@ -72,9 +72,10 @@ class SlotStore(Store):
         quantization: Quantization | None = None,
         keeps_windows: bool = True,
     ) -> None:
-        """Allocate empty slots.
+        """Allocate empty slots for all layers.
 
         Args:
+            spec: of the model.
             capacity: entries to allocate at once, where there is a budget.
             share: how a budget is shared among layers and heads (`sharing.py`).
             quantization: how entries are quantised, or None.

@@ -105,7 +105,9 @@ class Store(ABC):
         """Return what queries attend to in slots `number`.
 
         Args:
-            q: [HQ, T, D], before RoPE: tokens of the pass from `offset` on.
+            number: of the slots.
+            q: [HQ, T, D], before RoPE.
+            offset: tokens of the pass before these queries.
             sinks_for: how many of the first queries see the sinks, if there are any; None for all.
         """
 

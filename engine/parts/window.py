@@ -137,10 +137,12 @@ class WindowStore(Store):
     def __init__(
         self, spec: ModelSpec, sinks: int, window: int, query_block: int = 1, keeps_wider: bool = False
     ) -> None:
-        """Start without entries.
+        """Start without any entries.
 
         Args:
-            sinks: S >= 0, tokens. window: W >= 1, tokens.
+            spec: of the model.
+            sinks: S >= 0, tokens.
+            window: W >= 1, tokens.
             query_block: queries of a pass whose windows begin together.
             keeps_wider: whether layers whose own sliding window is longer than W keep and see that instead.
         """

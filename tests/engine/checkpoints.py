@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
 
 from engine import Model, make_method
 from engine.loops.context import new_memory
 from engine.models.experts import PackedExperts
 from tests.engine.architectures import small_config
-from tests.engine.conftest import byte_tokenizer
+from tests.engine.conftest import byte_tokenizer, tiny_config
 
 
 def saved(kind: str, folder: Path, **sizes: int) -> Path:
@@ -78,3 +80,21 @@ OWN: dict[str, dict[str, Any]] = {
     "qwen3_5": QWEN,
     "qwen3_5_moe": QWEN,
 }
+
+
+def save_small(path: Path) -> Path:
+    """Save a random Llama with layers 64 wide, and its tokenizer, as a checkpoint."""
+    config = tiny_config()
+    config.update({"hidden_size": 64, "intermediate_size": 192, "head_dim": 16, "num_attention_heads": 4})
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(path)
+    byte_tokenizer().save_pretrained(path)
+    return path
+
+
+def changed(folder: Path, target: Path, **facts: object) -> Path:
+    """Copy a checkpoint, with other settings in its config.json."""
+    shutil.copytree(folder, target)
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps({**config, **facts}))
+    return target

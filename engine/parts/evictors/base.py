@@ -55,7 +55,10 @@ class Evictor:
         """Return the scores, float32 [H, T], of the entries of a pass, or None where they get none on arrival.
 
         Args:
-            q: [HQ, T, D]; k, v: [H, T, D]; all before RoPE.
+            layer: number of the layer.
+            q: [HQ, T, D], before RoPE.
+            k: [H, T, D], before RoPE.
+            v: [H, T, D].
         """
         return None
 
@@ -98,7 +101,7 @@ class Evictor:
         return child
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return tensors and JSON-able facts from which `load` restores the evictor."""
+        """Return tensors and JSON-able facts for `load`."""
         return {}, {}
 
     def load(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:

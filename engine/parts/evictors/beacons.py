@@ -32,13 +32,13 @@ class Ratios(Protocol):
         """Beacons that outlast their windows, or None for all."""
 
     def window_tokens(self, spec: ModelSpec) -> int:
-        """Return w, tokens."""
+        """Return w, the tokens of a window."""
 
     def ratio_for(self, spec: ModelSpec, tokens: int) -> int:
         """Return alpha for a text of `tokens` tokens."""
 
     def ratio_beside(self, spec: ModelSpec, held: int, windows: int) -> int:
-        """Return the smallest ratio with which `windows` windows fit beside `held` entries."""
+        """Return the smallest ratio at which `windows` windows fit beside `held` entries."""
 
     def stride_for(self, beacons: int) -> int:
         """Return of how many beacons one is kept when `beacons` have outlasted their windows."""
@@ -150,7 +150,7 @@ class BeaconEvictor(Evictor):
         return number % self.ratios.stride_for(self.made + new) == 0
 
     def _latest(self, count: int) -> Tensor:
-        """Return which of `count` entries stay, bool [count]: the raw text, and the latest of what was said."""
+        """Return which of `count` entries stay, bool [count]: the raw text, and the latest of the conversation."""
         budget = self.ratios.budget
         assert self.whole is not None
         assert budget is not None

@@ -21,12 +21,12 @@ class LastAttentionEvictor(ScoredEvictor):
     """Scores are the attention of the last token before an eviction, averaged over the heads of a layer."""
 
     def __init__(self, store: SlotStore, settings: Mapping[str, Any]) -> None:
-        """settings: of `ScoredEvictor`."""
+        """Evict from these slots. settings: those of `ScoredEvictor`."""
         super().__init__(store, settings)
         self.attention: dict[int, Tensor] = {}  # of each slots [N], of the last token that was observed
 
     def observed(self, tokens: int) -> int:
-        """Return 1 for a pass that fills the store, of which the last token judges, else 0."""
+        """Return 1 for a pass that fills the store, because its last token judges, else 0."""
         return int(self.budget is not None and tokens == self.room())
 
     def observe(self, number: int, attention: Tensor) -> None:

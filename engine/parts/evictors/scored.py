@@ -62,7 +62,7 @@ class ScoredEvictor(Evictor):
 
     @property
     def _in_text(self) -> bool:
-        """Whether chunks are read, rather than the text's last tokens or a conversation."""
+        """True while chunks are read, rather than the text's last tokens or a conversation."""
         return self.store.seen < self.text_end or (self.store.seen == self.text_end and self.fresh > 0)
 
     def room(self) -> int:

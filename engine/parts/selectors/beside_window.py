@@ -129,6 +129,7 @@ class WindowSelector(Selector):
         """Return window, sinks and chosen entries.
 
         Args:
+            layer: number of the layer.
             q: [HQ, T, D], before RoPE.
             blocks: of the queries.
             index: int64 [NB, N], entries of the archive in order, `EMPTY` behind them.
@@ -278,7 +279,7 @@ class WindowSelector(Selector):
         return child
 
     def usage(self, usage: Usage) -> Usage:
-        """Add the bank."""
+        """Add the bank's bytes and traffic."""
         if self.bank is None:
             return usage
         on_device = usage.bytes[DEVICE] + self.bank.nbytes()

@@ -44,6 +44,9 @@ class GistSelector(Selector):
         """Select beside these slots.
 
         Args:
+            spec: of the model.
+            store: the gist.
+            archive: the text.
             pruning: the stages; None to search exactly.
             selected: entries that a query sees of the archive at most.
             distance: entries of the gist, at most: how far away the archive lies.
@@ -83,7 +86,7 @@ class GistSelector(Selector):
 
     @property
     def selects(self) -> bool:
-        """Whether queries select anything now."""
+        """True if queries select anything now."""
         return self.archive.answering or self.while_reading
 
     def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:

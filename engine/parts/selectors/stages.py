@@ -251,7 +251,7 @@ class Pruning:
     def _run_stage(
         self, layer: int, number: int, q: Tensor, blocks: QueryBlocks, keys: Slabs, before: Tensor | None
     ) -> Tensor:
-        """Starts of the chunks that a stage keeps, int64 [NB, k / l_c], in order, `EMPTY` behind (Algorithm 2).
+        """Return the starts of the chunks that a stage keeps, int64 [NB, k / l_c] (Algorithm 2).
 
         before: [NB, ...], starts of the chunks that the stage before it kept; None for the first.
         """
