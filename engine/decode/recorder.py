@@ -148,7 +148,7 @@ def _never_waiting() -> Iterator[None]:
 
 
 @cache
-def _side_stream() -> torch.cuda.Stream:
+def side_stream() -> torch.cuda.Stream:
     """Return the stream that warms up and records passes.
 
     It is always the same one, because cuBLAS keeps a workspace per stream, 32 MiB on an H100.
@@ -180,7 +180,7 @@ def record(graph: torch.cuda.CUDAGraph, call: Callable[[], Tensor]) -> Tensor:
     Raises:
         RuntimeError: something in the call cannot be recorded.
     """
-    side = _side_stream()
+    side = side_stream()
     with _beside(side):
         for _ in range(WARM_UP - 1):
             call()

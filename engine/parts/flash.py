@@ -43,11 +43,11 @@ def choice() -> tuple[Any, str]:
 def usable(q: Tensor) -> bool:
     """Return whether FlashAttention accepts these queries [HQ, T, D]; PyTorch's own has the same limits."""
     fitting = q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] <= LARGEST_HEAD
-    return fitting and _capable(q.device)
+    return fitting and capable(q.device)
 
 
 @functools.cache
-def _capable(device: torch.device) -> bool:
+def capable(device: torch.device) -> bool:
     """Return whether a GPU is new enough. Cached, since every layer of every pass asks."""
     return torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
 

@@ -176,7 +176,7 @@ class QuantizedSlots(Slots):
             ChannelScale.of(pending["values"]),
         )
         for name in BANKS:
-            new._slab(name).write(self.num_quantized, pending[name])
+            new.quantized_slab(name).write(self.num_quantized, pending[name])
         new.keys, new.values = torch.empty_like(self.keys), torch.empty_like(self.values)
         new.num_quantized = length
         return new
@@ -192,8 +192,8 @@ class QuantizedSlots(Slots):
             lists = BlockTable(every, every, queries, *self.layer.rope.table(total))
             keys = self._stored_rows("keys", base, length)
             return keys, keys if self.layer.latent else self._stored_rows("values", base, length), lists
-        rotated = self.layer.rope.rotate(self._dequantized("keys", base, length), 0)
-        values = rotated if self.layer.latent else self._dequantized("values", base, length)
+        rotated = self.layer.rope.rotate(self.dequantized("keys", base, length), 0)
+        values = rotated if self.layer.latent else self.dequantized("values", base, length)
         return [(rotated, rotated.shape[1])], [(values, values.shape[1])], None
 
     def gather_from(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
@@ -207,7 +207,7 @@ class QuantizedSlots(Slots):
             keys, values = map(ChannelScale.of, pending)
             self.channel_scales = keys, values
         for name in BANKS:
-            mine = self._slab(name)
+            mine = self.quantized_slab(name)
             quantized_rows, scale = zip(
                 *(slots._quantized_rows(name, count, mine) for slots, count in sides), strict=True
             )
@@ -224,7 +224,7 @@ class QuantizedSlots(Slots):
         for name in BANKS:
             tensors[name] = self._pending_rows(name)[:, : length - self.num_quantized]
             if self.num_quantized:
-                slab = self._slab(name)
+                slab = self.quantized_slab(name)
                 tensors[f"{name}.codes"], tensors[f"{name}.scale"] = (
                     x[:, : self.num_quantized] for x in (slab.quantized, slab.scale)
                 )
@@ -242,7 +242,7 @@ class QuantizedSlots(Slots):
                 self.channel_scales = keys, values
             self.num_quantized = saved["keys.codes"].shape[1]
             for name in BANKS:
-                slab = self._slab(name)
+                slab = self.quantized_slab(name)
                 slab.quantized[:, : self.num_quantized] = saved[f"{name}.codes"].to(self.keys.device)
                 slab.scale[:, : self.num_quantized] = saved[f"{name}.scale"].to(self.keys.device)
         pending = saved["keys"].to(self.keys)
@@ -259,7 +259,7 @@ class QuantizedSlots(Slots):
         """Return the buffer of pending keys or values."""
         return self.keys if name == "keys" else self.values
 
-    def _slab(self, name: str) -> QuantizedSlab:
+    def quantized_slab(self, name: str) -> QuantizedSlab:
         """Return the quantised keys or values as a slab."""
         assert self.channel_scales is not None, "nothing is quantised before there are channel scales"
         quantized_rows, scale = getattr(self, f"{name}_quantized"), getattr(self, f"{name}_scale")
@@ -287,12 +287,12 @@ class QuantizedSlots(Slots):
         slabs: list[tuple[Bank, int]] = []
         for slots, count in self.with_base(base, length):
             if slots.num_quantized:
-                slabs.append((slots._slab(name), slots.num_quantized))
+                slabs.append((slots.quantized_slab(name), slots.num_quantized))
             if count > slots.num_quantized:
                 slabs.append((slots._pending_rows(name), count - slots.num_quantized))
         return slabs
 
-    def _dequantized(self, name: str, base: Self | None, length: int) -> Tensor:
+    def dequantized(self, name: str, base: Self | None, length: int) -> Tensor:
         """Return keys or values [H, N, D] of the base and of `length` own entries, dequantised to the model's dtype."""
         slabs = self._stored_rows(name, base, length)
         numbers = (bank[:, :n] if isinstance(bank, Tensor) else bank.dequantized(n) for bank, n in slabs)

@@ -1,22 +1,23 @@
 """A device that is not there: the engine's tensors live on "sim" as they would on a GPU, and operations are watched.
 
 A tensor on "sim" wraps an ordinary one in which its numbers are really kept, so results are those of a CPU. Operations
-that mix "sim" with CPU tensors are refused as CUDA refuses them, and whatever a GPU would wait for, or be sent, is
+that mix "sim" with CPU tensors are refused as CUDA refuses them, and what a GPU would have to wait for, or be sent, is
 counted:
 
 - `wait`: the host asks for a number on the device (`item`, `int(x)`, `bool(x)`, `torch.equal`);
 - `down`: a tensor is copied to the host;
 - `coming`: the same, but with `non_blocking`: until an event of the stream has been waited for (a `wait`), there is
   nothing but NaN, or the least integer, where it will be;
-- `behind`: such a copy on the stream of the passes, so that the next pass waits for it;
+- `behind`: such a copy on the stream of the passes, of which the next one then waits for it;
 - `up`: a tensor is copied to the device, an index on the host included, and the host waits until it has gone;
 - `sent`: the same, but with `non_blocking`, so that the host goes on;
 - `shape`: an operation whose output is as long as its numbers say (`nonzero`, `unique`, indexing by a mask).
 
-It cannot show that CUDA has a kernel for an operation and a dtype; Triton kernels (code around them runs, and they
-themselves write nothing: their arithmetic is for `tests/kernels`); pinned memory, other races, streams that do not wait
-for one another, speed and the bytes of a real allocator; the inside of a library's operations. Registering a device is
-for a whole process and cannot be taken back, so `register` is called in a process of its own (`test_device.py`).
+What it cannot show: that CUDA has a kernel for an operation and a dtype; Triton kernels (what is around them runs, and
+they themselves write nothing: their arithmetic is for `tests/kernels`); pinned memory, other races, streams that do not
+wait for one another, speed and the bytes of a real allocator; what a library does inside one operation. Registering a
+device is for a whole process and cannot be taken back, so `register` is called in a process of its own
+(`test_device.py`).
 """
 
 from __future__ import annotations
@@ -82,13 +83,13 @@ class OnDevice(Tensor):
 
 
 class Event:
-    """An event of a stream: copies to the host that were sent before it have arrived once it has been waited for."""
+    """A CUDA event: copies sent to the host before it was recorded are complete once it was waited for."""
 
     def __init__(self, watched: Watched) -> None:
         self.watched, self.coming = watched, list(watched.coming)
 
     def synchronize(self) -> None:
-        """Wait for the copies and count it."""
+        """Wait, which completes the copies."""
         self.watched.note("wait", "event")
         for there, numbers in self.coming:
             there.copy_(numbers)
@@ -97,12 +98,12 @@ class Event:
 
 
 class Watched(TorchDispatchMode):
-    """Provides the device while it is entered; `counts` holds the waits and copies that a GPU would have had."""
+    """The active device; `counts` holds the costs on a real GPU."""
 
     def __init__(self) -> None:
         super().__init__()
         self.coming: list[tuple[Tensor, Tensor]] = []  # on the host, where numbers will be, and the numbers
-        self.beside = False  # whether operations go to another stream than that of the passes
+        self.beside = False  # whether what is done goes to another stream than that of the passes
         self.counts: Counter[str] = Counter()
         self.places: Counter[str] = Counter()  # the same, by operation and the line of ours that called it
 
@@ -111,7 +112,7 @@ class Watched(TorchDispatchMode):
 
     @contextmanager
     def on_another_stream(self) -> Iterator[None]:
-        """Send operations to another stream than that of the passes, until left."""
+        """Run the block on another stream than that of the passes."""
         self.beside = True
         try:
             yield
@@ -119,7 +120,7 @@ class Watched(TorchDispatchMode):
             self.beside = False
 
     def note(self, kind: str, what: str) -> None:
-        """Count one event of a kind, and note the line of ours that caused it."""
+        """Count one operation by kind and place."""
         frame: FrameType | None = sys._getframe()
         while frame is not None and not OURS.search(frame.f_code.co_filename):
             frame = frame.f_back
@@ -129,7 +130,7 @@ class Watched(TorchDispatchMode):
 
     @contextmanager
     def counting(self) -> Iterator[Counter[str]]:
-        """Yield the counts from here on until left."""
+        """Yield the counts of operations inside the block."""
         before, fresh = self.counts, Counter[str]()
         self.counts, places, self.places = fresh, self.places, Counter()
         try:
@@ -213,7 +214,7 @@ def run_operation(function: Any, args: Any, kwargs: Any, watched: Watched | None
         with no_dispatch():
             function(*args, **kwargs)
         return args[0]
-    if function._schema.is_mutable:  # the tensor that was written to comes back
+    if function._schema.is_mutable:  # what was written to is what comes back
         named = zip(function._schema.arguments, args, strict=False)
         written = [x for argument, x in named if argument.is_write] + [kwargs[key] for key in ("out",) if key in kwargs]
         return written[0]
@@ -225,17 +226,16 @@ def run_operation(function: Any, args: Any, kwargs: Any, watched: Watched | None
 
 
 def _nothing(x: Tensor) -> float:
-    """Return the number that stands in a tensor until its copy has come."""
+    """Return the contents of memory that no copy has reached: NaN, or the least integer."""
     return float("nan") if x.is_floating_point() else torch.iinfo(x.dtype).min
 
 
 def _kind(name: str, args: Any, ours: list[OnDevice], others: list[Tensor], goes: bool, freely: bool) -> str | None:
-    """Return the kind of wait or copy that an operation would take on a GPU, None if it takes none.
-
-    goes: to the device.
+    """Return the cost of an operation on a GPU, or None if it neither waits nor copies. goes: whether it copies to the
+    device.
 
     Raises:
-        RuntimeError: tensors that are not on one device.
+        RuntimeError: the tensors are on different devices.
     """
     if name in CROSSING:
         if ours and not goes:

@@ -67,7 +67,7 @@ def test_on_a_gpu_no_mask_is_made_of_what_is_causal(
     monkeypatch.setattr(
         type(span), "mask_between", lambda span, *rows: made.append(rows) or span.mask(torch.arange(*rows))
     )
-    monkeypatch.setattr(flash, "_capable", lambda device: True)
+    monkeypatch.setattr(flash, "capable", lambda device: True)
     output = attention.fused(segment, SCALE)
     if window and kv_heads < 6:
         assert output is None, "PyTorch has no kernel for it that does not write all logits"
@@ -83,7 +83,7 @@ def test_on_a_gpu_wide_heads_that_share_keys_are_for_our_kernel(
     monkeypatch: pytest.MonkeyPatch, size: int, heads: int, ours: bool
 ) -> None:
     """Check this since PyTorch would repeat all keys for each query head."""
-    monkeypatch.setattr(flash, "_capable", lambda device: True)
+    monkeypatch.setattr(flash, "capable", lambda device: True)
     k, q = random(heads, 30, size).bfloat16(), random(6, 1, size).bfloat16()
     segment = SharedKeys(q.as_subclass(OnGpu), [(k, 30)], [(k, 30)], causal_range(1, 30, None, q.device))
     assert (attention.fused(segment, SCALE) is None) == ours

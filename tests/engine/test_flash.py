@@ -19,10 +19,10 @@ from tests.engine.reading import next_logits, read
 
 @pytest.fixture(autouse=True)
 def chosen_anew() -> Iterator[None]:
-    for each in (flash.choice, flash._capable):
+    for each in (flash.choice, flash.capable):
         each.cache_clear()
     yield
-    for each in (flash.choice, flash._capable):
+    for each in (flash.choice, flash.capable):
         each.cache_clear()
 
 

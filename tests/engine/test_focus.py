@@ -192,7 +192,7 @@ def test_a_turn_that_is_replayed_looks_where_it_looked(
     assert focused[1] is not None
     assert torch.equal(focused[0].entries, focused[1].entries)
     for conversation in (said, replayed):
-        assert conversation.memory.archive._second_look.focus is None  # type: ignore[attr-defined]
+        assert conversation.memory.archive.second_look.focus is None  # type: ignore[attr-defined]
 
 
 def test_a_catalyst_is_no_question(model: Model) -> None:

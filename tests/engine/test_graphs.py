@@ -202,7 +202,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         modes.append(capture_error_mode)
         return nullcontext()
 
-    recorder._side_stream.cache_clear()
+    recorder.side_stream.cache_clear()
 
     monkeypatch.setattr(recorder, "choice", lambda: "auto")
     monkeypatch.setattr(torch.cuda, "graph", graph)
@@ -210,7 +210,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         monkeypatch.setattr(torch.cuda, name, MagicMock())
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
     yield modes
-    recorder._side_stream.cache_clear()
+    recorder.side_stream.cache_clear()
 
 
 def test_other_threads_may_use_the_gpu_while_a_pass_is_recorded(model: Model, ids: Tensor, recorded: list[str]) -> None:
@@ -243,7 +243,7 @@ def test_a_recording_that_fails_is_waited_for(
     with pytest.raises(torch.OutOfMemoryError):
         Recording(model.network, memory, 0, ())
     here: Any = torch.cuda.current_stream
-    here.return_value.wait_stream.assert_called_with(recorder._side_stream())
+    here.return_value.wait_stream.assert_called_with(recorder.side_stream())
 
 
 def test_a_pass_that_waits_is_not_begun_to_be_recorded(

@@ -106,7 +106,7 @@ def test_the_second_look_sees_of_gist_and_text_what_stood_out(model: Model) -> N
     fork = context.fork()
     among = [*range(20, 80), *range(150, 155)]
     focused = FocusedEntries(torch.tensor([*among, *range(context.archive.num_evicted, TEXT)]), TEXT)
-    fork.archive._second_look = SecondLook(0, focused)
+    fork.archive.second_look = SecondLook(0, focused)
     fork.mass = AttentionMass(TEXT + 9, torch.device("cpu"))
     output = through(fork, tail(qkv, TEXT), 16)
     hidden = set(range(context.archive.num_evicted)) - set(among)
@@ -125,7 +125,7 @@ def test_the_second_look_sees_of_gist_and_text_what_stood_out(model: Model) -> N
 
 def test_a_catalyst_in_the_second_look_sees_all_of_the_gist(model: Model) -> None:
     memory = read(model, stream(TEXT), budget=GIST + 24, select="exact", top_k=24)
-    memory.archive._second_look = SecondLook(0, FocusedEntries(torch.arange(20, 80), TEXT))
+    memory.archive.second_look = SecondLook(0, FocusedEntries(torch.arange(20, 80), TEXT))
     memory.begin_pass(torch.zeros(1, dtype=torch.int32))
     q = torch.zeros(6, 1, 8)
     masked, whole = (memory.selector.segments(LAYER, q, catalyst)[0].table for catalyst in (False, True))

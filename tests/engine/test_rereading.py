@@ -434,7 +434,7 @@ def test_among_many_pages_a_question_still_looks_twice(model: Model, text: Tenso
     memory.archive.restrict_to(torch.arange(WIDEST + 300))
     assert memory.archive.looks_again()
     memory.archive.focus(attention(150))
-    assert memory.archive.focused is memory.archive._second_look.focus is not None
+    assert memory.archive.focused is memory.archive.second_look.focus is not None
 
 
 def test_of_what_was_not_read_yet_nothing_is_searched_before_the_question(

@@ -63,7 +63,7 @@ class Archive:
         self.reads_text = False
         self.num_evicted = 0
         self.lookup: Tensor | None = None
-        self._second_look = SecondLook(question_passes - 1)
+        self.second_look = SecondLook(question_passes - 1)  # replaced after each pass over a question
         self._restricted: FocusedEntries | None = None  # to passages that a person named
         self._stable: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
 
@@ -97,7 +97,7 @@ class Archive:
     @property
     def focused(self) -> FocusedEntries | None:
         """Entries that the next pass may look up, or None for all."""
-        return self._second_look.focus or self._restricted
+        return self.second_look.focus or self._restricted
 
     def restrict_to(self, tokens: Tensor) -> None:
         """Look up only these tokens of the text, until `focus(None)`. Entries outside the text stay visible.
@@ -111,7 +111,7 @@ class Archive:
         """Return whether a question that comes now is asked once more, with `focus` in between."""
         evicted = self.num_evicted
         entries = evicted if self._restricted is None else len(self._restricted.behind(evicted))
-        return self._second_look.again > 0 and self.answering and entries > WIDEST
+        return self.second_look.again > 0 and self.answering and entries > WIDEST
 
     def focus(self, mass: Tensor | None) -> None:
         """Restrict look-ups to the passages with most of a question's attention.
@@ -120,9 +120,9 @@ class Archive:
             mass: float32 [source tokens], or None after the answer, when everything may be looked up again.
         """
         if mass is None:
-            self._second_look, self._restricted = SecondLook(self.question_passes - 1), None
+            self.second_look, self._restricted = SecondLook(self.question_passes - 1), None
         else:
-            self._second_look = self._second_look.after(mass, self.host.source(), self.num_evicted)
+            self.second_look = self.second_look.after(mass, self.host.source(), self.num_evicted)
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -150,8 +150,8 @@ class Sketch:
         where = self.spec.device if reachable(some, turning.device) else None
         index = torch.arange(first - before, end - before, device=where).expand(layer.kv_heads, -1)
         found = gather_rows(some, index, self.spec.device, torch.float32)
-        pages = found.view(-1, GROUP_SIZE, layer.head_size)
-        return torch.bmm(pages, turning.expand(len(pages), -1, -1)).view(found.shape)
+        groups = found.view(-1, GROUP_SIZE, layer.head_size)
+        return torch.bmm(groups, turning.expand(len(groups), -1, -1)).view(found.shape)
 
     @property
     def _own_room(self) -> int:
@@ -169,10 +169,10 @@ class Sketch:
 
     def _empty(self, number: int, capacity: int) -> QuantizedSlab:
         layer, device = self.spec.layers[number], self.spec.device
-        codes = layer.kv_heads, capacity, quantise.width(self.kind, layer.head_size)
+        shape = layer.kv_heads, capacity, quantise.width(self.kind, layer.head_size)
         return QuantizedSlab(
-            torch.empty(codes, dtype=quantise.stored(self.kind), device=device),
-            torch.empty(codes[:2], device=device),
+            torch.empty(shape, dtype=quantise.stored(self.kind), device=device),
+            torch.empty(shape[:2], device=device),
             self.channel_scales[number],
             self.kind,
             self.spec.dtype,
@@ -191,7 +191,7 @@ class Sketch:
         """Return the sketches of a layer, or all up to capacity if `whole`."""
         end = self.capacity if whole else self.length
         parts = (self.shared, self.before), (self.own, end - self.before)
-        return [(pages[layer], length) for pages, length in parts if length]
+        return [(slabs[layer], length) for slabs, length in parts if length]
 
     def fork(self) -> Sketch:
         """Return a fork that sees these sketches and adds its own."""
@@ -205,5 +205,5 @@ class Sketch:
 
     def nbytes(self) -> int:
         """Return all bytes, those shared with a context included."""
-        pages = sum(bank.quantized.nbytes + bank.scale.nbytes for bank in [*self.shared, *self.own])
-        return pages + sum(x.nbytes() for x in self.channel_scales) + sum(x.nbytes for x in self.rotations.values())
+        slabs = sum(bank.quantized.nbytes + bank.scale.nbytes for bank in [*self.shared, *self.own])
+        return slabs + sum(x.nbytes() for x in self.channel_scales) + sum(x.nbytes for x in self.rotations.values())

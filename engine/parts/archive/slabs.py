@@ -111,8 +111,8 @@ class Slab:
             name, heads = f"{layer}.{BANKS[which]}", slice(0, own.value_heads if which else own.kv_heads)
             if group_size_of(dtype) == 1:
                 return tensors[name][heads]
-            codes, scale = tensors[f"{name}.codes"][heads], tensors[f"{name}.scale"][heads]
-            return QuantizedSlab(codes, scale, channel_scales[layer][which], dtype, spec.dtype)
+            quantized, scale = tensors[f"{name}.codes"][heads], tensors[f"{name}.scale"][heads]
+            return QuantizedSlab(quantized, scale, channel_scales[layer][which], dtype, spec.dtype)
 
         keys, values = ([bank(layer, which) for layer in range(len(spec.layers))] for which in (0, 1))
         return cls(keys, values, tensors["source"], tensors["source"].shape[0])

@@ -27,10 +27,10 @@ def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int)
     if group_size == 1:
         return capacity * (spec.entry_width * dtype.itemsize + 4)
     rows = [(layer.kv_heads + layer.value_heads, layer.head_size) for layer in spec.layers]
-    coded = sum(count * quantise.width(dtype, size) for count, size in rows)
+    row_bytes = sum(count * quantise.width(dtype, size) for count, size in rows)
     scales = capacity // group_size * sum(count for count, _ in rows) * 4
     pending = (entries - grouped) * (spec.entry_bytes + 4)
-    return capacity * (coded + 4) + scales + pending + (channel_scale_bytes(spec) if grouped else 0)
+    return capacity * (row_bytes + 4) + scales + pending + (channel_scale_bytes(spec) if grouped else 0)
 
 
 def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:

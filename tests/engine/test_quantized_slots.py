@@ -66,7 +66,7 @@ def test_it_may_be_condensed_before_anything_was_coded(model: Model, ids: Tensor
     slots = first_layer(memory)
     assert (slots.channel_scales is not None, slots.num_quantized) == (True, memory.usage().entries[DEVICE])
     assert 0 < slots.num_quantized <= held
-    numbers = slots._dequantized("keys", None, slots.num_quantized)
+    numbers = slots.dequantized("keys", None, slots.num_quantized)
     every = read(model, make_method("full"), ids[:26]).memory
     assert isinstance(every.store, SlotStore)
     exact = every.store.own[0].keys[:, : every.store.length]
@@ -88,7 +88,7 @@ def test_an_entry_is_rounded_once_however_often_it_is_kept(model: Model, ids: Te
     source = slots.source[:, : slots.num_quantized].long()
     assert int((source >= 0).sum()) > 20
     for bank, exact in zip(("keys", "values"), exact_first_layer(model, ids), strict=True):
-        held = slots._slab(bank)
+        held = slots.quantized_slab(bank)
         for head in range(len(source)):
             text = source[head] >= 0
             rows = exact[:, source[head][text]]
@@ -112,8 +112,8 @@ def test_no_number_is_off_by_more_than_its_code_allows(model: Model, ids: Tensor
     assert isinstance(memory.store, SlotStore)
     assert 0 < slots.num_quantized < memory.store.length
     for bank, exact in zip(("keys", "values"), exact_first_layer(model, ids), strict=True):
-        pages = slots._slab(bank)
-        error = (slots._dequantized(bank, None, memory.store.length)[:, prefix:] - exact).abs()
+        pages = slots.quantized_slab(bank)
+        error = (slots.dequantized(bank, None, memory.store.length)[:, prefix:] - exact).abs()
         count = slots.num_quantized - prefix
         step = pages.scale[:, prefix : slots.num_quantized, None] * pages.channel_scale.range[:, None]
         if store == "fp8":  # three bits of mantissa of the normalised number, and a fixed step near zero
