@@ -21,7 +21,8 @@ from engine.models.attention_interface import run
 from engine.models.rope import NoRope
 from engine.models.sizes import ModelSizes, model_sizes, sizes_of
 from engine.models.spec import LayerSpec, ModelSpec, Projection, Scoring
-from engine.parts.evictors.beacons import RAW, window_places
+from engine.parts.evictors.beacon_windows import RAW
+from engine.parts.evictors.beacons import window_places
 from engine.parts.footprint import ReadingTask
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.planning.flops import Operations, operations
@@ -170,7 +171,7 @@ def test_places_in_a_window() -> None:
 )
 def test_the_smallest_ratio_that_fits_is_chosen(model: Model, tokens: int, budget: int, ratio: int) -> None:
     method = Beacon(budget=budget, window=32)
-    assert method.ratio_for(model.spec, tokens) == ratio
+    assert method.windows(model.spec).ratio_for(tokens) == ratio
     chosen = method.new_memory(model.spec, model.turn_length)
     chosen.reserve(tokens)
     assert chosen.evictor.ratio == ratio
@@ -341,7 +342,7 @@ def test_the_spec_of_qwen2_7b_is_the_models_own() -> None:
         own = {name: weight.shape for name, weight in Beacons(model.spec).named_weights().items()}
     assert own == {name: tensor.shape for name, tensor in published(28, "meta").items()}
     assert beacon_numbers(model.spec) == sum(shape.numel() for shape in own.values())
-    assert make_method("beacon").window_tokens(model.spec) == 2048  # type: ignore[attr-defined]
+    assert make_method("beacon").windows(model.spec).window == 2048  # type: ignore[attr-defined]
     plan = Planner(model, Machine(64 << 30, 64 << 30, False)).plan(make_method("beacon"), 100_000)
     other = Planner(model, Machine(64 << 30, 64 << 30, False)).plan(make_method("infinipot"), 100_000)
     assert plan.footprint.weight_bytes == 2 * beacon_numbers(model.spec)

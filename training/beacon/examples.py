@@ -139,7 +139,7 @@ def window_of(settings: BeaconSettings, model: Model) -> int:
     """Return the window to train with, the same as for reading, in tokens."""
     method = make_method("beacon", window=settings.window)
     assert isinstance(method, Beacon)
-    return method.window_tokens(model.spec)
+    return method.windows(model.spec).window
 
 
 def open_examples(settings: BeaconSettings, model: Model) -> Examples:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from engine import Model, SettingsError, load_model
-from engine.parts.evictors.beacons import RAW
+from engine.parts.evictors.beacon_windows import RAW
 from engine.trained.beacons import FILE, KIND, RATIOS, Beacons, check_shapes, find_beacons
 from engine.trained.sidecar_weights import require_possible, save_weights
 from training import checkpoint, loop
