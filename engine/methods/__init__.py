@@ -43,7 +43,7 @@ HOST_STORES = ("bfloat16", "int8", "int4")  # of the host tier, the least lossy 
 
 
 def make_method(name: str, /, **settings: Any) -> Method:
-    """The method of that name with these settings; text values are read as the field's own type.
+    """Return the method of that name with these settings; text values are read as the field's own type.
 
     Where a method has presets, `preset` names one; other settings given beside it go before its own.
 
@@ -67,7 +67,9 @@ def make_method(name: str, /, **settings: Any) -> Method:
 
 
 def suited_method(window: int, name: str, /, **settings: Any) -> Method:
-    """The method as it suits a model that was trained for so many positions; settings that are given go before.
+    """Return the method as it suits a model. Settings that are given go before.
+
+    window: positions that the model was trained for.
 
     The defaults were chosen on the pocket model, whose window is short. A method may name a preset for longer ones:
     it is taken where the window holds its budget, unless another is given, or settings that do not go with it.
@@ -83,14 +85,14 @@ def suited_method(window: int, name: str, /, **settings: Any) -> Method:
 
 
 def suited_stores(window: int, name: str, /, **settings: Any) -> list[Method]:
-    """The method as it suits a model, with its host tier, if it has one, in ever fewer bits: the least lossy first."""
+    """Return the method as it suits a model, its archive, if any, in ever fewer bits: the least lossy first."""
     if make_method(name).settings().get("store") not in HOST_STORES:
         return [suited_method(window, name, **settings)]
     return [suited_method(window, name, store=store, **settings) for store in HOST_STORES]
 
 
 def quicker_stores(window: int, name: str) -> list[Method]:
-    """The same with the settings with which it answers sooner, if it has any that suit the model."""
+    """Return the same with the settings with which it answers sooner, if it has any that suit the model."""
     ways = METHODS[name].quicker
     methods = [make_method(name, **way, store=store) for store in HOST_STORES for way in ways]
     return [method for method in methods if method.budget is not None and method.budget <= window]

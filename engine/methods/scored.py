@@ -134,6 +134,8 @@ class ScoredMethod(Method):
 
         Args:
             layer: number of the layer.
-            q: [HQ, T, D]; k, v: [H, T, D]; all before RoPE.
+            q: queries [HQ, T, D], before RoPE.
+            k: keys [H, T, D], before RoPE.
+            v: values [H, T, D].
         """
         raise NotImplementedError

@@ -349,8 +349,7 @@ def test_no_save_of_a_reading_takes_more_disk_than_planned(
     model: Model, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guard against a bug: a full disk stopped a reading at 93 %, since the old files stay until a save is whole."""
-    for module in ("parts.archive.tier_plan", "parts.retrieval_plan"):
-        monkeypatch.setattr(f"engine.{module}.SLAB", 1024)
+    monkeypatch.setattr("engine.parts.archive.tier_plan.SLAB", 1024)
     ids = torch.randint(4, 260, (2000,), generator=torch.Generator().manual_seed(3))
     reader = Reader(model, with_store(name), ids, 256)
     saved: dict[str, int] = {}
