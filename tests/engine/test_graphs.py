@@ -66,7 +66,7 @@ def test_queries_that_are_scaled_by_their_place_are_so_in_static_passes(
 @pytest.mark.parametrize("name", STATIC)
 def test_static_passes_say_what_others_say(name: str, model: Model, ids: Tensor, replayed: list[int]) -> None:
     context = read(model, STATIC[name], ids)
-    assert planned(model, STATIC[name], ids).recorded
+    assert planned(model, STATIC[name], ids).work.recorded
     expected, conversation = Conversation(context), Conversation(context)
     with model.recorder.stopped():
         said = talk(model, expected)
@@ -113,7 +113,7 @@ def test_what_is_not_static_passes_as_ever(name: str, model: Model, ids: Tensor,
     context = read(model, OTHERS[name], ids)
     assert answer(Conversation(context), "What is it?", 12)
     assert not replayed
-    assert not planned(model, OTHERS[name], ids).recorded
+    assert not planned(model, OTHERS[name], ids).work.recorded
 
 
 def test_a_fork_and_its_context_are_not_touched(model: Model, ids: Tensor, replayed: list[int]) -> None:

@@ -227,7 +227,7 @@ def test_no_pass_takes_more_than_planned_if_it_is_longer_than_the_slack(model: M
 def test_where_all_is_in_windows_nothing_is_coded(model: Model, ids: Tensor) -> None:
     method = make_method("full", store="int8")
     assert read(model, method, ids).memory.pass_limit() > len(ids)
-    assert not method.plan(model.spec, ReadingTask(len(ids), 0, 64, model.turn_length)).coded
+    assert not method.plan(model.spec, ReadingTask(len(ids), 0, 64, model.turn_length)).work.coded
 
 
 @pytest.mark.parametrize("kind", ["gemma2"])
