@@ -12,6 +12,7 @@ from engine.records import DEVICE, DISK, HOST, Usage
 from kernels import quantise
 
 SLAB = 32768  # entries
+LARGEST_SLAB = SLAB  # bounds what is saved at a time, also where slabs are made smaller
 FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; later slabs double the total
 
 
@@ -96,7 +97,7 @@ def archive_footprint(
         condense_bytes=task.chunk * looking.entry_bytes if on_gpu else 0,  # of a pass whose copy is not finished
         conversation_bytes=2 * sources,
         saved_bytes=waiting_bytes(looking, dtype),
-        host_saving_bytes=slab_bytes(looking, dtype, min(SLAB, far - mapped)),  # on its way to disk, or copied
+        host_saving_bytes=slab_bytes(looking, dtype, min(LARGEST_SLAB, far - mapped)),  # on its way to disk, or copied
         host_conversation_bytes=2 * slab_bytes(looking, dtype, FIRST_OF_CONVERSATION) if grows else 0,
     )
 
