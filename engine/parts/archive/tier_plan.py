@@ -36,16 +36,16 @@ def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int)
 
 def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
     """Return how many entries of such a reading are in full slabs."""
-    page = group_size_of(dtype)
-    paged = entries // page * page
-    return paged if paged and paged == expected // page * page else paged // SLAB * SLAB
+    group_size = group_size_of(dtype)
+    grouped = entries // group_size * group_size
+    return grouped if grouped and grouped == expected // group_size * group_size else grouped // SLAB * SLAB
 
 
 def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
     """Return the bytes of slabs alone, with room for so many entries; if quantised, for whole groups of them."""
-    paged = entries // group_size_of(dtype) * group_size_of(dtype)
-    levels = channel_scale_bytes(spec) if group_size_of(dtype) > 1 and paged else 0
-    return host_bytes(spec, dtype, paged, paged) - levels
+    grouped = entries // group_size_of(dtype) * group_size_of(dtype)
+    channel_scales = channel_scale_bytes(spec) if group_size_of(dtype) > 1 and grouped else 0
+    return host_bytes(spec, dtype, grouped, grouped) - channel_scales
 
 
 def mapped_entries(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
@@ -76,9 +76,9 @@ def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int,
 
 
 def waiting_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
-    """Return the most bytes beside the slabs: of quantised entries a group that is not full, and the levels."""
-    page = group_size_of(dtype)
-    return host_bytes(spec, dtype, 2 * page - 1, page) - slab_bytes(spec, dtype, page)
+    """Return the most bytes beside the slabs: of quantised entries a group that is not full, and the channel scales."""
+    group_size = group_size_of(dtype)
+    return host_bytes(spec, dtype, 2 * group_size - 1, group_size) - slab_bytes(spec, dtype, group_size)
 
 
 def archive_footprint(

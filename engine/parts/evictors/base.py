@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from engine.models.attention_interface import ExtraTokens
-from engine.parts.slots import SlotStore
 from engine.parts.store import Store
 
 UNLIMITED = sys.maxsize
@@ -106,8 +104,3 @@ class Evictor:
 
     def load(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         """Restore the values saved by `state`."""
-
-
-def zeros_for(store: SlotStore, number: int) -> Tensor:
-    """Return a score of 0 for every entry in slots `number`, float32 [H, held]."""
-    return torch.zeros(store.heads[number].kv_heads, store.held(number), device=store.spec.device)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor
 
-from engine.parts.evictors.base import UNLIMITED, Evictor, zeros_for
+from engine.parts.evictors.base import UNLIMITED, Evictor
 from engine.parts.slots import SlotStore, highest, pooled
 
 
@@ -85,7 +86,8 @@ class CatalystEvictor(Evictor):
     def _representative(self, number: int) -> Tensor:
         """Return CaP scores [H, held]: attention summed over the catalyst's tokens, one per KV head, pooled."""
         if number not in self.attention:
-            return zeros_for(self.store, number)
+            heads, held = self.store.heads[number].kv_heads, self.store.held(number)
+            return torch.zeros(heads, held, device=self.store.spec.device)
         summed = self.attention[number].view(self.store.heads[number].kv_heads, -1, self.store.held(number))
         score = summed.amax(dim=1) if self.reduction == "max" else summed.mean(dim=1)
         return pooled(score, self.pooling)
