@@ -259,8 +259,8 @@ class Events:
         settings, presets = list(new.settings.values()), list(new.presets.values())
         own = [component for components in new.own.values() for component in components]
         self.aside(new.method.input, do.read.choose_method, [new.method], own)
-        self.aside(new.model.input, do.read.choose_model, [new.model], [*settings, *presets])
-        preset = partial(gr.on, [each.input for each in presets])
+        self.aside(new.model.change, do.read.choose_model, [new.model], [*settings, *presets])
+        preset = partial(gr.on, [each.change for each in presets])
         self.aside(preset, do.read.choose_preset, [new.method, *presets], settings)
         form = [new.method, new.model, *settings]
         changes = [self.page.sidebar.new.click, *(field.change for field in form)]
