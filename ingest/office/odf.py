@@ -112,13 +112,13 @@ class OdfStyles:
         }
         self.outline = next((style for root in roots for style in root.iter(f"{TEXT}outline-style")), None)
 
-    def _says(self, family: str, name: str | None, attribute: str) -> str:
-        """Return a text property of a style, or of the nearest parent that has it."""
+    def property(self, family: str, name: str | None, attribute: str) -> str:
+        """Return a property of a style, or of the nearest parent that has it; "" if none has."""
         for _ in range(20):  # a limit, as styles may form a circle
             style = self._named.get((family, name or ""))
             if style is None:
                 break
-            for properties in style.iterfind(f"{STYLE}text-properties"):
+            for properties in style:
                 if said := properties.get(attribute):
                     return str(said)
             name = style.get(f"{STYLE}parent-style-name")
@@ -126,11 +126,11 @@ class OdfStyles:
 
     def hidden(self, family: str, name: str | None) -> bool:
         """Return whether text of a style is invisible."""
-        return self._says(family, name, f"{TEXT}display") == "none"
+        return self.property(family, name, f"{TEXT}display") == "none"
 
     def raised(self, name: str | None) -> bool:
         """Return whether words of a style are superscript."""
-        position = self._says("text", name, f"{STYLE}text-position")
+        position = self.property("text", name, f"{STYLE}text-position")
         return position.startswith("super") or bool(re.match(r"[1-9]\d*%", position))
 
     def is_title(self, name: str | None) -> bool:

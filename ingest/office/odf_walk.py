@@ -142,7 +142,7 @@ class OdfWalk:
                     first = first and not block.tight
 
     def _table(self, table: etree._Element) -> Iterator[Block]:
-        rows = [[cell for cell in row if cell.tag == f"{TABLE}table-cell"] for row in _rows(table)]
+        rows = [[cell for cell in row if cell.tag == f"{TABLE}table-cell"] for row in table_rows(table)]
         within = [[list(self._container(cell)) for cell in row] for row in rows]
         words = [[join_blocks(blocks) for blocks in row] for row in within]
         nested = any(cell.find(f".//{TABLE}table") is not None for row in rows for cell in row)
@@ -235,12 +235,13 @@ def _filled_in(control: etree._Element | None) -> str:
     return f" {one_line(', '.join(said))} "
 
 
-def _rows(table: etree._Element) -> Iterator[etree._Element]:
+def table_rows(table: etree._Element) -> Iterator[etree._Element]:
+    """Yield the rows of a table, those in groups too."""
     for child in table:
         if child.tag == f"{TABLE}table-row":
             yield child
         elif child.tag in _ROWS:
-            yield from _rows(child)
+            yield from table_rows(child)
 
 
 def _cells(element: etree._Element, text: str) -> list[Cell]:
