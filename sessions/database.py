@@ -1,7 +1,9 @@
 """The database of a home: one connection per thread, transactions, and rows by id."""
 
 import os
+import shutil
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -12,7 +14,7 @@ from typing import Any
 import sqlite_utils
 
 from sessions.checksums import know_checksums
-from sessions.errors import NotFound, StoreCorrupt, StoreFailing, sqlite_errors
+from sessions.errors import NotFound, ReadOnlyHome, StoreCorrupt, StoreFailing, sqlite_errors
 from sessions.ids import ID, TABLES, kind_of, random_id
 from sessions.migrations import migrate
 
@@ -55,7 +57,8 @@ class Database:
 
     Attributes:
         home: the folder, as an absolute path.
-        path: the database file.
+        path: the database file that is open.
+        read_only: the home cannot be written. A copy of its database is open, as SQLite writes even to read.
         alone: the disk has no room for SQLite's shared files, so only one thread can use the database, to read and
             delete.
     """
@@ -70,6 +73,25 @@ class Database:
         self._pid = os.getpid()
         self.alone = False
         check_whole(self.home)
+        self.read_only = self.path.exists() and not os.access(self.home, os.W_OK)
+        if self.read_only:
+            self._copy()
+        else:
+            self._make_home()
+        with sqlite_errors(self.path):
+            migrate(self.connection)
+
+    def _copy(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="stockpot-")  # removed with this object
+        try:
+            for path in (self.path, self.path.with_name(f"{DATABASE}-wal")):  # the log holds the latest changes
+                if path.exists():
+                    shutil.copyfile(path, Path(self._folder.name) / path.name)
+        except OSError as error:
+            raise StoreFailing(f"Cannot read the home folder {self.home}: {error}. Check its permissions.") from error
+        self.path = Path(self._folder.name) / DATABASE
+
+    def _make_home(self) -> None:
         try:
             if not self.home.exists():
                 self.home.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -79,8 +101,6 @@ class Database:
                 self.path.touch(mode=0o600)
         except OSError as error:
             raise StoreFailing(f"Cannot make the home folder {self.home}: {error}. Choose another.") from error
-        with sqlite_errors(self.path):
-            migrate(self.connection)
 
     @property
     def connection(self) -> sqlite_utils.Database:
@@ -152,7 +172,12 @@ class Database:
 
         When this returns, the data is on the disk and survives a power failure.
         passing: skip that wait, for data that is replaced many times a second.
+
+        Raises:
+            ReadOnlyHome: the home cannot be written.
         """
+        if self.read_only:
+            raise ReadOnlyHome(self.home)
         db = self.connection
         with sqlite_errors(self.path):
             if db.conn.in_transaction:

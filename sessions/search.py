@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from sessions.database import Database
-from sessions.errors import InUse, StoreError
+from sessions.errors import InUse, StoreError, sqlite_errors
 from sessions.rows import SearchHit, TurnRow, make_row
 from sessions.sessions import Sessions
 from sessions.titles import clean
@@ -74,11 +74,14 @@ class Search:
 
     def is_intact(self) -> bool:
         """Return whether the index agrees with the turns; True if another process keeps it locked."""
+        db = self._database.connection
         try:
-            with self._database.transaction() as db:
+            with sqlite_errors(self._database.path):
                 db.execute("INSERT INTO turns_fts(turns_fts, rank) VALUES ('integrity-check', 1)")
         except (StoreError, sqlite3.DatabaseError) as error:
             return isinstance(error, InUse)
+        finally:
+            db.rollback()  # nothing was written
         return True
 
     def rebuild(self) -> None:
