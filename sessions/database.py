@@ -6,6 +6,7 @@ import sqlite3
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,14 +83,15 @@ class Database:
             migrate(self.connection)
 
     def _copy(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="stockpot-")  # removed with this object
+        folder = Path(tempfile.mkdtemp(prefix="stockpot-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         try:
             for path in (self.path, self.path.with_name(f"{DATABASE}-wal")):  # the log holds the latest changes
                 if path.exists():
-                    shutil.copyfile(path, Path(self._folder.name) / path.name)
+                    shutil.copyfile(path, folder / path.name)
         except OSError as error:
             raise StoreFailing(f"Cannot read the home folder {self.home}: {error}. Check its permissions.") from error
-        self.path = Path(self._folder.name) / DATABASE
+        self.path = folder / DATABASE
 
     def _make_home(self) -> None:
         try:

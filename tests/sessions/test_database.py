@@ -237,7 +237,7 @@ def test_a_home_that_cannot_be_written_is_looked_at_and_stays_as_it_is(
         assert "Orla Quent." in store.export_session(session.id)
         assert not [each for each in store.damage() if "index" in each]
         with pytest.raises(ReadOnlyHome, match="can be listed, shown, searched and exported, and not changed"):
-            store.sessions.delete([session.id])
+            store.sessions.delete(session.id)
         with pytest.raises(StoreError, match="copy its folder instead"):
             back_up(store, tmp_path / "backup.tar")
         opened = store.database.path.parent
