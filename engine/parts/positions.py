@@ -177,6 +177,16 @@ class QueryBlocks:
             self._spans[-1 - sinks] = VisibleRange(torch.zeros_like(end), end).to(self.number.device)
         return self._spans[-1 - sinks]
 
+    def nowhere(self, entries: Tensor) -> Tensor:
+        """Return position 0 for each of `entries` [NB, N], int64; made once for a shape."""
+        if entries.shape not in self._zeros:
+            self._zeros[entries.shape] = torch.zeros_like(entries)
+        return self._zeros[entries.shape]
+
+    @cached_property
+    def _zeros(self) -> dict[torch.Size, Tensor]:
+        return {}
+
     @cached_property
     def _spans(self) -> dict[int, VisibleRange]:
         return {}
@@ -211,13 +221,19 @@ class FarPlaces:
 
     Attributes:
         keys: int64 [NB, N], sinks first.
-        queries: int64 [T].
+        queries: int64 [T], or where all of them stand.
         limit: exclusive upper bound of all positions.
     """
 
     keys: Tensor
-    queries: Tensor
+    queries: Tensor | int
     limit: int
+
+    def turned(self, rope: Rope, q: Tensor) -> Tensor:
+        """Return queries [HQ, T, D], rotated to their places."""
+        if isinstance(self.queries, int):
+            return rope.to_constant(q, self.queries)
+        return rope.rotate(q, self.queries, self.limit)
 
     @classmethod
     def of(
@@ -233,6 +249,7 @@ class FarPlaces:
             ranks: int64 [NB, N], 0, 1, 2, ..., if there is such a tensor already.
         """
         number = blocks.number
+        queries: Tensor | int
         if rule == "streaming":
             keys = (
                 torch.arange(original.shape[1], device=original.device).expand_as(original) if ranks is None else ranks
@@ -241,8 +258,7 @@ class FarPlaces:
             queries = number - blocks.per_query(blocks.evicted - chosen)
             limit = blocks.reach + original.shape[1]
         elif rule == "infllm":
-            keys, queries = torch.zeros_like(original), torch.full_like(number, blocks.window)
-            limit = blocks.window + 1
+            keys, queries, limit = blocks.nowhere(original), blocks.window, blocks.window + 1
         else:
             keys, queries, limit = original // blocks.group()[:, None], blocks.dynamic(), blocks.trained
         if blocks.fitting:

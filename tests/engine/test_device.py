@@ -64,7 +64,8 @@ COSTS = {
 }
 # By the number of kinds of passes: one for each stage that choosing may restart at, or a single one
 PRUNED = {"infinitehip": 3, "infinitehip-recent": 2, "infinitehip-int8": 2, "recall": 3, "recall-chunks": 2}
-IN_PLACE = {**PRUNED, "exact-sketched": 1, "exact-sketched-int4": 1}
+SEARCHED = ("exact-sketched", "exact-sketched-int4", "infllm", "infllm-int8")
+IN_PLACE = {**PRUNED, **dict.fromkeys(SEARCHED, 1)}
 Elsewhere = Callable[..., Any]
 
 
@@ -281,7 +282,7 @@ def recorded_where(name: str, kernels: str, tier: str) -> bool:
     return bool(conversation.memory.recordings)
 
 
-@pytest.mark.parametrize("name", ["exact-sketched", "infinitehip", "recall"])
+@pytest.mark.parametrize("name", ["exact-sketched", "infllm", "infinitehip", "recall"])
 @pytest.mark.parametrize(
     ("kernels", "tier", "recorded"),
     [("triton", "host", True), ("triton", "disk", False), ("torch", "host", False)],

@@ -14,6 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from engine.models.rope import Rope
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.bank import DeviceBank
@@ -27,6 +28,8 @@ from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import DEVICE, Usage
 from kernels.rows import Slabs, StableSlabs
+
+NOTHING_FAR = -1  # the kind of recording of a token whose window shows all there is
 
 
 class WindowSelector(Selector):
@@ -48,6 +51,7 @@ class WindowSelector(Selector):
         self._evicted = torch.zeros_like(self._number)
         self._fixed_blocks: dict[tuple[int, bool], QueryBlocks] = {}
         self._range: VisibleRange | None = None
+        self._turned: tuple[Tensor, Tensor] | None = None  # queries of a layer, and the same at a constant distance
         self._behind_sinks: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
 
     def use_bank(self, units: int, size: int, policy: str) -> None:
@@ -75,7 +79,7 @@ class WindowSelector(Selector):
         """Make the entries readable that leave the windows of the pass."""
         store = self.store
         self.archive.prepare_lookup(max(0, store.seen + store.tokens - store.sinks - store.window))
-        self._blocks, self._asked, self._attention = {}, {}, {}
+        self._blocks, self._asked, self._attention, self._turned = {}, {}, {}, None
         self._looks_far = int(self.evicted(store.tokens)[-1]) > 0
 
     def num_evicted(self) -> int:
@@ -118,6 +122,12 @@ class WindowSelector(Selector):
         if self.spec.layers[layer].sliding_window is not None or not self._looks_far:
             return self.store.segments(layer, q)
         return self.select(layer, q) if self.archive.lookup is None else self.search(layer, q)
+
+    def at_distance(self, rope: Rope, q: Tensor, distance: int) -> Tensor:
+        """Return the queries of a layer at the distance at which all that is far lies for them; computed once."""
+        if self._turned is None or self._turned[0] is not q:
+            self._turned = q, rope.to_constant(q, distance)
+        return self._turned[1]
 
     @abstractmethod
     def select(self, layer: int, q: Tensor) -> list[Segment]:
@@ -200,12 +210,16 @@ class WindowSelector(Selector):
             original = torch.cat([original[:, :sinks], index + sinks], dim=1)
         # The rule counts the entries before the end of each block's, which are in order for it.
         chosen = torch.searchsorted(listing.index, evicted)[:, 0] if rule == "streaming" else None
-        places = FarPlaces.of(rule, blocks, original, chosen, listing.ranks)
+        places = FarPlaces.of(rule, blocks, original, chosen, listing.ranks if rule == "streaming" else None)
+        if isinstance(places.queries, int):
+            turned = self.at_distance(rope, q, places.queries)
+        else:
+            turned = places.turned(rope, q)
         cos, sin = rope.table(places.limit)
         keys, values = self._listed_slabs(layer) if slabs is None else slabs
         visible = blocks.span(sum(length for _, length in keys)) if slabs else self._far_range(blocks)
         return SharedKeys(
-            q=rope.rotate(q, places.queries, places.limit),
+            q=turned,
             keys=keys,
             values=values,
             visible=visible,
@@ -232,14 +246,25 @@ class WindowSelector(Selector):
             best = dataclasses.replace(best, mass_rows=mass_rows(self.archive.host.source_of(index)))
         return [*store.segments(layer, q), best]
 
+    def graph_kind(self) -> int | None:
+        """Return `NOTHING_FAR`, or what `far_kind` says; None at a second look or where the host reads the archive."""
+        if not self._looks_far:
+            return NOTHING_FAR
+        in_place = self.bank is None and self.archive.lookup is None and self.archive.readable_in_place()
+        return self.far_kind() if in_place else None
+
+    def far_kind(self) -> int | None:
+        """Return which kind of recording a token needs that looks far, not negative; None if it cannot be recorded."""
+        return None
+
     def fix(self) -> None:
         """Write the token's number and the number of evicted entries into tensors at fixed addresses."""
         self._number.fill_(self.store.seen)
         self._evicted.fill_(self.num_evicted())
 
     def start_layers(self) -> None:
-        """Forget the range of a fixed pass, which a recording computes itself."""
-        self._range = None
+        """Forget tensors of a fixed pass, which a recording computes itself."""
+        self._range = self._turned = None
 
     def watches(self, layer: int) -> bool:
         """Tell whether the bank gives up the entries with the least attention."""

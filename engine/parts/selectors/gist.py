@@ -158,11 +158,12 @@ class GistSelector(Selector):
         blocks = self.query_blocks(self.pruning.stages[-1].query_block)
         assert listing.chosen is not None
         rope = self.spec.layers[layer].rope
-        places = FarPlaces.of(self.attention, blocks, listing.rows, listing.chosen, listing.ranks)
+        ranks = listing.ranks if self.attention == "streaming" else None
+        places = FarPlaces.of(self.attention, blocks, listing.rows, listing.chosen, ranks)
         cos, sin = rope.table(places.limit)
         size = min(blocks.size, q.shape[1])
         return SharedKeys(
-            q=rope.rotate(q, places.queries, places.limit),
+            q=places.turned(rope, q),
             keys=keys,
             values=values,
             visible=blocks.span(self._evicted),

@@ -13,7 +13,8 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Self
 
@@ -100,7 +101,6 @@ class Listing:
         mass_rows: int [1, N'], rows of `AttentionMass`; None where nobody counts.
         head_mask: bool [H, 1, N'], rows that each head sees; None for all.
         chosen: int64 [1], how many entries are chosen, where that does not change from token to token.
-        ranks: int64 [1, N'], 0, 1, 2, ...
     """
 
     index: Tensor
@@ -108,10 +108,11 @@ class Listing:
     mass_rows: Tensor | None = None
     head_mask: Tensor | None = None
     chosen: Tensor | None = None
-    ranks: Tensor = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.ranks = torch.arange(self.rows.shape[1], device=self.rows.device).expand_as(self.rows)
+    @cached_property
+    def ranks(self) -> Tensor:
+        """Numbers 0, 1, 2, ... of the rows, int64 [1, N']; computed once."""
+        return torch.arange(self.rows.shape[1], device=self.rows.device).expand_as(self.rows)
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors there are."""
