@@ -148,6 +148,8 @@ STATIC: dict[str, Method] = {
     ),
     "exact-sketched": make_method("exact", budget=160, top_k=24, store="float32", looks=1, sketch="int2"),
     "exact-sketched-int4": make_method("exact", budget=160, top_k=32, looks=1, sketch="int4"),
+    "exact": make_method("exact", budget=96, top_k=24, store="float32", looks=1),
+    "exact-int8": make_method("exact", budget=160, top_k=24, store="int8", looks=1),
     "infinitehip-int8": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, store="int8", attention="infllm"),
     "infllm": make_method(
         "infllm", budget=160, block=8, representatives=3, units=4, query_block=16, store="float32", looks=1

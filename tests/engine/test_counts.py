@@ -16,8 +16,8 @@ MOST = {
     "streaming": {"reading": (55, 2), "token": (48, 4), "recorded": (48, 5)},
     "infinitehip": {"reading": (162, 8), "token": (55, 5), "recorded": (53, 5)},
     "recall": {"reading": (50, 1), "token": (62, 5), "recorded": (60, 5)},
-    "exact-sketched": {"reading": (65, 6), "token": (120, 8), "recorded": (107, 8)},
-    "exact": {"reading": (58, 4), "token": (111, 8)},
+    "exact-sketched": {"reading": (65, 6), "token": (116, 8), "recorded": (96, 8)},
+    "exact": {"reading": (58, 4), "token": (107, 8), "recorded": (86, 8)},
     "infllm": {"reading": (106, 6), "token": (77, 5), "recorded": (79, 6)},
 }
 

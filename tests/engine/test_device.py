@@ -64,7 +64,7 @@ COSTS = {
 }
 # By the number of kinds of passes: one for each stage that choosing may restart at, or a single one
 PRUNED = {"infinitehip": 3, "infinitehip-recent": 2, "infinitehip-int8": 2, "recall": 3, "recall-chunks": 2}
-SEARCHED = ("exact-sketched", "exact-sketched-int4", "infllm", "infllm-int8")
+SEARCHED = ("exact", "exact-int8", "exact-sketched", "exact-sketched-int4", "infllm", "infllm-int8")
 IN_PLACE = {**PRUNED, **dict.fromkeys(SEARCHED, 1)}
 Elsewhere = Callable[..., Any]
 
@@ -282,7 +282,7 @@ def recorded_where(name: str, kernels: str, tier: str) -> bool:
     return bool(conversation.memory.recordings)
 
 
-@pytest.mark.parametrize("name", ["exact-sketched", "infllm", "infinitehip", "recall"])
+@pytest.mark.parametrize("name", ["exact", "exact-sketched", "infllm", "infinitehip", "recall"])
 @pytest.mark.parametrize(
     ("kernels", "tier", "recorded"),
     [("triton", "host", True), ("triton", "disk", False), ("torch", "host", False)],
