@@ -94,6 +94,7 @@ class QueryBlocks:
         sinks: number of sinks.
         window: size of the window.
         trained: the model's training length.
+        may_fit: whether blocks of later passes, which these stand for as well, may end inside it.
         on_host: the same blocks on the host, or None if these are there.
     """
 
@@ -105,6 +106,7 @@ class QueryBlocks:
     sinks: int
     window: int
     trained: int
+    may_fit: bool = False
     on_host: QueryBlocks | None = None
 
     def to(self, device: torch.device) -> QueryBlocks:
@@ -116,13 +118,17 @@ class QueryBlocks:
         evicted, fits, number = sent[:blocks], sent[blocks : 2 * blocks].bool(), sent[2 * blocks :]
         return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, on_host=self)
 
-    def changing(self, number: Tensor, evicted: Tensor) -> QueryBlocks:
+    def changing(self, number: Tensor, evicted: Tensor, fits: Tensor | None = None) -> QueryBlocks:
         """Return this block of one query with its number [1] and its evicted tokens [1] read from tensors.
 
-        Facts on the host must hold for all later tokens. The block must not fit the model's window.
+        Facts on the host must hold for all later tokens.
+
+        fits: bool [1], read likewise; None if neither this block nor a later one fits the model's window.
         """
-        fits = torch.zeros(1, dtype=torch.bool, device=number.device)
-        return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, on_host=self.host_copy)
+        may_fit = fits is not None
+        fits = torch.zeros(1, dtype=torch.bool, device=number.device) if fits is None else fits
+        on_host = self.host_copy
+        return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, may_fit=may_fit, on_host=on_host)
 
     @property
     def host_copy(self) -> QueryBlocks:
@@ -142,6 +148,8 @@ class QueryBlocks:
     @cached_property
     def fitting(self) -> int:
         """Exclusive upper bound of the query numbers in blocks that fit the window; 0 if none does."""
+        if self.may_fit:
+            return self.trained
         host_copy = self.host_copy
         number = host_copy.number[host_copy.fits[host_copy.of_query]]
         return int(number.max()) + 1 if len(number) else 0

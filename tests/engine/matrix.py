@@ -142,6 +142,7 @@ STATIC: dict[str, Method] = {
     "infinitehip-recent": hip(
         stages="8:8:48:4 8:4:24:2", first_keep=16, first_recent=20, attention="dynamic", pruning="chunk"
     ),
+    "infinitehip-inside": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, extend_always=False),  # and then beyond
     "recall": make_method("recall", budget=160, stages="16:16:64:8 8:8:32:4 8:4:24:2", store="float32", looks=1),
     "recall-chunks": make_method(
         "recall", budget=160, stages="8:8:48:4 8:4:24:2", pruning="chunk", attention="infllm", looks=1

@@ -22,14 +22,12 @@ from engine.parts.archive.transfers import copy_to_host
 from engine.parts.attention import BlockTable, Segment, SharedKeys, VisibleRange
 from engine.parts.mass import mass_rows
 from engine.parts.positions import FarPlaces, QueryBlocks, far_query_position
-from engine.parts.selectors.base import EMPTY, Selector, searched, selecting_queries
+from engine.parts.selectors.base import EMPTY, NOTHING_FAR, Selector, searched, selecting_queries
 from engine.parts.selectors.stages import Listing
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import DEVICE, Usage
 from kernels.rows import Slabs, StableSlabs
-
-NOTHING_FAR = -1  # the kind of recording of a token whose window shows all there is
 
 
 class WindowSelector(Selector):
@@ -49,6 +47,8 @@ class WindowSelector(Selector):
         # Of a fixed pass: number of its token [1] and entries that it does not see [1]
         self._number = torch.zeros(1, dtype=torch.int64, device=spec.device)
         self._evicted = torch.zeros_like(self._number)
+        self._fits = torch.zeros(1, dtype=torch.bool, device=spec.device)  # whether it ends inside the model's window
+        self._may_fit = False  # whether that has been so since the conversation began; only then may it be again
         self._fixed_blocks: dict[tuple[int, bool], QueryBlocks] = {}
         self._range: VisibleRange | None = None
         self._turned: tuple[Tensor, Tensor] | None = None  # queries of a layer, and the same at a constant distance
@@ -97,25 +97,39 @@ class WindowSelector(Selector):
 
         extend: whether far keys never stand at true distances.
         """
-        known = self._fixed_blocks if self.store.fixed else self._blocks
-        if (size, extend) not in known:
+        may_fit = self._may_fit and not extend
+        known, key = (self._fixed_blocks, (size, may_fit)) if self.store.fixed else (self._blocks, (size, extend))
+        if key not in known:
             store, count = self.store, self.store.tokens
             evicted = self.evicted(count).repeat_interleave(store.query_block // size)[: -(-count // size)]
-            # Where a block ends is asked of the whole block that it is part of, however long the pass.
-            ahead = store.sinks + store.window + store.query_block - 2
             blocks = QueryBlocks(
                 number=torch.arange(store.seen, store.seen + count),
                 size=size,
                 evicted=evicted,
-                ahead=ahead,
-                fits=(evicted + ahead < self.spec.window) & (not extend),
+                ahead=self._ahead,
+                fits=(evicted + self._ahead < self.spec.window) & (not extend),
                 sinks=store.sinks,
                 window=store.window,
                 trained=self.spec.window,
             )
-            on_device = blocks.changing(self._number, self._evicted) if store.fixed else blocks.to(self.spec.device)
-            known[size, extend] = on_device
-        return known[size, extend]
+            if store.fixed:
+                known[key] = blocks.changing(self._number, self._evicted, self._fits if may_fit else None)
+            else:
+                known[key] = blocks.to(self.spec.device)
+        return known[key]
+
+    @property
+    def _ahead(self) -> int:
+        """Greatest difference between a query's number and what its block has evicted.
+
+        Where a block ends is asked of the whole block that it is part of, however long the pass.
+        """
+        return self.store.sinks + self.store.window + self.store.query_block - 2
+
+    @property
+    def fits_window(self) -> bool:
+        """Whether the block of the next token ends inside the model's window."""
+        return self.num_evicted() + self._ahead < self.spec.window
 
     def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
         """Return sinks and window, and the entries that the method selects or a second look searches."""
@@ -261,6 +275,7 @@ class WindowSelector(Selector):
         """Write the token's number and the number of evicted entries into tensors at fixed addresses."""
         self._number.fill_(self.store.seen)
         self._evicted.fill_(self.num_evicted())
+        self._fits.fill_(self.fits_window)
 
     def start_layers(self) -> None:
         """Forget tensors of a fixed pass, which a recording computes itself."""
@@ -293,8 +308,10 @@ class WindowSelector(Selector):
         """Return a selector with tensors and a bank of its own."""
         child = self.snapshot(store, archive)
         child.bank = self.bank and self.bank.fresh()
-        child._number, child._evicted = torch.zeros_like(self._number), torch.zeros_like(self._evicted)
-        child._fixed_blocks, child._behind_sinks = {}, ((), {})
+        child._number, child._evicted, child._fits = (
+            torch.zeros_like(x) for x in (self._number, self._evicted, self._fits)
+        )
+        child._fixed_blocks, child._may_fit, child._behind_sinks = {}, False, ((), {})
         return child
 
     def snapshot(self, store: Store, archive: Archive) -> Self:
