@@ -365,6 +365,16 @@ def test_attention_mass_counts_only_the_source() -> None:
     torch.testing.assert_close(mass.total, torch.tensor([0.6, 0.0, 0.9, 0.3]))
 
 
+def test_attention_of_a_pass_that_failed_is_not_counted_with_the_next() -> None:
+    mass, rows = AttentionMass(2, torch.device("cpu")), mass_rows(torch.tensor([0, 1], dtype=torch.int32))
+    mass.add(rows, torch.tensor([[0.5, 0.2]]))
+    before = mass.save()
+    mass.add(rows, torch.tensor([[9.0, 9.0]]))
+    mass.restore(before)
+    mass.add(rows, torch.tensor([[0.0, 0.3]]))
+    torch.testing.assert_close(mass.total, torch.tensor([0.5, 0.5]))
+
+
 def test_errors_say_what_to_do(model: Model, ids: Tensor) -> None:
     with pytest.raises(SettingsError, match="nothing to read"):
         Reader(model, FULL, ids[:0])
