@@ -16,8 +16,8 @@ from benchmarks.gpu_check.methods import VARIANTS
 from benchmarks.gpu_check.report import compare, tables, write
 from benchmarks.gpu_check.schedule import PROFILE, minutes_of, parts_of, run
 from benchmarks.gpu_kernels import ALL, MAIN, NONE
+from benchmarks.model_shapes import SHAPES
 from benchmarks.options import words
-from benchmarks.random_models import SHAPES
 from benchmarks.report import RESULTS, machine
 from engine import GPU_BASE, METHODS, free_bytes
 from engine.models.sizes import CPU

@@ -37,7 +37,7 @@ def stock(network: PreTrainedModel) -> Iterator[None]:
     assert isinstance(ours, NoRotation)
     try:
         base.rotary_emb = ours.original
-        network.set_attn_implementation("sdpa")
+        network.set_attn_implementation("sdpa" if network._supports_sdpa else "eager")
         yield
     finally:
         base.rotary_emb = ours
@@ -47,6 +47,9 @@ def stock(network: PreTrainedModel) -> Iterator[None]:
 def check_cache(check: Check, model: Model, planner: Planner, name: str, over: float) -> None:
     """Measure transformers' cache, dense or offloaded to the host, read in the same chunks; or kvpress."""
     facts = {"model": model.name, "method": name}
+    if model.architecture.latent:
+        check.missed(facts, status="not measured: the engine has changed this model's projections")
+        return
     if name == KVPRESS:
         _check_kvpress(check, model, check.row("reading", **facts, tokens=check.lengths[0]))
         return

@@ -8,7 +8,8 @@ import torch
 
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_kernels import kernel_rows
-from benchmarks.random_models import config_of, random_network
+from benchmarks.model_shapes import config_of
+from benchmarks.random_models import random_network
 from engine import make_method
 from engine.models.attention_interface import attach, run
 from engine.models.recurrent_state import RecurrentState

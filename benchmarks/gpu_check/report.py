@@ -20,6 +20,10 @@ COLUMNS = {
         *("what", "length", "seconds", "sdpa_seconds", "flash_seconds", "hip_attn_seconds", "to_dense"),
         *("hip_attn", "status"),
     ],
+    "stages": [
+        *("what", "keys", "length", "stage_1", "stage_2", "stage_3", "attention", "all", "seconds_for_32k"),
+        *("from_stage_2", "from_stage_3", "mean_3k", "mean_3k_fast", "mean_3k_flash", "status"),
+    ],
     "bare": ["model", "chunk", "tokens_per_second", "status"],
     "reading": [
         *("model", "method", "tokens", "held", "read", "tokens_per_second_there", "planned_tokens_per_second"),

@@ -7,17 +7,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from benchmarks.gpu_check import experts
-from benchmarks.gpu_check.attention import cells, check_attention
+from benchmarks.gpu_check import experts, stages
+from benchmarks.gpu_check.attention import cells, check_attention, lengths_of
 from benchmarks.gpu_check.caches import CACHES, KVPRESS, check_cache
-from benchmarks.gpu_check.check import Check, Row
+from benchmarks.gpu_check.check import PENDING, Check, Row
 from benchmarks.gpu_check.gauge import free_all, wait
 from benchmarks.gpu_check.machine_rates import machine_rates
 from benchmarks.gpu_check.methods import BARE, VARIANTS, bare_chunk, check_bare, check_method, measured_as
 from benchmarks.gpu_check.parity import KERNELS, SEAM, check_kernels, check_seam
 from benchmarks.gpu_check.profile import PASSES, check_profile
 from benchmarks.gpu_kernels import NONE
-from benchmarks.random_models import SEAM_ONLY, SHAPES, config_of, random_model
+from benchmarks.model_shapes import SHAPES, config_of
+from benchmarks.random_models import random_model
 from engine import METHODS, Machine, Model, Planner, Rates, make_method, measure_rates
 from engine.trained.beacons import FILE as BEACONS
 from engine.trained.beacons import Beacons
@@ -57,7 +58,7 @@ def run(check: Check, part: str, names: list[str]) -> None:
     """Run one part with the models of these names."""
     lay_out(check, part, names)
     if part == PARITY:
-        for name, share in _shares([*names, *_seam_only(names)], {}):
+        for name, share in _shares(names, {}):
             check.attempt({"model": name, **SEAM}, share * check.left(), _later(check_seam, check, name))
     elif part == KERNEL_PART:
         if check.kernels != NONE:
@@ -65,6 +66,8 @@ def run(check: Check, part: str, names: list[str]) -> None:
     elif part == LAYERS:
         check.attempt({"part": "experts"}, EXPERT_SHARE * check.left(), lambda over: experts.check_experts(check))
         check.attempt({"part": "attention"}, check.left(), lambda over: check_attention(check))
+        if any(row["part"] == "attention" and row["status"] != PENDING for row in check.rows):
+            check.missed({"part": "stages"}, status="not reached: see the table attention")
     else:
         name = part if part in names else names[0]
         check.attempt({"part": "rates"}, check.left(), lambda over: _measure_rates(check))
@@ -82,14 +85,10 @@ def _later(do: Callable[[Check, str], None], check: Check, name: str) -> Callabl
     return lambda over: do(check, name)
 
 
-def _seam_only(names: list[str]) -> list[str]:
-    return [each for each in SEAM_ONLY if each not in names]
-
-
 def lay_out(check: Check, part: str, names: list[str]) -> None:
     """Add a row for every measurement of a part. Parity counts as failed until it is shown."""
     if part == PARITY:
-        for name in (*names, *_seam_only(names)):
+        for name in names:
             check.row("parity", model=name, **SEAM)["ok"] = False
     elif part == KERNEL_PART:
         if check.kernels != NONE:
@@ -99,6 +98,8 @@ def lay_out(check: Check, part: str, names: list[str]) -> None:
             check.row("experts", **cell)
         for cell in cells(check):
             check.row("attention", **cell)
+        for cell in stages.cells(lengths_of(check)):
+            check.row("stages", **cell)
     else:
         _lay_out_model(check, part if part in names else names[0], methods_of(check, part), part == PROFILE)
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from benchmarks.gpu_check.growing import Growing, noise
-from benchmarks.random_models import config_of, random_model
+from benchmarks.model_shapes import config_of
+from benchmarks.random_models import random_model
 from engine import Conversation, Machine, Model, Planner, Rates, Sampling, make_method
 from engine.parts.archive import tier_plan
 from engine.trained.retaining import FILE as HEADS

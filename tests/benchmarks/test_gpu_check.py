@@ -20,7 +20,7 @@ from transformers import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from benchmarks.gpu_check import __main__ as command
-from benchmarks.gpu_check import attention, caches, experts, gauge, methods, parity
+from benchmarks.gpu_check import attention, caches, experts, gauge, methods, parity, stages
 from benchmarks.gpu_check.__main__ import LENGTHS, NO_GPU, TINY_LENGTHS, main
 from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, LAST, QUERIES, cells, check_attention, memory_of
 from benchmarks.gpu_check.caches import CACHES, check_cache
@@ -35,10 +35,12 @@ from benchmarks.gpu_check.schedule import (
     KERNEL_PART,
     check_model,
     lay_out,
+    methods_of,
     parts_of,
     run,
 )
-from benchmarks.random_models import SEAM_ONLY, SHAPES, config_of, random_model
+from benchmarks.model_shapes import SHAPES, config_of
+from benchmarks.random_models import random_model
 from engine import (
     GPU_BASE,
     METHODS,
@@ -88,7 +90,10 @@ def check(tmp_path: Path) -> Check:
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_weights_of_real_shapes_have_the_planned_bytes(name: str, tmp_path: Path) -> None:
     """Compare the planner's count with published sizes, and with the tensors of tiny shapes."""
-    billions = {"Llama-3.1-8B": 8.03, "Qwen2.5-7B": 7.62, "Phi-3-mini": 3.82}
+    billions = {
+        **{"Llama-3.1-8B": 8.03, "Qwen2.5-7B": 7.62, "Phi-3-mini": 3.82, "Qwen3-8B": 8.19, "gpt-oss-20b": 20.9},
+        **{"Qwen3.5-27B": 26.9, "Qwen3.5-35B-A3B": 34.7, "Gemma-4-26B-A4B": 25.2, "GLM-4.7-Flash": 29.9},
+    }
     assert model_sizes(config_of(name), torch.bfloat16).parameters == pytest.approx(billions[name] * 1e9, rel=0.002)
     config = config_of(name, tiny=True)
     model = random_model(name, config, CPU, torch.float32, True, tmp_path)
@@ -100,10 +105,23 @@ def test_the_weights_of_real_shapes_have_the_planned_bytes(name: str, tmp_path: 
             made += sum(
                 each.nbytes for each in (state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code)
             )
+    stacks = [each for each in model.network.modules() if isinstance(each, PackedExperts)]
+    made += sum(bank.nbytes for experts in stacks for stack in experts.stacks for bank in experts.stack(stack))
+    assert bool(stacks) == model.architecture.experts
     assert made == model_sizes(config, torch.float32).weight_bytes("nf4")
 
 
-@pytest.mark.parametrize("name", SHAPES | SEAM_ONLY)
+@pytest.mark.parametrize("name", list(SHAPES)[3:])
+def test_shapes_that_people_run_are_measured(name: str, check: Check) -> None:
+    """They have experts, recurrent layers, sliding windows or latents."""
+    check.lengths = TINY_LENGTHS[:1]
+    check_model(check, name, RATES, math.inf, methods_of(check, name))
+    assert {row["method"] for row in check.rows if "method" in row} - {"dense"} == set(ELSEWHERE)
+    own = [row for row in check.rows if row.get("method") != "dense"]
+    assert {row["status"] for row in own} == {"done"}
+
+
+@pytest.mark.parametrize("name", SHAPES)
 def test_the_seam_holds_in_bf16(name: str, check: Check) -> None:
     check_seam(check, name)
     assert [row["ok"] for row in check.rows] == [True]
@@ -391,9 +409,30 @@ def test_attention_of_one_layer_is_measured(check: Check) -> None:
         max(stage.refresh for stage in parse_stages(make_method("infinitehip", **FLASH).settings()["stages"])) == ANSWER
     )
     check_attention(check)
-    assert [(row["what"], row["length"]) for row in check.rows] == [(c["what"], c["length"]) for c in cells(check)]
+    rows = [row for row in check.rows if row["part"] == "attention"]
+    assert [(row["what"], row["length"]) for row in rows] == [(c["what"], c["length"]) for c in cells(check)]
     assert {row["status"] for row in check.rows} == {"done"}
-    assert all(row["to_dense"] == row["sdpa_seconds"] / row["seconds"] > 0 for row in check.rows)
+    assert all(row["to_dense"] == row["sdpa_seconds"] / row["seconds"] > 0 for row in rows)
+
+
+def test_each_stage_of_pruning_is_measured(check: Check) -> None:
+    """Regression: no row timed the first stage of a prefill, which takes most of the time at a million tokens."""
+    check.lengths = TINY_LENGTHS[1:2]
+    check_attention(check)
+    rows = [row for row in check.rows if row["part"] == "stages"]
+    cells = stages.cells(check.lengths)
+    assert [(row["what"], row["keys"]) for row in rows] == [(cell["what"], cell["keys"]) for cell in cells]
+    for row in rows:
+        parts = [row[name] for name in ("stage_1", "stage_2", "attention")]  # tiny shapes have two stages
+        assert min(parts) > 0
+        assert row["all"] == pytest.approx(sum(parts))
+        if row["what"] == stages.PREFILL:
+            assert row["seconds_for_32k"] == pytest.approx(row["all"] * 32768 / QUERIES[True])
+        else:
+            assert row["from_stage_1"] == pytest.approx(row["all"])
+            assert row["from_stage_2"] == pytest.approx(row["all"] - row["stage_1"])
+            mean = row["attention"] + row["stage_1"] / 96 + row["stage_2"] / 24
+            assert row["mean_3k_flash"] == pytest.approx(mean)
 
 
 def test_attention_is_computed_only_where_it_is_timed(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,8 +472,9 @@ def test_a_package_beside_ours_is_timed_if_it_runs(
     check.lengths = TINY_LENGTHS[:1]
     check_attention(check)
     sys.modules.pop(HIP_ATTN, None)
-    assert {row[HIP_ATTN] for row in check.rows} == {said}
-    assert all(("hip_attn_seconds" in row) == (said == "done") for row in check.rows)
+    rows = [row for row in check.rows if row["part"] == "attention"]
+    assert {row[HIP_ATTN] for row in rows} == {said}
+    assert all(("hip_attn_seconds" in row) == (said == "done") for row in rows)
 
 
 def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:

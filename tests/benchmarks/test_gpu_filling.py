@@ -18,7 +18,8 @@ from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.growing import LAST, Growing, noise
 from benchmarks.gpu_check.methods import FILLED, READ, SAME, check_method, grows
 from benchmarks.gpu_check.report import tables
-from benchmarks.random_models import config_of, random_model
+from benchmarks.model_shapes import config_of
+from benchmarks.random_models import random_model
 from engine import METHODS, Answer, Conversation, Machine, Model, Planner, Rates, Sampling, make_method
 from engine.decode import recorder
 from engine.decode.recorder import Recorder

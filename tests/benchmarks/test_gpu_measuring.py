@@ -20,7 +20,8 @@ from benchmarks.gpu_check.growing import noise
 from benchmarks.gpu_check.profile import PASSES, UNRECORDED, summary
 from benchmarks.gpu_check.report import compare
 from benchmarks.gpu_check.token_kinds import RECORDED_ANEW, REPLAYED, watched
-from benchmarks.random_models import config_of, random_model
+from benchmarks.model_shapes import config_of
+from benchmarks.random_models import random_model
 from engine import Conversation, Machine, Model, Planner, Rates, Sampling, make_method, pinned_memory
 from engine.decode import recorder
 from engine.decode.recorder import Recorder
