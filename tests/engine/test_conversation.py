@@ -156,7 +156,7 @@ def test_mass_that_is_no_number_makes_no_passages(mass: list[float]) -> None:
 def test_each_sentence_has_what_was_looked_at_since_the_one_before() -> None:
     """Check that reasoning before the answer counts for no sentence."""
     mass = AttentionMass(300, torch.device("cpu"))
-    sentences = Sentences(mass, lambda text, since: max(since, text.rfind(".") + 1))
+    sentences = Sentences(mass, lambda text, since: max(since, text.rfind(".") + 1), torch.zeros(300))
 
     def look(at: int, share: float) -> None:
         mass.add(mass_rows(torch.tensor([at])), torch.tensor([share]))

@@ -204,7 +204,7 @@ def _place(
     return (
         f'<li><details data-fold="{esc(fold)}"{" open" if number == 1 else ""}>'
         f'<summary class="place">{shown}<b>{esc(sources[0]["place"])}</b>{several}'
-        f'<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
+        f'<span class="share" title="Share of the attention that this answer drew to the documents">{share}</span>'
         f"</summary>{bar(weight, f'{share} of the attention', 'thin')}{passages}</details></li>"
     )
 
