@@ -30,7 +30,7 @@ from app.reading.documents import IngestOptions
 from app.reading.methods import method_for, methods_table
 from app.reading.pages import page_of, pdf_of, picture_of_page
 from app.reading.preparing import base_for
-from app.search import search_home
+from app.search import search_everything
 from app.service import Service
 from sessions import (
     ContextRow,
@@ -195,9 +195,14 @@ def router(service: Service, worker: Worker) -> APIRouter:
         return store.turns.get(id)
 
     @api.get("/search")
-    def search(query: str, limit: int = 20) -> list[dict[str, Any]]:
-        """Return contexts with a matching title, then sessions with one and no matching turn, then matching turns."""
-        return [each.to_json() for each in search_home(service, query, limit)]
+    def search(query: str, limit: int = 20, document: str | None = None) -> list[dict[str, Any]]:
+        """Return contexts with a matching title, sessions with one, matching turns, and passages of documents.
+
+        A passage has its document, page, place and characters; `pages` names it for a question to `context`.
+        document: id of the only document to search.
+        """
+        only = None if document is None else store.documents.get(document).id
+        return [each.to_json() for each in search_everything(service, query, limit, only)]
 
     @api.get("/sessions/{id}/export", **_of_type("text/markdown", "application/json"))
     def export(id: str, format: Literal["md", "json"] = "md") -> Response:
