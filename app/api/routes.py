@@ -19,7 +19,7 @@ from app.api.bodies import REFUSALS, NewBranch, NewContext, NewSession, NewTitle
 from app.api.error_handlers import MOST_FILES
 from app.api.openai_chat import ANY_METHOD
 from app.asking.answer_options import AnswerOptions
-from app.asking.turns import branch, new_session
+from app.asking.turns import branch, new_session, with_documents
 from app.errors import NotFound as NoSuchThing
 from app.errors import UsageError
 from app.jobs.uploads import copy_in
@@ -177,8 +177,10 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.post("/sessions/{id}/turns", status_code=202)
     def ask(id: str, given: NewTurn) -> TurnRow:
         """Queue a question: returns the turn, to be followed at /api/turns/ID."""
-        options = AnswerOptions(**given.model_dump(exclude={"question", "pages"}))
-        return worker.ask(lambda: store.sessions.get(id).id, given.question, options, given.pages)
+        options = AnswerOptions(**given.model_dump(exclude={"question", "pages", "documents"}))
+        context = store.contexts.get(store.sessions.get(id).context_id)
+        pages = with_documents(service, context, given.pages, given.documents)
+        return worker.ask(lambda: store.sessions.get(id).id, given.question, options, pages)
 
     @api.get("/sessions/{id}/turns")
     def turns(id: str) -> list[TurnRow]:
