@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.formatting import byte_size, duration, of_budget, short_seconds, speed
+from app.formatting import byte_size, duration, short_seconds, speed
 from app.web.views.markup import bar, esc, sparkline, thin
 
 TIERS = {
@@ -79,9 +79,9 @@ def kept(metrics: Metrics) -> str:
         )
     entries, size = metrics.usage["entries"], metrics.usage["bytes"]
     device = entries["device"]
-    of = of_budget(device, metrics.budget)
+    of = f"of {metrics.budget:,} tokens" if metrics.budget else "tokens"
     main = f'<p class="big"><strong id="kv-entries">{device:,}</strong> <span>{of}</span></p>'
-    full = bar(device / metrics.budget, f"{device:,} {of} on the device", "wide budget") if metrics.budget else ""
+    full = bar(device / metrics.budget, f"{device:,} {of} beside the model", "wide budget") if metrics.budget else ""
     most = max(size.values()) or 1
     rows = "".join(
         f'<tr><th scope="row" title="{esc(told)}"><i class="dot {tier}"></i>{name}</th><td>{entries[tier]:,}</td>'
