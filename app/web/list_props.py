@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from app import listing
 from app.formatting import plural
 from app.jobs.uploads import INGEST, WAITING, is_listed, is_locked, name_of
 from app.reading.preparing import can_grow
@@ -47,8 +46,9 @@ class ListProps:
             state = "needs a password" if is_locked(self.service, job) else words[job.status]
             name = f"{name_of(self.service, job)}\n{state}"
             found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
+        apart = _differences(contexts)
         for context in contexts:
-            name = f"{context.title}\n{_state_of(context, share_read(self.store, context))}"
+            name = f"{context.title}\n{_state_of(context, share_read(self.store, context), apart[context.id])}"
             found.append((False, max(context.created_at, used.get(context.id, 0.0)), (name, context.id)))
         return [choice for *_, choice in sorted(found, reverse=True)]
 
@@ -69,7 +69,8 @@ class ListProps:
     def add_to(self, selection: "Selection", context: ContextRow | None, contexts: list[ContextRow]) -> Props:
         """Return the props of the choice of a context to add documents to."""
         able = [] if selection.context else [row for row in contexts if can_grow(row)]
-        choices = [(f"{row.title} · {_state_of(row, 1.0)}", row.id) for row in able]
+        apart = _differences(contexts)
+        choices = [(f"{row.title} · {_state_of(row, 1.0, apart[row.id])}", row.id) for row in able]
         listed = list_props("add_to", "contexts", choices, selection.add_to, selection.listed)
         alone = {"visible": not selection.add_to}
         return {
@@ -131,11 +132,35 @@ def list_props(
     }
 
 
-def _state_of(context: ContextRow, share: float) -> str:
-    how = listing.method_in_short(context)
+def _differences(contexts: list[ContextRow]) -> dict[str, str]:
+    """Return words that tell contexts with the same title apart: model, method, memory or date; "" if none has it."""
+    alike: dict[str, list[ContextRow]] = {}
+    for row in contexts:
+        alike.setdefault(row.title, []).append(row)
+    found: dict[str, str] = {}
+    for rows in alike.values():
+        facts = [
+            (
+                row.model.rpartition("/")[2],
+                row.method,
+                f"{row.budget:,}" if row.budget else "no limit",
+                day(row.created_at),
+            )
+            for row in rows
+        ]
+        differ = [number for number in range(3) if len({each[number] for each in facts}) > 1]
+        same = len({tuple(each[number] for number in differ) for each in facts}) < len(rows)
+        for row, each in zip(rows, facts, strict=True):
+            told = [each[number] for number in differ] + [each[3]] * same
+            found[row.id] = " · ".join(told) if len(rows) > 1 else ""
+    return found
+
+
+def _state_of(context: ContextRow, share: float, apart: str) -> str:
+    """Return the state of a context in words. apart: see `_differences`."""
     states = {
-        "ready": f"{how} · {context.tokens:,} tokens",
-        "reading": f"{how} · reading {share:.0%}",
-        "paused": f"{how} · stopped at {share:.0%}",
+        "ready": f"{context.tokens:,} tokens",
+        "reading": f"reading {share:.0%}",
+        "paused": f"stopped at {share:.0%}",
     }
-    return states.get(context.status, f"{how} · {context.status}")
+    return " · ".join(filter(None, [apart, states.get(context.status, context.status)]))
