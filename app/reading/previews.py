@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import ingest
 from app.errors import phrase
 from app.lru_cache import LruCache
+from app.reading.token_stream import read_text
 from ingest.subprocess import ingest_in_subprocess
 from sessions import StoreError
 
@@ -61,7 +62,7 @@ def pages_of(characters: float) -> int:
 
 def preview_of(document: ingest.Document, title: str = "") -> Preview:
     """Return the preview of a document. title: shown instead of its own."""
-    text, fixed = document.text, ingest.FORMATS[document.format].has_fixed_pages
+    text, fixed = read_text(document), ingest.FORMATS[document.format].has_fixed_pages
     last = max(0, len(text) - SAMPLE_CHARACTERS)
     starts = sorted({last * number // (SAMPLES - 1) for number in range(SAMPLES)})
     samples = tuple(text[start : start + SAMPLE_CHARACTERS] for start in starts)
