@@ -293,8 +293,8 @@ class Events:
         self.aside(chosen.fetched.change, do.find_fetched, [], models)
         self.aside(new.memory.input, do.choose_memory, [new.memory, model], [method, *own])
         self.aside(method.input, do.choose_method, [method, model], [new.memory, *own])
-        self.aside(model.input, do.choose_model, [model, new.memory], [*settings, *presets, method, *own])
-        preset = partial(gr.on, [each.input for each in presets])
+        self.aside(model.change, do.choose_model, [model, new.memory], [*settings, *presets, method, *own])
+        preset = partial(gr.on, [each.change for each in presets])
         self.aside(preset, do.choose_preset, [method, *presets], settings)
         self.aside(new.folder.upload, do.take_folder, [new.files, new.folder], [new.files, new.folder])
         given = [new.files, new.kept, *form]

@@ -57,17 +57,18 @@ def test_a_preset_fills_in_settings_that_can_still_be_changed(tab: Page, server:
     expect(tab.locator("#budget input")).to_have_value("1024")
     expect(tab.locator("#memory label.selected")).to_have_count(0)  # neither of the two in plain words
     tab.locator("#preset-infllm input").click()
-    tab.get_by_role("option", name="llama-3").click()
-    expect(tab.locator("#budget input")).to_have_value("6910")
+    tab.get_by_role("option", name="mistral-12k").click()
+    expect(tab.locator("#budget input")).to_have_value("13054")
     expect(tab.locator("#set-infllm-block input")).to_have_value("128")
     units = tab.locator("#set-infllm-units input")
-    expect(units).to_have_value("16")  # fields are filled in one after the other
+    expect(units).to_have_value("64")  # not its value before, because fields are filled in one after the other
     units.fill("8")
-    units.press("Tab")
+    tab.locator("#preset-infllm input").focus()
+    tab.locator("#preset-infllm input").press("Tab")  # to leave the field is not to choose again
     tab.locator("#start").click()
     expect(tab.locator("#question textarea")).to_be_visible()
     [context] = [row for row in server.get("/api/contexts") if row["method"] == "infllm"]
-    assert [context["settings"][key] for key in ("budget", "block", "units")] == [6910, 128, 8]
+    assert [context["settings"][key] for key in ("budget", "block", "units")] == [13054, 128, 8]
 
 
 def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path: Path) -> None:

@@ -105,6 +105,9 @@ def test_a_template_that_does_not_leave_the_system_message_in_its_place_gets_the
     assert tokenizer.decode(chat.turn("Who?", first=False)) == "<|end|><|user|>Who?<|assistant|>"
 
 
+LOOP = "{% for i in range(99999) %}"
+
+
 @pytest.mark.parametrize(
     ("template", "words"),
     [
@@ -116,6 +119,9 @@ def test_a_template_that_does_not_leave_the_system_message_in_its_place_gets_the
         ("{{ messages[-1].content }}", "drops"),
         ("{% for m in messages[1:] %}{{ m.content }}{% endfor %}{{ messages[0].content }}", "order"),
         ("{% for m in messages %}{{ m.content | upper }}{% endfor %}", "drops"),
+        (f"{LOOP}{LOOP}{{{{ i }}}}{{% endfor %}}{{% endfor %}}", "does not end within"),
+        ("{% set n = namespace(s='x' * 4096) %}" + LOOP + "{% set n.s = n.s ~ n.s %}{% endfor %}", "MiB of memory"),
+        (f"{{# {'long ' * 300_000} #}}", "characters, more than"),
     ],
 )
 def test_a_template_that_fails_or_loses_the_text_is_refused_with_the_cause(template: Any, words: str) -> None:
