@@ -185,7 +185,7 @@
   // What Gradio leaves unsaid: the names of lists, and what is folded. Lists are one stop of the Tab key each, in which
   // the arrows choose.
   const nameParts = () => {
-    for (const list of ["method", "contexts", "sessions", "hits", "ocr"].map((id) => document.getElementById(id))) {
+    for (const list of ["method", "memory", "offered", "contexts", "sessions", "hits", "ocr"].map((id) => document.getElementById(id))) {
       if (!list) continue;
       for (const each of list.querySelectorAll("input[type=radio]"))
         if (each.name !== list.id) each.name = list.id;

@@ -37,7 +37,7 @@ from sessions.rows import (
 from sessions.search import MOST_HITS
 from sessions.store import Store
 from sessions.tensors import TensorFolder
-from sessions.titles import SHOWN_TITLE, listed, number_of, shown_title
+from sessions.titles import SHOWN_TITLE, listed, number_of, shown_title, together
 
 __all__ = [
     "DATABASE",
@@ -77,5 +77,6 @@ __all__ = [
     "restore",
     "shown_title",
     "stamp",
+    "together",
     "write_whole",
 ]

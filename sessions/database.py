@@ -169,16 +169,20 @@ class Database:
             db.close()
 
     @contextmanager
-    def transaction(self, passing: bool = False) -> Iterator[sqlite_utils.Database]:
+    def transaction(self, passing: bool = False, derived: bool = False) -> Iterator[sqlite_utils.Database]:
         """Open a transaction that holds the write lock from the start; inside another transaction, join it.
 
         When this returns, the data is on the disk and survives a power failure.
-        passing: skip that wait, for data that is replaced many times a second.
+
+        Args:
+            passing: do not wait for the disk, for data that is replaced many times a second.
+            derived: all that is written can be made again from the rest. A home that cannot be written allows this too,
+                as it changes the copy alone.
 
         Raises:
             ReadOnlyHome: the home cannot be written.
         """
-        if self.read_only:
+        if self.read_only and not derived:
             raise ReadOnlyHome(self.home)
         db = self.connection
         with sqlite_errors(self.path):

@@ -6,13 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sessions.database import Database
-<<<<<<< HEAD
-from sessions.errors import InUse, StoreError, sqlite_errors
-from sessions.rows import SearchHit, TurnRow, make_row
-=======
 from sessions.errors import InUse, StoreError
 from sessions.rows import PageHit, SearchHit, TurnRow, make_row
->>>>>>> document
 from sessions.sessions import Sessions
 from sessions.titles import clean
 from sessions.turns import TURN_COLUMNS
@@ -113,7 +108,7 @@ class Search:
             document_id: the document.
             pieces: page, first character in the document's text, and text of each piece.
         """
-        with self._database.transaction() as db:
+        with self._database.transaction(derived=True) as db:
             if not self._database.rows("SELECT 1 FROM documents WHERE id = ? AND NOT searchable", [document_id]):
                 return
             for piece in pieces:
@@ -131,23 +126,13 @@ class Search:
         return quoted + "*" if unfinished else quoted
 
     def is_intact(self) -> bool:
-<<<<<<< HEAD
-        """Return whether the index agrees with the turns; True if another process keeps it locked."""
-        db = self._database.connection
-        try:
-            with sqlite_errors(self._database.path):
-                db.execute("INSERT INTO turns_fts(turns_fts, rank) VALUES ('integrity-check', 1)")
-=======
         """Return whether the indexes agree with what they index; True if another process keeps them locked."""
         try:
-            with self._database.transaction() as db:
+            with self._database.transaction(derived=True) as db:
                 for index in _INDEXES:
                     db.execute(f"INSERT INTO {index}({index}, rank) VALUES ('integrity-check', 1)")
->>>>>>> document
         except (StoreError, sqlite3.DatabaseError) as error:
             return isinstance(error, InUse)
-        finally:
-            db.rollback()  # nothing was written
         return True
 
     def rebuild(self) -> None:

@@ -89,6 +89,10 @@ class Page:
             "how": self.new.how,
             "more_how": self.new.more_how,
             "estimate": self.new.estimate,
+            "fetching": self.new.model.fetching,
+            "fetched": self.new.model.fetched,
+            "get": self.new.model.get,
+            "stop_fetching": self.new.model.stop_fetching,
             "add_documents": self.sidebar.add_documents,
             "reading_view": self.reading.area,
             "chat_view": self.chat.area,
@@ -130,8 +134,9 @@ class Events:
         self.page = page
         self.tab_state = TabState(service)
         new = page.new
-        own = [name for name, components in new.own.items() for _ in components]
-        self.actions = Actions(service, worker, self.tab_state, list(new.settings), own, list(new.presets))
+        expert = new.expert
+        own = [name for name, components in expert.own.items() for _ in components]
+        self.actions = Actions(service, worker, self.tab_state, list(expert.settings), own, list(expert.presets))
         self.slots = page.slots()
         self.tab = gr.State(Tab())
 
@@ -235,7 +240,6 @@ class Events:
         """Connect all events. Call it while `blocks` is being built."""
         for each in (blocks.load, self.page.pulse.tick, self.page.stream.tick):
             self.on(each, lambda selection: selection, quiet=True)
-        self.aside(blocks.load, self.actions.read.find_models, [], [self.page.new.model, self.page.new.unusable])
         self._connect_sidebar()
         self._connect_readings(blocks)
         self._connect_chat(blocks)
@@ -257,20 +261,13 @@ class Events:
 
     def _connect_readings(self, blocks: gr.Blocks) -> None:
         new, reading, do = self.page.new, self.page.reading, self.actions
-        settings, presets = list(new.settings.values()), list(new.presets.values())
-        own = [component for components in new.own.values() for component in components]
-        self.aside(new.method.input, do.read.choose_method, [new.method], own)
-        self.aside(new.model.change, do.read.choose_model, [new.model], [*settings, *presets])
-        preset = partial(gr.on, [each.change for each in presets])
-        self.aside(preset, do.read.choose_preset, [new.method, *presets], settings)
-        form = [new.method, new.model, *settings]
-        changes = [self.page.sidebar.new.click, *(field.change for field in form)]
-        changed = partial(gr.on, [blocks.load, *changes])
-        self.aside(changed, do.read.estimate, form, [new.estimate], trigger_mode="always_last")
+        settings = list(new.expert.settings.values())
+        form = [new.expert.method, new.model.model, *settings]
+        self._connect_form(blocks, form)
         self.on(
             new.start.click,
             do.read.start_reading,
-            [new.files, new.method, new.title, new.password, new.ocr, new.model, *settings],
+            [new.files, new.expert.method, new.title, new.password, new.ocr, new.model.model, *settings],
             [new.files, new.title, new.password],
         )
         self.on(new.kept.input, do.read.choose_kept, [new.kept], shown="kept", trigger_mode="multiple")
@@ -285,6 +282,29 @@ class Events:
         self.on(reading.ask_early.click, do.ask.ask_early)
         removes = {"context": reading.discard, "documents": reading.discard_documents}
         self._connect_confirm(reading.confirm, removes, do.manage.ask_to_remove)
+
+    def _connect_form(self, blocks: gr.Blocks, form: list[Any]) -> None:
+        """Connect the fields of a new document. form: method, model, and the settings of all methods."""
+        new, expert, do = self.page.new, self.page.new.expert, self.actions.form
+        method, model, *settings = form
+        presets, chosen = list(expert.presets.values()), self.page.new.model
+        own = [component for components in expert.own.values() for component in components]
+        models = [chosen.model, chosen.unusable, chosen.offered]
+        self.aside(blocks.load, do.find_models, [], models)
+        self.aside(chosen.fetched.change, do.find_fetched, [], models)
+        self.aside(new.memory.input, do.choose_memory, [new.memory, model], [method, *own])
+        self.aside(method.input, do.choose_method, [method, model], [new.memory, *own])
+        self.aside(model.change, do.choose_model, [model, new.memory], [*settings, *presets, method, *own])
+        preset = partial(gr.on, [each.change for each in presets])
+        self.aside(preset, do.choose_preset, [method, *presets], settings)
+        self.aside(new.folder.upload, do.take_folder, [new.files, new.folder], [new.files, new.folder])
+        given = [new.files, new.kept, *form]
+        changes = [self.page.sidebar.new.click, *(field.change for field in given)]
+        changed = partial(gr.on, [blocks.load, new.looking.tick, *changes])
+        told = [new.estimate, new.looking, chosen.about]
+        self.aside(changed, do.estimate, given, told, trigger_mode="always_last")
+        self.on(chosen.get.click, do.fetch, [chosen.offered])
+        self.on(chosen.stop_fetching.click, do.stop_fetching)
 
     def _connect_chat(self, blocks: gr.Blocks) -> None:
         chat, manage, do = self.page.chat, self.page.chat.manage, self.actions

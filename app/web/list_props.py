@@ -2,10 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from app.formatting import plural
+from app import listing
+from app.formatting import plural, roughly
 from app.jobs.uploads import INGEST, WAITING, is_listed, is_locked, name_of
+from app.machine.forecast import TOKEN_CHARACTERS
 from app.reading.preparing import can_grow
+from app.reading.previews import pages_of
 from app.service import Service
+from app.web.model_field import shown_name
 from app.web.new_reading import OF_ITS_OWN
 from app.web.views.markup import day
 from sessions import UNDER_WAY, ContextRow, Store, number_of
@@ -18,9 +22,9 @@ LISTED = 50
 """Items that each list shows at first: the latest ones, and the selected one."""
 MORE = 5
 """Steps of AT_ONCE turns, or of LISTED items, that are added when more are asked for."""
-CAN_GO_ON = "Choose what has been read already, to go on behind its end."
-GOES_ON = "This is read behind its end, with its method and model. Nothing of it is read again, and it stays as it is."
-GOES_ON_ALONG = f"{GOES_ON} The conversation goes along."
+CAN_GO_ON = "Choose a document that was read before, to read these behind its end."
+GOES_ON = "These are read behind its end, with the same model and memory. It is not read again, and stays as it is."
+GOES_ON_ALONG = f"{GOES_ON} The chat goes along."
 SHOWN_LETTERS = 28
 """Characters of a title that a list surely has room for."""
 
@@ -71,7 +75,7 @@ class ListProps:
         able = [] if selection.context else [row for row in contexts if can_grow(row)]
         apart = _differences(contexts)
         choices = [(f"{row.title} · {_state_of(row, 1.0, apart[row.id])}", row.id) for row in able]
-        listed = list_props("add_to", "contexts", choices, selection.add_to, selection.listed)
+        listed = list_props("add_to", "documents", choices, selection.add_to, selection.listed)
         alone = {"visible": not selection.add_to}
         return {
             **listed,
@@ -141,7 +145,7 @@ def _differences(contexts: list[ContextRow]) -> dict[str, str]:
     for rows in alike.values():
         facts = [
             (
-                row.model.rpartition("/")[2],
+                shown_name(row.model),
                 row.method,
                 f"{row.budget:,}" if row.budget else "no limit",
                 day(row.created_at),
@@ -157,10 +161,18 @@ def _differences(contexts: list[ContextRow]) -> dict[str, str]:
 
 
 def _state_of(context: ContextRow, share: float, apart: str) -> str:
-    """Return the state of a context in words. apart: see `_differences`."""
+    """Return the line below a title: what tells it apart, and how far it is read.
+
+    apart: words of `_differences`; if "", the model and the method unless it is the usual one.
+    """
+    import engine
+
+    pages = pages_of(context.tokens * TOKEN_CHARACTERS)
     states = {
-        "ready": f"{context.tokens:,} tokens",
+        "ready": "about 1 page" if pages == 1 else f"about {roughly(pages)} pages",
         "reading": f"reading {share:.0%}",
         "paused": f"stopped at {share:.0%}",
     }
-    return " · ".join(filter(None, [apart, states.get(context.status, context.status)]))
+    usual = context.method == engine.DEFAULT_METHOD
+    how = [apart] if apart else [shown_name(context.model), "" if usual else listing.method_in_short(context)]
+    return " · ".join(filter(None, [*how, states.get(context.status, context.status)]))

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from app import deletion, listing
 from app.jobs.job_runner import READ
+from app.jobs.model_fetcher import last_fetch
 from app.jobs.uploads import INGEST, is_locked, name_of, names_in
 from app.reading.memory_map import load_map
 from app.reading.open_context import has_begun
@@ -19,6 +20,7 @@ from app.service import Service
 from app.web.chat_props import ChatProps, first_shown
 from app.web.list_props import ListProps, Props, list_props
 from app.web.metrics import MetricsReader
+from app.web.model_field import fetch_line
 from app.web.outline import Outlines, cells
 from app.web.views.book import book, no_book
 from app.web.views.markup import esc
@@ -150,7 +152,7 @@ class TabState:
             "where": {"value": _where(selection, edited, turns)},
             **list_props(
                 "contexts",
-                "contexts",
+                "documents",
                 self.lists.context_choices(contexts),
                 selection.context or None,
                 selection.listed,
@@ -158,12 +160,13 @@ class TabState:
             "session_area": {"visible": begun},
             **list_props(
                 "sessions",
-                "sessions",
+                "chats",
                 self.lists.session_choices(context) if begun and context else [],
                 selection.session or None,
                 selection.listed,
             ),
             "new_view": {"visible": job is None and context is None},
+            **self._fetch_props(),
             **self.lists.kept(selection),
             **self.lists.add_to(selection, context, contexts),
             "reading_view": {"visible": job is not None or (context is not None and not talking)},
@@ -181,6 +184,18 @@ class TabState:
             **self._document_props(context, turns),
             **_metrics_props(self.metrics_reader.read(context, session)),
             "stream": {"active": bool(answering)},
+        }
+
+    def _fetch_props(self) -> Props:
+        """Return the props of the model that is being fetched."""
+        job = last_fetch(self.service)
+        active = job is not None and job.status in UNDER_WAY
+        done = job.id if job is not None and job.status == "done" else ""
+        return {
+            "fetching": {"value": fetch_line(job)},
+            "fetched": {"value": f'<i data-job="{esc(done)}"></i>'},
+            "get": {"visible": not active},
+            "stop_fetching": {"visible": active},
         }
 
     def _edited(self, selection: Selection) -> TurnRow | None:

@@ -34,12 +34,12 @@ def test_all_that_was_said_is_printed_in_black_on_white(
         assert (text.count(f"Question {number}?"), text.count(f"Answer {number}.")) == (1, 60)
     assert reading["title"] in text
     for other in (
-        "New reading",
+        "New document",
         "This computer",
         "Contents",
         "Search in the text",
         "How to answer",
-        "Contexts",
+        "Documents",
         "Copy",
         "Edit",
     ):

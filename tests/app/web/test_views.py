@@ -215,8 +215,8 @@ def test_how_far_a_reading_is_is_told_in_pages_slides_or_sections() -> None:
 def test_an_upload_that_failed_says_what_is_kept_of_it() -> None:
     for progress, kept, words in (
         ({"locked": True}, 1, "1 other file is ready and kept here."),
-        ({}, 2, "The text of 2 documents is kept: New reading lists them, to be read in another way."),
-        ({}, 1, "Its text is kept: New reading lists it, to be read in another way."),
+        ({}, 2, "The text of 2 documents is kept: New document lists them, to be read in another way."),
+        ({}, 1, "Its text is kept: New document lists it, to be read in another way."),
     ):
         assert words in ingest_card(replace(JOB, progress=progress), "A book", kept)
     assert "kept" not in ingest_card(JOB, "A book")
