@@ -20,7 +20,7 @@ def test_a_passage_is_shown_on_the_printed_page(tab: Page, server: Server, tmp_p
     visit(tab, server, f"?context={reading['id']}")
     tab.get_by_label("Search in the text of what was read").fill("keeper")
     tab.locator("#found a").click()
-    tab.wait_for_function("document.querySelector('#beside img').naturalWidth > 500")
+    tab.wait_for_function("document.querySelector('#beside img')?.naturalWidth > 500")
     expect(tab.locator("#beside h2")).to_be_focused()
     with tab.expect_popup() as opened:
         tab.locator("#beside").get_by_role("link", name="Own tab").click()

@@ -202,7 +202,7 @@ def _weight(sources: Sequence[Mapping[str, Any]]) -> float:
 def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
     if not turn.sources:
         said = turn.status == "done" and turn.measurements.get("found", True) and turn.answer.strip()
-        return f'<p class="quiet">{NOWHERE}</p>' if said else ""
+        return f'<p class="quiet nowhere">{NOWHERE}</p>' if said else ""
     places, cited = _places(turn), bool(turn.measurements.get("citations"))
     found = turn.measurements.get("found", True)
     name = "Where the model looked" if found else "Closest passages"
