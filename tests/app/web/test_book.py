@@ -1,5 +1,6 @@
 """The right side: outline, map, contents and search of documents."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,7 @@ def test_a_map_is_the_whole_text_or_what_is_remembered_of_it(service: Service, t
     assert {each.document for each in drawn} == set(two)
     assert abs(len(drawn) - STRETCHES) <= 2
     assert [each.start for each in drawn[1:]] == [
-        each.end if each.document == following.document else 0
-        for each, following in zip(drawn, drawn[1:], strict=False)
+        each.end if each.document == following.document else 0 for each, following in pairwise(drawn)
     ]
     kept = [Remembered(two[0], 0, 9, "The Storm", 3, 0.5), Remembered("d-gone", 0, 9, "?", 3, 0.5)]
     assert [(each.document, each.page, each.share) for each in cells(known, kept)] == [(two[0], 1, 0.5)]
@@ -64,7 +64,7 @@ def test_the_map_leads_to_places_and_says_where_the_last_answer_looked(service: 
     assert "<img" not in html
     kept = [Remembered(two[0], 0, 9, "The Storm", 3, 0.25)]
     html = book(rows[:1], outlines, cells([*outlines.items()], kept), kept, [])
-    assert "The Storm: 25.0% remembered" in html
+    assert "The Storm: 25% remembered" in html
     assert "darker: remembers more" in html
     assert "Ask about this one only" not in html
     assert "map" not in book(rows, {}, [], [], []).replace('href="', "")
