@@ -13,7 +13,7 @@ from app.web.views.metrics_panel import Latency, Metrics
 from sessions import ContextRow, SessionRow
 
 LATENCY_SEC = 20.0
-"""Age at which the times to the first word are gathered again."""
+"""Age of the times to the first word when they are gathered again."""
 MOST_ALIKE = 12
 """Most documents, chats and answers of each that these times are taken from."""
 

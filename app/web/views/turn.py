@@ -176,7 +176,7 @@ def _read_again(tokens: int, pages: str) -> str:
         return f'<span title="{plural(tokens, "token")}, as was asked">{esc(pages_in_words(pages))} read again</span>'
     if not tokens:
         return ""
-    why = "The passages that the question looked at, and of which words had been forgotten, were read again first"
+    why = "The passages that the question looked at were read again first, as words of them had been forgotten"
     return f'<span title="{why}">{plural(tokens, "token")} read again</span>'
 
 
