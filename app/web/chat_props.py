@@ -105,7 +105,7 @@ def _empty(context: ContextRow) -> str:
 def _export_links(session: SessionRow) -> str:
     at = f"api/sessions/{esc(session.id)}/export?format="
     return (
-        f'<p class="export">Take this session with you: <a href="{at}md" download id="export-md">Markdown</a> '
+        f'<p class="export">Take this chat with you: <a href="{at}md" download id="export-md">Markdown</a> '
         f'<a href="{at}json" download id="export-json">JSON</a></p>'
     )
 
