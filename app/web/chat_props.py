@@ -72,7 +72,7 @@ class ChatProps:
         if work and work.status == "queued":
             return self._waits_for()
         if context.id not in self.service.contexts and not self.service.read_here(context.id):
-            return "Opening the context"
+            return "Opening the document"
         if work and work.stage:
             return work.stage
         return f"Turning to {pages_in_words(turn.pages)}" if turn.pages else "Thinking"
