@@ -102,8 +102,8 @@ class _Addition:
             store.folders.remove(ids)
             raise
         store.recover()  # an answer that was under way ends
-        documents, contexts, sessions = (len(self._new[table]) for table in NAMES.values())
-        return Backup(documents, contexts, sessions, size)
+        counts = {kind: len(self._new[table]) for kind, table in NAMES.items()}
+        return Backup(counts["document"], counts["context"], counts["session"], size)
 
     def _folder(self, id: str) -> Path:
         return self._source.home / self._store.folders.path(id).relative_to(self._store.home)
