@@ -63,9 +63,11 @@ COSTS = {
     "locret-int4-all": (0, 8, 0, 8),
     "beacon": (0, 4, 0, 4),
 }
-# By the number of kinds of passes: one for each stage that choosing may restart at, or a single one
-PRUNED = {"infinitehip": 3, "infinitehip-recent": 2, "infinitehip-int8": 2, "recall": 3, "recall-chunks": 2}
-IN_PLACE = {**PRUNED, "exact-sketched": 1, "exact-sketched-int4": 1}
+# By the number of kinds of passes: one for each stage that choosing may restart at, and one where none is due
+PRUNED = {"infinitehip": 4, "infinitehip-recent": 3, "infinitehip-int8": 3, "infinitehip-inside": 3}
+PRUNED |= {"recall": 4, "recall-chunks": 3}
+SEARCHED = ("exact", "exact-int8", "exact-sketched", "exact-sketched-int4", "infllm", "infllm-int8")
+IN_PLACE = {**PRUNED, **dict.fromkeys(SEARCHED, 1)}
 Elsewhere = Callable[..., Any]
 
 
@@ -282,7 +284,7 @@ def recorded_where(name: str, kernels: str, tier: str) -> bool:
     return bool(conversation.memory.recordings)
 
 
-@pytest.mark.parametrize("name", ["exact-sketched", "infinitehip", "recall"])
+@pytest.mark.parametrize("name", ["exact", "exact-sketched", "infllm", "infinitehip", "recall"])
 @pytest.mark.parametrize(
     ("kernels", "tier", "recorded"),
     [("triton", "host", True), ("triton", "disk", False), ("torch", "host", False)],
