@@ -25,7 +25,7 @@ class Requests:
 
     @property
     def host_operations(self) -> float:
-        """How many small operations take the host as long as this layer."""
+        """Small operations that take the host as long as this layer."""
         return LAYER + VIEWED * self.kernels + LAUNCHED * self.launches
 
     @property
