@@ -114,6 +114,7 @@ def _before(turn: TurnRow, titles: Mapping[str, str]) -> str:
 def _note(turn: TurnRow) -> str:
     note = NOTES.get(turn.status)
     notes = turn.measurements.get("warnings", []) if note is None else [turn.error or note]
+    notes = [*filter(None, [turn.damage]), *notes]
     return "".join(f'<p class="note {esc(turn.status)}" role="status">{esc(each)}</p>' for each in notes)
 
 
