@@ -31,6 +31,19 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
 
 
+def time_in_words(seconds: float | None) -> str:
+    """Return a time that is only known roughly: "a few seconds", "about 2 minutes"; "" for None."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return "a few seconds"
+    if seconds < 50:
+        return f"about {round(seconds, -1):.0f} seconds"
+    if seconds < 90 * 60:
+        return f"about {plural(max(1, round(seconds / 60)), 'minute')}"
+    return f"about {plural(round(seconds / 3600), 'hour')}"
+
+
 def speed(per_second: float) -> str:
     """Return tokens per second: "8.1", "1,136"."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}"

@@ -190,7 +190,11 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
     if isinstance(row, DocumentRow):
         document = service.document_cache.document(row.id)
         facts["coverage"] = document.coverage()
-        facts["contents"] = [{**asdict(entry), "name": page_name(document, entry.page)} for entry in document.toc]
+        unread = {page.number for page in document.imprints}
+        facts["contents"] = [
+            {**asdict(entry), "name": page_name(document, entry.page), "read": entry.page not in unread}
+            for entry in document.toc
+        ]
         facts["contexts"] = [each.id for each in store.contexts.all(row.id)]
     elif isinstance(row, ContextRow):
         facts["documents"] = [asdict(each) for each in store.contexts.documents(row.id)]

@@ -8,6 +8,7 @@ from app.lru_cache import LruCache
 from app.machine.loaded_model import Models
 from app.reading.context_cache import ContextCache, OpenContext, OpenConversation
 from app.reading.document_cache import DocumentCache
+from app.reading.previews import Previews
 from sessions import NotFound, Store
 
 OPEN_CONVERSATIONS = 8
@@ -43,6 +44,7 @@ class Service:
         self.models = Models(model, device, self.forget_open)
         self.seed = seed
         self.document_cache = DocumentCache(lambda id: ingest.Document.from_json(self.store.documents.content(id)))
+        self.previews = Previews(self.store.documents.find, self.document_cache.document)
         self.conversations: LruCache[str, OpenConversation] = LruCache(OPEN_CONVERSATIONS)
         self.contexts = ContextCache(memory, self.conversations)
         self.under_way: OpenContext | None = None  # the context that this process is reading, between two steps
@@ -69,5 +71,6 @@ class Service:
 
     def close(self) -> None:
         """Drop everything in memory and close the database."""
+        self.previews.close()
         self.forget_open()
         self.store.close()

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ingest.formats import FORMATS
-from ingest.wording import count, ranges
+from ingest.wording import count, listed, ranges
 
 PAGE_SEPARATOR = "\n\n"
 PARAGRAPH_SEPARATOR = "\n\n"
@@ -57,6 +57,7 @@ class Page:
     label: str  # "page 12", "slide 3: Costs", "Chapter 3: The Storm"
     text: str
     quality: PageQuality
+    imprint: bool = False  # about the making or the licence of the book: shown, and not read
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,24 @@ class Document:
         if not any(found):
             return ()
         return tuple(each[1] if each else str(page.number) for each, page in zip(found, self.pages, strict=True))
+
+    @cached_property
+    def imprints(self) -> tuple[Page, ...]:
+        """The pages that are not read; none if there would be nothing left to read."""
+        found = tuple(page for page in self.pages if page.imprint)
+        return found if any(page.text and not page.imprint for page in self.pages) else ()
+
+    @cached_property
+    def left_out(self) -> tuple[tuple[int, int], ...]:
+        """The ranges of `text` (end exclusive) that are not read, with the separators around them."""
+        ranges: list[tuple[int, int]] = []
+        for page in self.imprints:
+            start = self.page_starts[page.number - 1]
+            end = min(start + len(page.text) + len(PAGE_SEPARATOR), len(self.text))
+            if ranges and ranges[-1][1] == start:
+                start = ranges.pop()[0]
+            ranges.append((start, end))
+        return tuple(ranges)
 
     def locate(self, offset: int) -> Place:
         """Return the place of the character at `offset` of `text`. A separator belongs to the page before it.
@@ -166,6 +185,8 @@ class Document:
         if doubtful:
             parts.append(f"doubtful text on {those(doubtful)} ({doubtful[0].quality.warnings[0]})")
         line = "; ".join(parts) + "."
+        if self.imprints:
+            line += f" Not read: {listed([page.label for page in self.imprints], 4)}."
         if lost:
             reason = f" ({why[0]})" if (why := lost[0].quality.warnings) else ""
             them = "it" if len(lost) == 1 else "them"
@@ -181,7 +202,11 @@ class Document:
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of plain JSON values; `from_json` is the inverse."""
-        return {"version": JSON_VERSION, **asdict(self)}
+        data = {"version": JSON_VERSION, **asdict(self)}
+        for page in data["pages"]:
+            if not page["imprint"]:  # as it was before there were imprints
+                del page["imprint"]
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Document":
@@ -202,6 +227,7 @@ class Document:
                 label=page["label"],
                 text=page["text"],
                 quality=PageQuality(**{**page["quality"], "warnings": tuple(page["quality"]["warnings"])}),
+                imprint=page.get("imprint", False),
             )
             for page in data["pages"]
         )

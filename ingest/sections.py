@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ingest.clean import one_line, text_warnings, tidy, tidy_code
 from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, TocEntry
+from ingest.imprints import mark_gutenberg
 
 SPLIT_DEPTH = 3  # headings down to this level open a section
 LONGEST = 120_000  # characters of a section under a heading
@@ -32,6 +33,7 @@ class Block:
     toc_nearby: tuple[tuple[int, str], ...] = ()  # entries that point somewhere near; they open no section
     code: bool = False  # its lines keep their indentation
     opens_section: bool = False  # begins a section without being a heading
+    imprint: bool = False  # belongs to an imprint; the first and the next block behind it begin sections
 
 
 @dataclass
@@ -40,6 +42,10 @@ class _Section:
     listed: list[tuple[int, str]] = field(default_factory=list)  # for the table of contents, without a section
     titled: bool = False  # the table of contents gives its title, so its own headings do not
     blocks: list[Block] = field(default_factory=list)
+
+    @property
+    def imprint(self) -> bool:
+        return any(block.imprint for block in self.blocks)
 
     @property
     def bare(self) -> bool:
@@ -53,7 +59,7 @@ def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[
         blocks: in reading order.
         given_toc: take the table of contents from the blocks' `toc`; otherwise it is made of headings.
     """
-    sections = _merge_bare(_split(blocks, given_toc))
+    sections = _merge_bare(_split(mark_gutenberg(list(blocks)), given_toc))
     pages: list[Page] = []
     toc: list[TocEntry] = []
     label = ""
@@ -68,14 +74,15 @@ def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[
         for level, title in section.headings:
             above = [*(outer for outer in above if outer[0] < level), (level, title)]
         if headed:
-            label = _label([title for _, title in section.headings]) or "opening"
+            label = _label([title for _, title in section.headings]) or ("imprint" if section.imprint else "opening")
         for part, text in enumerate(pieces, 1):
             number = len(pages) + 1
             within = label if len(pieces) == 1 else f"{label} (part {part})"
             name = within if headed else f"part {number}"
             parents.append(above[-2][1] if len(above) > 1 else "")
             doubt = text_warnings(text, in_print=False)
-            pages.append(Page(number, name, text, PageQuality(len(text), "text" if text else "none", doubt)))
+            quality = PageQuality(len(text), "text" if text else "none", doubt)
+            pages.append(Page(number, name, text, quality, section.imprint))
     return with_distinct_labels(pages, parents), toc
 
 
@@ -151,6 +158,9 @@ def _merge_bare(sections: list[_Section]) -> list[_Section]:
     merged: list[_Section] = []
     waiting = _Section()
     for section in sections:
+        if waiting.blocks and waiting.imprint != section.imprint:
+            merged.append(waiting)
+            waiting = _Section()
         waiting.headings += section.headings
         waiting.listed += section.listed
         waiting.blocks += section.blocks

@@ -32,6 +32,7 @@ from ingest import errors
 from ingest.clean import one_line
 from ingest.document import Document
 from ingest.errors import BrokenFile, IngestError, TooLarge
+from ingest.sandbox import confine
 
 PAGE_SEC = 1800
 """Longest processor time for one page, or for a whole file without pages; enough for the largest books."""
@@ -277,6 +278,7 @@ def main() -> None:
         out.flush()
 
     renew = _limit_resources(given["page_sec"], given["memory"])
+    confine([Path(given["path"])])
 
     def on_page(done: int, total: int) -> None:
         renew()

@@ -4,6 +4,7 @@ Rows are in SQLite (`Store`, with an object for each table), tensors in safetens
 This package imports neither engine, ingest nor app. Fingerprints, settings, sources and measurements are opaque to it.
 """
 
+from sessions.adding import add_backup
 from sessions.backup import Backup, back_up, restore
 from sessions.database import DATABASE, check_whole
 from sessions.errors import (
@@ -12,6 +13,7 @@ from sessions.errors import (
     FingerprintMismatch,
     InUse,
     NotFound,
+    ReadOnlyHome,
     StoreCorrupt,
     StoreError,
     StoreFailing,
@@ -27,6 +29,7 @@ from sessions.rows import (
     DocumentRow,
     JobRow,
     MeasurementRow,
+    PageHit,
     SearchHit,
     SessionRow,
     TurnRow,
@@ -35,7 +38,7 @@ from sessions.rows import (
 from sessions.search import MOST_HITS
 from sessions.store import Store
 from sessions.tensors import TensorFolder
-from sessions.titles import SHOWN_TITLE, listed, number_of, shown_title
+from sessions.titles import SHOWN_TITLE, listed, number_of, shown_title, together
 
 __all__ = [
     "DATABASE",
@@ -53,7 +56,9 @@ __all__ = [
     "JobRow",
     "MeasurementRow",
     "NotFound",
+    "PageHit",
     "Part",
+    "ReadOnlyHome",
     "SearchHit",
     "SessionRow",
     "Store",
@@ -63,6 +68,7 @@ __all__ = [
     "TensorFolder",
     "TurnRow",
     "WorkerRow",
+    "add_backup",
     "back_up",
     "check_whole",
     "disk_free",
@@ -73,5 +79,6 @@ __all__ = [
     "restore",
     "shown_title",
     "stamp",
+    "together",
     "write_whole",
 ]

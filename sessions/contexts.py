@@ -22,8 +22,10 @@ _SELECT = """
         SELECT json_group_array(document_id) FROM (
             SELECT document_id FROM context_documents WHERE context_id = contexts.id ORDER BY position)
     ) AS document_ids, coalesce(nullif(own_title, ''), (
-        SELECT group_concat(title, ', ') FROM (
-            SELECT title FROM context_documents JOIN documents ON documents.id = document_id
+        SELECT CASE WHEN count(*) < 3 THEN group_concat(title, ' and ')
+            ELSE max(iif(place = 1, title, NULL)) || ' and ' || (count(*) - 1) || ' more' END
+        FROM (SELECT title, row_number() OVER (ORDER BY position) AS place
+            FROM context_documents JOIN documents ON documents.id = document_id
             WHERE context_id = contexts.id ORDER BY position)
     )) AS title FROM contexts"""
 _CHANGEABLE = {"status", "tokens", "tokens_read", "seconds", "usage", "warnings", "error"}

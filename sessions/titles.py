@@ -6,7 +6,8 @@ from itertools import count
 
 from sessions.database import Database
 
-NEW_TITLE = "New session"
+NEW_TITLE = "New chat"
+FORMER_NEW_TITLE = "New session"  # by older versions
 LONGEST_TITLE = 200
 """Characters of a title that are kept."""
 SHOWN_TITLE = 60
@@ -51,6 +52,11 @@ def listed(names: Sequence[str], most: int = MOST_LISTED) -> str:
     """Join names to a phrase: "one", "one, two and three", or "one, two and 5 others" if there are more than `most`."""
     shown = [*names] if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1:,} others"]
     return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+
+
+def together(titles: Sequence[str]) -> str:
+    """Return one title for several things: "Kim", "Kim and Emma", "Kim and 3 more"."""
+    return " and ".join(titles) if len(titles) < 3 else f"{titles[0]} and {len(titles) - 1:,} more"
 
 
 def unused_title(database: Database, context_id: str, title: str) -> str:

@@ -8,7 +8,7 @@ from sessions.database import Database
 from sessions.errors import StoreError
 from sessions.processes import stamp
 from sessions.rows import TurnRow, make_row, to_json
-from sessions.titles import NEW_TITLE, clean, shown_title, unused_title
+from sessions.titles import FORMER_NEW_TITLE, NEW_TITLE, clean, shown_title, unused_title
 
 TURN_COLUMNS = """
     turns.id, turns.session_id, turns.position, turns.question,
@@ -56,7 +56,7 @@ class Turns:
             key = db.table("turns").insert(turn).last_pk
             db.table("drafts").insert({"turn_key": key, "text": "", "updated_at": now})
             changes: dict[str, Any] = {"updated_at": now}
-            if session["title"] == NEW_TITLE and question.strip():
+            if session["title"] in (NEW_TITLE, FORMER_NEW_TITLE) and question.strip():
                 title = shown_title(" ".join(question.split()))
                 changes["title"] = unused_title(self._database, session["context_id"], title)
             self._database.update("session", session_id, changes)

@@ -73,7 +73,7 @@ def run_get(arguments: Arguments) -> int:
     from app.machine.hub_download import fetch_model
 
     with ProgressLine() as line:
-        fetched = fetch_model(hub_id(arguments.name), line.show)
+        fetched = fetch_model(hub_id(arguments.name), lambda text, *_: line.show(text))
     if arguments.json:
         print_json(asdict(fetched))
     else:

@@ -30,7 +30,7 @@ def run_show(arguments: Arguments) -> int:
     from sessions import SessionRow, TurnRow
 
     if arguments.mark and not arguments.picture:
-        raise UsageError("--mark goes with --picture, in which it marks what a source says.")
+        raise UsageError("--mark goes with --picture: it marks there what a source says.")
     if arguments.picture and arguments.page is None:
         raise UsageError("--picture goes with --page, which says what to show.")
     with open_service(arguments) as service:
@@ -94,6 +94,7 @@ def _describe_turn(turn: "TurnRow", titles: Sequence[str], before: dict[str, str
 def _describe(facts: dict[str, Any], titles: Sequence[str]) -> list[str]:
     """Return the lines for a document, context or session. titles: of the documents that a session is over."""
     from app.reading.memory_map import Remembered, tenths
+    from app.reading.pages import NOT_READ
     from ingest.document import noun_of_pages
     from sessions import TurnRow
 
@@ -128,7 +129,9 @@ def _describe(facts: dict[str, Any], titles: Sequence[str]) -> list[str]:
             lines.append(f"  {noun_of_pages(facts['format'])}s: {value:,}")
         elif key == "contents":
             noun = noun_of_pages(facts["format"])
-            lines += [f"  {'  ' * entry['level']}{entry['title']} ({noun} {entry['name']})" for entry in value]
+            for entry in value:
+                place = f"{noun} {entry['name']}{'' if entry['read'] else f', {NOT_READ}'}"
+                lines.append(f"  {'  ' * entry['level']}{entry['title']} ({place})")
         elif isinstance(value, dict):
             lines.append(f"  {key}: " + ", ".join(f"{name} {_plain(each)}" for name, each in value.items()))
         elif key == "warnings":

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from app.errors import AppError
 from app.formatting import byte_size
 from app.service import Service
-from sessions import UNDER_WAY, DiskFull, DocumentRow, JobRow, disk_free, is_disk_full
+from sessions import UNDER_WAY, DiskFull, DocumentRow, JobRow, disk_free, is_disk_full, together
 
 INGEST = "ingest"
 """Kind of the jobs of uploads."""
@@ -168,8 +168,8 @@ def files_of(service: Service, job: JobRow) -> list[Path]:
 
 
 def name_of(service: Service, job: JobRow) -> str:
-    """Return the title of an upload: the given one, or the names of its documents and files."""
-    return job.payload.get("title") or ", ".join(names_in(service, job)) or "Documents that were deleted"
+    """Return the title of an upload: the given one, or one for its documents and files."""
+    return job.payload.get("title") or together(names_in(service, job)) or "Documents that were deleted"
 
 
 def names_in(service: Service, job: JobRow) -> list[str]:

@@ -1,9 +1,9 @@
 """The worker: a thread that reads and answers, and writes progress to the store.
 
-Jobs are rows, so the page or program that asked may leave and come back. There are three kinds: "ingest"
-(`upload_jobs.py`), "read" and "answer". One job uses the model at a time. A reading lets waiting questions go first
-between two of its steps; if another model must answer, it saves a checkpoint and waits. Readings of a program that
-stops stay queued, and continue from their checkpoint when it starts again.
+Jobs are rows, so the page or program that asked may leave and come back. There are four kinds: "ingest"
+(`upload_jobs.py`), "read", "answer", and "fetch" (`model_fetcher.py`). One job uses the model at a time. A reading lets
+waiting questions go first between two of its steps; if another model must answer, it saves a checkpoint and waits.
+Readings of a program that stops stay queued, and continue from their checkpoint when it starts again.
 """
 
 import threading
@@ -16,13 +16,17 @@ from app.asking import turns
 from app.asking.answer_options import AnswerOptions
 from app.errors import AppError
 from app.jobs.job_runner import READ
+from app.jobs.model_fetcher import ModelFetcher
 from app.jobs.upload_jobs import UPLOAD_THREADS, UploadJobs
 from app.reading import readings
 from app.reading.progress import Report
 from app.reading.readings import Stopped
+from app.service import Service
 from sessions import INTERRUPTED, InUse, JobRow, NotFound, TurnRow
 
 ANSWER = "answer"
+STOP_FETCHING_SEC = 2.0
+"""Time that a model being fetched gets to stop. What has come is on disk, so it may be ended at any moment."""
 MEASURE_SEC = 1.0
 """Least time between two measurements of a reading."""
 HISTORY = 400
@@ -31,6 +35,11 @@ HISTORY = 400
 
 class Worker(UploadJobs):
     """Runs uploads, readings and answers of a home until it is told to stop."""
+
+    def __init__(self, service: Service) -> None:
+        """Prepare the threads. service: the home to work for."""
+        super().__init__(service)
+        self.fetcher = ModelFetcher(service)
 
     # Public methods: called from any thread.
 
@@ -79,11 +88,13 @@ class Worker(UploadJobs):
         beside = [threading.Thread(target=target, daemon=True) for target in targets]
         for thread in beside:
             thread.start()
+        self.fetcher.start()
         try:
             self._work(self._wake, self._work_once)
         finally:
             self._stopping.set()
             self._call()
+            self.fetcher.stop(STOP_FETCHING_SEC)
             for thread in beside:
                 thread.join()
             self._let_go_all()

@@ -58,6 +58,7 @@ def examine(
         "better model": lambda: _better(device),
         "attention": _attention,
         "kernels": _kernels,
+        "parser": _parser,
         "ocr": _ocr,
         "sample book": _sample,
     }
@@ -223,6 +224,19 @@ def _kernels() -> Check:
 
     names = {"triton": "Triton's", "torch": "PyTorch's"}
     return Check("kernels", True, False, f"{names[engine.kernels_choice()]}, for tensors on the device.")
+
+
+def _parser() -> Check:
+    from ingest.sandbox import landlock_version
+
+    version = landlock_version()
+    detail = (
+        f"Files are parsed without access to other files (Landlock {version})."
+        if version
+        else ("Files are parsed with the rights of your account, as this system has no Landlock.")
+    )
+    advice = "Linux 5.13 or newer has it, where `landlock` is among the kernel's security modules."
+    return _check("parser", version > 0, detail, advice)
 
 
 def _ocr() -> Check:

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import AppError
-from app.formatting import byte_size, roughly, short_seconds
-from app.machine.local_models import local_folder
+from app.formatting import byte_size
 from app.machine.model_names import local_path, model_source, split_model
-from app.machine.planning import USUAL_TOKENS, PlanRequest, method_in_words, planner_for
+from app.machine.planning import method_in_words
 from sessions import disk_free
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def plan_reading(
     quantize = split_model(name)[1]
     plan = planner.plan(method, tokens, quantize, weights=False, read=read)
     if not plan.fits:
-        raise _refusal(planner, plan, weights=False)
+        raise refusal(planner, plan, weights=False)
     return plan
 
 
@@ -64,52 +63,7 @@ def require_memory(
     planner = engine.Planner(sizes, engine.Machine.now(place), chat.turn_length, len(chat.prefix))
     plan = planner.plan(method, tokens, quantize, read=read)
     if not plan.fits:
-        raise _refusal(planner, plan, weights=True)
-
-
-def estimate(
-    name: str, method: "engine.Method", home: Path, device: str, *, loaded: bool, measured: float | None = None
-) -> str:
-    """Return a sentence on a method before there is a text: the longest text that fits now, and the reading speed.
-
-    Args:
-        name: name of the model.
-        method: the method.
-        home: the home folder.
-        device: auto, cpu or cuda.
-        loaded: whether the model is loaded, so that its weights do not count against the free memory.
-        measured: tokens per second of an earlier reading like this; it goes before the plan's.
-
-    Raises:
-        AppError: nothing fits; the sentence is the same as for a book.
-        engine.EngineError: the model cannot be used.
-    """
-    plain, quantize = split_model(name)
-    folder = local_folder(name)
-    if folder is None:  # an estimate downloads nothing
-        return f"{plain} is not on this machine. A hub id is fetched before reading; what fits is said then."
-    planner = planner_for(str(folder), PlanRequest(USUAL_TOKENS), home, device)
-    plan = planner.plan(method, USUAL_TOKENS, quantize, weights=not loaded)
-    if plan.lacks:
-        raise AppError(plan.lacks)
-    if plan.longest == 0:
-        require_disk(plan, home)
-        raise _refusal(planner, plan, weights=not loaded)
-    if not plan.fits and plan.longest:
-        plan = planner.plan(method, plan.longest, quantize, weights=not loaded)
-    fits = "a text of any length" if plan.longest is None else f"up to about {roughly(plan.longest)} tokens"
-    line, rate, first = f"Fits {fits} here", plan.reading_tokens_per_sec, plan.first_token_sec
-    if measured:
-        line += f"; the last like this was read at about {roughly(measured)} tokens/s"
-    elif rate is not None and first is not None:
-        line += f"; by the plan, a book is read at about {roughly(rate)} tokens/s"
-        line += f", and answers begin after {short_seconds(first)}"
-    if method.budget is not None:
-        return f"{line}. {plan.beyond}".rstrip()
-    window = planner.model.spec.window  # the length of the text is not known yet
-    return (
-        f"{line}. The model was trained for {window:,} tokens: expect poor answers of longer texts with {method.name}."
-    )
+        raise refusal(planner, plan, weights=True)
 
 
 def require_disk(plan: "engine.Plan", home: Path, there: int = 0) -> None:
@@ -133,7 +87,7 @@ def require_disk(plan: "engine.Plan", home: Path, there: int = 0) -> None:
         )
 
 
-def _refusal(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> AppError:
+def refusal(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> AppError:
     """Return the error for a plan that does not fit, with what would fit. weights: whether the model's weights
     count.
     """

@@ -51,13 +51,13 @@ def explain_hub_errors(name: str) -> Iterator[None]:
 
     page = f"{constants.ENDPOINT}/{name}"
     tokens = f"{constants.ENDPOINT}/settings/tokens"
-    again = "run the same command again, which goes on from what has come"
+    again = "try again, which goes on from what has come"
     try:
         yield
     except GatedRepoError:
         raise AppError(
             f"{name} is gated: accept its licence at {page}, make a token at {tokens}, put it "
-            " into the variable HF_TOKEN, and run the same command again."
+            " into the variable HF_TOKEN, and try again."
         ) from None
     except RepositoryNotFoundError:
         near = difflib.get_close_matches(name, [each.name for each in RECOMMENDED if each.name != name], n=1)

@@ -8,9 +8,9 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from app.errors import AppError
 from app.formatting import byte_size, duration
@@ -65,12 +65,19 @@ class Fetched:
     fetched_bytes: int
 
 
-def fetch_model(name: str, show: Callable[[str], None]) -> Fetched:
+class Show(Protocol):
+    """A function that shows progress. Its exceptions end the work; what has come stays."""
+
+    def __call__(self, line: str, done: int = 0, total: int = 0) -> None:
+        """Take a line for people, and the bytes that are here and in all, if they are known."""
+
+
+def fetch_model(name: str, show: Show) -> Fetched:
     """Download the missing files of a model, and check all of its files. The configuration comes before the weights.
 
     Args:
         name: hub id.
-        show: called with a line of progress.
+        show: told about progress.
 
     Raises:
         AppError: it cannot be downloaded; finished parts stay for the next attempt.
@@ -96,7 +103,7 @@ class _Fetch:
     came: bytes downloaded just now.
     """
 
-    def __init__(self, name: str, show: Callable[[str], None]) -> None:
+    def __init__(self, name: str, show: Show) -> None:
         """Ask the hub for the list of the model's files.
 
         Raises:
@@ -174,12 +181,12 @@ class _Fetch:
             path = self._here(file)
             if path is None:
                 self._fetch(file, part)
-            self._show(f"Checking {file.name} of {self.name}")
+            self._show(f"Checking {file.name} of {self.name}", self.done + file.size, self._total)
             if not file.is_whole(path or part):
                 (path or part).resolve().unlink()
                 raise AppError(
                     f"{file.name} of {self.name} was not what the hub says that it is (its checksum differs), and is "
-                    "deleted: run the same command again to fetch it anew."
+                    "deleted: try again to fetch it anew."
                 )
             if path is None:
                 part.replace(blob)
@@ -227,7 +234,7 @@ class _Fetch:
                 opened.write(block)
                 had += len(block)
                 self.came += len(block)
-                self._show(self._line(had))
+                self._show(self._line(had), self.done + had, self._total)
                 if had > file.size:  # longer than the file that was listed; the checksum will differ
                     return
 

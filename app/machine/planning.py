@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import engine
 
 RATES_FILE = "rates.json"
-USUAL_TOKENS = 100_000  # length of a book, for texts of unknown length
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ OF_POCKET = (
 
 
 def good_for(model: str) -> str:
-    """Return a sentence on what a model that ships is good for; empty for all others."""
+    """Return a sentence on a model that ships or is recommended: what it is good for; empty for all others."""
     plain = split_model(model)[0]
     if plain == SMOLLM2:
         return OF_SMOLLM2
     if plain != POCKET:
-        return ""
+        return next((f"Good for {each.suits}." for each in RECOMMENDED if each.name == plain), "")
     better = "For real answers choose SmolLM2 or a larger model." if smollm2_file() else f"{GET_SMOLLM2}."
     return f"{OF_POCKET} {better}"
 

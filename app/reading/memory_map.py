@@ -1,7 +1,7 @@
 """The memory map: how much of each stretch of a text an evicting method still remembers."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,8 @@ def memory_map(remembered: "torch.Tensor", stream: "Stream", document_cache: "Do
         pieces = min(tokens, -(-tokens * STRETCHES // len(remembered)))
         edges = [whole.first + tokens * number // pieces for number in range(pieces + 1)]
         for first, end in pairwise(edges):
-            [span] = stream.spans(first, end)
+            spans = stream.spans(first, end)
+            span = replace(spans[0], end=spans[-1].end)
             place = document_cache.document(span.document_id).locate(span.start).label
             share = round(float(remembered[first:end].mean()), 5)
             found.append(Remembered(span.document_id, span.start, span.end, place, end - first, share))

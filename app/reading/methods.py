@@ -10,6 +10,8 @@ from app.machine.model_names import POCKET, SMOLLM2, local_path, model_source, s
 if TYPE_CHECKING:
     import engine
 
+ESSENTIALS = ("locret", "infinipot")
+"""Methods with a fixed memory, the most exact first. The last one needs no training."""
 PRESETS = {SMOLLM2: {"exact": "light"}}
 """Presets for models that come with Stockpot, where their window alone would choose larger settings."""
 
@@ -29,6 +31,23 @@ def method_for(model: str, name: str, settings: dict[str, Any]) -> "engine.Metho
     method = suited_method(model, spec.window, name, settings)
     method.weights_digest(spec)
     return method
+
+
+def essentials_for(model: str) -> str:
+    """Return the name of the method that keeps the essentials of a text in a fixed memory, for this model.
+
+    It is the most exact of those that the model can use (docs/results.md).
+
+    Raises:
+        engine.EngineError: the model cannot be used.
+    """
+    import engine
+
+    *trained, last = ESSENTIALS
+    for name in trained:
+        with suppress(engine.WeightsError, engine.SettingsError):
+            return method_for(model, name, {}).name
+    return last
 
 
 def suited_method(model: str, window: int, name: str, settings: dict[str, Any]) -> "engine.Method":

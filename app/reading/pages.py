@@ -1,13 +1,15 @@
 """The pages of documents, numbered as the file counts them: their text, and a PDF's pages as pictures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.asking.named_pages import OF_THE_FILE
 from app.errors import NotFound
 from app.service import Service
-from ingest import IngestError, Page, PasswordNeeded, TocEntry
+from ingest import Document, IngestError, Page, PasswordNeeded, TocEntry
 from ingest.subprocess import page_image_in_subprocess
+
+NOT_READ = "not read"
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,17 @@ def page_of(service: Service, document_id: str, number: int) -> DocumentPage:
         if page.number == number:
             title, printed = service.store.documents.get(document_id).title, pdf_of(service, document_id)
             numbers = document.pages[0].number, document.pages[-1].number
-            return DocumentPage(document_id, title, page, start, numbers, printed, document.toc)
+            return DocumentPage(document_id, title, page, start, numbers, printed, _contents(document))
     there = f"its pages are 1 to {document.pages[-1].number:,}" if document.pages else "it has none"
     raise NotFound(f"There is no page {number} in {document_id}: {there}.")
+
+
+def _contents(document: Document) -> tuple[TocEntry, ...]:
+    """Return the table of contents, with pages marked that are not read."""
+    unread = {page.number for page in document.imprints}
+    return tuple(
+        replace(entry, title=f"{entry.title} ({NOT_READ})") if entry.page in unread else entry for entry in document.toc
+    )
 
 
 def pdf_of(service: Service, document_id: str) -> Path | None:

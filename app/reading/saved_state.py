@@ -38,8 +38,12 @@ def _check_context(parts: "LoadedParts", meta: dict[str, Any]) -> None:
     for each in meta["stretches"]:
         if each["first"] != first or not first <= each["end"] <= total or not isinstance(each["document_id"], str):
             raise ValueError("its documents do not follow one another")
-        if set(each) != {"document_id", "first", "end", "characters"} or count(each["characters"]) < 0:
+        if set(each) - {"left_out"} != {"document_id", "first", "end", "characters"} or count(each["characters"]) < 0:
             raise ValueError("a document has no length")
+        edges = [count(edge) for low_high in each.get("left_out", ()) for edge in low_high]
+        inside = not edges or 0 <= edges[0] <= edges[-1] <= each["characters"]
+        if edges != sorted(edges) or len(edges) % 2 or not inside:
+            raise ValueError("what is left out of a document is no part of it")
         first = count(each["end"])
     if first != total:
         raise ValueError(f"documents of {first} tokens, where there are {total}")

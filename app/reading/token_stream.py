@@ -16,14 +16,27 @@ TOKEN_BYTES = 8  # id and offset of a token
 
 @dataclass(frozen=True)
 class Stretch:
-    """The tokens of one document: positions `first` to `end` (exclusive) of the stream. characters: length of
-    its text.
+    """The tokens of one document: positions `first` to `end` (exclusive) of the stream.
+
+    characters: length of its text.
+    left_out: ranges of its text (end exclusive) without tokens.
     """
 
     document_id: str
     first: int
     end: int
     characters: int
+    left_out: tuple[tuple[int, int], ...] = ()
+
+    def kept(self, start: int, end: int) -> "list[TextSpan]":
+        """Return the text from `start` to `end` without what is left out."""
+        found = []
+        for low, high in self.left_out:
+            if start < high and low < end:
+                if start < low:
+                    found.append(TextSpan(self.document_id, start, low))
+                start = high
+        return [*found, TextSpan(self.document_id, start, end)] if start < end or not found else found
 
 
 @dataclass(frozen=True)
@@ -49,14 +62,14 @@ class Stream:
     stretches: tuple[Stretch, ...]
 
     def spans(self, first: int, end: int) -> list[TextSpan]:
-        """Return the text of tokens `first` to `end` (exclusive), one span per document."""
+        """Return the text of tokens `first` to `end` (exclusive), a span for each document and piece of it."""
         found = []
         for stretch in self.stretches:
             low, high = max(first, stretch.first), min(end, stretch.end)
             if low < high:
                 start = int(self.starts[low])
                 stop = int(self.starts[high]) if high < stretch.end else stretch.characters
-                found.append(TextSpan(stretch.document_id, start, max(start, stop)))
+                found += stretch.kept(start, max(start, stop))
         return found
 
     def between(self, document_id: str, start: int, end: int) -> range:
@@ -79,7 +92,8 @@ class Stream:
     @classmethod
     def load(cls, tensors: "dict[str, torch.Tensor]", meta: list[dict[str, Any]]) -> "Stream":
         """Return the stream that `tensors` and `meta` came from."""
-        return cls(tensors["ids"].long(), tensors["starts"].long(), tuple(Stretch(**each) for each in meta))
+        stretches = (Stretch(**{**each, "left_out": tuple(map(tuple, each.get("left_out", ())))}) for each in meta)
+        return cls(tensors["ids"].long(), tensors["starts"].long(), tuple(stretches))
 
 
 def heading(title: str) -> str:
@@ -88,6 +102,15 @@ def heading(title: str) -> str:
     It uses the title at ingestion. Renaming a document later changes no reading.
     """
     return f"# {title}\n\n"
+
+
+def read_text(document: "ingest.Document") -> str:
+    """Return the text of a document without what is left out of reading."""
+    text, kept, start = document.text, [], 0
+    for low, high in document.left_out:
+        kept.append(text[start:low])
+        start = high
+    return "".join([*kept, text[start:]])
 
 
 def compose(
@@ -117,10 +140,14 @@ def compose(
 
     for document_id, document in documents:
         before = "" if alone else heading(document.title)
-        encoding = chat.encode(before + document.text, report)
+        encoding = chat.encode(before + read_text(document), report)
         ids.append(encoding.ids.cpu().long())
-        starts.append((encoding.starts.cpu().long() - len(before)).clamp(min=0))
-        stretches.append(Stretch(document_id, first, first + len(encoding.ids), len(document.text)))
+        places = (encoding.starts.cpu().long() - len(before)).clamp(min=0)
+        for low, high in document.left_out:  # from places in what is read to places in the document
+            places = torch.where(places >= low, places + high - low, places)
+        starts.append(places)
+        end = first + len(encoding.ids)
+        stretches.append(Stretch(document_id, first, end, len(document.text), document.left_out))
         first += len(encoding.ids)
         done += len(document.text)
     return Stream(torch.cat(ids), torch.cat(starts), tuple(stretches))

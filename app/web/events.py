@@ -24,6 +24,7 @@ from app.web.actions import Actions
 from app.web.actions.manage import unasked
 from app.web.chat_panel import ChatPanel
 from app.web.confirm import Confirm
+from app.web.document_panel import DocumentPanel
 from app.web.list_props import Props
 from app.web.new_reading import NewReading
 from app.web.reading_panel import ReadingPanel
@@ -63,9 +64,7 @@ class Page:
     new: NewReading
     reading: ReadingPanel
     chat: ChatPanel
-    kept_memory: gr.HTML
-    memory_map: gr.HTML
-    panel: gr.HTML
+    document: DocumentPanel
     where: gr.HTML
     notice: gr.HTML
     pulse: gr.Timer
@@ -90,6 +89,10 @@ class Page:
             "how": self.new.how,
             "more_how": self.new.more_how,
             "estimate": self.new.estimate,
+            "fetching": self.new.model.fetching,
+            "fetched": self.new.model.fetched,
+            "get": self.new.model.get,
+            "stop_fetching": self.new.model.stop_fetching,
             "add_documents": self.sidebar.add_documents,
             "reading_view": self.reading.area,
             "chat_view": self.chat.area,
@@ -114,9 +117,11 @@ class Page:
             "rename_to": self.chat.manage.rename_to,
             "export": self.chat.manage.export,
             "delete_session": self.chat.manage.delete_session,
-            "kept_memory": self.kept_memory,
-            "memory_map": self.memory_map,
-            "panel": self.panel,
+            "find_area": self.document.find_area,
+            "book": self.document.book,
+            "gauge": self.document.gauge,
+            "kept_memory": self.document.kept_memory,
+            "panel": self.document.panel,
             "stream": self.stream,
         }
 
@@ -129,8 +134,9 @@ class Events:
         self.page = page
         self.tab_state = TabState(service)
         new = page.new
-        own = [name for name, components in new.own.items() for _ in components]
-        self.actions = Actions(service, worker, self.tab_state, list(new.settings), own, list(new.presets))
+        expert = new.expert
+        own = [name for name, components in expert.own.items() for _ in components]
+        self.actions = Actions(service, worker, self.tab_state, list(expert.settings), own, list(expert.presets))
         self.slots = page.slots()
         self.tab = gr.State(Tab())
 
@@ -234,7 +240,6 @@ class Events:
         """Connect all events. Call it while `blocks` is being built."""
         for each in (blocks.load, self.page.pulse.tick, self.page.stream.tick):
             self.on(each, lambda selection: selection, quiet=True)
-        self.aside(blocks.load, self.actions.read.find_models, [], [self.page.new.model, self.page.new.unusable])
         self._connect_sidebar()
         self._connect_readings(blocks)
         self._connect_chat(blocks)
@@ -256,20 +261,13 @@ class Events:
 
     def _connect_readings(self, blocks: gr.Blocks) -> None:
         new, reading, do = self.page.new, self.page.reading, self.actions
-        settings, presets = list(new.settings.values()), list(new.presets.values())
-        own = [component for components in new.own.values() for component in components]
-        self.aside(new.method.input, do.read.choose_method, [new.method], own)
-        self.aside(new.model.input, do.read.choose_model, [new.model], [*settings, *presets])
-        preset = partial(gr.on, [each.input for each in presets])
-        self.aside(preset, do.read.choose_preset, [new.method, *presets], settings)
-        form = [new.method, new.model, *settings]
-        changes = [self.page.sidebar.new.click, *(field.change for field in form)]
-        changed = partial(gr.on, [blocks.load, *changes])
-        self.aside(changed, do.read.estimate, form, [new.estimate], trigger_mode="always_last")
+        settings = list(new.expert.settings.values())
+        form = [new.expert.method, new.model.model, *settings]
+        self._connect_form(blocks, form)
         self.on(
             new.start.click,
             do.read.start_reading,
-            [new.files, new.method, new.title, new.password, new.ocr, new.model, *settings],
+            [new.files, new.expert.method, new.title, new.password, new.ocr, new.model.model, *settings],
             [new.files, new.title, new.password],
         )
         self.on(new.kept.input, do.read.choose_kept, [new.kept], shown="kept", trigger_mode="multiple")
@@ -284,6 +282,29 @@ class Events:
         self.on(reading.ask_early.click, do.ask.ask_early)
         removes = {"context": reading.discard, "documents": reading.discard_documents}
         self._connect_confirm(reading.confirm, removes, do.manage.ask_to_remove)
+
+    def _connect_form(self, blocks: gr.Blocks, form: list[Any]) -> None:
+        """Connect the fields of a new document. form: method, model, and the settings of all methods."""
+        new, expert, do = self.page.new, self.page.new.expert, self.actions.form
+        method, model, *settings = form
+        presets, chosen = list(expert.presets.values()), self.page.new.model
+        own = [component for components in expert.own.values() for component in components]
+        models = [chosen.model, chosen.unusable, chosen.offered]
+        self.aside(blocks.load, do.find_models, [], models)
+        self.aside(chosen.fetched.change, do.find_fetched, [], models)
+        self.aside(new.memory.input, do.choose_memory, [new.memory, model], [method, *own])
+        self.aside(method.input, do.choose_method, [method, model], [new.memory, *own])
+        self.aside(model.change, do.choose_model, [model, new.memory], [*settings, *presets, method, *own])
+        preset = partial(gr.on, [each.change for each in presets])
+        self.aside(preset, do.choose_preset, [method, *presets], settings)
+        self.aside(new.folder.upload, do.take_folder, [new.files, new.folder], [new.files, new.folder])
+        given = [new.files, new.kept, *form]
+        changes = [self.page.sidebar.new.click, *(field.change for field in given)]
+        changed = partial(gr.on, [blocks.load, new.looking.tick, *changes])
+        told = [new.estimate, new.looking, chosen.about]
+        self.aside(changed, do.estimate, given, told, trigger_mode="always_last")
+        self.on(chosen.get.click, do.fetch, [chosen.offered])
+        self.on(chosen.stop_fetching.click, do.stop_fetching)
 
     def _connect_chat(self, blocks: gr.Blocks) -> None:
         chat, manage, do = self.page.chat, self.page.chat.manage, self.actions
@@ -303,6 +324,16 @@ class Events:
         self.on(chat.unroll.click, do.ask.unroll)
         self.on(chat.earlier.edit, do.ask.edit, told="turn")
         self.on(chat.past.edit, do.ask.edit, told="turn")
+        for each in (chat.earlier, chat.past):
+            self.on(each.retry, do.ask.again, options, told="turn")
+        document = self.page.document
+        self.on(
+            document.find.change,
+            do.navigate.search_text,
+            [document.find],
+            [document.found],
+            trigger_mode="always_last",
+        )
         self.on(chat.never_mind.click, do.ask.never_mind)
         self.on(chat.stop.click, do.ask.stop_answer)
         self.on(manage.rename_what.input, do.manage.choose_renamed, [manage.rename_what], trigger_mode="multiple")

@@ -3,10 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from app import listing
-from app.formatting import plural
+from app.formatting import plural, roughly
 from app.jobs.uploads import INGEST, WAITING, is_listed, is_locked, name_of
+from app.machine.forecast import TOKEN_CHARACTERS
 from app.reading.preparing import can_grow
+from app.reading.previews import pages_of
 from app.service import Service
+from app.web.model_field import shown_name
 from app.web.new_reading import OF_ITS_OWN
 from app.web.views.markup import day
 from sessions import UNDER_WAY, ContextRow, Store, number_of
@@ -19,9 +22,9 @@ LISTED = 50
 """Items that each list shows at first: the latest ones, and the selected one."""
 MORE = 5
 """Steps of AT_ONCE turns, or of LISTED items, that are added when more are asked for."""
-CAN_GO_ON = "Choose what has been read already, to go on behind its end."
-GOES_ON = "This is read behind its end, with its method and model. Nothing of it is read again, and it stays as it is."
-GOES_ON_ALONG = f"{GOES_ON} The conversation goes along."
+CAN_GO_ON = "Choose a document that was read before, to read these behind its end."
+GOES_ON = "These are read behind its end, with the same model and memory. It is not read again, and stays as it is."
+GOES_ON_ALONG = f"{GOES_ON} The chat goes along."
 SHOWN_LETTERS = 28
 """Characters of a title that a list surely has room for."""
 
@@ -47,8 +50,9 @@ class ListProps:
             state = "needs a password" if is_locked(self.service, job) else words[job.status]
             name = f"{name_of(self.service, job)}\n{state}"
             found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
+        apart = _differences(contexts)
         for context in contexts:
-            name = f"{context.title}\n{_state_of(context, share_read(self.store, context))}"
+            name = f"{context.title}\n{_state_of(context, share_read(self.store, context), apart[context.id])}"
             found.append((False, max(context.created_at, used.get(context.id, 0.0)), (name, context.id)))
         return [choice for *_, choice in sorted(found, reverse=True)]
 
@@ -69,8 +73,9 @@ class ListProps:
     def add_to(self, selection: "Selection", context: ContextRow | None, contexts: list[ContextRow]) -> Props:
         """Return the props of the choice of a context to add documents to."""
         able = [] if selection.context else [row for row in contexts if can_grow(row)]
-        choices = [(f"{row.title} · {_state_of(row, 1.0)}", row.id) for row in able]
-        listed = list_props("add_to", "contexts", choices, selection.add_to, selection.listed)
+        apart = _differences(contexts)
+        choices = [(f"{row.title} · {_state_of(row, 1.0, apart[row.id])}", row.id) for row in able]
+        listed = list_props("add_to", "documents", choices, selection.add_to, selection.listed)
         alone = {"visible": not selection.add_to}
         return {
             **listed,
@@ -131,11 +136,43 @@ def list_props(
     }
 
 
-def _state_of(context: ContextRow, share: float) -> str:
-    how = listing.method_in_short(context)
+def _differences(contexts: list[ContextRow]) -> dict[str, str]:
+    """Return words that tell contexts with the same title apart: model, method, memory or date; "" if none has it."""
+    alike: dict[str, list[ContextRow]] = {}
+    for row in contexts:
+        alike.setdefault(row.title, []).append(row)
+    found: dict[str, str] = {}
+    for rows in alike.values():
+        facts = [
+            (
+                shown_name(row.model),
+                row.method,
+                f"{row.budget:,}" if row.budget else "no limit",
+                day(row.created_at),
+            )
+            for row in rows
+        ]
+        differ = [number for number in range(3) if len({each[number] for each in facts}) > 1]
+        same = len({tuple(each[number] for number in differ) for each in facts}) < len(rows)
+        for row, each in zip(rows, facts, strict=True):
+            told = [each[number] for number in differ] + [each[3]] * same
+            found[row.id] = " · ".join(told) if len(rows) > 1 else ""
+    return found
+
+
+def _state_of(context: ContextRow, share: float, apart: str) -> str:
+    """Return the line below a title: what tells it apart, and how far it is read.
+
+    apart: words of `_differences`; if "", the model and the method unless it is the usual one.
+    """
+    import engine
+
+    pages = pages_of(context.tokens * TOKEN_CHARACTERS)
     states = {
-        "ready": f"{how} · {context.tokens:,} tokens",
-        "reading": f"{how} · reading {share:.0%}",
-        "paused": f"{how} · stopped at {share:.0%}",
+        "ready": "about 1 page" if pages == 1 else f"about {roughly(pages)} pages",
+        "reading": f"reading {share:.0%}",
+        "paused": f"stopped at {share:.0%}",
     }
-    return states.get(context.status, f"{how} · {context.status}")
+    usual = context.method == engine.DEFAULT_METHOD
+    how = [apart] if apart else [shown_name(context.model), "" if usual else listing.method_in_short(context)]
+    return " · ".join(filter(None, [*how, states.get(context.status, context.status)]))

@@ -1,4 +1,4 @@
-"""The components of the left side: contexts, the sessions over the selected one, and the search."""
+"""The components of the left side: what was read ("Documents"), the sessions over it ("Chats"), and the search."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ stroke-width="1.7" fill="none" stroke-linecap="round" opacity=".65"/></svg>"""
 BRAND = (
     f'<div class="brand">{LOGO}<span>Stockpot</span>'
     '<button type="button" class="icon menu" data-action="menu" aria-expanded="false" '
-    'aria-label="Contexts and sessions"><svg viewBox="0 0 24 24" width="20" height="20" aria-hidden="true">'
+    'aria-label="Documents and chats"><svg viewBox="0 0 24 24" width="20" height="20" aria-hidden="true">'
     '<path d="M4 7h16M4 12h16M4 17h16" stroke="currentColor" stroke-width="2" stroke-linecap="round"/></svg></button>'
     '<button type="button" class="icon" data-action="theme" aria-label="Switch between light and dark">'
     '<svg viewBox="0 0 24 24" width="18" height="18" aria-hidden="true"><circle cx="12" cy="12" r="8.2" fill="none" '
@@ -41,23 +41,23 @@ class Sidebar:
 def build_sidebar() -> Sidebar:
     """Build the left side in the current column."""
     gr.HTML(BRAND, apply_default_css=False, elem_id="brand")
-    new = gr.Button("New reading", variant="primary", elem_id="new-reading")
+    new = gr.Button("New document", variant="primary", elem_id="new-reading")
     search = gr.Textbox(
         placeholder="Search",
-        label="Search contexts and sessions",
+        label="Search documents and chats",
         show_label=False,
         elem_id="search",
         container=False,
         max_lines=1,
     )
     hits = gr.Radio(choices=[], label="Found", elem_id="hits", elem_classes="list", visible=False)
-    contexts = gr.Radio(choices=[], label="Contexts", elem_id="contexts", elem_classes="list")
+    contexts = gr.Radio(choices=[], label="Documents", elem_id="contexts", elem_classes="list")
     more_contexts = gr.Button("", size="sm", elem_id="more-contexts", visible=False)
     with gr.Column(visible=False, elem_id="session-area") as session_area:
         with gr.Row(elem_id="session-actions"):
-            new_session = gr.Button("New session", size="sm", elem_id="new-session", min_width=90)
+            new_session = gr.Button("New chat", size="sm", elem_id="new-session", min_width=90)
             add_documents = gr.Button("Add documents", size="sm", elem_id="add-documents", min_width=90)
-        sessions = gr.Radio(choices=[], label="Sessions", elem_id="sessions", elem_classes="list")
+        sessions = gr.Radio(choices=[], label="Chats", elem_id="sessions", elem_classes="list")
         more_sessions = gr.Button("", size="sm", elem_id="more-sessions", visible=False)
     lists = contexts, more_contexts, session_area, sessions, more_sessions
     return Sidebar(new, search, hits, *lists, new_session, add_documents)

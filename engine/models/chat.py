@@ -24,6 +24,7 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.errors import UnsupportedModel
 from engine.models.load_errors import cause_of
+from engine.models.template_limits import TEMPLATE_CHARACTERS, template_limits
 from engine.models.thinking import find_marks
 
 INSTRUCTION = "Answer questions about the text below. If the answer is not in it, say so.\n\n"
@@ -91,9 +92,12 @@ class Chat:
 
     def _render(self, messages: list[dict[str, str]]) -> str:
         template = TODAY.sub(lambda call: repr(self.day.strftime(call["format"])), self.tokenizer.get_chat_template())
-        rendered = self.tokenizer.apply_chat_template(
-            messages, chat_template=template, tokenize=False, add_generation_prompt=True
-        )
+        if len(template) > TEMPLATE_CHARACTERS:
+            raise UnsupportedModel(f"it has {len(template):,} characters, more than {TEMPLATE_CHARACTERS:,}")
+        with template_limits():
+            rendered = self.tokenizer.apply_chat_template(
+                messages, chat_template=template, tokenize=False, add_generation_prompt=True
+            )
         assert isinstance(rendered, str)
         return rendered
 

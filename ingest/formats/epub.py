@@ -20,6 +20,7 @@ from ingest.charset import decode
 from ingest.clean import one_line
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
+from ingest.imprints import LONGEST, TYPES, is_imprint, is_imprint_title
 from ingest.limits import Limits
 from ingest.markup import html
 from ingest.markup.xml import parse_xml
@@ -63,6 +64,7 @@ class _Book:
         self.name, self.archive, self.limits = name, archive, limits
         self.members = Members(archive)
         self.warnings: list[str] = []
+        self.imprints: set[str] = set()
 
     def convert(self, on_page: Callable[[int, int], None]) -> Content:
         package_path = self._package_path()
@@ -91,6 +93,7 @@ class _Book:
         self.limits.check(self.name, "chapters", len(chapters), self.limits.pages)
         contents = self._contents(items, spine)
         self._name_unread(items, set(chapters))
+        self.imprints = self._imprints(package)
         blocks = self._blocks(chapters, contents, on_page)
         headings = sum(0 < block.level <= 2 for block in blocks)
         placed = sum(len(block.toc) for block in blocks)
@@ -159,7 +162,9 @@ class _Book:
                 continue
             self.warnings.extend(f"{chapter}: {warning}" for warning in warnings)
             if found:
-                found = _mark(found, anchors, contents.get(chapter, {}))
+                listed_here = contents.get(chapter, {})
+                found = _mark(found, anchors, listed_here)
+                found = self._as_imprint(found, listed_here, chapter, markup, blocks)
             else:
                 wordless.append(posixpath.basename(chapter))
             characters += sum(len(block.text) for block in found)
@@ -170,6 +175,27 @@ class _Book:
             names = ", ".join(wordless[:5]) + (", ..." if len(wordless) > 5 else "")
             self.warnings.append(f"No text in {len(wordless)} of {count(len(chapters), 'file')} of the book: {names}.")
         return blocks
+
+    def _imprints(self, package: etree._Element) -> set[str]:
+        """Return the files that the guide of an EPUB 2 calls imprints."""
+        references = package.iterfind(".//{*}guide/{*}reference")
+        return {
+            self._file(self.folder, each.get("href") or "")[0]
+            for each in references
+            if (each.get("type") or "").lower() in TYPES
+        }
+
+    def _as_imprint(
+        self, found: list[Block], contents: Entries, chapter: str, markup: str, before: list[Block]
+    ) -> list[Block]:
+        """Return the blocks of a file, marked if it is an imprint; the first behind one begins a section."""
+        titles = [title for entries in contents.values() for _, title in entries] or [first_heading(found) or ""]
+        short = sum(len(block.text) for block in found) < LONGEST
+        if is_imprint(markup) or chapter in self.imprints or (short and is_imprint_title(titles[0])):
+            found = [replace(block, imprint=True) for block in found]
+        elif not (before and before[-1].imprint):
+            return found
+        return [replace(found[0], opens_section=True), *found[1:]]
 
     def _name_unread(self, items: dict[str | None, etree._Element], chapters: Container[str]) -> None:
         """Warn of pages of text outside the spine. They may be notes that only links lead to."""

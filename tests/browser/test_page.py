@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.app.helpers import Server, book_text
-from tests.browser.helpers import ask, asked, visit
+from tests.browser.helpers import ask, asked, side, visit
 
 pytestmark = pytest.mark.browser
 
@@ -20,16 +20,21 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     book.write_text(book_text(60), encoding="utf-8")
     notes.write_text("# Notes\n\nThe keeper liked tea.", encoding="utf-8")
     visit(tab, server)
-    tab.get_by_role("button", name="New reading").click()
+    tab.get_by_role("button", name="New document").click()
     tab.locator("#files input[type=file]").set_input_files([book, notes])
     expect(tab.get_by_role("row", name="Notes.md").get_by_role("link")).to_be_visible()  # uploaded
-    tab.locator("#method").get_by_text("infinipot").click()
+    expect(tab.locator("#estimate .expected")).to_contain_text(
+        re.compile(r"^The Keeper and Notes · about \d+ pages · .* · it fits$")
+    )
+    tab.locator("#memory").get_by_text("The essentials").click()
+    tab.get_by_role("button", name="For experts").click()
+    expect(tab.locator("#method label.selected")).to_contain_text("infinipot")
     expect(tab.locator("#budget input")).to_have_value("2048")  # the method's own
     tab.locator("#budget input").fill("3")
     expect(tab.locator("#estimate .note")).to_contain_text("budget of 128 or more")
     tab.locator("#budget input").fill("512")
     tab.locator("#budget input").press("Tab")
-    expect(tab.locator("#estimate .quiet")).to_contain_text("Fits a text of any length here")
+    expect(tab.locator("#estimate .expected")).to_contain_text("it fits")
     with server.held_back():
         tab.locator("#start").click()
         # Watching: how far it is, and entries that stay within the budget.
@@ -37,17 +42,19 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
         expect(card).to_contain_text("The Keeper")
         expect(card).to_contain_text(re.compile(r"[1-9][\d,]* of [\d,]+ tokens"))
         expect(card).to_contain_text("of 512 entries")
+        side(tab, "This computer")
         expect(tab.locator("#kv-entries")).to_be_visible()
         expect(tab).to_have_url(re.compile(r"\?context=c-"))
         # Closing the tab does not stop it, and coming back finds it.
         address = tab.url
         tab.goto("about:blank")
     tab.goto(address)
-    expect(tab.locator("#context-head")).to_contain_text("The Keeper, Notes")
+    expect(tab.locator("#context-head")).to_contain_text("The Keeper and Notes")
     expect(tab.locator("#context-head")).to_contain_text("has text")
+    side(tab, "This computer")
     assert int(tab.locator("#kv-entries").inner_text().replace(",", "")) <= 512
-    expect(tab.get_by_role("img", name="Kept of each tenth of the text")).to_be_visible()
-    expect(tab.locator("#memory-map title").first).to_have_text(re.compile(r"From The Keeper, .*: [\d.]+% kept"))
+    expect(tab.get_by_role("img", name="How much is remembered of each tenth")).to_be_visible()
+    expect(tab.locator("#book rect title").first).to_have_text(re.compile(r"The Keeper, .*: [\d.]+% remembered"))
 
     tab.set_viewport_size({"width": 1440, "height": 560})
     with server.held_back():
@@ -61,16 +68,17 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     turn = tab.locator("#past .turn")
     expect(turn).to_have_count(1)
     expect(turn.locator(".measured")).to_be_in_viewport()  # and not scrolled away by the sources under it
-    expect(turn.locator(".measured")).to_contain_text("to first token")
+    expect(turn.locator(".measured")).to_contain_text("to the first word")
     # A model of random weights may repeat itself before its 1,000 tokens are over, which ends the answer.
     expect(turn.locator(".measured")).to_contain_text(re.compile(r"\d{3} tokens"))
     expect(turn.locator(".sources li").first).to_be_visible()
     expect(turn.locator(".sources .place").first).to_contain_text("%")
     expect(tab.locator("#live-turn .turn")).to_have_count(0)
+    side(tab, "This computer")
     expect(tab.locator("#panel")).to_contain_text("Answering")
     said = turn.locator(".answer-text").inner_text()
     expect(tab.locator("#teller[aria-live=polite]")).to_contain_text(said)  # for screen readers
-    turn.get_by_role("button", name="Copy").click()
+    turn.get_by_role("button", name="Copy", exact=True).click()
     expect(turn.get_by_role("button", name=re.compile("Copied|Selected"))).to_be_visible()
     # The options are as they were left.
     tab.get_by_role("button", name="How to answer").click()
@@ -113,16 +121,16 @@ def test_on_a_phone_every_setting_is_named_and_the_menu_shows_what_is_chosen(
         server.read((f"{number}.txt", f"Note number {number}.".encode()), method="streaming", budget="64")
     tab.set_viewport_size({"width": 390, "height": 700})
     visit(tab, server, f"?context={reading['id']}")
-    tab.get_by_role("button", name="Contexts and sessions").click()
+    tab.get_by_role("button", name="Documents and chats").click()
     expect(tab.locator("#contexts label.selected")).to_be_in_viewport(ratio=1)
-    tab.get_by_role("button", name="New reading").click()
-    tab.get_by_role("button", name="More settings").click()
+    tab.get_by_role("button", name="New document").click()
+    tab.get_by_role("button", name="For experts").click()
     expect(tab.locator("#set-exact-logn").get_by_text("Logn")).to_be_visible()
     assert tab.locator("#set-exact-logn").evaluate("field => field.scrollWidth - field.clientWidth") <= 0
     tab.locator("#set-exact-logn input").click()
     tab.get_by_role("option", name="no").click()
     expect(tab.locator("#set-exact-logn input")).to_have_value("no")
-    expect(tab.locator("#estimate")).to_contain_text("Fits")
+    expect(tab.locator("#estimate")).to_contain_text("There is room")
 
 
 def test_what_is_unfolded_under_the_question_stays_within_a_low_window(

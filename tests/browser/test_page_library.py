@@ -27,7 +27,7 @@ def delete(tab: Page, button: str, named: str, place: str = "") -> None:
 def test_going_back_leads_to_what_was_shown_before(tab: Page, server: Server, reading: dict[str, Any]) -> None:
     visit(tab, server, f"?context={reading['id']}")
     expect(tab.locator("#context-head .how")).to_be_visible()
-    tab.get_by_role("button", name="New reading").click()
+    tab.get_by_role("button", name="New document").click()
     expect(tab.locator("#new-view")).to_be_visible()
     tab.go_back()
     expect(tab.locator("#context-head .how")).to_be_visible()
@@ -153,7 +153,7 @@ def test_a_document_that_is_kept_is_read_in_another_way_and_deleted(tab: Page, s
     tab.locator("#start").click()
     expect(tab.locator("#context-head .how")).to_contain_text("with streaming")
     expect(tab.locator("#context-head h1")).to_have_text("Keepsake")
-    tab.get_by_role("button", name="New reading").click()
+    tab.get_by_role("button", name="New document").click()
     expect(tab.locator("#kept .token")).to_have_count(0)
     tab.locator("#kept input").click()
     tab.get_by_role("option", name="Keepsake").click()

@@ -18,7 +18,7 @@ def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_
     book = tmp_path / "Long.txt"
     book.write_text(book_text(30), encoding="utf-8")
     visit(tab, server)
-    tab.get_by_role("button", name="New reading").click()
+    tab.get_by_role("button", name="New document").click()
     tab.locator("#files input[type=file]").set_input_files([book])
     expect(tab.get_by_role("row", name="Long.txt").get_by_role("link")).to_be_visible()  # uploaded
     with server.held_back():
@@ -50,30 +50,32 @@ def test_a_preset_fills_in_settings_that_can_still_be_changed(tab: Page, server:
     book = tmp_path / "Short.txt"
     book.write_text(book_text(11), encoding="utf-8")
     visit(tab, server)
-    tab.get_by_role("button", name="New reading").click()
+    tab.get_by_role("button", name="New document").click()
     tab.locator("#files input[type=file]").set_input_files([book])
+    tab.get_by_role("button", name="For experts").click()
     tab.locator("#method").get_by_text("infllm").click()
     expect(tab.locator("#budget input")).to_have_value("1024")
-    tab.get_by_role("button", name="More settings").click()
+    expect(tab.locator("#memory label.selected")).to_have_count(0)  # neither of the two in plain words
     tab.locator("#preset-infllm input").click()
-    tab.get_by_role("option", name="llama-3").click()
-    expect(tab.locator("#budget input")).to_have_value("6910")
+    tab.get_by_role("option", name="mistral-12k").click()
+    expect(tab.locator("#budget input")).to_have_value("13054")
     expect(tab.locator("#set-infllm-block input")).to_have_value("128")
     units = tab.locator("#set-infllm-units input")
-    expect(units).to_have_value("16")  # fields are filled in one after the other
+    expect(units).to_have_value("64")  # not its value before, because fields are filled in one after the other
     units.fill("8")
-    units.press("Tab")
+    tab.locator("#preset-infllm input").focus()
+    tab.locator("#preset-infllm input").press("Tab")  # to leave the field is not to choose again
     tab.locator("#start").click()
     expect(tab.locator("#question textarea")).to_be_visible()
     [context] = [row for row in server.get("/api/contexts") if row["method"] == "infllm"]
-    assert [context["settings"][key] for key in ("budget", "block", "units")] == [6910, 128, 8]
+    assert [context["settings"][key] for key in ("budget", "block", "units")] == [13054, 128, 8]
 
 
 def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path: Path) -> None:
     broken = tmp_path / "torn.pdf"
     broken.write_bytes(b"%PDF-1.4 nonsense")
     visit(tab, server)
-    tab.get_by_role("button", name="New reading").click()
+    tab.get_by_role("button", name="New document").click()
     tab.locator("#start").click()
     expect(tab.get_by_text("Drop in one or more files first")).to_be_visible()
     tab.locator("#files input[type=file]").set_input_files([broken])
@@ -83,6 +85,7 @@ def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path
     tab.locator("#start").click()
     expect(tab.locator("#notice [role=alert]")).to_contain_text("dropped in too long ago")
     (tmp_path / "kept.pdf").rename(cached)
+    tab.get_by_role("button", name="For experts").click()
     tab.locator("#budget input").fill("0")
     expect(tab.locator("#estimate .note")).to_contain_text("A budget of 0")
     tab.locator("#start").click()
@@ -99,7 +102,7 @@ def test_an_encrypted_file_asks_for_its_password(tab: Page, server: Server, tmp_
         pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent, who was born in Tarvel.")
         pdf.save(tmp_path / "Locked.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="swordfish")
     visit(tab, server)
-    tab.get_by_role("button", name="New reading").click()
+    tab.get_by_role("button", name="New document").click()
     tab.locator("#files input[type=file]").set_input_files(tmp_path / "Locked.pdf")
     expect(tab.get_by_role("row", name="Locked.pdf").get_by_role("link")).to_be_visible()  # uploaded
     tab.locator("#start").click()
@@ -119,7 +122,7 @@ def test_one_encrypted_file_of_several_asks_for_its_password_and_keeps_the_other
     files = [tmp_path / "Open.txt", tmp_path / "Locked.pdf"]
     for way in ("#leave-out", "#unlock-password input"):
         visit(tab, server)
-        tab.get_by_role("button", name="New reading").click()
+        tab.get_by_role("button", name="New document").click()
         tab.locator("#files input[type=file]").set_input_files(files)
         expect(tab.get_by_role("row", name="Locked.pdf").get_by_role("link")).to_be_visible()  # uploaded
         tab.locator("#start").click()
@@ -134,7 +137,7 @@ def test_one_encrypted_file_of_several_asks_for_its_password_and_keeps_the_other
         else:
             tab.locator(way).fill("swordfish")
             tab.locator(way).press("Enter")
-            expect(tab.locator("#context-head")).to_contain_text("Open, Locked")
+            expect(tab.locator("#context-head")).to_contain_text("Open and Locked")
             expect(tab.locator("#context-head")).not_to_contain_text("left out")
 
 
@@ -156,7 +159,7 @@ def test_what_has_been_read_so_far_can_be_asked(tab: Page, server: Server) -> No
     expect(tab).to_have_title(tab.locator("#context-head h1").inner_text())
     ask(tab, "Where is it?", 8)
     expect(tab.locator("#past .question")).to_have_text(["Who kept the lamp?", "Where is it?"])
-    expect(tab.locator("#past .turn").nth(1).locator(".measured")).to_contain_text("to first token")
+    expect(tab.locator("#past .turn").nth(1).locator(".measured")).to_contain_text("to the first word")
     expect(early).to_have_count(1)
 
 
@@ -168,8 +171,8 @@ def test_documents_are_added_and_the_conversation_goes_along(
     session = asked(server, reading, "Who kept the lamp?")
     visit(tab, server, f"?session={session}")
     tab.get_by_role("button", name="Add documents").click()
-    expect(tab.locator("#add-to input")).to_have_value(re.compile(rf"^{reading['title']} · exact"))
-    expect(tab.locator("#method")).to_be_hidden()
+    expect(tab.locator("#add-to input")).to_have_value(re.compile(rf"^{reading['title']} · "))
+    expect(tab.locator("#memory")).to_be_hidden()
     tab.locator("#files input[type=file]").set_input_files([letter])
     expect(tab.get_by_role("row", name="A letter.txt").get_by_role("link")).to_be_visible()  # uploaded
     tab.locator("#start").click()
@@ -181,11 +184,11 @@ def test_documents_are_added_and_the_conversation_goes_along(
     assert both["document_ids"][:1] == reading["document_ids"]
     assert both["settings"] == reading["settings"]
 
-    tab.get_by_role("button", name="New reading").click()
-    expect(tab.locator("#add-to input")).to_have_value("Nothing: a reading of its own")
-    expect(tab.locator("#method")).to_be_visible()
+    tab.get_by_role("button", name="New document").click()
+    expect(tab.locator("#add-to input")).to_have_value("No, start a new one")
+    expect(tab.locator("#memory")).to_be_visible()
     tab.locator("#add-to input").click()
     tab.get_by_role("option", name="A letter").click()
-    expect(tab.locator("#method")).to_be_hidden()
+    expect(tab.locator("#memory")).to_be_hidden()
     assert server.send(f"/api/contexts/{both['id']}", method="DELETE") == {"deleted": both["id"]}
-    expect(tab.locator("#method")).to_be_visible()
+    expect(tab.locator("#memory")).to_be_visible()

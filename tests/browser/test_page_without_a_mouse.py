@@ -66,7 +66,7 @@ def test_what_happens_is_read_out(tab: Page, server: Server, reading: dict[str, 
     expect(teller).to_have_text("Nothing found")
     tab.locator("#search input, #search textarea").fill("lamp")
     expect(teller).to_have_text(re.compile(r"Found: \d+"))
-    for name in ("Contexts", "Sessions", "Found"):
+    for name in ("Documents", "Chats", "Found"):
         expect(tab.get_by_role("group", name=name, exact=True)).to_be_visible()
     fold = tab.get_by_role("button", name="How to answer")
     expect(fold).to_have_attribute("aria-expanded", "false")

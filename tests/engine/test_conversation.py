@@ -105,6 +105,9 @@ def test_a_template_that_does_not_leave_the_system_message_in_its_place_gets_the
     assert tokenizer.decode(chat.turn("Who?", first=False)) == "<|end|><|user|>Who?<|assistant|>"
 
 
+LOOP = "{% for i in range(99999) %}"
+
+
 @pytest.mark.parametrize(
     ("template", "words"),
     [
@@ -116,6 +119,9 @@ def test_a_template_that_does_not_leave_the_system_message_in_its_place_gets_the
         ("{{ messages[-1].content }}", "drops"),
         ("{% for m in messages[1:] %}{{ m.content }}{% endfor %}{{ messages[0].content }}", "order"),
         ("{% for m in messages %}{{ m.content | upper }}{% endfor %}", "drops"),
+        (f"{LOOP}{LOOP}{{{{ i }}}}{{% endfor %}}{{% endfor %}}", "does not end within"),
+        ("{% set n = namespace(s='x' * 4096) %}" + LOOP + "{% set n.s = n.s ~ n.s %}{% endfor %}", "MiB of memory"),
+        (f"{{# {'long ' * 300_000} #}}", "characters, more than"),
     ],
 )
 def test_a_template_that_fails_or_loses_the_text_is_refused_with_the_cause(template: Any, words: str) -> None:
@@ -156,7 +162,7 @@ def test_mass_that_is_no_number_makes_no_passages(mass: list[float]) -> None:
 def test_each_sentence_has_what_was_looked_at_since_the_one_before() -> None:
     """Check that reasoning before the answer counts for no sentence."""
     mass = AttentionMass(300, torch.device("cpu"))
-    sentences = Sentences(mass, lambda text, since: max(since, text.rfind(".") + 1))
+    sentences = Sentences(mass, lambda text, since: max(since, text.rfind(".") + 1), torch.zeros(300))
 
     def look(at: int, share: float) -> None:
         mass.add(mass_rows(torch.tensor([at])), torch.tensor([share]))
@@ -189,10 +195,10 @@ def test_to_ask_for_sentences_changes_no_answer(model: Model, ids: Tensor, metho
     assert plain.sentences == []
     [only] = whole.sentences
     assert (only.start, only.end) == (0, len(plain.text.rstrip()))
-    assert [(each.start, each.end) for each in only.passages] == [(each.start, each.end) for each in plain.passages]
-    blank = 0.1  # a first token of blanks belongs to no sentence
+    blank = 0.2  # a first token of blanks belongs to no sentence
     for mine, its in zip(only.passages, plain.passages, strict=True):
-        assert its.weight * (1 - blank) < mine.weight <= its.weight + 1e-6
+        assert max(mine.start, its.start) < min(mine.end, its.end)
+        assert mine.weight == pytest.approx(its.weight, rel=blank)
     assert "".join(plain.text[each.start : each.end] for each in parted.sentences) == plain.text.rstrip()
     assert len(parted.sentences) > 1
     assert parted.passages == plain.passages

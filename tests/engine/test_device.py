@@ -28,6 +28,7 @@ from engine.decode.recorder import Recording
 from engine.memory import Memory
 from engine.parts import attention
 from engine.parts.archive import transfers
+from engine.pinned_memory import use_exact_pinned_sizes
 from engine.records import LoadedParts, Parts
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
@@ -74,7 +75,7 @@ SEARCHED = (
     "infllm",
     "infllm-small",
 )
-IN_PLACE = {**PRUNED, **dict.fromkeys(SEARCHED, 1)}
+IN_PLACE = {**PRUNED, **dict.fromkeys((*SEARCHED, "infllm", "infllm-small"), 1)}
 Elsewhere = Callable[..., Any]
 
 
@@ -366,7 +367,7 @@ def test_passes_come_to_the_host_through_the_same_memory(elsewhere: Elsewhere) -
 
 def test_pinned_memory_is_kept_by_pytorch_only_where_it_was_rounded() -> None:
     """Check both limits, since PyTorch 2.13 hands out too small blocks between them."""
-    transfers.use_exact_pinned_sizes()
+    use_exact_pinned_sizes()
     limits = re.findall(r"pinned_max_\w+_mb:(\d+)", torch._C._accelerator_getAllocatorSettings())
     assert limits[-2:] == ["1", "1"], "what is said last counts"
 

@@ -96,8 +96,7 @@ def test_static_passes_say_what_others_say(name: str, model: Model, ids: Tensor,
         assert ours.usage.entries == theirs.usage.entries
         assert [(p.start, p.end) for p in ours.passages] == [(p.start, p.end) for p in theirs.passages]
         for one, other in zip(ours.passages, theirs.passages, strict=True):
-            # In the first layer equal tokens have equal keys, and any of them may be found.
-            assert one.weight == pytest.approx(other.weight, rel=1e-2 if name.startswith("exact") else 1e-3)
+            assert one.weight == pytest.approx(other.weight, rel=1e-2)  # a small difference of two large shares
     # The last bit of a number may decide between two codes.
     apart = 2e-2 if getattr(STATIC[name], "store", "") == "int8" else 1e-3
     ours_parts, theirs_parts = conversation.state()[0], expected.state()[0]

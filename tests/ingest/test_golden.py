@@ -128,10 +128,10 @@ VECTORS = [
     Vector(
         "epub/unstructured__winter-sports.epub",
         "Winter Sports in Switzerland",
-        28,
+        30,
         ("There is an amazingly silly proverb which q",),
         (),
-        {5: "CHAPTER I THE SUN-SEEKER"},
+        {6: "CHAPTER I THE SUN-SEEKER"},
     ),
     Vector(
         "epub/epub3-samples__georgia-cfi.epub",

@@ -22,14 +22,18 @@ def test_a_context_is_named_after_its_documents_until_it_gets_a_title(filled: Fi
     store = filled.store
     first, second = filled.document(sha256="1" * 64, title="Emma"), filled.document(sha256="2" * 64, title="Ada")
     both = filled.context(second, first)
-    assert (both.title, store.contexts.all()[0].title) == ("Ada, Emma", "Ada, Emma")
+    assert (both.title, store.contexts.all()[0].title) == ("Ada and Emma", "Ada and Emma")
     store.documents.rename(first.id, "Emma, vol. 1")
-    assert store.contexts.get(both.id).title == "Ada, Emma, vol. 1"
+    assert store.contexts.get(both.id).title == "Ada and Emma, vol. 1"
     assert store.contexts.rename(both.id, " Two\nnovels ").title == "Two novels"
     assert store.contexts.update(both.id, warnings=["Odd."]).title == "Two novels"
-    assert store.contexts.rename(both.id, " ").title == "Ada, Emma, vol. 1"
+    assert store.contexts.rename(both.id, " ").title == "Ada and Emma, vol. 1"
     with pytest.raises(NotFound):
         store.contexts.rename("c-222222", "Lost")
+    many = [filled.document(sha256=str(number) * 64, title=f"Note {number}").id for number in range(3, 6)]
+    assert filled.context(filled.document(sha256="6" * 64, title="Kim"), *map(store.documents.get, many)).title == (
+        "Kim and 3 more"
+    )
 
 
 def test_only_some_columns_of_a_context_change(filled: Filled) -> None:

@@ -13,7 +13,7 @@ from tests.sessions.helpers import Filled
 def test_titles_come_from_the_first_question_unless_given(filled: Filled) -> None:
     store = filled.store
     session, named = filled.session(), filled.session("My talk")
-    assert session.title == "New session"
+    assert session.title == "New chat"
     for each in (session, named):
         store.turns.add(each.id, "Who\n is " + "very " * 30 + "long?")
         store.turns.add(each.id, "Second")
@@ -63,7 +63,7 @@ def test_a_branch_that_keeps_nothing_takes_its_title_from_its_first_question(fil
     session = filled.session()
     filled.answered(session, "Who is Emma?", "A handsome woman.")
     branch = filled.store.sessions.branch(session.id, 0)
-    assert (branch.title, branch.turns) == ("New session", 0)
+    assert (branch.title, branch.turns) == ("New chat", 0)
     filled.store.turns.add(branch.id, "Who is Mr Knightley?")
     assert filled.store.sessions.get(branch.id).title == "Who is Mr Knightley?"
 
@@ -149,7 +149,7 @@ def test_a_title_is_one_line(filled: Filled) -> None:
     session = filled.session()
     assert filled.store.sessions.rename(session.id, " Two\nlines\tand  blanks ").title == "Two lines and blanks"
     assert filled.store.sessions.add(session.context_id, "A\nB").title == "A B"
-    with pytest.raises(StoreError, match="1 to 1,000 turns, not 0"):
+    with pytest.raises(StoreError, match="1 to 1,000 hits, not 0"):
         filled.store.search.turns("words", 0)
 
 

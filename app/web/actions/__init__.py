@@ -6,6 +6,7 @@ An action that cannot be done raises, and `events.py` shows the sentence.
 from app.jobs.worker import Worker
 from app.service import Service
 from app.web.actions.ask import ChatActions
+from app.web.actions.form import FormActions
 from app.web.actions.manage import ManageActions
 from app.web.actions.navigate import Navigation
 from app.web.actions.read import ReadingActions
@@ -24,8 +25,9 @@ class Actions:
         own: list[str],
         presets: list[str],
     ) -> None:
-        """Make the actions; for the fields of the form see `ReadingActions`."""
+        """Make the actions; for the fields of the form see `FormActions`."""
         self.navigate = Navigation(service, tab_state)
-        self.read = ReadingActions(service, worker, setting_keys, own, presets)
+        self.form = FormActions(service, worker, setting_keys, own, presets)
+        self.read = ReadingActions(self.form)
         self.ask = ChatActions(service, worker)
         self.manage = ManageActions(service, tab_state)

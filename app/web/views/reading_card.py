@@ -46,7 +46,7 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
             said = f"{ready} What is left out can be added later."
         else:
             whose, them = ("Its text", "it") if kept == 1 else (f"The text of {plural(kept, 'document')}", "them")
-            said = f"{whose} is kept: New reading lists {them}, to be read in another way."
+            said = f"{whose} is kept: New document lists {them}, to be read in another way."
         quiet = f'<p class="quiet">{said}</p>' if kept else ""
         if job.progress.get("locked") or kept:  # otherwise the reason names them all
             others = f"{plural(len(missing), 'other file')} cannot be read"

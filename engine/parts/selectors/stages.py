@@ -310,7 +310,7 @@ class Pruning:
         blocks: QueryBlocks,
         keys: Slabs,
         before: Tensor | None,
-        fixed: bool,
+        fixed: bool = False,
     ) -> Tensor:
         """Return the starts of the chunks that a stage keeps, int64 [NB, k / l_c] (Algorithm 2).
 

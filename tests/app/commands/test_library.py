@@ -94,7 +94,7 @@ def test_what_is_deleted_is_said_and_is_no_guess_where_nobody_is_asked(
         for _ in range(2):
             store.sessions.add(context.id)
         [document] = context.document_ids
-        what = f"document {document} (Emma) with 1 context (“Emma”) and 2 sessions (“New session” and “New session”)"
+        what = f"document {document} (Emma) with 1 context (“Emma”) and 2 sessions (“New chat” and “New chat”)"
         status, out, err = in_process(tmp_path, capsys, "delete", "em", "--yes")
         assert (status, out) == (1, "")
         assert f"'em' only begins the title of {what}: to delete it unasked, name it by its id." in err
@@ -103,10 +103,10 @@ def test_what_is_deleted_is_said_and_is_no_guess_where_nobody_is_asked(
             assert f"Delete {what}? [y/N]" in in_process(tmp_path, capsys, "delete", "em")[2]
         session = store.sessions.all()[0].id
         done = in_process(tmp_path, capsys, "delete", session[:-1], "--yes")
-        assert done == (0, f"{session}\n", f"Deleted session {session} (New session) over “Emma”.\n")
+        assert done == (0, f"{session}\n", f"Deleted session {session} (New chat) over “Emma”.\n")
         done = in_process(tmp_path, capsys, "delete", context.id, "--yes", "--json")
         assert json.loads(done[1]) == {"deleted": context.id, "kind": "context"}
-        assert done[2] == f"Deleted context {context.id} (Emma) with 1 session (“New session”).\n"
+        assert done[2] == f"Deleted context {context.id} (Emma) with 1 session (“New chat”).\n"
         done = in_process(tmp_path, capsys, "delete", "emma", "--yes")
         assert done == (0, f"{document}\n", f"Deleted document {document} (Emma).\n")
 
@@ -127,10 +127,8 @@ def test_several_things_are_deleted_after_one_question(
             person.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "y\n"))
             status, out, err = in_process(tmp_path, capsys, "delete", document, third, context.id)
         assert (status, out.split()) == (0, [third, context.id, document])  # none was gone with another by then
-        talk = "1 session (“New session”)"
-        named = (
-            f"document {document} (Emma) with 1 context (“Emma”) and {talk}; session {third} (New session) over “Emma”"
-        )
+        talk = "1 session (“New chat”)"
+        named = f"document {document} (Emma) with 1 context (“Emma”) and {talk}; session {third} (New chat) over “Emma”"
         assert f"Delete {named}; context {context.id} (Emma) with {talk}? [y/N]" in err
         assert (store.documents.all(), store.contexts.all(), store.sessions.all()) == ([], [], [])
 

@@ -68,7 +68,19 @@ def examined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[s
 def test_doctor_names_what_is_broken_and_looks_at_the_rest(
     examined: dict[str, list[tuple[str, bool]]], missing: str
 ) -> None:
-    names = {"python", "torch", "memory", "disk", "home", "model", "attention", "kernels", "ocr", "sample book"}
+    names = {
+        "python",
+        "torch",
+        "memory",
+        "disk",
+        "home",
+        "model",
+        "attention",
+        "kernels",
+        "parser",
+        "ocr",
+        "sample book",
+    }
     assert names <= {name for name, _ in examined[missing]}
     assert not all(ok for _, ok in examined[missing])
 

@@ -2,12 +2,10 @@
 
 import json
 import os
-import re
 import shutil
 import stat
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -15,15 +13,13 @@ import pytest
 import engine
 from app.cli import main
 from app.errors import AppError
-from app.jobs.worker import Worker
-from app.machine.fitting import estimate, require_memory
+from app.machine.fitting import require_memory
+from app.machine.forecast import room_here
 from app.machine.model_names import canonical_model, model_source, named_model, split_model
 from app.machine.planning import measured_rates
 from app.reading.documents import IngestOptions, add_documents
 from app.reading.readings import read
 from app.service import Service
-from app.web.actions import Actions
-from app.web.tab_state import TabState
 from tests.app.helpers import QWEN, begin
 
 
@@ -38,7 +34,7 @@ def test_weights_that_a_method_lacks_are_missed_before_the_model_is_loaded(
     with pytest.raises(engine.WeightsError, match="stockpot train locret"):
         begin(service, [], "locret", {}, whole)
     with pytest.raises(AppError, match="stockpot train beacon"):
-        estimate(whole, engine.make_method("beacon"), service.home, "cpu", loaded=False)
+        room_here(whole, engine.make_method("beacon"), service.home, "cpu", loaded=False)
     assert service.models.held is None
     given = ("--home", str(tmp_path / "home"), "--model", str(broken), "--device", "cpu", "ingest", str(book))
     assert main([*given, "--method", "recall"]) == 1
@@ -134,68 +130,3 @@ def test_a_small_text_is_not_hindered_where_little_memory_is_free(
     free_memory(monkeypatch, 64_000_000)
     row = begin(service, ids, engine.DEFAULT_METHOD, {})
     assert read(service, row.id, lambda report: None).status == "ready"
-
-
-def test_what_to_expect_is_said_before_there_is_a_text(
-    service: Service, tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def said(method: str, name: str = str(tiny), *, loaded: bool = False, **settings: Any) -> str:
-        return estimate(name, engine.make_method(method, **settings), service.home, "cpu", loaded=loaded)
-
-    times = r"a book is read at about [\d.,]+( M)? tokens/s, and answers begin after \d+(\.\d)? m?s"
-    expected = rf"Fits a text of any length here; by the plan, {times}\."
-    assert re.fullmatch(expected, said("infinipot"))
-    assert "trained for 4,096 tokens: expect poor answers of longer texts with full" in said("full")
-    free_memory(monkeypatch, 3_500_000)
-    weights_count, loaded = (tokens_in(said("full", loaded=loaded)) for loaded in (False, True))
-    assert 0 < weights_count < loaded < 10_000
-    assert tokens_in(said("full", f"{tiny}:8bit")) > weights_count
-    free_memory(monkeypatch, 100_000)
-    with pytest.raises(AppError, match=r"100,000 tokens with infinipot needs .* of memory, and there are 100.0 kB"):
-        said("infinipot")
-    free_memory(monkeypatch, 10**10)
-    monkeypatch.setattr("sessions.files.shutil.disk_usage", lambda path: SimpleNamespace(free=10**6))
-    assert tokens_in(said("exact")) < 4_000  # 256 bytes a token have to be saved
-    assert service.models.held is None
-    assert "is not on this machine" in said("full", "nobody/has-this")  # and nobody is asked for it
-
-
-def tokens_in(line: str) -> int:
-    found = re.match(r"Fits up to about ([\d,]+) tokens here", line)
-    assert found, line
-    return int(found[1].replace(",", ""))
-
-
-def a_document(service: Service) -> str:
-    row = service.store.documents.add(
-        sha256="0" * 64, title="A", format="txt", pages=1, characters=3, content={}, file=None
-    )
-    return row.id
-
-
-def test_the_form_says_what_to_expect_or_why_not(service: Service) -> None:
-    keys = [("infinipot", "budget"), ("exact", "budget"), ("infinipot", "keep")]
-    actions = Actions(service, Worker(service), TabState(service), keys, ["infinipot"], [])
-    form = ("infinipot", None, 512, 512)
-    assert actions.read.estimate(*form, 0.25)[0].startswith('<p class="quiet" role="status">Fits ')
-    for tokens, seconds in ((18_000, 4.0), (900, 9.0)):  # the last reading is too short to say anything of a book
-        row = service.store.contexts.add(
-            model=service.models.default,
-            method="infinipot",
-            settings=engine.make_method("infinipot", budget=512, keep=0.25).settings(),
-            budget=512,
-            fingerprint="0" * 64,
-            document_ids=[a_document(service)],
-            tokens=tokens,
-        )
-        service.store.contexts.update(row.id, tokens_read=tokens, seconds=seconds)
-    assert "the last like this was read at about 4,500 tokens/s" in actions.read.estimate(*form, 0.25)[0]
-    assert "by the plan" in actions.read.estimate(*form, 0.5)[0]
-    for method, budget, model, keep, words in (
-        ("infinipot", 512, None, 7, "keep"),
-        ("exact", 3, "", 0.25, "budget of 3"),
-        ("exact", 512, "<b>/none", 0.25, "&lt;b&gt;/none is not on this machine"),
-    ):
-        [line] = actions.read.estimate(method, model, budget, budget, keep)
-        assert words in line
-        assert "Fits" not in line

@@ -147,7 +147,7 @@ def test_after_ctrl_c_the_same_command_goes_on(
         status, _, err = get(tmp_path, capsys)
     assert status == 1
     assert "Stopped." in err
-    assert "the same command" in err
+    assert "try again, which goes on" in err
     assert [path.stat().st_size for path in parts(tmp_path)] == [50_000]
     assert local_folder(NAME) is None  # an incomplete one is not taken for the model
     hub.asked.clear()

@@ -74,7 +74,7 @@ def test_both_the_book_and_what_was_added_are_known(
     steps: list[Report] = []
     both = read(service, begun.id, steps.append)
     assert min(step.tokens_done for step in steps) == base.tokens
-    assert (both.status, both.title, both.method) == ("ready", "The Keeper, A letter", method)
+    assert (both.status, both.title, both.method) == ("ready", "The Keeper and A letter", method)
     assert both.document_ids == [*base.document_ids, service.store.documents.all()[0].id]
     assert both.tokens_read == both.tokens > base.tokens
     assert both.seconds > 0
@@ -378,20 +378,18 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     props = tab_state.props(selection)
     assert (props["new_view"], props["how"], props["estimate"]) == ({"visible": True}, *[{"visible": False}] * 2)
     assert props["add_to"]["value"] == base.id
-    assert "The conversation goes along." in props["add_to"]["info"]
+    assert "The chat goes along." in props["add_to"]["info"]
     assert tab_state.props(Selection())["how"] == {"visible": True}
 
     files = [str(path) for path in upload(service, tmp_path, "A letter.txt", LETTER.encode())]
     cached = cache(service.home) / "hash" / "A letter.txt"
     cached.parent.mkdir(parents=True)
     Path(files[0]).rename(cached)
-    started, _ = actions.read.start_reading(
-        selection, [str(cached)], "streaming", None, None, "Where it is needed and installed", None
-    )
+    started, _ = actions.read.start_reading(selection, [str(cached)], "streaming", None, None, "Automatic", None)
     assert ended(service, started.context) == "done"
     wait_for(lambda: store.contexts.all()[0].status == "ready", "the reading")
     both = store.contexts.all()[0]
-    assert (both.title, both.method, both.settings) == ("The Keeper, A letter", base.method, base.settings)
+    assert (both.title, both.method, both.settings) == ("The Keeper and A letter", base.method, base.settings)
     settled = tab_state.settle(started)
     assert settled.context == both.id
     assert [turn.question for turn in store.turns.all(settled.session)] == ["Who kept the lamp?"]

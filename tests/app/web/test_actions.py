@@ -17,6 +17,7 @@ from app.reading.documents import IngestOptions
 from app.service import Service
 from app.web.actions import Actions
 from app.web.chat_props import AT_ONCE
+from app.web.new_reading import EVERYTHING
 from app.web.tab_state import Selection, TabState
 from sessions import InUse
 from tests.app.helpers import (
@@ -68,10 +69,10 @@ def test_what_goes_with_several_documents_is_counted_once_and_goes_together(serv
         session = store.sessions.add(context.id)
     talk = store.sessions.rename(store.sessions.all(both.id)[0].id, "Who?")
     _, (_, asked, doomed) = actions.manage.ask_to_delete("documents", Selection(both.id))
-    named = "2 contexts (“Lamp, Fox” of 2 documents and “Fox”) and 2 sessions (“Who?” and “New session”)"
+    named = "2 contexts (“Lamp and Fox” of 2 documents and “Fox”) and 2 sessions (“Who?” and “New chat”)"
     assert f"Delete the documents “Lamp” and “Fox” with {named}?" in asked["value"]
     _, (_, asked, _) = actions.manage.ask_to_delete("session", Selection(both.id, talk.id))
-    assert "Delete the session “Who?” over “Lamp, Fox” of 2 documents?" in asked["value"]
+    assert "Delete the session “Who?” over “Lamp and Fox” of 2 documents?" in asked["value"]
     store.jobs.add("answer", store.turns.add(session.id, "Where?").id)
     job = store.jobs.claim("worker")
     assert job
@@ -89,8 +90,7 @@ def test_of_very_many_documents_a_few_are_named_before_they_go(service: Service)
     context = add_context(service, *(add_document(service, f"Note {number}") for number in range(200)))
     service.store.contexts.update(context.id, status="ready")
     _, (_, asked, doomed) = actions.manage.ask_to_delete("documents", Selection(context.id))
-    titles = ", ".join(f"Note {number}" for number in range(200))
-    assert f"“Note 4” and 195 others with 1 context (“{titles[:59]}…” of 200 documents)?" in asked["value"]
+    assert "“Note 4” and 195 others with 1 context (“Note 0 and 199 more” of 200 documents)?" in asked["value"]
     assert len(doomed) == 200
     for number in range(9):
         service.store.sessions.add(context.id, f"Talk {number}")
@@ -107,11 +107,11 @@ def test_a_reading_that_stopped_goes_when_that_is_confirmed_and_its_own_document
     selection = Selection(stopped.id)
     assert actions.manage.tab_state.props(selection)["discard_documents"] == {"visible": True}
     _, (_, asked, doomed) = actions.manage.ask_to_remove("context", selection)
-    assert "Delete the context “Lamp, Fox”? " in asked["value"]
+    assert "Delete the context “Lamp and Fox”? " in asked["value"]
     assert doomed == [("context", stopped.id)]
     assert store.contexts.get(stopped.id).tokens_read == 5
     _, (_, asked, doomed) = actions.manage.ask_to_remove("documents", selection)
-    assert "Delete the context “Lamp, Fox” and the document “Fox”? " in asked["value"]
+    assert "Delete the context “Lamp and Fox” and the document “Fox”? " in asked["value"]
     since = add_context(service, fox)  # in another tab, before this one says yes
     actions.manage.delete(selection, doomed)
     assert [row.id for row in store.contexts.all()] == [since.id, shared.id]
@@ -262,12 +262,12 @@ def test_settings_follow_the_model_and_the_preset(service: Service, tiny: Path, 
     def values(updates: list[dict[str, Any]]) -> list[Any]:
         return [update.get("value", "as it was") for update in updates[:3]]
 
-    assert values(actions.read.choose_model(None)) == [1024, 128, 8]
-    assert values(actions.read.choose_model(str(long))) == [6910, 2048, 128]
-    assert values(actions.read.choose_model("no/such model")) == [1024, 128, 8]
-    assert values(actions.read.choose_preset("infllm", None, "mistral-12k")) == [13054, "as it was", 128]
-    assert values(actions.read.choose_preset("infllm", "wide", None)) == ["as it was"] * 3  # of another method
-    assert [each["visible"] for each in actions.read.choose_method("infllm")] == [False, True]
+    assert values(actions.form.choose_model(None, EVERYTHING)) == [1024, 128, 8]
+    assert values(actions.form.choose_model(str(long), EVERYTHING)) == [6910, 2048, 128]
+    assert values(actions.form.choose_model("no/such model", EVERYTHING)) == [1024, 128, 8]
+    assert values(actions.form.choose_preset("infllm", None, "mistral-12k")) == [13054, "as it was", 128]
+    assert values(actions.form.choose_preset("infllm", "wide", None)) == ["as it was"] * 3  # of another method
+    assert [each["visible"] for each in actions.form.choose_method("infllm", None)[1:]] == [False, True]
 
 
 def test_the_model_of_this_server_reads_what_is_dropped_in_here(service: Service) -> None:
@@ -300,7 +300,7 @@ def test_a_reading_that_took_no_time_says_nothing_of_the_next(service: Service) 
             [service.models.default, settings],
         )
     assert service.store.contexts.get(context.id).seconds == 0
-    assert "Fits" in actions.read.estimate("exact", None, 320)[0]
+    assert "There is room" in actions.form.estimate(None, None, "exact", None, 320)[0]
 
 
 def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: Service, book: Path) -> None:

@@ -245,7 +245,7 @@ def test_what_is_refused_beside_the_choice_is_said_too(
         await tab.open()
         await tab.do("new-reading", "click")
         await tab.do("budget-exact", "change")
-        assert "Fits" in tab.value("estimate")
+        assert "There is room" in tab.value("estimate")
         for budget in (0, -1):
             form = {"budget-infinipot": budget, "method": "infinipot"}
             refused = f"'infinipot' needs a budget of 128 or more, not {budget}."
@@ -292,7 +292,7 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
         given = job.payload["documents"], job.payload["files"], job.payload["title"], job.payload["settings"]["budget"]
         assert given == ([keeper.id, fox.id], [], "Both", 64)
         assert "<h1>Both</h1>" in tab.value("reading-card")
-        assert name_of(service, replace(job, payload={**job.payload, "title": None})) == "The Keeper, Fox"
+        assert name_of(service, replace(job, payload={**job.payload, "title": None})) == "The Keeper and Fox"
         assert [name for name, id in tab.shown["contexts"]["choices"] if id == job.id] == ["Both\nwaiting"]
 
         await tab.do("new-reading", "click")
@@ -387,17 +387,18 @@ def test_the_memory_map_is_sent_once_whatever_becomes_of_the_numbers(
     async def scene(blocks: gr.Blocks) -> None:
         tab = Visitor(blocks)
         await tab.open(context=row.id)
-        assert tab.shown["memory-map"]["visible"]
-        assert "<title>From " in tab.value("memory-map")
-        assert "memory-map" not in tab.value("panel")
+        assert "% remembered</title>" in tab.value("book")
+        assert "darker: remembers more" in tab.value("book")
+        assert tab.shown["find-area"]["visible"]
         tab.shown.clear()
         taken[0] = 2 * 10**9
         await tab.tick()
         assert "2.0 GB" in tab.value("panel")
         sent = {name for name, props in tab.shown.items() if "value" in props}
-        assert not sent & {"memory-map", "kept-memory"}
+        assert not sent & {"book", "kept-memory"}
         await tab.do("new-reading", "click")
-        assert not tab.shown["memory-map"]["visible"]
+        assert "map" not in tab.value("book").partition("<p")[0]
+        assert not tab.shown["find-area"]["visible"]
 
     play(service, scene)
 
@@ -419,15 +420,15 @@ def test_of_long_lists_the_latest_are_shown_and_more_where_they_are_asked_for(se
         tab = Visitor(blocks)
         await tab.open(context=latest)
         assert listed("contexts") == [oldest, *(row.id for row in reversed(rows[-LISTED + 1 :]))], "the last used first"
-        assert tab.value("more-contexts") == "Show more contexts (30)"
+        assert tab.value("more-contexts") == "Show more documents (30)"
         third = Visitor(blocks)
         await third.open(context=rows[2].id)
         choices = [value for _, value in third.shown["contexts"]["choices"]]
         assert (choices[-1], len(choices)) == (rows[2].id, LISTED + 1), "what is chosen is always there"
-        assert third.value("more-contexts") == "Show more contexts (29)"
+        assert third.value("more-contexts") == "Show more documents (29)"
         await tab.do("contexts", "input", {"contexts": oldest})
         assert listed("sessions") == sessions[: -LISTED - 1 : -1]
-        assert tab.value("more-sessions") == "Show more sessions (3)"
+        assert tab.value("more-sessions") == "Show more chats (3)"
         await tab.do("more-contexts", "click")
         for selection in (oldest, latest):
             await tab.do("contexts", "input", {"contexts": selection})
@@ -441,7 +442,7 @@ def test_of_long_lists_the_latest_are_shown_and_more_where_they_are_asked_for(se
         assert new.value("more-kept") == "Show more documents (6)"
         choices = [id for _, id in new.shown["add-to"]["choices"]]
         assert (choices[0], choices[-1], len(choices)) == ("", oldest, 1 + LISTED + 1)
-        assert new.value("more-add-to") == "Show more contexts (29)"
+        assert new.value("more-add-to") == "Show more documents (29)"
         await new.do("more-kept", "click")
         assert [len(new.shown[name]["choices"]) for name in ("kept", "add-to")] == [len(documents) - 1, 1 + len(rows)]
         assert not new.shown["more-kept"]["visible"]

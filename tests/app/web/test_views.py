@@ -128,10 +128,10 @@ def test_reasoning_is_folded_and_never_markup() -> None:
 
 def test_the_panel_says_what_open_contexts_take_and_may_take() -> None:
     html = panel(Metrics(open_bytes={"device": 0, "host": 1_500_000_000}, open_limit=8_000_000_000))
-    assert "Open contexts, at most 8.0 GB" in html
+    assert "Open documents, at most 8.0 GB" in html
     assert "1.5 GB in memory" in html
     assert "in GPU" not in html
-    assert "Open contexts" not in panel(Metrics())
+    assert "Open documents" not in panel(Metrics())
 
 
 def test_quotations_are_marked_by_whether_they_are_there() -> None:
@@ -215,8 +215,8 @@ def test_how_far_a_reading_is_is_told_in_pages_slides_or_sections() -> None:
 def test_an_upload_that_failed_says_what_is_kept_of_it() -> None:
     for progress, kept, words in (
         ({"locked": True}, 1, "1 other file is ready and kept here."),
-        ({}, 2, "The text of 2 documents is kept: New reading lists them, to be read in another way."),
-        ({}, 1, "Its text is kept: New reading lists it, to be read in another way."),
+        ({}, 2, "The text of 2 documents is kept: New document lists them, to be read in another way."),
+        ({}, 1, "Its text is kept: New document lists it, to be read in another way."),
     ):
         assert words in ingest_card(replace(JOB, progress=progress), "A book", kept)
     assert "kept" not in ingest_card(JOB, "A book")

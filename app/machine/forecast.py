@@ -1,0 +1,120 @@
+"""Say in words how long a reading will take and whether it fits, before it begins."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.errors import AppError
+from app.formatting import byte_size, plural, roughly, time_in_words
+from app.machine.fitting import refusal, require_disk
+from app.machine.local_models import local_folder
+from app.machine.model_names import split_model
+from app.machine.planning import PlanRequest, planner_for
+from app.reading.previews import PAGE_CHARACTERS
+from sessions import together
+
+if TYPE_CHECKING:
+    import engine
+
+TOKEN_CHARACTERS = 4
+"""Characters of a token of ordinary prose, for texts that are not known yet."""
+BOOK_PAGES = 300
+BOOK_TOKENS = BOOK_PAGES * PAGE_CHARACTERS // TOKEN_CHARACTERS
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An earlier reading on this machine: the time that so many tokens took."""
+
+    method: "engine.Method"
+    tokens: int
+    seconds: float
+
+
+def reading_plan(
+    name: str,
+    method: "engine.Method",
+    tokens: int,
+    home: Path,
+    device: str,
+    *,
+    loaded: bool,
+    measured: Measured | None = None,
+) -> tuple["engine.Plan", float | None]:
+    """Return the plan of a reading, and its seconds, corrected by the last reading of this model if there is one.
+
+    Args:
+        name: name of a model that is on this machine.
+        method: the method.
+        tokens: tokens of the text.
+        home: the home folder.
+        device: auto, cpu or cuda.
+        loaded: whether the model is loaded, so that its weights do not count against the free memory.
+        measured: an earlier reading with this model.
+
+    Raises:
+        AppError: the text does not fit, or the method lacks its trained weights.
+        engine.EngineError: the model cannot be used.
+    """
+    quantize, weights = split_model(name)[1], not loaded
+    planner = planner_for(str(local_folder(name)), PlanRequest(tokens), home, device)
+    plan = planner.plan(method, tokens, quantize, weights=weights)
+    if plan.lacks:
+        raise AppError(plan.lacks)
+    if not plan.fits:
+        require_disk(plan, home)
+        raise refusal(planner, plan, weights=weights)
+    seconds = plan.reading_sec
+    if measured is not None:
+        before = planner.plan(measured.method, measured.tokens, quantize, weights=weights).reading_sec
+        pace = measured.seconds / before if before else None
+        seconds = seconds * pace if seconds is not None and pace else tokens * measured.seconds / measured.tokens
+    return plan, seconds
+
+
+def forecast_text(
+    titles: Sequence[str], pages: int, plan: "engine.Plan", seconds: float | None, window: int
+) -> tuple[str, str]:
+    """Return a line on a reading: its name, pages, time and memory; and a sentence of warning, or "".
+
+    Args:
+        titles: titles of its documents.
+        pages: pages of all of them.
+        plan: its plan.
+        seconds: time that it takes, if known.
+        window: tokens that the model was trained for.
+    """
+    size = sum(plan.footprint.usage.bytes.values())
+    about = "about 1 page" if pages == 1 else f"about {roughly(pages)} pages"
+    facts = [together(titles), about, time_in_words(seconds), byte_size(size), "it fits"]
+    doubt = plan.beyond
+    if plan.method.budget is None and plan.tokens > window:
+        doubt = f"The model was trained for shorter texts ({window:,} tokens; this has about {roughly(plan.tokens)})."
+    return " · ".join(filter(None, facts)), doubt
+
+
+def room_here(
+    name: str, method: "engine.Method", home: Path, device: str, *, loaded: bool, measured: Measured | None = None
+) -> str:
+    """Return a sentence for when there is no text yet: the longest text that fits, and the time that a book takes.
+
+    See `reading_plan` for the arguments and errors.
+    """
+    if local_folder(name) is None:  # nothing is downloaded to say this
+        return f"{split_model(name)[0]} is not on this computer yet: it is fetched before the reading begins."
+    try:
+        plan, seconds = reading_plan(name, method, BOOK_TOKENS, home, device, loaded=loaded, measured=measured)
+    except AppError:
+        planner = planner_for(str(local_folder(name)), PlanRequest(BOOK_TOKENS), home, device)
+        longest = planner.plan(method, BOOK_TOKENS, split_model(name)[1], weights=not loaded).longest
+        if not longest:
+            raise
+        plan, seconds = reading_plan(name, method, longest, home, device, loaded=loaded, measured=measured)
+    if plan.longest is None:
+        room = "There is room for a text of any length."
+    else:
+        pages = max(1, plan.longest * TOKEN_CHARACTERS // PAGE_CHARACTERS)
+        room = f"There is room for {plural(1, 'page') if pages == 1 else f'about {roughly(pages)} pages'}."
+    takes = f" A book of {BOOK_PAGES} pages takes {time_in_words(seconds)} to read." if seconds is not None else ""
+    return room + takes if plan.tokens == BOOK_TOKENS else room

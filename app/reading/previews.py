@@ -1,0 +1,118 @@
+"""Previews: chosen files are opened in the background, so that the page can say how long they are before it reads them.
+
+Nothing of a preview is kept on disk. A file that was opened before is known by its SHA-256.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ingest
+from app.errors import phrase
+from app.lru_cache import LruCache
+from app.reading.token_stream import read_text
+from ingest.subprocess import ingest_in_subprocess
+from sessions import StoreError
+
+if TYPE_CHECKING:
+    from sessions import DocumentRow
+
+PAGE_CHARACTERS = 1_500
+"""Characters of a page of an ordinary book."""
+MOST_PREVIEWS = 256
+SAMPLES, SAMPLE_CHARACTERS = 3, 8_000
+"""Pieces of a text, and their length, that its number of tokens is estimated from."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The size of a document.
+
+    title: its title.
+    pages: pages in print; 0 for documents without printed pages.
+    characters: length of its text.
+    samples: some pieces of its text.
+    reason: why it cannot be opened, or not yet; empty if it can.
+    """
+
+    title: str
+    pages: int = 0
+    characters: int = 0
+    samples: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def book_pages(self) -> int:
+        """Pages in print, or those that a printed book of this length would have."""
+        return self.pages or pages_of(self.characters)
+
+    def tokens(self, count: Callable[[str], int]) -> int:
+        """Return the estimated number of tokens of the text. count: returns the tokens of a piece of text."""
+        sampled = sum(map(len, self.samples))
+        return round(sum(map(count, self.samples)) * self.characters / sampled) if sampled else 0
+
+
+def pages_of(characters: float) -> int:
+    """Return the pages of an ordinary book that a text of so many characters fills."""
+    return max(1, round(characters / PAGE_CHARACTERS))
+
+
+def preview_of(document: ingest.Document, title: str = "") -> Preview:
+    """Return the preview of a document. title: shown instead of its own."""
+    text, fixed = read_text(document), ingest.FORMATS[document.format].has_fixed_pages
+    last = max(0, len(text) - SAMPLE_CHARACTERS)
+    starts = sorted({last * number // (SAMPLES - 1) for number in range(SAMPLES)})
+    samples = tuple(text[start : start + SAMPLE_CHARACTERS] for start in starts)
+    return Preview(title or document.title, len(document.pages) if fixed else 0, len(text), samples)
+
+
+class Previews:
+    """Previews of files by path. Files are opened one after another, in processes of their own."""
+
+    def __init__(self, find: Callable[[str], "DocumentRow | None"], fetch: Callable[[str], ingest.Document]) -> None:
+        """Start without previews.
+
+        Args:
+            find: returns the kept document with this SHA-256, or None.
+            fetch: returns the text of a kept document by its id.
+        """
+        self._find, self._fetch = find, fetch
+        self._found: LruCache[Path, Future[Preview]] = LruCache(MOST_PREVIEWS)
+        self._thread = ThreadPoolExecutor(1, "preview")
+        self._closed = threading.Event()
+
+    def get(self, path: Path) -> Preview | None:
+        """Return the preview of a file, or None while it is being opened. The first call begins with it."""
+        future = self._found.get(path, lambda: self._thread.submit(self._open, path))
+        return future.result() if future.done() else None
+
+    def close(self) -> None:
+        """Stop opening files."""
+        self._closed.set()
+        self._thread.shutdown(cancel_futures=True)
+
+    def _open(self, path: Path) -> Preview:
+        try:
+            ingest.check_file(path)
+            row = self._find(ingest.fingerprint(path))
+            if row is not None:
+                return preview_of(self._fetch(row.id), row.title)
+            return preview_of(ingest_in_subprocess(path, ocr=False, on_page=self._look))
+        except ingest.EmptyDocument as error:
+            if ingest.ocr_languages():
+                reason = f"The pages of {path.name} are pictures: their text is recognised before it is read."
+                return Preview(path.name, reason=reason)
+            return Preview(path.name, reason=phrase(error))
+        except (ingest.IngestError, StoreError, OSError, _Closed) as error:
+            return Preview(path.name, reason=phrase(error))
+
+    def _look(self, done: int, total: int) -> None:
+        if self._closed.is_set():
+            raise _Closed
+
+
+class _Closed(Exception):
+    """The program ends."""

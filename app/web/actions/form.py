@@ -1,0 +1,227 @@
+"""Actions of the form of a new document: choose its model and memory, say what to expect, fetch models."""
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from app.errors import AppError, expected, phrase
+from app.jobs.model_fetcher import FETCH, last_fetch
+from app.jobs.worker import Worker
+from app.machine.forecast import Measured, forecast_text, reading_plan, room_here
+from app.machine.hub import hub_id
+from app.machine.local_models import local_folder, local_models
+from app.machine.model_names import canonical_model
+from app.machine.recommended import good_for, memory_for_weights, recommended_json
+from app.reading.methods import essentials_for, spec_of
+from app.reading.previews import Preview, preview_of
+from app.service import Service
+from app.web.expert_fields import settings_from, suiting
+from app.web.model_field import hub_choices, model_choices, shown_name, unusable_models
+from app.web.new_reading import ESSENTIALS, EVERYTHING
+from app.web.tab_state import Selection
+from app.web.views.markup import esc
+from ingest.formats import SUFFIXES, suffix_of
+from sessions import together
+
+if TYPE_CHECKING:
+    import engine
+
+TELLING = 2_000
+"""Least tokens of an earlier reading whose time says something about the next one."""
+
+JUST_NOW_SEC = 60.0
+
+
+class FormActions:
+    """The actions on the form, before anything is read."""
+
+    def __init__(
+        self, service: Service, worker: Worker, setting_keys: list[tuple[str, str]], own: list[str], presets: list[str]
+    ) -> None:
+        """Keep the home and the fields of the form.
+
+        Args:
+            service: the home in use.
+            worker: runs the jobs.
+            setting_keys: (method, setting) of the fields whose values `estimate` gets last.
+            own: method of each component that is shown for one method alone, in the order of `choose_method`'s updates.
+            presets: the methods with a field for presets, in the order of those of `choose_model`.
+        """
+        self.service, self.worker = service, worker
+        self.setting_keys, self.own, self.presets = setting_keys, own, presets
+        self._chat = lru_cache(1)(service.models.chat)  # its tokenizer estimates lengths
+
+    def find_models(self, chosen: str = "") -> list[Any]:
+        """Return the choice of models, the unusable ones as HTML, and the models that can be fetched.
+
+        chosen: a model to choose now; "" leaves the choice as it is.
+        """
+        found = local_models(self.service.home)
+        room, _ = memory_for_weights(self.service.models.device)
+        others = hub_choices(recommended_json(self.service.models.device), found)
+        choice = {"value": chosen} if chosen else {}
+        return [
+            gr.update(choices=model_choices(found, room), **choice),
+            unusable_models(found),
+            gr.update(choices=others, value=others[0][1] if others else None),
+        ]
+
+    def find_fetched(self) -> list[Any]:
+        """Return the same as `find_models` after a model was fetched; that is chosen, if it has just come."""
+        job = last_fetch(self.service)
+        fresh = job is not None and job.status == "done" and time.time() - (job.finished_at or 0.0) < JUST_NOW_SEC
+        return self.find_models(job.subject_id if job is not None and fresh else "")
+
+    def take_folder(self, files: Sequence[str] | None, folder: Sequence[str] | None) -> list[Any]:
+        """Put the files of a chosen folder that can be read beside those that were chosen before."""
+        paths = [Path(each) for each in folder or ()]
+        readable = [str(each) for each in paths if suffix_of(each) in SUFFIXES and not each.name.startswith(".")]
+        if not readable:
+            raise AppError("There is no file in this folder that can be read.")
+        return [gr.update(value=[*(files or ()), *sorted(readable)]), gr.update(value=None)]
+
+    def choose_memory(self, memory: str | None, model: str | None) -> list[Any]:
+        """Choose the method that a memory in plain words means, and show its settings."""
+        import engine
+
+        method = essentials_for(self.model(model)) if memory == ESSENTIALS else engine.DEFAULT_METHOD
+        return [gr.update(value=method), *self._shown(method)]
+
+    def choose_method(self, method: str, model: str | None) -> list[Any]:
+        """Show the settings of a method alone, and mark the memory that it means in plain words."""
+        import engine
+
+        meant = EVERYTHING if method == engine.DEFAULT_METHOD else None
+        if meant is None:
+            try:
+                meant = ESSENTIALS if method == essentials_for(self.model(model)) else None
+            except Exception as error:
+                if not expected(error):
+                    raise
+        return [gr.update(value=meant), *self._shown(method)]
+
+    def choose_model(self, model: str | None, memory: str | None) -> list[Any]:
+        """Fill in the settings that suit a model, for all methods, without presets."""
+        suited = {row["name"]: {"budget": row["budget"], **row["settings"]} for row in suiting(self.model(model))}
+        filled = [*self._filled(suited), *(gr.update(value=None) for _ in self.presets)]
+        if memory != ESSENTIALS:
+            return [*filled, gr.skip(), *[gr.skip()] * len(self.own)]
+        return [*filled, *self.choose_memory(memory, model)]  # another method may be the best for this model
+
+    def choose_preset(self, name: str, *chosen: str | None) -> list[Any]:
+        """Fill in the settings of a preset. chosen: the preset chosen for each method that has presets."""
+        import engine
+
+        preset = dict(zip(self.presets, chosen, strict=True))[name]
+        return self._filled({name: engine.make_method(name, preset=preset).settings()} if preset else {})
+
+    def _shown(self, method: str) -> list[Any]:
+        return [gr.update(visible=owner == method) for owner in self.own]
+
+    def _filled(self, settings: Mapping[str, Mapping[str, Any]]) -> list[Any]:
+        """Return updates of all setting fields from the given settings, by method."""
+        return [
+            gr.update(value=settings[owner][key]) if key in settings.get(owner, {}) else gr.skip()
+            for owner, key in self.setting_keys
+        ]
+
+    def estimate(
+        self, files: Sequence[str] | None, kept: Sequence[str] | None, method: str, model: str | None, *values: Any
+    ) -> list[Any]:
+        """Say what to expect of the chosen files and documents, or why they cannot be read so.
+
+        Returns:
+            The line as HTML, the timer that asks again while a file is being opened, and a sentence on the model.
+        """
+        import engine
+
+        name, waiting = self.model(model), False
+        try:
+            method_now = engine.make_method(method, **settings_from(method, self.setting_keys, values))
+            found = [self._kept(id) for id in kept or ()]
+            opened = [self.service.previews.get(Path(each)) for each in files or ()]
+            waiting = None in opened
+            if waiting:
+                at = opened.index(None)
+                line, doubt = f"Opening {Path((files or ())[at]).name} …", ""
+            else:
+                found += [each for each in opened if each is not None]
+                line, doubt = self._expected(found, name, method_now)
+        except Exception as error:
+            if not expected(error):
+                raise
+            return [f'<p class="note" role="status">{esc(phrase(error))}</p>', gr.update(active=False), _about(name)]
+        more = f'<p class="quiet">{esc(doubt)}</p>' if doubt else ""
+        facts = " · ".join(f"<span>{esc(each)}</span>" for each in line.split(" · "))  # wrapped between them
+        return [f'<p class="expected" role="status">{facts}</p>{more}', gr.update(active=waiting), _about(name)]
+
+    def _kept(self, document_id: str) -> Preview:
+        title = self.service.store.documents.get(document_id).title
+        return preview_of(self.service.document_cache.document(document_id), title)
+
+    def _expected(self, found: list[Preview], name: str, method: "engine.Method") -> tuple[str, str]:
+        """Return the line and the warning for opened documents; without any, for a book."""
+        home, device = self.service.home, self.service.models.device
+        loaded = self.service.models.held == name
+        measured = self._measured(name, method)
+        usable = [each for each in found if not each.reason]
+        reasons = " ".join(each.reason for each in found if each.reason)
+        if not usable:
+            return (
+                (reasons, "")
+                if reasons
+                else (room_here(name, method, home, device, loaded=loaded, measured=measured), "")
+            )
+        titles, pages = [each.title for each in usable], sum(each.book_pages for each in usable)
+        if local_folder(name) is None:
+            line = f"{together(titles)}: about {pages:,} pages. {shown_name(name)} is fetched before they are read."
+            return line, reasons
+        chat = self._chat(name)
+        tokens = sum(each.tokens(lambda text: len(chat.encode(text).ids)) for each in usable)
+        plan, seconds = reading_plan(name, method, tokens, home, device, loaded=loaded, measured=measured)
+        line, doubt = forecast_text(titles, pages, plan, seconds, spec_of(name).window)
+        return line, " ".join(filter(None, [reasons, doubt]))
+
+    def _measured(self, name: str, method: "engine.Method") -> Measured | None:
+        """Return the last telling reading with this model, one with these settings before others; None without any."""
+        import engine
+
+        rows = [
+            row
+            for row in self.service.store.contexts.all()
+            if row.model == name and row.seconds > 0 and row.tokens_read - row.read_before >= TELLING
+        ]
+        same = [row for row in rows if (row.method, row.settings) == (method.name, method.settings())]
+        for row in [*same, *rows]:
+            try:
+                then = engine.make_method(row.method, **row.settings)
+            except engine.SettingsError:  # an older version's
+                continue
+            return Measured(then, row.tokens_read - row.read_before, row.seconds)
+        return None
+
+    def model(self, typed: str | None) -> str:
+        """Return the typed model, or the server's."""
+        return canonical_model(typed.strip()) if typed and typed.strip() else self.service.models.default
+
+    def fetch(self, selection: Selection, name: str | None) -> Selection:
+        """Fetch a model, or go on with it."""
+        if not name:
+            raise AppError("Choose the model to get first.")
+        self.worker.fetcher.fetch(hub_id(name))
+        return selection
+
+    def stop_fetching(self, selection: Selection) -> Selection:
+        """Stop fetching models. What has come stays."""
+        for job in self.service.store.jobs.all(kind=FETCH):
+            self.worker.cancel(job.id)
+        return selection
+
+
+def _about(name: str) -> str:
+    about = good_for(name)
+    return f'<p class="quiet">{esc(about)}</p>' if about else ""

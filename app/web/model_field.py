@@ -1,0 +1,124 @@
+"""The choice of a model on the form, and the part that fetches others."""
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from app.formatting import byte_size, plural
+from app.machine.local_models import LocalModel
+from app.machine.model_names import POCKET, SMOLLM2, named_model
+from app.machine.recommended import BESIDE
+from app.web.views.markup import bar, esc
+from sessions import UNDER_WAY, JobRow
+
+IN_WORDS = {"none": "", "8bit": " in 8 bits", "nf4": " in NF4", "int8": " in int8", "int4": " in int4"}
+SHOWN = {SMOLLM2: "SmolLM2 135M", POCKET: "Pocket, a demo"}
+
+
+@dataclass(frozen=True)
+class ModelField:
+    """The components of the choice of a model.
+
+    about: a sentence on the chosen model.
+    offered: the models that can be fetched.
+    fetching: the progress of one that is being fetched, or why it was not.
+    fetched: names the last one that was fetched, unseen.
+    """
+
+    model: gr.Dropdown
+    about: gr.HTML
+    unusable: gr.HTML
+    offered: gr.Radio
+    get: gr.Button
+    fetching: gr.HTML
+    stop_fetching: gr.Button
+    fetched: gr.HTML
+
+
+def build_model_field(default_model: str) -> ModelField:
+    """Build the choice in the current column. default_model: model if none is chosen."""
+    model = gr.Dropdown(
+        choices=[(shown_name(default_model), default_model)],
+        value=default_model,
+        allow_custom_value=True,
+        label="Model",
+        elem_id="model",
+        info="Choose one on this computer, or paste a name from Hugging Face, such as Qwen/Qwen3-4B.",
+    )
+    about = gr.HTML(apply_default_css=False, elem_id="model-about")
+    with gr.Accordion("Get another model", open=False, elem_id="get-model"):
+        offered = gr.Radio(choices=[], label="For this computer", elem_id="offered", elem_classes="rows")
+        with gr.Row(elem_id="get-row"):
+            get = gr.Button("Get", size="sm", elem_id="get", scale=0, min_width=90)
+            stop_fetching = gr.Button("Stop", size="sm", elem_id="stop-fetching", visible=False, scale=0, min_width=90)
+        unusable = gr.HTML(apply_default_css=False, elem_id="unusable")
+    fetching = gr.HTML(apply_default_css=False, elem_id="fetching")
+    fetched = gr.HTML(apply_default_css=False, elem_id="fetched")
+    return ModelField(model, about, unusable, offered, get, fetching, stop_fetching, fetched)
+
+
+def shown_name(name: str) -> str:
+    """Return a model's name for people: the last part of its path."""
+    return SHOWN.get(name, Path(name).name)
+
+
+def model_choices(found: Sequence[LocalModel], room: int) -> list[tuple[str, str]]:
+    """Return the usable models in each form that is possible here, with their size and whether they fit.
+
+    room: free bytes for models.
+    """
+    able = importlib.util.find_spec("bitsandbytes") is not None
+    return [
+        (
+            f"{shown_name(each.name)}{IN_WORDS[way]} · {byte_size(size)} · "
+            f"{'fits' if size + BESIDE <= room else 'too large for the memory that is free'}",
+            named_model(each.name, way) or each.name,
+        )
+        for each in found
+        if not each.reason
+        for way, size in each.weight_bytes.items()
+        if able or way == "none"
+    ]
+
+
+def hub_choices(recommended: Sequence[dict[str, Any]], found: Sequence[LocalModel]) -> list[tuple[str, str]]:
+    """Return the recommended models that fit here and are not here yet, with what they are good for."""
+    here = {each.name for each in found}
+    selection = [each for each in recommended if each["fits"] == "none" and each["name"] not in here]
+    return [
+        (
+            f"{Path(each['name']).name} · {byte_size(each['download'])} to fetch · {each['licence']}\n"
+            f"Good for {each['suits']}.",
+            each["name"],
+        )
+        for each in selection
+    ]
+
+
+def unusable_models(found: Sequence[LocalModel]) -> str:
+    """Return the models here that cannot be used, each with the reason, as HTML; empty if there are none."""
+    reasons = [f"<li><b>{esc(Path(each.name).name)}</b>: {esc(each.reason)}</li>" for each in found if each.reason]
+    if not reasons:
+        return ""
+    said = f"{plural(len(reasons), 'model')} on this computer cannot be used"
+    return f'<details class="quiet"><summary>{said}</summary><ul>{"".join(reasons)}</ul></details>'
+
+
+def fetch_line(job: JobRow | None) -> str:
+    """Return the progress of a model that is fetched, or how it ended, as HTML. job: the last fetch; None for none."""
+    if job is None:
+        return ""
+    name = esc(shown_name(job.subject_id))
+    if job.status in UNDER_WAY:
+        share = job.done / job.total if job.total else 0.0
+        line = job.stage or f"Waiting to fetch {job.subject_id}"
+        return f'<p class="quiet" role="status">{esc(line)}</p>{bar(share, f"{share:.0%} fetched", "wide")}'
+    if job.status == "failed":
+        return f'<p class="note" role="alert">{esc(job.error or "")}</p>'
+    if job.status == "cancelled":
+        return f'<p class="quiet" role="status">Stopped. Get {name} again to go on from what has come.</p>'
+    return f'<p class="quiet" role="status">{name} is here.</p>'
