@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import sys
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, Self
 
 import torch
@@ -233,6 +235,26 @@ class Memory:
             return 0, (id(self.mass), *self.store.addresses())
         kind = self.selector.graph_kind()
         return None if kind is None else (kind, (id(self.mass), *self.store.addresses(), *self.selector.graph_key()))
+
+    def kinds(self, kind: int) -> Collection[int]:
+        """Return the kinds of recordings that serve with the same key as this one, which is among them."""
+        return self.selector.kinds(kind) if self.selector else (kind,)
+
+    def as_if(self, kind: int) -> AbstractContextManager[None]:
+        """Let passes inside the block be of this kind, to record one before it comes. They choose nothing for good."""
+        return self.selector.as_if(kind) if self.selector else nullcontext()
+
+    def make_room(self, tokens: int) -> None:
+        """Make room for so many more tokens, so that nothing moves while they come.
+
+        Raises:
+            torch.OutOfMemoryError: there is none; what is remembered stays as it was.
+        """
+        self.store.make_room(tokens)
+        if self.archive and self.selector:
+            self.selector.make_room(tokens)
+            if self.selector.archives_answers:
+                self.archive.host.make_room(tokens)
 
     def same_place(self, other: Memory) -> bool:
         """Tell whether another line of history has its entries at the same addresses, so that recordings serve both."""

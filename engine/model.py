@@ -21,7 +21,7 @@ from transformers.utils.hub import cached_file
 
 from engine.decode import recorder
 from engine.decode.recorder import Recorder
-from engine.errors import ModelNotFound, SettingsError, UnsupportedModel
+from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
 from engine.memory import Memory
 from engine.memory_usage import oom_as_engine_error
 from engine.models import architectures
@@ -38,6 +38,7 @@ from engine.models.placement import device_named, dtype_on, fast_in_bfloat16
 from engine.models.recurrent_state import RecurrentState
 from engine.models.sizes import layers_of
 from engine.models.spec import LayerSpec, ModelSpec
+from engine.parts.mass import no_source
 from engine.sampling import own_sampling
 from kernels.choice import implementation
 
@@ -130,6 +131,19 @@ class Model:
             if state:
                 memory.recurrent.coming = state.states
             return hidden
+
+    def make_room(self, memory: Memory, tokens: int) -> None:
+        """Let a memory have room for so many more tokens, if these are recorded: what moves is recorded anew."""
+        if self.recorder.possible:
+            with suppress(OutOfMemory), oom_as_engine_error(self.device, "before an answer"), torch.no_grad():
+                memory.make_room(tokens)
+
+    def record(self, memory: Memory) -> None:
+        """Record the passes of the tokens that come next, one by one, as far as they are recorded."""
+        if self.recorder.possible:
+            with oom_as_engine_error(self.device, "before an answer"), torch.no_grad():
+                memory.begin_pass(no_source(1))
+                self.recorder.prepare(memory)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [..., vocabulary] in float32 for hidden states [..., hidden]."""

@@ -3,7 +3,7 @@
 A pass of one token launches hundreds of kernels, and on a GPU the launches take longer than the kernels. A CUDA graph
 records the launches and replays them as one, provided that shapes and addresses stay the same. So a memory can `fix`
 the pass of one token: then only numbers in tensors change from token to token, and the same code runs eagerly or is
-recorded. A pruning selector has one recording for each stage that may come first.
+recorded. A pruning selector has one recording for each stage that may come first; all are made before an answer begins.
 
 STOCKPOT_GRAPHS=off never records. STOCKPOT_GRAPHS=static runs passes in fixed shapes without recording, on any device
 (for tests). A pass that cannot be recorded, or whose recording fails, runs eagerly.
@@ -87,29 +87,43 @@ class Recorder:
         Returns:
             The hidden state [1, hidden], or None if the pass must run eagerly.
         """
+        kind = self.prepare(memory)
+        return None if kind is None else memory.recordings[kind].replay(ids, memory)
+
+    def prepare(self, memory: Memory) -> int | None:
+        """Record what is missing for the pass of one token that has begun, and for all later ones of other kinds.
+
+        Returns:
+            The kind of the pass, which is recorded; None if it must run eagerly.
+        """
         found = memory.recording() if self.possible else None
         if found is None:
             return None
         kind, key = found
+        # Recordings with another key would hold memory that is no longer used
+        memory.recordings = {other: each for other, each in memory.recordings.items() if each.key == key}
+        for each in sorted(memory.kinds(kind), key=lambda other: other != kind):
+            if each not in memory.recordings and not self._record(memory, each, key):
+                break
+        return kind if kind in memory.recordings else None
+
+    def _record(self, memory: Memory, kind: int, key: tuple[int, ...]) -> bool:
+        """Record a pass of this kind; return whether that succeeded. What failed is not tried again for each token."""
         how = type(memory.store), type(memory.selector), kind
-        if how in self._failed:
-            return None
-        if kind not in memory.recordings or memory.recordings[kind].key != key:
-            if key == self._too_large:
-                return None
-            same = {other: each for other, each in memory.recordings.items() if each.key == key}
-            memory.recordings = same  # recordings with another key would hold memory that is no longer used
-            try:
-                state = self._state if memory.recurrent.now else None
-                memory.recordings = {**same, kind: Recording(self.network, memory, kind, key, state)}
-            except RuntimeError as error:
-                log.warning("an answer goes without a CUDA graph: recording failed: %s", error)
-                if is_out_of_memory(error):  # not tried again for each token
-                    self._too_large = key
-                else:
-                    self._failed.add(how)
-                return None
-        return memory.recordings[kind].replay(ids, memory)
+        if how in self._failed or key == self._too_large:
+            return False
+        state = self._state if memory.recurrent.now else None
+        try:
+            with memory.as_if(kind):
+                memory.recordings = {**memory.recordings, kind: Recording(self.network, memory, kind, key, state)}
+        except RuntimeError as error:
+            log.warning("an answer goes without a CUDA graph: recording failed: %s", error)
+            if is_out_of_memory(error):
+                self._too_large = key
+            else:
+                self._failed.add(how)
+            return False
+        return True
 
 
 @contextmanager

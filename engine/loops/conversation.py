@@ -20,6 +20,7 @@ from engine.memory import Memory
 from engine.models.thinking import Speech
 from engine.parts.archive.archive import Archive
 from engine.parts.mass import AttentionMass, no_source
+from engine.parts.slot_plan import ROOM_TO_ANSWER
 from engine.parts.sources import Sentences, passages, unusual
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
 from engine.sampling import Sampling, choose, penalize
@@ -59,10 +60,12 @@ class Conversation:
             sampling: greedy by default.
             options: callbacks, and the text to read again.
         """
+        sampling = sampling or Sampling()
+        self._make_room_to_answer(len(self.model.chat.question(question, self.turns == 0)), sampling)
         before = self.memory.snapshot()
         finished = False
         try:
-            told = yield from self._answer(question, sampling or Sampling(), options or AskOptions())
+            told = yield from self._answer(question, sampling, options or AskOptions())
             self._note(told)
             finished = True
         finally:
@@ -117,12 +120,15 @@ class Conversation:
             reread = self._read_again(prompt, options.text, on_pass)
         self._focus_on_question(prompt, on_pass)
         self.feed(prompt[:cut], on_pass=on_pass)
+        self._make_room_to_answer(len(prompt) - cut, sampling)
         asked = self.memory.snapshot()
         self.feed(prompt[cut:-1])
         self.mass.clear()
         self.memory.mass = self.mass
         sentences = None if options.sentence_end is None else Sentences(self.mass, options.sentence_end, usual)
-        token = choose(self._predicted(self.feed(prompt[-1:])), sampling, generator)
+        hidden = self.feed(prompt[-1:])
+        self.model.record(self.memory)
+        token = choose(self._predicted(hidden), sampling, generator)
         first_token_sec = time.perf_counter() - started
         speech = Speech(self.model.tokenizer, chat.marks, reasoning and chat.opens_reasoning(first))
         shown_reasoning = shown = 0
@@ -202,6 +208,11 @@ class Conversation:
             alone=reread.alone,
         )
         return told
+
+    def _make_room_to_answer(self, coming: int, sampling: Sampling) -> None:
+        """Let the memory have room for `coming` tokens and an answer, as long as that is not very long."""
+        longest = sampling.max_tokens + (sampling.max_reasoning if self.model.chat.marks else 0)
+        self.model.make_room(self.memory, coming + min(longest, ROOM_TO_ANSWER))
 
     def _remember_turn(self, prompt: list[int], told: list[int], on_pass: Callable[[], None] = lambda: None) -> None:
         """Add a turn of these tokens without generating any. Its question may be asked twice to find its focus."""

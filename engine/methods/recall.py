@@ -161,7 +161,7 @@ class Recall(PruningSettings, ArchiveSettings, Method):
             each_query=exactly,
             in_place=pruned,
             search_every=1 if exactly else self.parsed_stages[0].refresh,
-            recorded=self.looks == 1 and pruned and self.pruning != TRUE,
+            recorded=self.looks == 1 and self.tier == HOST and (exactly or self.pruning != TRUE),
             stages=self.parsed_stages if pruned else (),
         )
         yield self.archive_footprint(spec, task, task.prefix, grows=False)

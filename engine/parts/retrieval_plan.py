@@ -14,6 +14,7 @@ from engine.parts.archive.tier_plan import FIRST_OF_CONVERSATION
 from engine.parts.footprint import OPERATIONS, Footprint, Lookup, ReadingTask, Work
 from engine.parts.selectors.base import selected_in_pass, selecting_queries
 from engine.parts.selectors.stages import Stage
+from engine.parts.slot_plan import first_room
 from engine.records import DEVICE, Usage
 
 TILE = 128  # queries of a KV head that a kernel attends with at once
@@ -163,6 +164,6 @@ def _sketch_footprint(spec: ModelSpec, task: ReadingTask, far: int, top: int, sk
     return Footprint(
         usage=Usage({}, {DEVICE: kept}),
         condense_bytes=sketching_bytes(spec, far),
-        conversation_bytes=2 * FIRST_OF_CONVERSATION * each,
+        conversation_bytes=2 * first_room(spec, FIRST_OF_CONVERSATION) * each,
         lookup=Lookup(sketched=each, candidates=min(CANDIDATES[sketch] * top, far)),
     )

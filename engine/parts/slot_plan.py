@@ -11,6 +11,7 @@ from engine.parts.quantized_slots import Quantization, channel_scale_bytes
 from engine.records import DEVICE, Usage
 
 FIRST_CAPACITY = 256
+ROOM_TO_ANSWER = 512  # tokens of an answer, at most, that room is made for before it begins, where tokens are recorded
 LEAST_SLACK, MOST_SLACK = 512, 2048
 UNLIMITED = sys.maxsize
 
@@ -18,6 +19,11 @@ UNLIMITED = sys.maxsize
 def window_slack(window: int) -> int:
     """Return how many tokens pass before the buffer of a window is packed: as many as it holds, within bounds."""
     return min(max(window, LEAST_SLACK), MOST_SLACK)
+
+
+def first_room(spec: ModelSpec, first: int) -> int:
+    """Return the entries that a conversation has room for in its first answer, if it begins with room for `first`."""
+    return first + (ROOM_TO_ANSWER if spec.device.type == "cuda" else 0)
 
 
 def slot_bytes(spec: ModelSpec, capacity: int, quantization: Quantization | None = None) -> int:
@@ -104,7 +110,8 @@ def slot_footprint(
     levels = channel_scale_bytes(looking) if coded else 0
     levelled = levels if quantization is not None and passed >= quantization.most_pending else 0
     held = min(passed, farthest(spec) if capacity is None else capacity)
-    own = FIRST_CAPACITY if capacity is None else max(capacity, FIRST_CAPACITY)  # of a conversation
+    room = first_room(spec, FIRST_CAPACITY)  # of a conversation
+    own = room if capacity is None else max(capacity, FIRST_CAPACITY)
     windows = planned_bytes(spec, UNLIMITED, capacity, chunk)[2]  # a conversation soon fills them
     forks = 2 if capacity is None else 3
     return Footprint(

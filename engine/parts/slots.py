@@ -150,12 +150,28 @@ class SlotStore(Store):
         """Make room. Slots of layers with a window of their own are packed when they are full."""
         super().begin_pass(source, counted)
         self._placements, self._reads_text = {}, bool((source >= 0).any())
+        self._pack_windows(len(source))
+
+    def make_room(self, tokens: int) -> None:
+        """Grow now, up to the budget, if slots would have to while so many tokens come."""
+        if self.quantization is not None:
+            return
+        self._pack_windows(tokens)
+        for number, slots in enumerate(self.own):
+            begin, window = self.length + slots.extra_entries, self.windows[number]
+            most = sys.maxsize if self.capacity is None else self.capacity + slots.extra_entries - self.base_length
+            if window is not None:
+                most = window_capacity(window, tokens)
+            slots.make_room(begin, min(begin + tokens, most), most)
+
+    def _pack_windows(self, arriving: int) -> None:
+        """Pack slots of layers with a window of their own that would be full."""
         own, base = list(self.own), list(self.base)
         for number, slots in enumerate(self.own):
             window, filled = self.windows[number], self.length + slots.extra_entries
-            if window is None or self.held(number) <= window or filled + len(source) <= slots.capacity:
+            if window is None or self.held(number) <= window or filled + arriving <= slots.capacity:
                 continue
-            capacity = max(slots.capacity, window_capacity(window, len(source)))
+            capacity = max(slots.capacity, window_capacity(window, arriving))
             own[number] = self._gathered(number, self._in_window(number, window), capacity, window - self.length)
             if base:
                 base[number] = self._empty_base(number)

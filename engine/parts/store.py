@@ -61,6 +61,9 @@ class Store(ABC):
     def recordable(self) -> bool:
         """Tell whether the pass that has begun is of one token that can be kept at fixed addresses."""
 
+    def make_room(self, tokens: int) -> None:
+        """Make room for so many more tokens, so that nothing moves while they come."""
+
     def fix(self) -> None:
         """Put the values that depend on the position of the pass's one token into tensors at fixed addresses."""
         self.fixed = True

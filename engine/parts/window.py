@@ -189,6 +189,13 @@ class WindowStore(Store):
             self._pack(arriving)
         self._views = {}
 
+    def make_room(self, tokens: int) -> None:
+        """Pack the buffer now if it would have to be while so many tokens come."""
+        if self.length + tokens > self.layers[0].capacity:
+            self._pack(tokens)
+        if self.wide:
+            self.wide.make_room(tokens)
+
     def _pack(self, arriving: int) -> None:
         """Drop entries that have left the window, and make room. Snapshots keep the old buffers."""
         start = max(0, self.length - self.window)

@@ -25,6 +25,7 @@ from engine import (
 from engine.errors import ContextMismatch, ModelError, ModelNotFound, OutOfMemory, UnsupportedModel
 from engine.loops.stop_texts import displayable, until_stop
 from engine.model import load_model
+from engine.models import template_limits
 from engine.models.chat import INSTRUCTION, Chat
 from engine.parts.mass import AttentionMass, mass_rows
 from engine.parts.sources import Sentences, passages
@@ -120,7 +121,6 @@ LOOP = "{% for i in range(99999) %}"
         ("{% for m in messages[1:] %}{{ m.content }}{% endfor %}{{ messages[0].content }}", "order"),
         ("{% for m in messages %}{{ m.content | upper }}{% endfor %}", "drops"),
         (f"{LOOP}{LOOP}{{{{ i }}}}{{% endfor %}}{{% endfor %}}", "does not end within"),
-        ("{% set n = namespace(s='x' * 4096) %}" + LOOP + "{% set n.s = n.s ~ n.s %}{% endfor %}", "MiB of memory"),
         (f"{{# {'long ' * 300_000} #}}", "characters, more than"),
     ],
 )
@@ -128,6 +128,14 @@ def test_a_template_that_fails_or_loses_the_text_is_refused_with_the_cause(templ
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
     with pytest.raises(UnsupportedModel, match=rf"chat template cannot be used: .*{words}"):
+        Chat(tokenizer)
+
+
+def test_a_template_that_takes_all_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_limits, "RENDER_SEC", 60.0)  # a busy machine may take that long to fill 256 MiB
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = "{% set n = namespace(s='x' * 4096) %}" + LOOP + "{% set n.s = n.s ~ n.s %}{% endfor %}"
+    with pytest.raises(UnsupportedModel, match="MiB of memory"):
         Chat(tokenizer)
 
 

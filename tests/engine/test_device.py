@@ -66,8 +66,16 @@ COSTS = {
 # By the number of kinds of passes: one for each stage that choosing may restart at, and one where none is due
 PRUNED = {"infinitehip": 4, "infinitehip-recent": 3, "infinitehip-int8": 3, "infinitehip-inside": 3}
 PRUNED |= {"recall": 4, "recall-chunks": 3}
-SEARCHED = ("exact", "exact-int8", "exact-sketched", "exact-sketched-int4", "infllm", "infllm-int8")
-IN_PLACE = {**PRUNED, **dict.fromkeys(SEARCHED, 1)}
+SEARCHED = (
+    "recall-searching",
+    "exact",
+    "exact-int8",
+    "exact-sketched",
+    "exact-sketched-int4",
+    "infllm",
+    "infllm-small",
+)
+IN_PLACE = {**PRUNED, **dict.fromkeys((*SEARCHED, "infllm", "infllm-small"), 1)}
 Elsewhere = Callable[..., Any]
 
 

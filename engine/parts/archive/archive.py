@@ -157,14 +157,14 @@ class Archive:
             self._stable = addresses, {}
         known = self._stable[1]
         if layer not in known:
-            keys, values = self.slabs(layer)
-            known[layer] = _whole(keys), _whole(values)
+            keys, values = self.host.whole(layer)
+            known[layer] = StableSlabs(keys), StableSlabs(values)
         return known[layer]
 
     @property
     def room(self) -> int:
         """Entries that `stable_slabs` have room for."""
-        slabs = [slab for slab in self.host.slabs if slab.length]
+        slabs = self.host.slabs
         return sum(slab.length for slab in slabs[:-1]) + sum(slab.capacity for slab in slabs[-1:])
 
     def fork(self) -> Self:
@@ -211,9 +211,3 @@ class Archive:
     def load(self, parts: LoadedParts) -> None:
         """Load the parts that `state` returned."""
         self.host.load(parts, stay=self.tier == DISK)
-
-
-def _whole(slabs: Slabs) -> StableSlabs:
-    """Return slabs with the last one at full length, since new entries are written there."""
-    *others, (last, _) = slabs
-    return StableSlabs([*others, (last, last.shape[1])])

@@ -33,6 +33,7 @@ from kernels.gathering import gather_rows
 from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab, Slabs, take
 
 TAIL = "host-tail"  # the part with pending entries
+MOVED = 2048  # entries of the largest slab that is moved to make room in it
 
 
 class Arriving(NamedTuple):
@@ -113,9 +114,10 @@ class HostTier:
         """True if slabs are in pinned memory, where kernels on a GPU can read them."""
         return self.spec.device.type == "cuda"
 
-    def _new_slab(self, stored: int) -> Slab:
+    def _new_slab(self, stored: int, least: int = 0) -> Slab:
+        """Return an empty slab. least: entries that fit into one of a conversation."""
         own = sum(slab.capacity for slab in self.slabs[self.shared :])
-        capacity = min(tier_plan.SLAB, max(FIRST_OF_CONVERSATION, own)) if self.forked else tier_plan.SLAB
+        capacity = min(tier_plan.SLAB, max(FIRST_OF_CONVERSATION, least, own)) if self.forked else tier_plan.SLAB
         if self.expected // self.group_size * self.group_size > stored:
             capacity = min(capacity, self.expected // self.group_size * self.group_size - stored)
         banks = [
@@ -145,6 +147,22 @@ class HostTier:
             self.dtype,
             self.spec.dtype,
         )
+
+    def make_room(self, tokens: int) -> None:
+        """Let the last slab of a conversation have room for so many more tokens, unless it is too large to be moved."""
+        self.flush()
+        if self.group_size > 1 and not self.channel_scales:
+            return  # nothing is quantised yet
+        own, most = self.slabs[self.shared :], -(-tokens // rows.GROUP_SIZE) * rows.GROUP_SIZE
+        if not own or own[-1].full:
+            self.slabs.append(self._new_slab(self.stored, most))
+        elif own[-1].capacity - own[-1].length < most and own[-1].capacity <= MOVED:
+            room = self._new_slab(self.stored - own[-1].length, own[-1].length + most)
+            self.slabs[-1] = own[-1].moved(room)
+        mirror, _ = self.mirror
+        if mirror is not None and len(mirror) < self.stored + tokens:
+            self.mirror = None, 0
+        self._sketch_rest()
 
     def check_host_room(self, leaving: bool) -> None:
         """Raise if host memory cannot hold the rest of the expected entries.
@@ -330,8 +348,16 @@ class HostTier:
         return self.gather(layer, index.expand(self.spec.layers[layer].kv_heads, *index.shape), device)
 
     def addresses(self) -> tuple[int, ...]:
-        """Return the address of each slab with entries. A slab keeps its address as long as it exists."""
-        return tuple(slab.source.data_ptr() for slab in self.slabs if slab.length)
+        """Return the address of each slab. A slab keeps its address as long as it exists."""
+        return tuple(slab.source.data_ptr() for slab in self.slabs)
+
+    def whole(self, layer: int) -> tuple[Slabs, Slabs]:
+        """Return keys and values of a layer, slab by slab; the last slab is whole, since entries come there."""
+        lengths = [slab.length for slab in self.slabs[:-1]] + [slab.capacity for slab in self.slabs[-1:]]
+        keys = [(slab.keys[layer], length) for slab, length in zip(self.slabs, lengths, strict=True)]
+        if self.spec.layers[layer].latent:
+            return keys, keys
+        return keys, [(slab.values[layer], length) for slab, length in zip(self.slabs, lengths, strict=True)]
 
     def keys(self, layer: int) -> Slabs:
         """Return the keys of a layer, slab by slab."""
@@ -354,7 +380,7 @@ class HostTier:
         """Return the source positions of all entries on a device, copied there once."""
         known, start = self.mirror
         if known is None or self.stored > len(known):
-            grown = torch.empty(max(self.stored, start + tier_plan.SLAB // 16), dtype=torch.int32, device=device)
+            grown = torch.empty(self.stored + tier_plan.SLAB // 16, dtype=torch.int32, device=device)
             if known is not None:
                 grown[:start] = known[:start]
             known = grown
@@ -403,7 +429,8 @@ class HostTier:
         """Return own slabs as one part each, full ones sealed, and the pending entries."""
         self._rest()
         parts: Parts = {}
-        for number, slab in enumerate(self.slabs[self.shared :]):
+        own = [slab for slab in self.slabs[self.shared :] if slab.length]
+        for number, slab in enumerate(own):
             parts[f"host-{number:05d}"] = Part(slab.saved(), sealed=slab.full)
         if self.pending is not None:
             parts[TAIL] = Part(self._tail())

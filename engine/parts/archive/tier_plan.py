@@ -8,6 +8,7 @@ from engine.models.spec import ModelSpec
 from engine.parts.archive.slabs import group_size_of
 from engine.parts.footprint import Footprint, ReadingTask, Work
 from engine.parts.quantized_slots import channel_scale_bytes
+from engine.parts.slot_plan import first_room
 from engine.records import DEVICE, DISK, HOST, Usage
 from kernels import quantise
 
@@ -98,7 +99,7 @@ def archive_footprint(
         conversation_bytes=2 * sources,
         saved_bytes=waiting_bytes(looking, dtype),
         host_saving_bytes=slab_bytes(looking, dtype, min(LARGEST_SLAB, far - mapped)),  # on its way to disk, or copied
-        host_conversation_bytes=2 * slab_bytes(looking, dtype, FIRST_OF_CONVERSATION) if grows else 0,
+        host_conversation_bytes=2 * slab_bytes(looking, dtype, first_room(spec, FIRST_OF_CONVERSATION)) if grows else 0,
         work=Work(numbers_coded=looking.entry_width if group_size_of(dtype) > 1 else 0),
     )
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 from torch import Tensor
 
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.archive import Archive
-from engine.parts.archive.search import Found
+from engine.parts.archive.search import Found, best_of_room
 from engine.parts.attention import PerQueryKeys, Segment
 from engine.parts.store import Store
 from engine.records import LoadedParts, Parts, Usage
@@ -108,6 +110,17 @@ class Selector(ABC):
         """Return which kind of recording the pass of one token that has begun needs; None if it cannot be recorded."""
         return None
 
+    def kinds(self, kind: int) -> Collection[int]:
+        """Return the kinds of recordings that serve with the same key as this one, which is among them."""
+        return (kind,)
+
+    def as_if(self, kind: int) -> AbstractContextManager[None]:
+        """Let passes inside the block be of this kind, and choose nothing for good."""
+        return nullcontext()
+
+    def make_room(self, tokens: int) -> None:
+        """Make room for so many more tokens, so that nothing moves while they come."""
+
     def graph_key(self) -> tuple[int, ...]:
         """Return the addresses and shapes that a recording depends on."""
         source: tuple[int, ...] = ()
@@ -158,6 +171,16 @@ def searched(
     turned = spec.rope.to_constant(q, distance)
     found = archive.host.search(layer, spec.rope.towards_kept(turned), limits, top, lookup)
     return gathered(spec, turned, *archive.slabs(layer), found), found.entries
+
+
+def searched_in_room(
+    archive: Archive, layer: int, q: Tensor, distance: int, late: Tensor, top: int
+) -> tuple[PerQueryKeys, Tensor]:
+    """Search like `searched` for the query of one token, in constant shapes; late: see `best_of_room`."""
+    spec, (keys, values) = archive.host.spec.layers[layer], archive.stable_slabs(layer)
+    turned = spec.rope.to_constant(q, distance)
+    found = best_of_room(keys, spec.rope.towards_kept(turned), late, top)
+    return gathered(spec, turned, keys, values, found), found.entries
 
 
 def gathered(layer: LayerSpec, q: Tensor, keys: Slabs, values: Slabs, found: Found) -> PerQueryKeys:

@@ -7,6 +7,8 @@ so are entries that wait for their quantisation group to fill.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 import torch
@@ -14,10 +16,18 @@ from torch import Tensor
 
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
+from engine.parts.archive.search import in_blocks
 from engine.parts.attention import BlockTable, PerQueryKeys, Segment, SharedKeys
 from engine.parts.mass import mass_rows
 from engine.parts.positions import TRUE, FarPlaces, QueryBlocks
-from engine.parts.selectors.base import EMPTY, NOTHING_FAR, Selector, searched, selecting_queries
+from engine.parts.selectors.base import (
+    EMPTY,
+    NOTHING_FAR,
+    Selector,
+    searched,
+    searched_in_room,
+    selecting_queries,
+)
 from engine.parts.selectors.stages import Listing, Pruning
 from engine.parts.slots import SlotStore
 from engine.parts.store import Store
@@ -189,8 +199,12 @@ class GistSelector(Selector):
 
     def _searched(self, layer: int, q: Tensor) -> PerQueryKeys:
         """Return the best entries of the archive, or of those to look up, for each query, all at one distance."""
-        limits = torch.full((q.shape[1],), self._evicted)
-        best, index = searched(self.archive, layer, q, self.distance, limits, self.selected, self.archive.lookup)
+        if self.store.fixed:
+            late = torch.arange(in_blocks(self.archive.room), device=q.device) >= self._evicted
+            best, index = searched_in_room(self.archive, layer, q, self.distance, late, self.selected)
+        else:
+            limits = torch.full((q.shape[1],), self._evicted)
+            best, index = searched(self.archive, layer, q, self.distance, limits, self.selected, self.archive.lookup)
         heads = self.spec.layers[layer].kv_heads
         by_head = index.view(heads, len(q) // heads * q.shape[1], index.shape[2])  # of none, if none is to be looked at
         known = _among(self.held_by_heads(layer), by_head).view(index.shape)
@@ -207,23 +221,37 @@ class GistSelector(Selector):
         return self._held[layer]
 
     def graph_kind(self) -> int | None:
-        """Return `NOTHING_FAR`, or the stage where the next token's choice restarts.
+        """Return `NOTHING_FAR`, or the stage where the next token's choice restarts; 0 where it searches.
 
         None at a second look, or where positions are true distances.
         """
         if self.archive.lookup is None and self._evicted == 0:
             return NOTHING_FAR
-        if self.archive.lookup is not None or self.pruning is None or not self.archive.readable_in_place():
+        if self.archive.lookup is not None or not self.archive.readable_in_place():
             return None
+        if self.pruning is None:
+            return 0
         return None if self.pruning.rules[0].places == TRUE else self.pruning.restart()
+
+    def kinds(self, kind: int) -> Collection[int]:
+        """Return all stages that a choice may restart at, and their number for none."""
+        return range(len(self.pruning.stages) + 1) if self.pruning and kind >= 0 else (kind,)
+
+    def as_if(self, kind: int) -> AbstractContextManager[None]:
+        """Let choices inside the block restart at this stage, and not be kept."""
+        return self.pruning.restarting_at(kind) if self.pruning else nullcontext()
 
     def graph_key(self) -> tuple[int, ...]:
         """Return addresses of slabs, of the stages' choices and of the gist's entries by head."""
-        if self.pruning is None or self._evicted == 0:
-            return self.archive.host.addresses()
+        addresses = self.archive.host.addresses()
+        if self._evicted == 0:
+            return addresses
+        looking = (number for number, layer in enumerate(self.spec.layers) if layer.sliding_window is None)
+        held = (self.held_by_heads(layer).data_ptr() for layer in looking)
+        if self.pruning is None:
+            return (*addresses, *held)
         self.pruning.make_room(self.archive.room)
-        held = (self.held_by_heads(layer).data_ptr() for layer in range(len(self.spec.layers)) if self.prunes(layer))
-        return (*self.archive.host.addresses(), *self.pruning.graph_key(), *held)
+        return (*addresses, *self.pruning.graph_key(), *held)
 
     def fix(self) -> None:
         """Write the token's number into a tensor that stays where it is."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from typing import Self
 
 import torch
@@ -101,6 +103,14 @@ class PruningSelector(WindowSelector):
         """Return the stage where the next token's choice restarts; None where all positions are true distances."""
         self._may_fit = self._may_fit or self.fits_window
         return None if self._true else self.pruning.restart()
+
+    def kinds(self, kind: int) -> Collection[int]:
+        """Return all stages that a choice may restart at, and their number for none."""
+        return range(len(self.pruning.stages) + 1) if kind >= 0 else (kind,)
+
+    def as_if(self, kind: int) -> AbstractContextManager[None]:
+        """Let choices inside the block restart at this stage, and not be kept."""
+        return self.pruning.restarting_at(kind)
 
     def graph_key(self) -> tuple[int, ...]:
         """Return addresses of slabs and of the stages' choices."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -154,6 +155,7 @@ class Pruning:
         self._decoding = False
         self._ran = [0] * len(stages)
         self._restart: int | None = None  # of this pass, see `restart`
+        self._forced: int | None = None  # the same, where a pass is only tried
 
     @property
     def sizes(self) -> set[int]:
@@ -174,9 +176,8 @@ class Pruning:
     def end_pass(self, replayed: bool) -> None:
         """Count the step and the stages that ran. replayed: whether the pass was a recording of `restart`'s kind."""
         if replayed and self._restart is not None:
-            layers = [bool(chosen) for chosen in self.chosen]
-            self._ran = [sum(layers) * (number >= self._restart) for number in range(len(self.stages))]
-            self._known = layers
+            self._ran = [len(self.listings) * (number >= self._restart) for number in range(len(self.stages))]
+            self._known = [layer in self.listings for layer in range(len(self._known))]
         if self._decoding:
             self._writes[0] += 1
             self._seen_writes = self._writes[0]
@@ -274,12 +275,28 @@ class Pruning:
     def restart(self) -> int | None:
         """Return the stage where the next token's choice restarts, the number of stages if none is due.
 
-        None before the first token, which makes room for choices.
+        None before the first token, which makes room for choices and listings.
         """
-        return next((self.first_due(layer) for layer, chosen in enumerate(self.chosen) if chosen), None)
+        return next((self.first_due(layer) for layer in self.listings), None)
+
+    @contextmanager
+    def restarting_at(self, stage: int) -> Iterator[None]:
+        """Let choices inside the block restart at this stage; on exit all is chosen as before."""
+        kept = [starts for each in self.chosen for starts in each]
+        kept += [x for listing in self.listings.values() for x in listing.tensors()]
+        before, known = [x.clone() for x in kept], list(self._known)
+        self._forced = stage
+        try:
+            yield
+        finally:
+            self._forced, self._known = None, known
+            for x, old in zip(kept, before, strict=True):
+                x.copy_(old)
 
     def first_due(self, layer: int) -> int:
         """Return the first stage that is due; those behind it work on its choice, so they are due as well."""
+        if self._forced is not None:
+            return self._forced
         if not self._decoding or not self._known[layer]:
             return 0
         due = (number for number, stage in enumerate(self.stages) if self.steps % stage.refresh == 0)
@@ -293,7 +310,7 @@ class Pruning:
         blocks: QueryBlocks,
         keys: Slabs,
         before: Tensor | None,
-        fixed: bool,
+        fixed: bool = False,
     ) -> Tensor:
         """Return the starts of the chunks that a stage keeps, int64 [NB, k / l_c] (Algorithm 2).
 

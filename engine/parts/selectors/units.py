@@ -189,6 +189,11 @@ class UnitSelector(WindowSelector):
         start = (unit * self.size).masked_fill(best == float("-inf"), EMPTY)
         return (start[..., None] + shared["inside"]).flatten(1)
 
+    def make_room(self, tokens: int) -> None:
+        """Make room for the units that so many more tokens fill."""
+        for units in self.units:
+            units.make_room(tokens // self.size + 1)
+
     def far_kind(self) -> int | None:
         """Return the only kind, for a token with which no more than one unit fills up."""
         return 0 if self.num_evicted() // self.size <= self._counted[1] + 1 else None
