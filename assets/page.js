@@ -267,6 +267,10 @@
     keepPages(here, pages.value);
     field.focus();
   };
+  const suggest = (question) => {  // asked as if it had been typed; what was typed stays
+    write(question);
+    document.querySelector("#ask").click();
+  };
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
     document.querySelector("[data-action=menu]")?.setAttribute("aria-expanded", String(open));
@@ -305,6 +309,7 @@
       }
       if (button && button.dataset.action === "copy") copy(button);
       if (button && button.dataset.action === "cite") cite(button);
+      if (button && button.dataset.action === "suggested") suggest(button.textContent);
       if (button && button.dataset.action === "name") name(button.dataset.pages);
       if (button && button.dataset.action === "edit") document.querySelector("#question textarea").focus();
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
