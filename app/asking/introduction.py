@@ -253,14 +253,14 @@ def telling(text: str) -> set[str]:
     return {word.casefold() for word in _TELLING.findall(text)}
 
 
-def grounded(sentence: str, known: Collection[str]) -> bool:
+def grounded(sentence: str, known: set[str]) -> bool:
     """Return whether a sentence says something, with the names, the numbers and most long words of the text.
 
     known: telling words of the text.
     """
     rest = " ".join(sentence.split()[1:])  # the first word has a capital anyway
     words, names = telling(rest), {word.casefold() for word in _NAMED.findall(rest)}
-    return names <= known and len(words) >= SHARED and len(words & {*known}) >= GROUNDED * len(words)
+    return names <= known and len(words) >= SHARED and len(words & known) >= GROUNDED * len(words)
 
 
 def sensible(question: str, passage: str) -> bool:

@@ -4,7 +4,7 @@ Nothing of a preview is kept on disk. A file that was opened before is known by 
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import ingest
 from app.errors import phrase
+from app.formatting import plural, roughly
 from app.lru_cache import LruCache
 from app.reading.token_stream import read_text
 from ingest.subprocess import ingest_in_subprocess
@@ -58,6 +59,14 @@ class Preview:
 def pages_of(characters: float) -> int:
     """Return the pages of an ordinary book that a text of so many characters fills."""
     return max(1, round(characters / PAGE_CHARACTERS))
+
+
+def pages_in_words(previews: Sequence[Preview]) -> str:
+    """Return the length of documents: "12 pages" if all are in print, else "about 450 pages"."""
+    pages = sum(each.book_pages for each in previews)
+    if all(each.pages for each in previews):
+        return plural(pages, "page")
+    return "about 1 page" if pages == 1 else f"about {roughly(pages)} pages"
 
 
 def preview_of(document: ingest.Document, title: str = "") -> Preview:

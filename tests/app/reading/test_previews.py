@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.reading.previews import PAGE_CHARACTERS, Preview, preview_of
+from app.reading.previews import PAGE_CHARACTERS, Preview, pages_in_words, preview_of
 from app.service import Service
 from ingest import ingest
 from tests.app.helpers import add, book_text, wait_for
@@ -40,6 +40,13 @@ def test_a_file_that_cannot_be_opened_says_why(service: Service, tmp_path: Path)
     broken.write_bytes(b"%PDF-1.4 nonsense")
     assert "torn.pdf" in opened(service, broken).reason
     assert "not there" in opened(service, tmp_path / "gone.txt").reason
+
+
+def test_only_pages_in_print_are_counted_exactly() -> None:
+    printed, flowing = Preview("A", pages=12, characters=9), Preview("B", characters=700_000)
+    assert pages_in_words([printed]) == "12 pages"
+    assert pages_in_words([printed, flowing]) == "about 480 pages"
+    assert pages_in_words([Preview("C", characters=20)]) == "about 1 page"
 
 
 def test_a_short_text_is_sampled_whole(book: Path) -> None:
