@@ -176,7 +176,7 @@ class FormActions:
                 if reasons
                 else (room_here(name, method, home, device, loaded=loaded, measured=measured), "")
             )
-        titles, pages = [each.title for each in usable], pages_in_words(usable)
+        titles, pages = [each.title for each in usable], pages_in_words([each.length for each in usable])
         if local_folder(name) is None:
             line = f"{together(titles)} · {pages}. {shown_name(name)} is fetched before they are read."
             return line, reasons

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from app.asking.introduction import Introduction
-from app.formatting import plural, roughly
-from app.reading.previews import pages_of
+from app.formatting import plural
+from app.reading.previews import length_of, pages_in_words
 from app.web.views.markup import esc
 from ingest import FORMATS, Document
 from ingest.document import noun_of_pages
@@ -49,23 +49,14 @@ def welcome(
 
 
 def extent(documents: Sequence[Document]) -> str:
-    """Return how long documents are, in words: "12 pages, 5 chapters", "About 180 pages in 15 sections"."""
-    lengths = [_length(each) for each in documents]
-    if len(lengths) == 1:
-        return f"{lengths[0][:1].upper()}{lengths[0][1:]}."
-    pages = sum(len(each.pages) if _printed(each) else pages_of(len(each.text)) for each in documents)
-    return f"{plural(len(documents), 'document')}, about {roughly(pages)} pages."
-
-
-def _printed(document: Document) -> bool:
-    return FORMATS[document.format].has_fixed_pages
-
-
-def _length(document: Document) -> str:
-    noun, count = noun_of_pages(document.format), len(document.pages)
-    if _printed(document):
-        chapters = sum(entry.level == 1 for entry in document.toc)
-        return plural(count, noun) + (f", {plural(chapters, 'chapter')}" if chapters >= FEW_CHAPTERS else "")
-    pages = pages_of(len(document.text))
-    about = "about 1 page" if pages == 1 else f"about {roughly(pages)} pages"
-    return f"{about} in {plural(count, noun)}"
+    """Return how long documents are, in words: "12 pages, 5 chapters.", "About 180 pages in 15 sections."."""
+    words = pages_in_words([length_of(each.format, len(each.pages), len(each.text)) for each in documents])
+    if len(documents) > 1:
+        return f"{plural(len(documents), 'document')}, {words}."
+    [document] = documents
+    chapters = sum(entry.level == 1 for entry in document.toc)
+    if not FORMATS[document.format].has_fixed_pages:
+        words = f"{words[:1].upper()}{words[1:]} in {plural(len(document.pages), noun_of_pages(document.format))}"
+    elif chapters >= FEW_CHAPTERS:
+        words += f", {plural(chapters, 'chapter')}"
+    return f"{words}."
