@@ -29,7 +29,7 @@ types: $(DEV)
 bench: $(DEV)  ## the benchmarks behind the tables in docs/; more than a day on two CPU cores
 	$(BIN)/python -m benchmarks.everything
 
-gpu-check: $(READY)  ## speed, bytes and exactness on a CUDA GPU held to 24 GiB; at most nine minutes
+gpu-check: $(READY)  ## speed, bytes and exactness on a CUDA GPU held to 24 GiB, in parts of four minutes at most
 	$(BIN)/python -m benchmarks.gpu_check
 
 # A browser for the browser tests: one that is there already, else the system's package, else Playwright's own.

@@ -122,9 +122,17 @@
     }
     met = asked;
     if (place === here && !fresh) return;
+    const opened = place !== here && !place.startsWith("t-");
     here = place;
+    if (opened) offer();
     write(drafts[here] ?? question ?? "");
     write(drafts[ofPages(here)] ?? where.pages ?? "", pages);
+  };
+  // A chat that opens is there to be asked: the field has the focus, unless somebody is elsewhere with the keyboard, or
+  // would get a keyboard on the glass.
+  const offer = () => {
+    const idle = document.activeElement === document.body || (!byKey && document.activeElement?.closest("#shelf"));
+    if (idle && field && inSight(field) && !matchMedia("(pointer: coarse)").matches) field.focus({ preventScroll: true });
   };
   // What was left can be gone back to, but for an upload, which became a context.
   const place = (query) => {
@@ -150,7 +158,7 @@
     unrolled = null;
   };
   const keepFolds = () => {
-    for (const each of document.querySelectorAll("#main details[data-fold]"))
+    for (const each of document.querySelectorAll(":is(#main, #side) details[data-fold]"))
       if (folds.has(each.dataset.fold) && each.open !== folds.get(each.dataset.fold)) each.open = !each.open;
   };
   // Gradio changes an element's text in place: as a new one a notice is read out, and fades by itself.
@@ -242,8 +250,9 @@
   };
   const copy = async (button) => {
     const said = button.closest(".answer").querySelector(".answer-text"), before = button.textContent;
+    const text = said.dataset.said ?? unmarked(said);
     try {
-      await navigator.clipboard.writeText(said.dataset.said ?? said.textContent);
+      await navigator.clipboard.writeText(button.dataset.cited ? `“${text.trim()}” (${button.dataset.cited})` : text);
       button.textContent = "Copied";
     } catch {  // no clipboard without https, or not allowed: leave it selected
       getSelection().selectAllChildren(said);
@@ -265,11 +274,95 @@
     if (!named.includes(page)) named.push(page);
     write(named.join(", "), pages);
     keepPages(here, pages.value);
+    if (getComputedStyle(document.querySelector("#side")).position === "fixed") closePage();
     field.focus();
   };
   const suggest = (question) => {  // asked as if it had been typed; what was typed stays
     write(question);
     document.querySelector("#ask").click();
+  };
+  // A page of a document stands beside the answer; on a narrow window before it. It is fetched once it is asked for.
+  const beside = () => document.querySelector("#beside .beside");
+  let from = null, wanted = 0, zoom = Number(localStorage.getItem("stockpot-zoom")) || 1;
+  const setZoom = (to) => {
+    zoom = Math.min(3, Math.max(0.6, Math.round(to * 10) / 10));
+    localStorage.setItem("stockpot-zoom", zoom);
+    beside().style.setProperty("--zoom", zoom);
+  };
+  const closePage = () => {
+    const panel = beside();
+    if (!panel || panel.hidden) return false;
+    panel.hidden = true;
+    document.querySelector("#frame").dataset.page = "";
+    if (from?.isConnected && inSight(from)) from.focus({ preventScroll: true });
+    return true;
+  };
+  // The passage is marked on the printed page in one colour, which tells where to scroll to.
+  const toMark = (picture, body) => {
+    const canvas = document.createElement("canvas"), width = 300;
+    const height = Math.round(width * picture.naturalHeight / picture.naturalWidth);
+    Object.assign(canvas, { width, height });
+    const pen = canvas.getContext("2d", { willReadFrequently: true });
+    pen.drawImage(picture, 0, 0, width, height);
+    const dots = pen.getImageData(0, 0, width, height).data;
+    for (let row = 0; row < height; row++)
+      for (let at = row * width * 4, seen = 0; at < (row + 1) * width * 4; at += 4) {
+        seen += dots[at] > 225 && dots[at + 1] > 180 && dots[at + 1] < 225 && dots[at + 2] < 140;
+        if (seen > 5) return body.scrollTop = picture.offsetTop + picture.clientHeight * row / height - body.clientHeight / 3;
+      }
+  };
+  const drawPrinted = async (body) => {
+    const picture = body.querySelector("img[data-from]");
+    if (!picture) return;
+    const status = picture.parentElement.querySelector("p");
+    const fail = (sentence) => {
+      if (status) status.textContent = sentence;
+      body.querySelector(".as-text").open = true;
+    };
+    try {
+      const answer = await fetch(picture.dataset.from);
+      if (!answer.ok) return fail((await answer.json()).error);
+      picture.onload = () => { picture.hidden = false; status.remove(); toMark(picture, body); };
+      picture.src = URL.createObjectURL(await answer.blob());
+    } catch {
+      fail("The server does not answer: open the page once more when it does.");
+    }
+  };
+  const openPage = async (href, by) => {
+    const panel = beside(), body = panel.querySelector(".page-body"), url = new URL(href, location.href);
+    const turn = ++wanted;
+    if (panel.hidden) from = by;
+    let shown;
+    try {
+      shown = await (await fetch(`${url.pathname}/beside${url.search}`)).text();
+    } catch {
+      shown = '<p class="note failed" role="alert">The server does not answer: try again once it does.</p>';
+    }
+    if (turn !== wanted) return;
+    body.innerHTML = shown;
+    panel.hidden = false;
+    document.querySelector("#frame").dataset.page = "open";
+    panel.querySelector(".own-tab").href = href;
+    setZoom(zoom);
+    body.scrollTop = 0;
+    document.querySelector("#side").scrollTop = 0;
+    body.querySelector("h2")?.focus({ preventScroll: true });
+    const mark = body.querySelector(":scope > .page-text mark");
+    if (mark) body.scrollTop = mark.offsetTop - body.clientHeight / 3;
+    drawPrinted(body);
+  };
+  const KEYS = [["/", "to the question"], ["Enter", "ask"], ["Shift Enter", "a new line"],
+    ["Esc", "close what is open, stop editing"], ["Tab", "to what comes next"], ["↑ ↓", "choose in a list"], ["?", "this list"]];
+  const showKeys = () => {
+    let dialog = document.querySelector("#keys");
+    if (!dialog) {
+      dialog = Object.assign(document.createElement("dialog"), { id: "keys" });
+      dialog.setAttribute("aria-label", "Keys");
+      dialog.innerHTML = `<h2>Keys</h2><dl>${KEYS.map(([key, does]) => `<dt><kbd>${key}</kbd></dt><dd>${does}</dd>`).join("")}
+        </dl><form method="dialog"><button>Close</button></form>`;
+      document.querySelector(".gradio-container").append(dialog);
+    }
+    if (!dialog.open) dialog.showModal();
   };
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
@@ -312,6 +405,16 @@
       if (button && button.dataset.action === "suggested") suggest(button.textContent);
       if (button && button.dataset.action === "name") name(button.dataset.pages);
       if (button && button.dataset.action === "edit") document.querySelector("#question textarea").focus();
+      const page = event.target.closest("a[href*='documents/'][href*='/pages/']:not(.own-tab)");
+      if (page && !event.ctrlKey && !event.metaKey && !event.shiftKey && beside()) {
+        event.preventDefault();
+        openPage(page.getAttribute("href"), page);
+      }
+      if (button && button.dataset.action === "page") openPage(button.dataset.href, button);
+      if (button && button.dataset.action === "page-back") closePage();
+      if (button && button.dataset.action === "zoom-in") setZoom(zoom + 0.2);
+      if (button && button.dataset.action === "zoom-out") setZoom(zoom - 0.2);
+      if (button && button.dataset.action === "keys") showKeys();
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
       if (event.target.closest("#new-reading, #new-session, #add-documents")) menu(false);
       if (event.target.closest("#unroll")) unroll();
@@ -350,11 +453,14 @@
       const typing = event.target.matches("textarea, select, input:not([type=radio], [type=checkbox])");
       if (["PageUp", "ArrowUp", "Home"].includes(event.key) && !event.target.closest("input, textarea, select")) leave();
       const listed = event.target.matches("[role=combobox][aria-expanded=true]");  // whose list it closes
+      if (document.querySelector("#keys[open]")) return;
+      if (event.key === "Escape" && !listed && closePage()) return;
       if (event.key === "Escape" && !listed) {  // closes what is open, and stops nothing
         menu(false);
         for (const keep of document.querySelectorAll(".confirm .keep")) keep.click();
         document.querySelector("#edit-area #never-mind")?.click();
       }
+      if (event.key === "?" && !typing) { event.preventDefault(); showKeys(); }
       if (event.key === "/" && !typing) {
         const field = document.querySelector("#question textarea");
         if (field) { event.preventDefault(); field.focus(); }

@@ -111,7 +111,7 @@ class Source:
 
     def _slab(self, x: Tensor) -> Bank:
         kind, host = self.store
-        pinned = host and self.device.type == "cuda"
+        pinned = pinned_for(host, self.device)
         if kind is None:
             return x.cpu().pin_memory() if pinned else x
         page, place = (GROUP_SIZE, torch.device("cpu")) if host else (1, self.device)
@@ -120,7 +120,15 @@ class Source:
         codes = torch.empty(shape, dtype=stored(kind), device=place, pin_memory=pinned)
         scale = torch.empty(x.shape[0], capacity // page, device=place, pin_memory=pinned)
         pages = QuantizedSlab(codes, scale, self.levels, kind, x.dtype)
-        pages.write(0, F.pad(x, (0, 0, 0, capacity - x.shape[1])))
+        padded = F.pad(x, (0, 0, 0, capacity - x.shape[1]))
+        if pinned:  # a GPU makes the codes, which a processor takes a minute for
+            here = ChannelScale(*self.levels.on(self.device))
+            made = QuantizedSlab(codes.to(self.device), scale.to(self.device), here, kind, x.dtype)
+            made.write(0, padded)
+            codes.copy_(made.quantized)
+            scale.copy_(made.scale)
+        else:
+            pages.write(0, padded)
         return pages
 
     @cached_property
@@ -174,6 +182,11 @@ class Source:
 
     def _queries(self, count: int) -> Tensor:
         return self.noise(self.heads.query, count, self.heads.size)
+
+
+def pinned_for(host: bool, device: torch.device) -> bool:
+    """Return whether slabs of a store lie in pinned memory."""
+    return host and device.type == "cuda"
 
 
 def numbers(slab: Bank, device: torch.device) -> Tensor:

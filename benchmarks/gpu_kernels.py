@@ -1,6 +1,6 @@
 """Every kernel against its reference on this device, with its time beside dense attention.
 
-    python -m benchmarks.gpu_kernels [--lengths 4096 32768 ...]
+    python -m benchmarks.gpu_kernels [--lengths 4096 32768 ...] [--kernels main]
 
 `_Bench.rows` is the one list of comparisons. Fields of a row:
 
@@ -10,9 +10,10 @@
   of the dequantised numbers. Of several outputs, the one closest to its limit. Pruning: without the largest twentieth
   of chunks, see ALIKE;
 - agrees: every error is at most twice PyTorch's; None for banks that are only timed. Quantisation: the codes are the
-  same, see ODD;
-- seconds: of the kernel; sdpa_seconds: of `F.scaled_dot_product_attention` of as many queries over all keys, on the
-  device.
+  same, see ODD, and so are the scales, see `_scales_agree`;
+- graph_seconds: of the kernel alone, replayed as a CUDA graph; seconds: with the host's part of the call;
+- sdpa_graph_seconds, sdpa_seconds: the same of `F.scaled_dot_product_attention` of as many queries over all keys, on
+  the device.
 
 Without a GPU, kernels run in Triton's interpreter, and no times are given. It rounds to fp8 differently from a GPU, so
 nothing is quantised to fp8 there. It truncates to bfloat16 instead of rounding, so the default dtype is float32. Not
@@ -26,16 +27,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks import gpu_inputs
-from benchmarks.gpu_check.gauge import computed_in, median_seconds
+from benchmarks.gpu_check.gauge import computed_in, graph_seconds, median_seconds
+from benchmarks.gpu_compare import ALIKE, ODD, SLACK, Compared, Outputs, compared, scales_agree
 from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads, Inputs, Source
 from kernels import attention, columns, gathering, mxfp4, pruning, quantise, scoring
 from kernels.gathering import EntryBuffers
@@ -52,29 +54,22 @@ SHORT = 8192  # keys, at most, with the heads of other models
 GPT_OSS, CHOSEN_EXPERTS = 2880, 4  # width of gpt-oss's experts, and experts per token
 EXACT_KEYS = 131072  # longer banks are only timed: in float64 they would not fit a small GPU
 EXACT_BLOCKS = 2  # blocks compared with float64; all of them would take too much memory
-# Share of chunks whose scores are compared. If both keys of a round tie in bfloat16, either may win, and the scores
-# found after that may differ widely: in two or three of 256 chunks of noise
-ALIKE = 0.95
-SLACK = 1e-5  # absolute tolerance, as PyTorch's own error may be zero
 BENT = 4 * torch.finfo(torch.float32).eps  # times the softcap: tolerance for logits that were that large before it
-ODD = 1e-3  # share of codes that may differ by one: quotients half-way between two round differently
+ALL, MAIN, NONE = "all", "main", "none"  # which kernels to check: MAIN takes a tenth of the compilations
 Row = dict[str, Any]
-Outputs = Sequence[Tensor]
+Dense = dict[tuple[Heads, int, int], tuple[float, float | None]]  # seconds and graph_seconds of dense attention
 
 
-class Compared(NamedTuple):
-    """The largest error of a kernel and of its reference, and whether the first is small enough beside the second."""
-
-    error: float
-    reference_error: float
-    agrees: bool
-
-
-def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype) -> Iterator[Row]:
+def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype, which: str = ALL) -> Iterator[Row]:
     """Yield one row for each kernel and use, as each is done.
 
     At the first length in each store, then with the heads of other models; then some of them at the other lengths.
-    `lengths` are keys in the bank, at least 2.
+
+    Args:
+        device: where they run.
+        lengths: keys in the bank, at least 2.
+        dtype: of plain keys and values.
+        which: ALL, or MAIN for the kernels of a pass of `infinitehip` over int4 alone.
 
     Raises:
         ImportError: there is no triton.
@@ -85,21 +80,26 @@ def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype) ->
     import triton  # optional; imported before anything is allocated
 
     if device.type == "cpu" and not triton.knobs.runtime.interpret:
-        yield from _interpreted(lengths, dtype)
+        yield from _interpreted(lengths, dtype, which)
         return
     first, *others = lengths
-    dense: dict[tuple[Heads, int, int], float] = {}
-    for store, (kind, _) in STORES.items():
+    dense: Dense = {}
+    if which == MAIN:
+        for store in (ON_DEVICE, "host int4", "device int4"):
+            source = Source(device, first, dtype, store, _few(gpu_inputs.LLAMA, device))
+            yield from _Bench(source, store, dense).main_rows()
+        others = []
+    for store, (kind, _) in STORES.items() if which == ALL else ():
         if kind != torch.float8_e4m3fn or device.type == "cpu" or torch.cuda.get_device_capability(device) >= (8, 9):
             source = Source(device, first, dtype, store, _few(gpu_inputs.LLAMA, device))
             yield from _Bench(source, store, dense).rows()
-    for heads in gpu_inputs.OTHERS:
+    for heads in gpu_inputs.OTHERS if which == ALL else ():
         for store in (ON_DEVICE, "device int8"):
             source = Source(device, min(first, SHORT), dtype, store, _few(heads, device))
             yield from _Bench(source, store, dense).rows()
     for length in others:
         source = Source(device, length, dtype, ON_DEVICE, _few(gpu_inputs.LLAMA, device))
-        yield from _Bench(source, ON_DEVICE, dense).main_rows()
+        yield from _Bench(source, ON_DEVICE, dense).plain_rows()
 
 
 def _few(heads: Heads, device: torch.device) -> Heads:
@@ -107,11 +107,11 @@ def _few(heads: Heads, device: torch.device) -> Heads:
     return heads if device.type == "cuda" else heads._replace(query=heads.query // heads.kv, kv=1)
 
 
-def _interpreted(lengths: list[int], dtype: torch.dtype) -> Iterator[Row]:
+def _interpreted(lengths: list[int], dtype: torch.dtype, which: str) -> Iterator[Row]:
     """Yield the same rows from a subprocess, as TRITON_INTERPRET must be set before Triton is imported."""
     command = [sys.executable, "-m", "benchmarks.gpu_kernels", "--device", "cpu", "--dtype", str(dtype).split(".")[1]]
     with subprocess.Popen(
-        [*command, "--lengths", *map(str, lengths)],
+        [*command, "--kernels", which, "--lengths", *map(str, lengths)],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         cwd=Path(__file__).parent.parent,
         stdout=subprocess.PIPE,
@@ -128,7 +128,7 @@ def _interpreted(lengths: list[int], dtype: torch.dtype) -> Iterator[Row]:
 class _Bench:
     """Rows of one source of inputs."""
 
-    def __init__(self, source: Source, store: str, dense: dict[tuple[Heads, int, int], float]) -> None:
+    def __init__(self, source: Source, store: str, dense: Dense) -> None:
         """Create the rows of `source`. `dense` caches the seconds of dense attention by heads, keys and queries."""
         self.source, self.store, self.dense = source, store, dense
         self.device, self.length, self.heads = source.device, source.length, source.heads
@@ -149,10 +149,20 @@ class _Bench:
         elif kind is not None:
             yield from self._kept_in_codes(kind)
         else:
-            yield from self.main_rows()
+            yield from self.plain_rows()
             yield from self._kept_as_they_are()
 
     def main_rows(self) -> Iterator[Row]:
+        """Yield the rows of MAIN."""
+        kind, host = self.source.store
+        if host:
+            yield from self._kept_by_host(kind)
+        elif kind is not None:
+            yield self._quantised(f"pages of {GROUP_SIZE}", self._pages(GROUP_SIZE, self.source.dtype), kind)
+        else:
+            yield from self.plain_rows()
+
+    def plain_rows(self) -> Iterator[Row]:
         """Yield the rows that are also timed at other lengths, on the device without quantisation."""
         yield self._pruning("one query", 1)
         yield from self._chosen()
@@ -186,7 +196,7 @@ class _Bench:
         if self.heads != self.llama:
             return
         for page, dtype in ((1, torch.float32), (GROUP_SIZE, self.source.dtype)):
-            x = self.source.noise(self.heads.kv * -(-self.length // page), page, self.heads.size).to(dtype)
+            x = self._pages(page, dtype)
             if kind != torch.float8_e4m3fn or self.device.type == "cuda":
                 yield self._quantised(f"pages of {page}", x, kind)
             yield self._dequantised(f"pages of {page}", x, kind)
@@ -194,6 +204,9 @@ class _Bench:
         yield self._scored(f"{self.few} queries, pages of 1", kind, 1, self.few)
         if kind == torch.quint4x2:  # the other type of a host tier's sketch
             yield from self._sketched(torch.quint2x4)
+
+    def _pages(self, page: int, dtype: torch.dtype) -> Tensor:
+        return self.source.noise(self.heads.kv * -(-self.length // page), page, self.heads.size).to(dtype)
 
     def _sketched(self, kind: torch.dtype) -> Iterator[Row]:
         x = self.source.noise(self.heads.kv * self.length, 1, self.heads.size)
@@ -223,6 +236,7 @@ class _Bench:
         """Return a row; `queries` are those of the dense attention timed beside it, None for none."""
         timed = self.device.type == "cuda"
         found = compare() if self.length <= EXACT_KEYS else None
+        dense = self._dense_seconds(queries) if timed and queries else (None, None)
         return {
             "kernel": kernel,
             "what": what,
@@ -234,18 +248,22 @@ class _Bench:
             "reference_error": None if found is None else found.reference_error,
             "agrees": None if found is None else found.agrees,
             "seconds": median_seconds(self.device, run) if timed else None,
-            "sdpa_seconds": self._dense_seconds(queries) if timed and queries else None,
+            "graph_seconds": graph_seconds(self.device, run),
+            "sdpa_seconds": dense[0],
+            "sdpa_graph_seconds": dense[1],
         }
 
-    def _dense_seconds(self, queries: int) -> float:
-        """Return the seconds of dense attention of `queries` queries to all keys of this length."""
+    def _dense_seconds(self, queries: int) -> tuple[float, float | None]:
+        """Return the seconds of dense attention of `queries` queries to all keys of this length, and in a graph."""
         key = self.heads, self.length, queries
         if key not in self.dense:
             q = self.source.noise(1, self.heads.query, queries, self.heads.size)
             k, v = (self.source.noise(1, self.heads.kv, self.length, self.heads.size) for _ in range(2))
-            self.dense[key] = median_seconds(
-                self.device, lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
-            )
+
+            def run() -> Tensor:
+                return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+            self.dense[key] = median_seconds(self.device, run), graph_seconds(self.device, run)
         return self.dense[key]
 
     def _attention(self, what: str, given: Inputs) -> Row:
@@ -258,7 +276,7 @@ class _Bench:
             few = given.part(EXACT_BLOCKS * (self.few if given.lists is None else given.lists.block_size))
             found = [x[:, : few.q.shape[1]] for x in outputs(kernel.attend, given)]
             exact = outputs(torch_impl.attend, self.source.exact(few))
-            return _compared(found, outputs(torch_impl.attend, few), exact, slack=self.slack)
+            return compared(found, outputs(torch_impl.attend, few), exact, slack=self.slack)
 
         return self._row("attention", what, compare, lambda: outputs(attention.attend, given), given.q.shape[1])
 
@@ -276,7 +294,7 @@ class _Bench:
 
         def compare() -> Compared:
             exact = sums(torch_impl, self.source.exact(given))
-            return _compared(sums(kernel, given), sums(torch_impl, given), exact, slack=self.slack)
+            return compared(sums(kernel, given), sums(torch_impl, given), exact, slack=self.slack)
 
         return self._row("columns", what, compare, lambda: sums(columns, given), given.q.shape[1])
 
@@ -296,7 +314,7 @@ class _Bench:
             torch_impl.gather(source.keys, source.values, index, cos, sin, plain)
             kernel.gather(source.keys, source.values, index, cos, sin, found)
             mine, theirs, true = ([each.keys, each.rotated, each.values] for each in (found, plain, exact))
-            return _compared(mine, theirs, true)
+            return compared(mine, theirs, true)
 
         reused = room(source.dtype)
 
@@ -313,7 +331,7 @@ class _Bench:
 
         def compare() -> Compared:
             where = index, self.device
-            return _compared(
+            return compared(
                 [kernel.gather_rows(source.keys, *where, source.dtype)],
                 [torch_impl.gather_rows(source.keys, *where, source.dtype)],
                 [torch_impl.gather_rows(source.exact_keys, *where, torch.float64)],
@@ -342,7 +360,7 @@ class _Bench:
         def compare() -> Compared:
             given = q, source.keys, starts, limits, size, places
             exact = torch_impl.chunk_scores(q.double(), source.exact_keys, starts, limits, size, wide)
-            return _compared([kernel.chunk_scores(*given)], [torch_impl.chunk_scores(*given)], [exact], ALIKE)
+            return compared([kernel.chunk_scores(*given)], [torch_impl.chunk_scores(*given)], [exact], ALIKE)
 
         def run() -> object:
             return pruning.chunk_scores(q, source.keys, starts, limits, size, places)
@@ -365,10 +383,10 @@ class _Bench:
 
         def product() -> Compared:
             exact = (numbers @ x.double()[..., None])[..., 0]
-            return _compared([kernel.product(*given)], [torch_impl.product(*given)], [exact])
+            return compared([kernel.product(*given)], [torch_impl.product(*given)], [exact])
 
         def unpack() -> Compared:
-            return _compared([kernel.unpack(*unpacked)], [torch_impl.unpack(*unpacked)], [numbers])
+            return compared([kernel.unpack(*unpacked)], [torch_impl.unpack(*unpacked)], [numbers])
 
         yield self._row("mxfp4", "product", product, lambda: mxfp4.product(*given), None)
         yield self._row("mxfp4", "unpack", unpack, lambda: mxfp4.unpack(*unpacked), None)
@@ -382,7 +400,7 @@ class _Bench:
             step = (theirs.abs() / 8).clamp_min(2**-9) if kind == torch.float8_e4m3fn else torch.ones_like(theirs)
             next_at_most = bool(((mine - theirs).abs() <= step).all())
             few = float((mine != theirs).float().mean()) <= ODD
-            same = next_at_most and few and torch.allclose(found_scale, scale, rtol=1e-6, atol=0.0)
+            same = next_at_most and few and scales_agree(x, (mine, found_scale), (theirs, scale), kind)
             stood_for = (each * by[:, None, None].double() for each, by in ((mine, found_scale), (theirs, scale)))
             error, reference_error = (float((each - x).abs().max()) for each in stood_for)
             return Compared(error, reference_error, same)
@@ -397,7 +415,7 @@ class _Bench:
 
         def compare() -> Compared:
             exact = quantise.unpack(codes, kind, torch.float64) * scale[:, None, None]
-            return _compared([kernel.dequantise(*given)], [torch_impl.dequantise(*given)], [exact])
+            return compared([kernel.dequantise(*given)], [torch_impl.dequantise(*given)], [exact])
 
         return self._row("dequantise", what, compare, lambda: quantise.dequantise(*given), None)
 
@@ -419,35 +437,22 @@ class _Bench:
             numbers = quantise.unpack(codes[:, : self.length], kind, torch.float64)
             numbers *= scale.repeat_interleave(page, dim=1)[:, : self.length, None]
             exact = q.double() @ numbers.transpose(1, 2) + shift[..., None]
-            return _compared([scored(kernel)], [scored(torch_impl)], [exact])
+            return compared([scored(kernel)], [scored(torch_impl)], [exact])
 
         return self._row("scoring", what, compare, lambda: scored(scoring), queries)
-
-
-def _compared(found: Outputs, plain: Outputs, exact: Outputs, share: float = 1.0, slack: float = SLACK) -> Compared:
-    """Return the errors of the output closest to its limit; of each output the largest, or the quantile `share`."""
-
-    def largest(x: Tensor, true: Tensor) -> float:
-        off = (x - true).abs()
-        return float(off.max() if share == 1.0 else off.double().quantile(share))
-
-    every = [
-        (largest(mine, true), largest(theirs, true)) for mine, theirs, true in zip(found, plain, exact, strict=True)
-    ]
-    error, reference_error = max(every, key=lambda each: each[0] - 2 * each[1])
-    return Compared(error, reference_error, all(mine <= 2 * theirs + slack for mine, theirs in every))
 
 
 def main() -> None:
     """Print a line of JSON for each row."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--lengths", type=int, nargs="+", default=[32768, 131072], help="keys in the bank")
+    parser.add_argument("--kernels", choices=(ALL, MAIN), default=ALL, help="the main ones take a tenth of the time")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), help="default: bfloat16, or float32")
     chosen = parser.parse_args()
     device = torch.device(chosen.device)
     dtype = getattr(torch, chosen.dtype) if chosen.dtype else computed_in(device)
-    for row in kernel_rows(device, chosen.lengths, dtype):
+    for row in kernel_rows(device, chosen.lengths, dtype, chosen.kernels):
         print(json.dumps(row), flush=True)
 
 

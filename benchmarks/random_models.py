@@ -15,9 +15,12 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from engine import Model
+from engine.models.architectures import architecture_of
+from engine.models.expert_packing import PACKINGS, InRows
+from engine.models.experts import PackedExperts, pack_experts
 from engine.models.quantizers import quieten_bitsandbytes, unpack_as_computed
 
 TEMPLATE = (
@@ -27,129 +30,46 @@ TEMPLATE = (
 SPREAD = 0.02  # standard deviation of all weights except norms, which are ones
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "Llama-3.1-8B": {
-        "model_type": "llama",
-        "vocab_size": 128256,
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 131072,
-        "rms_norm_eps": 1e-5,
-        "rope_parameters": {
-            "rope_type": "llama3",
-            "rope_theta": 500000.0,
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        },
-    },
-    "Qwen2.5-7B": {
-        "model_type": "qwen2",
-        "vocab_size": 152064,
-        "hidden_size": 3584,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 32768,
-        "rms_norm_eps": 1e-6,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
-    },
-    "Phi-3-mini": {
-        "model_type": "phi3",
-        "vocab_size": 32064,
-        "hidden_size": 3072,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "max_position_embeddings": 4096,
-        "sliding_window": 2047,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-        "pad_token_id": 0,
-    },
-}
-SEAM_ONLY: dict[str, dict[str, Any]] = {  # compared only, not used for reading
-    "Qwen3.5-9B": {
-        "model_type": "qwen3_5_text",
-        "vocab_size": 248320,
-        "hidden_size": 4096,
-        "intermediate_size": 12288,
-        "num_hidden_layers": 32,
-        "layer_types": ["linear_attention", "full_attention"],  # of four layers, the last two
-        "num_attention_heads": 16,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "linear_num_key_heads": 16,
-        "linear_num_value_heads": 32,
-        "max_position_embeddings": 262144,
-    },
-    "gpt-oss-20b": {  # with four of its 32 experts
-        "model_type": "gpt_oss",
-        "vocab_size": 201088,
-        "hidden_size": 2880,
-        "intermediate_size": 2880,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 8,
-        "head_dim": 64,
-        "sliding_window": 128,
-        "num_local_experts": 4,
-        "num_experts_per_tok": 2,
-        "max_position_embeddings": 131072,
-    },
-}
-TINY = {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2}
-
-
-def config_of(name: str, tiny: bool = False, layers: int | None = None) -> PretrainedConfig:
-    """Return the configuration of one of SHAPES or SEAM_ONLY.
-
-    Args:
-        name: a key of SHAPES or SEAM_ONLY.
-        tiny: a model of the same kind with few weights.
-        layers: number of layers; None for the shape's own.
-    """
-    facts = dict((SHAPES | SEAM_ONLY)[name])
-    if tiny:
-        heads = 4 * facts["num_key_value_heads"] // facts["num_attention_heads"] or 1
-        facts |= {**TINY, "num_attention_heads": 4, "num_key_value_heads": heads}
-    if layers is not None:
-        facts["num_hidden_layers"] = layers
-    kind = facts.pop("model_type")
-    config = AutoConfig.for_model(kind, **facts, tie_word_embeddings=False, bos_token_id=None, eos_token_id=None)
-    assert isinstance(config, PretrainedConfig)
-    return config
-
 
 def random_network(config: PretrainedConfig, place: torch.device, dtype: torch.dtype, nf4: bool) -> PreTrainedModel:
     """Return a network with random weights from a fixed seed, made on its final device.
 
-    nf4: pack its linear layers except the head.
+    nf4: pack its linear layers and experts, except the head and what no quantisation reaches.
     """
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(config, dtype=dtype)  # type: ignore[no-untyped-call]
     assert isinstance(network, PreTrainedModel)
-    generator = torch.Generator(place).manual_seed(0)
+    if nf4:
+        pack_experts(network, PACKINGS["nf4"])
+    generator, architecture = torch.Generator(place).manual_seed(0), architecture_of(config)
     head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
-    for parent in list(network.modules()):
+    for path, parent in list(network.named_modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear):
-                packed = nf4 and child is not head
+                packed = nf4 and child is not head and not f"{path}.{name}".endswith(architecture.unquantised or ("?",))
                 setattr(parent, name, _linear(child, place, dtype, packed, generator))
+        if isinstance(parent, PackedExperts):
+            _fill_experts(parent, place, dtype, generator)
         if not isinstance(parent, nn.Linear):
             _fill(parent, place, generator)
     base: Any = network.base_model
-    with place:
-        base.rotary_emb = type(base.rotary_emb)(config=config)  # its frequencies are not weights
+    with place:  # its frequencies are not weights
+        setattr(base, architecture.rotary, type(getattr(base, architecture.rotary))(config=config))
+    if config.tie_word_embeddings:
+        network.tie_weights()  # type: ignore[no-untyped-call]
     network.train(False)
     network.requires_grad_(False)
     unpack_as_computed(network)
     return network
+
+
+def _fill_experts(experts: PackedExperts, place: torch.device, dtype: torch.dtype, generator: torch.Generator) -> None:
+    """Fill the stacks of a layer's experts with packed noise, expert by expert."""
+    for name, packing in experts.packings.items():
+        assert isinstance(packing, InRows)
+        count, rows, columns = experts.shape(name)
+        noise = (_random(torch.Size((rows, columns)), place, dtype, generator) for _ in range(count))
+        setattr(experts, name, torch.stack([packing.pack(each) for each in noise]))
 
 
 def _random(shape: torch.Size, place: torch.device, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
@@ -177,7 +97,10 @@ def _linear(
 
 
 def _fill(module: nn.Module, place: torch.device, generator: torch.Generator) -> None:
-    """Fill a module's own weights with noise; vectors (one number per channel or head) with ones."""
+    """Fill a module's own weights with noise; vectors (one number per channel or head) and buffers with ones."""
+    for name, buffer in list(module.named_buffers(recurse=False)):
+        if buffer.is_meta:
+            module.register_buffer(name, torch.ones(buffer.shape, dtype=buffer.dtype, device=place))
     for name, parameter in list(module.named_parameters(recurse=False)):
         noise = parameter.dim() > 1
         value = (

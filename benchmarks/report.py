@@ -20,9 +20,10 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def machine() -> dict[str, Any]:
-    """Return the device's name, its cores, and versions of the main packages."""
+    """Return the names of the device and of the processor, its cores, and versions of the main packages."""
     return {
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
+        "processor": _processor(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -26,7 +26,8 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 from benchmarks import options as shared
 from benchmarks.asking import read
 from benchmarks.haystack import Haystack
-from benchmarks.random_models import config_of, random_model
+from benchmarks.model_shapes import config_of
+from benchmarks.random_models import random_model
 from benchmarks.report import named, publish
 from engine import Model
 from engine.loops.passes import feed

@@ -12,6 +12,7 @@ import psutil
 import torch
 
 from engine.errors import OutOfMemory
+from engine.pinned_memory import free_unused_pinned
 
 # Messages of Windows; Linux and macOS; pinned memory; Triton, which loads kernels late; cuBLAS
 RAN_OUT = (
@@ -27,8 +28,7 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + held
-    if torch.cuda.is_available():
-        torch.accelerator.empty_host_cache()  # unused pinned memory
+    free_unused_pinned()
     return min(int(psutil.virtual_memory().available), _left_in_container())
 
 

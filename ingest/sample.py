@@ -12,6 +12,7 @@ from ingest.limits import Limits
 
 HEAD_BYTES = 1 << 16
 MARKUP_BYTES = 4096  # markup that names a format stands this near to the beginning
+OPEN_DOCUMENT = "application/vnd.oasis.opendocument"
 EPUB_CONTAINER = "META-INF/container.xml"
 _FEW_CONTROLS = 2  # control characters that a short text may have
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
@@ -107,6 +108,10 @@ class Sample:
             return True
         return b"%PDF-" in self.head[:1024] and (self.named == "pdf" or self.holds_binary)
 
+    def is_open_document(self, kind: str) -> bool:
+        """Return whether the file is an OpenDocument file of a kind in one XML file."""
+        return self.has_element(b"office:document") and b"opendocument." + kind.encode() in self.plain
+
     def has_element(self, pattern: bytes) -> bool:
         """Return whether a tag matches `pattern`, a regular expression, near the beginning."""
         return bool(re.search(rb"<" + pattern + rb"[\s>]", self.plain[:MARKUP_BYTES]))
@@ -128,6 +133,10 @@ class ArchiveSample:
     is_epub: bool
     is_locked: bool  # an OpenDocument file with a password
     open_xml: str  # "docx", "pptx", "xlsx", "xlsb", "visio" or ""
+
+    def is_open_document(self, kind: str) -> bool:
+        """Return whether it is an OpenDocument file of a kind that needs no password."""
+        return self.mimetype.startswith(f"{OPEN_DOCUMENT}.{kind}") and not self.is_locked
 
     def ending(self, *suffixes: str) -> list[str]:
         """Return the members whose names end in one of some suffixes."""

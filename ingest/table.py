@@ -66,7 +66,7 @@ def is_layout(rows: Sequence[Sequence[str]], headed: bool, nested: bool = False)
 
 def span(value: str | None, most: int = WIDEST) -> int:
     """Return the number of columns or rows that an attribute gives a cell, between 1 and `most`; 1 if it is invalid."""
-    return min(max(int(value), 1), most) if value and re.fullmatch(r"\d{1,5}", value.strip()) else 1
+    return min(max(int(value), 1), most) if value and re.fullmatch(r"\d{1,7}", value.strip()) else 1
 
 
 def _grid(rows: Iterable[Iterable[Cell]]) -> Iterable[list[_Placed]]:

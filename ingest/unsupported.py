@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ingest.errors import UnsupportedFormat
 from ingest.formats import format_titles
-from ingest.sample import ArchiveSample, Sample
+from ingest.sample import OPEN_DOCUMENT, ArchiveSample, Sample
 from ingest.wording import count
 
 _OLE_BYTES = 1 << 24  # of an OLE file, searched for the names of its streams
@@ -55,7 +55,6 @@ _OLE = (  # by the names of their streams
     ("", "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX, XLSX, PPTX or PDF"),
 )
 _PICTURES = re.compile(r"\.(?:jpe?g|png|gif|webp|bmp|tiff?|avif)$|(?:^|/)(?:comicinfo\.xml|thumbs\.db)$", re.IGNORECASE)
-_OPEN_DOCUMENT = "application/vnd.oasis.opendocument"
 
 
 def refusal(path: Path, kind: str) -> UnsupportedFormat:
@@ -83,10 +82,10 @@ def archive_kind(archive: ArchiveSample) -> str:
     """Return the kind of a ZIP archive that is not read, with advice; "" if it is none of those known."""
     if archive.open_xml in _OPEN_XML:
         return _OPEN_XML[archive.open_xml]
-    if archive.mimetype.startswith(_OPEN_DOCUMENT):
+    if archive.mimetype.startswith(OPEN_DOCUMENT):
         if archive.is_locked:
             return "an encrypted OpenDocument file: remove its password in LibreOffice and save it again"
-        return "an OpenDocument sheet or presentation (ODS, ODP): save it as XLSX, PPTX or PDF"
+        return "an OpenDocument drawing, chart or formula: save it as PDF"
     for member, kind in _ARCHIVES:
         if member in archive.names:
             return kind

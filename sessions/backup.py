@@ -55,6 +55,8 @@ def back_up(store: Store, file: Path) -> Backup:
     """
     if file.exists():
         raise StoreError(f"{file} is there already: name another file, or remove that one first.")
+    if store.database.read_only:
+        raise StoreError(f"The home {store.home} cannot be written, so nothing changes it: copy its folder instead.")
     staging = store.folders.incoming(random_id("context"))  # a name that the sweep knows, should this be killed
     partial = file.with_name(f"{file.name}.partial-{os.getpid()}")
     try:

@@ -1,9 +1,12 @@
 """The database of a home: one connection per thread, transactions, and rows by id."""
 
 import os
+import shutil
 import sqlite3
+import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,7 +15,7 @@ from typing import Any
 import sqlite_utils
 
 from sessions.checksums import know_checksums
-from sessions.errors import NotFound, StoreCorrupt, StoreFailing, sqlite_errors
+from sessions.errors import NotFound, ReadOnlyHome, StoreCorrupt, StoreFailing, sqlite_errors
 from sessions.ids import ID, TABLES, kind_of, random_id
 from sessions.migrations import migrate
 
@@ -55,7 +58,8 @@ class Database:
 
     Attributes:
         home: the folder, as an absolute path.
-        path: the database file.
+        path: the database file that is open.
+        read_only: the home cannot be written. A copy of its database is open, as SQLite writes even to read.
         alone: the disk has no room for SQLite's shared files, so only one thread can use the database, to read and
             delete.
     """
@@ -70,6 +74,26 @@ class Database:
         self._pid = os.getpid()
         self.alone = False
         check_whole(self.home)
+        self.read_only = self.path.exists() and not os.access(self.home, os.W_OK)
+        if self.read_only:
+            self._copy()
+        else:
+            self._make_home()
+        with sqlite_errors(self.path):
+            migrate(self.connection)
+
+    def _copy(self) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="stockpot-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        try:
+            for path in (self.path, self.path.with_name(f"{DATABASE}-wal")):  # the log holds the latest changes
+                if path.exists():
+                    shutil.copyfile(path, folder / path.name)
+        except OSError as error:
+            raise StoreFailing(f"Cannot read the home folder {self.home}: {error}. Check its permissions.") from error
+        self.path = folder / DATABASE
+
+    def _make_home(self) -> None:
         try:
             if not self.home.exists():
                 self.home.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -79,8 +103,6 @@ class Database:
                 self.path.touch(mode=0o600)
         except OSError as error:
             raise StoreFailing(f"Cannot make the home folder {self.home}: {error}. Choose another.") from error
-        with sqlite_errors(self.path):
-            migrate(self.connection)
 
     @property
     def connection(self) -> sqlite_utils.Database:
@@ -147,12 +169,21 @@ class Database:
             db.close()
 
     @contextmanager
-    def transaction(self, passing: bool = False) -> Iterator[sqlite_utils.Database]:
+    def transaction(self, passing: bool = False, derived: bool = False) -> Iterator[sqlite_utils.Database]:
         """Open a transaction that holds the write lock from the start; inside another transaction, join it.
 
         When this returns, the data is on the disk and survives a power failure.
-        passing: skip that wait, for data that is replaced many times a second.
+
+        Args:
+            passing: do not wait for the disk, for data that is replaced many times a second.
+            derived: all that is written can be made again from the rest. A home that cannot be written allows this too,
+                as it changes the copy alone.
+
+        Raises:
+            ReadOnlyHome: the home cannot be written.
         """
+        if self.read_only and not derived:
+            raise ReadOnlyHome(self.home)
         db = self.connection
         with sqlite_errors(self.path):
             if db.conn.in_transaction:

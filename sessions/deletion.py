@@ -54,6 +54,8 @@ class Deletion:
                 # The index only marks an entry as deleted; merging removes its words from the file. SQLite's own option
                 # for that (secure-delete) needs 3.42 and makes files that older versions refuse.
                 db.execute("INSERT INTO turns_fts (turns_fts) VALUES ('optimize')")
+            if gone["document"]:
+                db.execute("INSERT INTO pieces_fts (pieces_fts) VALUES ('optimize')")
         return gone
 
     def _idle(self, kind: str, ids: Sequence[str]) -> dict[str, list[str]]:

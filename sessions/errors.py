@@ -7,6 +7,7 @@ StoreError
 ├── StoreCorrupt         a file or the database is damaged
 ├── FingerprintMismatch  tensors of another model, tokenizer, method or settings
 ├── DiskFull             no room; the data from before is intact
+├── ReadOnlyHome         the home can be looked at and not changed
 └── StoreFailing         the disk, or the owner of its files, lets nothing be read or written
 """
 
@@ -74,6 +75,16 @@ class DiskFull(StoreError):
             "free some space or delete contexts that are no longer needed, then try again."
         )
         self.needed_bytes, self.free_bytes = needed_bytes, free_bytes
+
+
+class ReadOnlyHome(StoreError):
+    """Nothing can be written into the home, which can only be looked at."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(
+            f"The home {home} cannot be written, so what is in it can be listed, shown, searched and exported, and not "
+            "changed. Make it writable, or choose another home."
+        )
 
 
 class StoreFailing(StoreError):

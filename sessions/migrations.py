@@ -169,6 +169,17 @@ def m014_checksums_of_rows(db: Database) -> None:
     keep_checksums(db)
 
 
+def m015_pages_to_search(db: Database) -> None:
+    """Create the text of documents in pieces, to be searched; a document is indexed at the first search after it."""
+    db.execute("ALTER TABLE documents ADD COLUMN searchable INTEGER NOT NULL DEFAULT 0")
+    db.execute("""
+        CREATE TABLE pieces (
+            key INTEGER PRIMARY KEY, document_id TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
+            page INTEGER NOT NULL, start INTEGER NOT NULL, text TEXT NOT NULL)""")
+    db.execute("CREATE INDEX pieces_by_document ON pieces(document_id)")
+    db.table("pieces").enable_fts(["text"], create_triggers=True, tokenize="unicode61 remove_diacritics 2")
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -184,6 +195,7 @@ for step in (
     m012_pages_as_the_file_counts_them,
     m013_tokens_read_before,
     m014_checksums_of_rows,
+    m015_pages_to_search,
 ):
     migrations()(step)
 

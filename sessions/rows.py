@@ -128,6 +128,25 @@ class SearchHit:
 
 
 @dataclass(frozen=True)
+class PageHit:
+    """A passage of a document with the words of a search.
+
+    Attributes:
+        page: number of its page, as the file counts.
+        start, end: characters of the matching words in the document's text.
+        snippet: text around them, plain.
+        highlights: (start, end) offsets of the matching words in `snippet`.
+    """
+
+    document_id: str
+    page: int
+    start: int
+    end: int
+    snippet: str
+    highlights: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
 class MeasurementRow:
     """One record of numbers for the live panel."""
 

@@ -1,12 +1,13 @@
-"""Full-text search in questions and answers, over the index that triggers keep up to date."""
+"""Full-text search in questions and answers, and in the text of documents, over indexes kept up to date by triggers."""
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sessions.database import Database
 from sessions.errors import InUse, StoreError
-from sessions.rows import SearchHit, TurnRow, make_row
+from sessions.rows import PageHit, SearchHit, TurnRow, make_row
 from sessions.sessions import Sessions
 from sessions.titles import clean
 from sessions.turns import TURN_COLUMNS
@@ -14,10 +15,11 @@ from sessions.turns import TURN_COLUMNS
 MOST_HITS = 1000  # largest limit of a search
 # Marks around matching words: noncharacters that hardly any text contains. `_unmark` removes them.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
+_INDEXES = ("turns_fts", "pieces_fts")
 
 
 class Search:
-    """The search index of turns."""
+    """The search indexes of turns and of documents."""
 
     def __init__(self, database: Database, sessions: Sessions) -> None:
         self._database, self._sessions = database, sessions
@@ -31,8 +33,7 @@ class Search:
         Raises:
             StoreError: the limit is not 1 to MOST_HITS.
         """
-        if not 1 <= limit <= MOST_HITS:
-            raise StoreError(f"A search finds 1 to {MOST_HITS:,} turns, not {limit}.")
+        _check_limit(limit)
         quoted = self._quoted(query)
         if not quoted:
             return []
@@ -64,6 +65,58 @@ class Search:
         )
         return {row["session_id"] for row in rows}
 
+    def pages(self, query: str, limit: int = 20, document_ids: Sequence[str] | None = None) -> list[PageHit]:
+        """Return passages of documents that have every word of the query, best first; see `turns`.
+
+        Args:
+            query: the words.
+            limit: most passages.
+            document_ids: the documents to search; None for all.
+
+        Raises:
+            StoreError: the limit is not 1 to MOST_HITS.
+        """
+        _check_limit(limit)
+        quoted = self._quoted(query)
+        if not quoted:
+            return []
+        of = "" if document_ids is None else "AND document_id IN (SELECT value FROM json_each(:documents))"
+        rows = self._database.rows(
+            f"""
+            SELECT document_id, page, start, snippet(pieces_fts, 0, :open, :close, '…', 24) AS snippet,
+                highlight(pieces_fts, 0, :open, :close) AS whole
+            FROM pieces_fts JOIN pieces ON pieces.key = pieces_fts.rowid
+            WHERE pieces_fts MATCH :query {of} ORDER BY pieces_fts.rank LIMIT :limit""",
+            {
+                "query": quoted,
+                "limit": limit,
+                "open": _OPEN,
+                "close": _CLOSE,
+                **({} if document_ids is None else {"documents": json.dumps(list(document_ids))}),
+            },
+        )
+        return [_page_hit(row) for row in rows]
+
+    def unindexed(self) -> list[str]:
+        """Return the ids of documents whose text cannot be searched yet."""
+        return [row["id"] for row in self._database.rows("SELECT id FROM documents WHERE NOT searchable")]
+
+    def index(self, document_id: str, pieces: Iterable[tuple[int, int, str]]) -> None:
+        """Make the text of a document searchable, unless it is or the document was deleted.
+
+        Args:
+            document_id: the document.
+            pieces: page, first character in the document's text, and text of each piece.
+        """
+        with self._database.transaction(derived=True) as db:
+            if not self._database.rows("SELECT 1 FROM documents WHERE id = ? AND NOT searchable", [document_id]):
+                return
+            for piece in pieces:
+                db.execute(
+                    "INSERT INTO pieces (document_id, page, start, text) VALUES (?, ?, ?, ?)", [document_id, *piece]
+                )
+            db.execute("UPDATE documents SET searchable = 1 WHERE id = ?", [document_id])
+
     def _quoted(self, query: str) -> str:
         """Return a query in the syntax of the index; "" if it has no letters and no digits."""
         quoted = str(self._database.connection.quote_fts(clean(query).replace("\ufffd", " ")))
@@ -73,18 +126,38 @@ class Search:
         return quoted + "*" if unfinished else quoted
 
     def is_intact(self) -> bool:
-        """Return whether the index agrees with the turns; True if another process keeps it locked."""
+        """Return whether the indexes agree with what they index; True if another process keeps them locked."""
         try:
-            with self._database.transaction() as db:
-                db.execute("INSERT INTO turns_fts(turns_fts, rank) VALUES ('integrity-check', 1)")
+            with self._database.transaction(derived=True) as db:
+                for index in _INDEXES:
+                    db.execute(f"INSERT INTO {index}({index}, rank) VALUES ('integrity-check', 1)")
         except (StoreError, sqlite3.DatabaseError) as error:
             return isinstance(error, InUse)
         return True
 
     def rebuild(self) -> None:
-        """Build the index again from the turns."""
+        """Build the index of turns again from the turns; documents are indexed again by the next search."""
         with self._database.transaction() as db:
-            db.execute("INSERT INTO turns_fts(turns_fts) VALUES ('rebuild')")
+            for index in _INDEXES:
+                db.execute(f"INSERT INTO {index}({index}) VALUES ('rebuild')")
+            db.execute("DELETE FROM pieces")
+            db.execute("UPDATE documents SET searchable = 0")
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= MOST_HITS:
+        raise StoreError(f"A search finds 1 to {MOST_HITS:,} hits, not {limit}.")
+
+
+def _page_hit(row: dict[str, Any]) -> PageHit:
+    """Return the hit of a row: its words begin where the snippet stands in the piece, or at the first match."""
+    snippet, highlights = _unmark(row["snippet"])
+    text, matches = _unmark(row["whole"])
+    at = max(0, text.find(snippet.strip("…")))
+    near = [each for each in matches if each[0] >= at] or matches or [(0, 0)]
+    ends = [end for start, end in near if end <= at + len(snippet)] or [near[0][1]]
+    start = int(row["start"])
+    return PageHit(row["document_id"], row["page"], start + near[0][0], start + ends[-1], snippet, highlights)
 
 
 def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:

@@ -28,7 +28,8 @@ class Store:
     """Documents, contexts, sessions, turns, measurements and jobs in a home folder.
 
     Opening a store creates the folder (readable by its owner only), migrates the database, and recovers from crashes.
-    Many stores, threads and processes may share a home; a store may be used from any thread.
+    Many stores, threads and processes may share a home; a store may be used from any thread. A home that cannot be
+    written can be looked at; whatever would change it raises `ReadOnlyHome`.
     """
 
     def __init__(self, home: Path) -> None:
@@ -45,6 +46,8 @@ class Store:
         self.jobs = Jobs(self.database, self.workers, self.turns)
         self._recovery = Recovery(self.database, self.contexts, self.turns, self.workers, self.jobs)
         self.readings = Readings(self.database, self.contexts, self.workers, self.jobs, self._recovery)
+        if self.database.read_only:
+            return
         self.folders.sweep()
         with suppress(DiskFull):  # reading and deleting work without it
             self.recover()

@@ -65,6 +65,7 @@ class NewTurn(Given):
     temperature, top_p, top_k, min_p, repetition_penalty: null for the model's own.
     max_reasoning: most tokens of the reasoning before the answer; 0 turns it off.
     pages: for example "12-14, iii, 15 of the file"; numbers are as printed. See `stockpot ask --help`.
+    documents: ids, numbers or titles of the documents to answer from, where several were read; empty for all.
     """
 
     question: str
@@ -79,6 +80,7 @@ class NewTurn(Given):
     stop: list[str] = []
     read_again: bool = AnswerOptions.read_again
     pages: str = ""
+    documents: list[str] = []
 
 
 class Refused(BaseModel):

@@ -19,7 +19,7 @@ from app.api.bodies import REFUSALS, NewBranch, NewContext, NewSession, NewTitle
 from app.api.error_handlers import MOST_FILES
 from app.api.openai_chat import ANY_METHOD
 from app.asking.answer_options import AnswerOptions
-from app.asking.turns import branch, new_session
+from app.asking.turns import branch, new_session, with_documents
 from app.errors import NotFound as NoSuchThing
 from app.errors import UsageError
 from app.jobs.uploads import copy_in
@@ -30,7 +30,7 @@ from app.reading.documents import IngestOptions
 from app.reading.methods import method_for, methods_table
 from app.reading.pages import page_of, pdf_of, picture_of_page
 from app.reading.preparing import base_for
-from app.search import search_home
+from app.search import search_everything
 from app.service import Service
 from sessions import (
     ContextRow,
@@ -185,8 +185,10 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.post("/sessions/{id}/turns", status_code=202)
     def ask(id: str, given: NewTurn) -> TurnRow:
         """Queue a question: returns the turn, to be followed at /api/turns/ID."""
-        options = AnswerOptions(**given.model_dump(exclude={"question", "pages"}))
-        return worker.ask(lambda: store.sessions.get(id).id, given.question, options, given.pages)
+        options = AnswerOptions(**given.model_dump(exclude={"question", "pages", "documents"}))
+        context = store.contexts.get(store.sessions.get(id).context_id)
+        pages = with_documents(service, context, given.pages, given.documents)
+        return worker.ask(lambda: store.sessions.get(id).id, given.question, options, pages)
 
     @api.get("/sessions/{id}/turns")
     def turns(id: str) -> list[TurnRow]:
@@ -203,9 +205,14 @@ def router(service: Service, worker: Worker) -> APIRouter:
         return store.turns.get(id)
 
     @api.get("/search")
-    def search(query: str, limit: int = 20) -> list[dict[str, Any]]:
-        """Return contexts with a matching title, then sessions with one and no matching turn, then matching turns."""
-        return [each.to_json() for each in search_home(service, query, limit)]
+    def search(query: str, limit: int = 20, document: str | None = None) -> list[dict[str, Any]]:
+        """Return contexts with a matching title, sessions with one, matching turns, and passages of documents.
+
+        A passage has its document, page, place and characters; `pages` names it for a question to `context`.
+        document: id of the only document to search.
+        """
+        only = None if document is None else store.documents.get(document).id
+        return [each.to_json() for each in search_everything(service, query, limit, only)]
 
     @api.get("/sessions/{id}/export", **_of_type("text/markdown", "application/json"))
     def export(id: str, format: Literal["md", "json"] = "md") -> Response:

@@ -2,7 +2,7 @@
 
 "12-14, iii" are pages as printed; if a PDF has no printed page numbers, pages as the file counts them; if a document
 has no pages, sections. "12 of the file" is always a page as the file counts. "3/40-45" are paragraphs of the third
-section, numbered as in sources. "2:5" is page 5 of the second of several documents.
+section, numbered as in sources. "2:5" is page 5 of the second of several documents, and "2:" is all of it.
 
 The store keeps them in one form (`as_kept`), with both numbers where they differ: "9 (page 12 of the file)".
 """
@@ -101,7 +101,7 @@ def named_pages(text: str, document_ids: Sequence[str], document_cache: Document
 
 def _named(part: str, document_ids: Sequence[str], document_cache: DocumentCache) -> Named:
     found = _DOCUMENT.fullmatch(part)
-    if found is None or not found["rest"]:
+    if found is None or not (found["rest"] or found["document"]):
         raise _names_none(part)
     document = None if found["document"] is None else int(found["document"])
     if document is None and len(document_ids) > 1:
@@ -113,14 +113,17 @@ def _named(part: str, document_ids: Sequence[str], document_cache: DocumentCache
     if not 1 <= document <= len(document_ids):
         raise UsageError(f"There is no document {document}, only {plural(len(document_ids), 'document')}.")
     where = f" of document {document}" if len(document_ids) > 1 else ""
-    return _within(part, found["rest"], document, document_cache.document(document_ids[document - 1]), where)
+    known = document_cache.document(document_ids[document - 1])
+    if not found["rest"]:
+        return Named(document, 1, len(known.pages))
+    return _within(part, found["rest"], document, known, where)
 
 
 def _names_none(part: str) -> UsageError:
     return UsageError(
         f"{part!r} names no pages. Write 12-14 for pages or sections, 12 of the file for a page by the file's own "
-        "count, 3/40-45 for paragraphs of section 3, and 2: before what is in the second document; commas between "
-        "several."
+        "count, 3/40-45 for paragraphs of section 3, 2: before what is in the second document, and 2: alone for all of "
+        "it; commas between several."
     )
 
 
@@ -221,6 +224,8 @@ def as_kept(named: Sequence[Named], document_ids: Sequence[str], document_cache:
 
     def one(each: Named) -> str:
         known = document_cache.document(document_ids[each.document - 1])
+        if each.page is None and len(document_ids) > 1 and (each.first, each.last) == (1, len(known.pages)):
+            return f"{each.document}:"
         if each.page is None:
             name = page_name(known, each.first, each.last)
         else:
@@ -236,8 +241,44 @@ def is_one(pages: str) -> bool:
 
 
 def pages_in_words(pages: str) -> str:
-    """Return kept pages with their noun: "page 9", "pages 9, 12"."""
-    return f"page{'' if is_one(pages) else 's'} {pages}"
+    """Return kept pages with their noun: "page 9", "pages 9, 12", "document 2 and page 1:9"."""
+    parts = pages.split(", ")
+    whole = [part.removesuffix(":") for part in parts if part.endswith(":")]
+    rest = ", ".join(part for part in parts if not part.endswith(":"))
+    said = [f"document{'s' * (len(whole) > 1)} {', '.join(whole)}"] if whole else []
+    return " and ".join([*said, f"page{'' if is_one(rest) else 's'} {rest}"] if rest else said)
+
+
+def split_names(text: str) -> list[str]:
+    """Return the names of documents that a text lists, with commas between them."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def all_of(texts: Sequence[str], documents: Sequence[tuple[str, str]]) -> str:
+    """Return the name of whole documents of a context, as pages.
+
+    Args:
+        texts: a number, an id, the beginning of one, or a title for each.
+        documents: id and title of each document of the context, in reading order.
+
+    Raises:
+        UsageError: one of the texts names none of them, or several.
+    """
+    numbers = []
+    for text in texts:
+        wanted = text.strip().casefold()
+        fitting = [
+            number
+            for number, (id, title) in enumerate(documents, 1)
+            if wanted and (wanted == str(number) or id.startswith(wanted) or title.casefold().startswith(wanted))
+        ]
+        exact = [each for each in fitting if wanted in (str(each), documents[each - 1][1].casefold())]
+        if len(exact or fitting) != 1:
+            there = "; ".join(f"{number}. {title}" for number, (_, title) in enumerate(documents, 1))
+            what = "names several" if fitting else "names none"
+            raise UsageError(f"{text!r} {what} of the documents that were read. Write one of their numbers: {there}.")
+        numbers += exact or fitting
+    return ", ".join(f"{number}:" for number in dict.fromkeys(numbers))
 
 
 def pages_around(page: int, paragraph: int | None, document: int | None = None, place: str = "") -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from app.asking.answer_options import SAMPLED, AnswerOptions
 from app.asking.demo_answer import DemoAnswer
 from app.asking.measurements import measurements, missed_pages, warnings
-from app.asking.named_pages import as_kept, named_pages, require_few, tokens_of
+from app.asking.named_pages import all_of, as_kept, named_pages, require_few, tokens_of
 from app.asking.not_found import says_not_found
 from app.asking.quotes import whole_sentences
 from app.asking.repetition import repetition_start
@@ -109,6 +109,22 @@ def keep_question(service: Service, session_id: str, question: str, pages: str =
     context = service.store.contexts.get(service.store.sessions.get(session_id).context_id)
     require_begun(service, context)
     return service.store.turns.add(session_id, question, checked_pages(service, context, pages))
+
+
+def with_documents(service: Service, context: ContextRow, pages: str, documents: Sequence[str]) -> str:
+    """Return pages to turn to, with whole documents before them. documents: see `named_pages.all_of`.
+
+    Raises:
+        UsageError: the context read none of this name.
+    """
+    if not documents:
+        return pages
+    rows = service.store.contexts.documents(context.id)
+    if len(rows) == 1:
+        all_of(documents, [(rows[0].id, rows[0].title)])
+        return pages
+    whole = all_of(documents, [(row.id, row.title) for row in rows])
+    return ", ".join(filter(None, [whole, pages.strip().strip(",;")]))
 
 
 def checked_pages(service: Service, context: ContextRow, pages: str) -> str:

@@ -72,6 +72,12 @@ def add_answer_flags(parser: argparse.ArgumentParser) -> None:
         "paragraphs of section 3; 2:5 is page 5 of the second of several documents",
     )
     parser.add_argument(
+        "--documents",
+        metavar="DOCS",
+        default="",
+        help="answer from these of several documents: their numbers, ids or titles, with commas between them",
+    )
+    parser.add_argument(
         "--read-again",
         action=argparse.BooleanOptionalAction,
         default=AnswerOptions.read_again,

@@ -91,7 +91,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], SessionRow]":
     """Return a function that returns the session to ask in: the named one, or a new one at each call."""
-    from app.asking.turns import checked_pages, new_session
+    from app.asking.named_pages import split_names
+    from app.asking.turns import checked_pages, new_session, with_documents
     from app.listing import find_context, find_session
 
     context = find_context(service, arguments.context)
@@ -99,6 +100,7 @@ def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], Sessi
     if session and session.context_id != context.id:
         raise AppError(f"Session {session.id} is over context {session.context_id}, not {context.id}.")
     note_other_model(arguments, context)
+    arguments.pages = with_documents(service, context, arguments.pages, split_names(arguments.documents))
     checked_pages(service, context, arguments.pages)
     from engine import device_named  # loads slowly
 

@@ -13,6 +13,7 @@ from app.commands.common import (
     print_json,
     table,
 )
+from app.commands.parser import examples
 from app.commands.show import run_show, when
 from app.errors import UsageError
 from app.formatting import byte_size, printable
@@ -120,11 +121,15 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "search",
         parents=[shared],
-        help="search titles of contexts, and titles, questions and answers of all sessions",
-        description="Search the titles of contexts, and the titles, questions and answers of all sessions; documents "
-        "are not searched.",
+        help="search the text of documents, and titles, questions and answers of chats",
+        description="Search titles, the questions and answers of all chats, and the text of all documents. Of a "
+        "passage of a document, the name of its place and the words are printed, and how to ask about it.",
+        epilog=examples("search '\"snakish temper\"'", "search lighthouse --document Kim --json"),
     )
     parser.add_argument("query", metavar="WORDS", help='words to find; "several words" in quotes are a phrase')
+    parser.add_argument(
+        "--document", metavar="DOC", help="search the text of this document only: its id, a prefix of it, or its title"
+    )
     parser.add_argument("--limit", metavar="N", type=int, default=20, help="most hits (default: %(default)s)")
     add_json_flag(parser)
     parser.set_defaults(run=run_search)
@@ -225,19 +230,25 @@ def _agreed(question: str) -> bool:
 
 
 def run_search(arguments: Arguments) -> int:
-    """Search contexts and sessions."""
-    from app.search import search_home
+    """Search titles, chats and documents."""
+    from app.listing import find_document
+    from app.search import Passage, search_everything
     from sessions import MOST_HITS
 
     if not 1 <= arguments.limit <= MOST_HITS:
         raise UsageError(f"--limit is 1 to {MOST_HITS:,}, not {arguments.limit}.")
     with open_service(arguments) as service:
-        found = search_home(service, arguments.query, arguments.limit)
+        only = find_document(service, arguments.document).id if arguments.document else None
+        found = search_everything(service, arguments.query, arguments.limit, only)
     if arguments.json:
         print_json([each.to_json() for each in found])
         return 0
     for each in found:
-        print(printable("\n    ".join([f"{each.row.id}  {each.row.title}", *each.lines])))
+        name = each.document if isinstance(each, Passage) else f"{each.row.id}  {each.row.title}"
+        lines = [name, *each.lines]
+        if isinstance(each, Passage) and each.context:
+            lines.append(f"stockpot ask {each.context.id} \"...\" --pages '{each.pages}'")
+        print(printable("\n    ".join(lines)))
     if not found:
         note("Nothing was found.")
     return 0

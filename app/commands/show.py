@@ -30,7 +30,7 @@ def run_show(arguments: Arguments) -> int:
     from sessions import SessionRow, TurnRow
 
     if arguments.mark and not arguments.picture:
-        raise UsageError("--mark goes with --picture, in which it marks what a source says.")
+        raise UsageError("--mark goes with --picture: it marks there what a source says.")
     if arguments.picture and arguments.page is None:
         raise UsageError("--picture goes with --page, which says what to show.")
     with open_service(arguments) as service:

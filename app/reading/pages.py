@@ -49,7 +49,7 @@ def page_of(service: Service, document_id: str, number: int) -> DocumentPage:
 
 
 def _contents(document: Document) -> tuple[TocEntry, ...]:
-    """Return the table of contents, in which pages that are not read are marked."""
+    """Return the table of contents, with pages marked that are not read."""
     unread = {page.number for page in document.imprints}
     return tuple(
         replace(entry, title=f"{entry.title} ({NOT_READ})") if entry.page in unread else entry for entry in document.toc

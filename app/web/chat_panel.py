@@ -8,9 +8,11 @@ from app.asking.answer_options import AnswerOptions
 from app.web.confirm import Confirm, build_confirm
 
 TELL_EDITED = """element.addEventListener("click", (event) => {
-  const turn = event.target.closest("[data-action=edit]")?.closest(".turn");
-  if (turn) trigger("edit", { turn: turn.id });
+  const pressed = event.target.closest("[data-action=edit], [data-action=again]"), turn = pressed?.closest(".turn");
+  if (turn) trigger(pressed.dataset.action === "edit" ? "edit" : "retry", { turn: turn.id });
 });"""
+
+KEYS = '<button type="button" data-action="keys" aria-haspopup="dialog">Keys <kbd>?</kbd></button>'
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,8 @@ class ChatPanel:
     """The components of the conversation.
 
     unroll: shows earlier turns.
-    earlier, past: older and newer finished turns. Both fire "edit" with the id of a turn whose question is to be
-        edited.
+    earlier, past: older and newer finished turns. Both fire "edit" or "retry" with the id of a turn whose question is
+        to be edited, or asked again.
     """
 
     area: gr.Column
@@ -82,8 +84,8 @@ def build_chat_panel() -> ChatPanel:
                     scale=8,
                 )
                 pages = gr.Textbox(
-                    placeholder="Pages",
-                    label="Pages to turn to before answering, as they are printed, such as 12-14 or iii",
+                    placeholder="All pages",
+                    label="Answer from these pages only, such as 12-14 or iii. Empty: from all",
                     show_label=False,
                     elem_id="pages",
                     max_lines=1,
@@ -96,6 +98,7 @@ def build_chat_panel() -> ChatPanel:
             with gr.Row(elem_id="folds"):
                 options = _build_options()
                 manage = _build_manage()
+                gr.HTML(KEYS, apply_default_css=False, elem_id="keys-button")
     edit = (edit_area, edit_line, never_mind)
     return ChatPanel(area, head, unroll, earlier, past, live, *edit, question, pages, ask, stop, *options, manage)
 

@@ -24,6 +24,7 @@ from app.web.actions import Actions
 from app.web.actions.manage import unasked
 from app.web.chat_panel import ChatPanel
 from app.web.confirm import Confirm
+from app.web.document_panel import DocumentPanel
 from app.web.list_props import Props
 from app.web.new_reading import NewReading
 from app.web.reading_panel import ReadingPanel
@@ -63,9 +64,7 @@ class Page:
     new: NewReading
     reading: ReadingPanel
     chat: ChatPanel
-    kept_memory: gr.HTML
-    memory_map: gr.HTML
-    panel: gr.HTML
+    document: DocumentPanel
     where: gr.HTML
     notice: gr.HTML
     pulse: gr.Timer
@@ -118,9 +117,11 @@ class Page:
             "rename_to": self.chat.manage.rename_to,
             "export": self.chat.manage.export,
             "delete_session": self.chat.manage.delete_session,
-            "kept_memory": self.kept_memory,
-            "memory_map": self.memory_map,
-            "panel": self.panel,
+            "find_area": self.document.find_area,
+            "book": self.document.book,
+            "gauge": self.document.gauge,
+            "kept_memory": self.document.kept_memory,
+            "panel": self.document.panel,
             "stream": self.stream,
         }
 
@@ -323,6 +324,16 @@ class Events:
         self.on(chat.unroll.click, do.ask.unroll)
         self.on(chat.earlier.edit, do.ask.edit, told="turn")
         self.on(chat.past.edit, do.ask.edit, told="turn")
+        for each in (chat.earlier, chat.past):
+            self.on(each.retry, do.ask.again, options, told="turn")
+        document = self.page.document
+        self.on(
+            document.find.change,
+            do.navigate.search_text,
+            [document.find],
+            [document.found],
+            trigger_mode="always_last",
+        )
         self.on(chat.never_mind.click, do.ask.never_mind)
         self.on(chat.stop.click, do.ask.stop_answer)
         self.on(manage.rename_what.input, do.manage.choose_renamed, [manage.rename_what], trigger_mode="multiple")

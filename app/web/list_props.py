@@ -50,8 +50,10 @@ class ListProps:
             state = "needs a password" if is_locked(self.service, job) else words[job.status]
             name = f"{name_of(self.service, job)}\n{state}"
             found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
+        apart = _differences(contexts)
         for context in contexts:
-            name = f"{context.title}\n{_state_of(context, share_read(self.store, context), pages)}"
+            state = _state_of(context, share_read(self.store, context), apart[context.id], pages)
+            name = f"{context.title}\n{state}"
             found.append((False, max(context.created_at, used.get(context.id, 0.0)), (name, context.id)))
         return [choice for *_, choice in sorted(found, reverse=True)]
 
@@ -72,8 +74,8 @@ class ListProps:
     def add_to(self, selection: "Selection", context: ContextRow | None, contexts: list[ContextRow]) -> Props:
         """Return the props of the choice of a context to add documents to."""
         able = [] if selection.context else [row for row in contexts if can_grow(row)]
-        pages = self._pages() if able else {}
-        choices = [(f"{row.title} · {_state_of(row, 1.0, pages)}", row.id) for row in able]
+        apart, pages = _differences(contexts), self._pages() if able else {}
+        choices = [(f"{row.title} · {_state_of(row, 1.0, apart[row.id], pages)}", row.id) for row in able]
         listed = list_props("add_to", "documents", choices, selection.add_to, selection.listed)
         alone = {"visible": not selection.add_to}
         return {
@@ -139,19 +141,47 @@ def list_props(
     }
 
 
-def _state_of(context: ContextRow, share: float, lengths: Mapping[str, Length]) -> str:
-    """Return the line below a title: the model, the method unless it is the usual one, and how far it is read.
+def _differences(contexts: list[ContextRow]) -> dict[str, str]:
+    """Return words that tell contexts with the same title apart: model, method, memory or date; "" if none has it."""
+    alike: dict[str, list[ContextRow]] = {}
+    for row in contexts:
+        alike.setdefault(row.title, []).append(row)
+    found: dict[str, str] = {}
+    for rows in alike.values():
+        facts = [
+            (
+                shown_name(row.model),
+                row.method,
+                f"{row.budget:,}" if row.budget else "no limit",
+                day(row.created_at),
+            )
+            for row in rows
+        ]
+        differ = [number for number in range(3) if len({each[number] for each in facts}) > 1]
+        same = len({tuple(each[number] for number in differ) for each in facts}) < len(rows)
+        for row, each in zip(rows, facts, strict=True):
+            told = [each[number] for number in differ] + [each[3]] * same
+            found[row.id] = " · ".join(told) if len(rows) > 1 else ""
+    return found
 
-    lengths: length of every document by id.
+
+def _state_of(context: ContextRow, share: float, apart: str, lengths: Mapping[str, Length]) -> str:
+    """Return the line below a title: what tells it apart, and how far it is read.
+
+    Args:
+        context: the context.
+        share: share of its text that is read.
+        apart: words of `_differences`; if "", the model and the method unless it is the usual one.
+        lengths: length of every document by id.
     """
     import engine
 
-    usual = context.method == engine.DEFAULT_METHOD
     own = [lengths[id] for id in context.document_ids if id in lengths]
     states = {
         "ready": pages_in_words(own) if own else "",
         "reading": f"reading {share:.0%}",
         "paused": f"stopped at {share:.0%}",
     }
-    how = [shown_name(context.model), "" if usual else listing.method_in_short(context)]
+    usual = context.method == engine.DEFAULT_METHOD
+    how = [apart] if apart else [shown_name(context.model), "" if usual else listing.method_in_short(context)]
     return " · ".join(filter(None, [*how, states.get(context.status, context.status)]))

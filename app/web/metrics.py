@@ -8,11 +8,14 @@ from typing import Any
 import psutil
 
 from app.jobs.worker import HISTORY
-from app.listing import titles_before_places
-from app.reading.memory_map import load_map
 from app.service import Service
-from app.web.views.metrics_panel import Metrics
+from app.web.views.metrics_panel import Latency, Metrics
 from sessions import ContextRow, SessionRow
+
+LATENCY_SEC = 20.0
+"""Age of the times to the first word when they are gathered again."""
+MOST_ALIKE = 12
+"""Most documents, chats and answers of each that these times are taken from."""
 
 
 class MetricsReader:
@@ -23,6 +26,7 @@ class MetricsReader:
         self.service = service
         self.store = service.store
         self._memory: deque[tuple[float, int]] = deque(maxlen=240)
+        self._latency: dict[str, tuple[float, Latency | None]] = {}  # by context, with the time
         self._memory_total = psutil.virtual_memory().total
 
     def read(self, context: ContextRow | None, session: SessionRow | None) -> Metrics:
@@ -57,12 +61,10 @@ class MetricsReader:
             rate = context.tokens_per_second
         if answers and context.status == "ready":  # otherwise more was read since
             usage = {"entries": answers[-1]["entries"], "bytes": answers[-1]["kv_bytes"]}
-        stretches = load_map(self.store, context.id)
         return Metrics(
             budget=context.budget,
             usage=usage,
-            memory_map=stretches,
-            titles=titles_before_places(self.service, context.id) if stretches else {},
+            latency=self._latencies(context),
             tokens_read=done,
             tokens=context.tokens,
             reading_speed=rate,
@@ -74,6 +76,27 @@ class MetricsReader:
             answer_history=[each["tokens_per_second"] for each in answers],
             **common,
         )
+
+    def _latencies(self, context: ContextRow) -> Latency | None:
+        """Return the times to the first word by the length of the text, of documents that were read alike."""
+        now = time.monotonic()
+        at, known = self._latency.get(context.id, (-LATENCY_SEC, None))
+        if now - at < LATENCY_SEC:
+            return known
+        points = []
+        alike = (row for row in self.store.contexts.all() if (row.model, row.method) == (context.model, context.method))
+        for row in [each for each in alike if each.status == "ready"][:MOST_ALIKE]:
+            times = [
+                each.values["time_to_first_token_seconds"]
+                for session in self.store.sessions.all(row.id)[:MOST_ALIKE]
+                for each in self.store.measurements.newest("answer", session.id, limit=MOST_ALIKE)
+            ]
+            if times:
+                points.append((row.tokens, sorted(times)[len(times) // 2]))
+        rate = context.tokens_per_second
+        found = Latency(sorted(points), rate) if points and rate else None
+        self._latency[context.id] = now, found
+        return found
 
     def _model_line(self) -> str:
         held = self.service.models.held

@@ -9,6 +9,7 @@ from app.jobs.uploads import check_dropped
 from app.jobs.worker import Worker
 from app.service import Service
 from app.web.chat_panel import build_chat_panel
+from app.web.document_panel import build_document_panel
 from app.web.events import Events, Page
 from app.web.new_reading import build_new_reading
 from app.web.reading_panel import build_reading_panel
@@ -57,9 +58,7 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
                 reading = build_reading_panel()
                 chat = build_chat_panel()
             with gr.Column(elem_id="side", min_width=0):
-                kept = gr.HTML(apply_default_css=False, elem_id="kept-memory")
-                memory_map = gr.HTML(apply_default_css=False, elem_id="memory-map")
-                panel = gr.HTML(apply_default_css=False, elem_id="panel")
+                document = build_document_panel()
         where = gr.HTML(apply_default_css=False, elem_id="where")
         notice = gr.HTML(apply_default_css=False, elem_id="notice")
         page = Page(
@@ -67,9 +66,7 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
             new,
             reading,
             chat,
-            kept,
-            memory_map,
-            panel,
+            document,
             where,
             notice,
             gr.Timer(PULSE_SEC),

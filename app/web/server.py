@@ -168,7 +168,8 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
     from app.web.gradio_routes import GradioRoutes
     from app.web.page import build_page
     from app.web.theme import make_head, make_theme
-    from app.web.views.document_page import document_page, no_page
+    from app.web.views.document_page import document_page, no_page, page_beside
+    from app.web.views.markup import esc
     from sessions import StoreError
 
     worker = Worker(service, introduces=introduces)
@@ -197,6 +198,15 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
             return HTMLResponse(document_page(page_of(service, id, number), start, end), headers=UNKEPT)
         except (AppError, StoreError) as error:
             return HTMLResponse(no_page(phrase(error)), status_of(error), headers=UNKEPT)
+
+    @app.get("/documents/{id}/pages/{number}/beside", include_in_schema=False)
+    def page_beside_answer(id: str, number: int, start: int = 0, end: int = 0) -> HTMLResponse:
+        """Return the part of the page that shows a page of a document. start, end: characters of its text to mark."""
+        try:
+            return HTMLResponse(page_beside(page_of(service, id, number), start, end), headers=UNKEPT)
+        except (AppError, StoreError) as error:
+            sentence = f'<p class="note failed" role="alert">{esc(phrase(error))}</p>'
+            return HTMLResponse(sentence, status_of(error), headers=UNKEPT)
 
     app.include_router(router(service, worker), max_body_size=MOST_BODY)
     app.include_router(openai_chat.router(service, worker), max_body_size=MOST_BODY)

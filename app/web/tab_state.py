@@ -13,6 +13,7 @@ from app import deletion, listing
 from app.jobs.job_runner import READ
 from app.jobs.model_fetcher import last_fetch
 from app.jobs.uploads import INGEST, is_locked, name_of, names_in
+from app.reading.memory_map import load_map
 from app.reading.open_context import has_begun
 from app.reading.preparing import can_grow
 from app.service import Service
@@ -20,11 +21,13 @@ from app.web.chat_props import ChatProps, first_shown
 from app.web.list_props import ListProps, Props, list_props
 from app.web.metrics import MetricsReader
 from app.web.model_field import fetch_line
+from app.web.outline import Outlines, cells
+from app.web.views.book import book, no_book
 from app.web.views.markup import esc
-from app.web.views.metrics_panel import Metrics, kept, map_of, panel
+from app.web.views.metrics_panel import Metrics, gauge_label, kept, panel
 from app.web.views.reading_card import ingest_card, reading_card
 from app.web.views.turn import edit_line
-from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, TurnRow
+from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 ADDRESSED = ("context", "session", "add_to", "along")
 """Fields of the selection that the page's address contains."""
@@ -74,6 +77,7 @@ class TabState:
         self.store = service.store
         self.metrics_reader = MetricsReader(service)
         self.lists, self.chat = ListProps(service), ChatProps(service)
+        self._outlines = Outlines(service)
 
     def settle(self, selection: Selection) -> Selection:
         """Return the selection, or the nearest one to it that still exists."""
@@ -177,6 +181,7 @@ class TabState:
             "ask": {"visible": edited is not None or not answering},
             "edit_area": {"visible": edited is not None},
             "edit_line": {"value": edit_line(edited) if edited else ""},
+            **self._document_props(context, turns),
             **_metrics_props(self.metrics_reader.read(context, session)),
             "stream": {"active": bool(answering)},
         }
@@ -235,6 +240,23 @@ class TabState:
             "discard_documents": {"visible": own},
         }
 
+    def _document_props(self, context: ContextRow | None, turns: list[TurnRow]) -> Props:
+        """Return the props of the document: its map, its contents and the search in it."""
+        if context is None:
+            return {"find_area": {"visible": False}, "book": {"value": no_book()}}
+        documents, outlines = self.store.contexts.documents(context.id), {}
+        for row in documents:
+            with suppress(StoreError, ValueError):  # its text is missing or altered, which the conversation says
+                outlines[row.id] = self._outlines.of(row.id)
+        remembered = load_map(self.store, context.id)
+        drawn = cells([*outlines.items()], remembered)
+        answered = [turn for turn in turns if turn.status == "done"]
+        looked = answered[-1].sources if answered and answered[-1].measurements.get("found", True) else []
+        return {
+            "find_area": {"visible": bool(outlines)},
+            "book": {"value": book(documents, outlines, drawn, remembered, looked)},
+        }
+
     def _rename_props(self, selection: Selection, context: ContextRow | None, session: SessionRow | None) -> Props:
         named: list[tuple[str, listing.Titled]] = []
         if session is not None:
@@ -250,11 +272,10 @@ class TabState:
 
 
 def _metrics_props(metrics: Metrics) -> Props:
-    """Return the props of the metrics panel, apart by how often they change."""
-    strip = map_of(metrics)
+    """Return the props of the gauge, apart by how often they change."""
     return {
+        "gauge": {"label": gauge_label(metrics)},
         "kept_memory": {"value": kept(metrics)},
-        "memory_map": {"visible": bool(strip), "value": strip},
         "panel": {"value": panel(metrics)},
     }
 

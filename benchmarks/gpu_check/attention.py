@@ -1,8 +1,8 @@
 """Attention of one layer over long texts: InfiniteHiP's pruning and attention, beside dense attention and hip-attn.
 
 Timed is `Memory.attend` of a layer of Llama-3.1-8B's shape: all pruning stages, and attention to the selected entries
-in the host tier. Also timed is `exact`'s search for the best entries, with and without sketches. Keys and values of the
-others are all on the device.
+in the host tier; and each stage by itself (`stages.py`). Also timed is `exact`'s search for the best entries, with and
+without sketches. Keys and values of the others are all on the device.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.gpu_check import stages
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import median_seconds, wait
 from benchmarks.gpu_inputs import LLAMA
@@ -50,9 +51,14 @@ LAST = 5  # passes before a length, and answers at it; the median counts
 
 def cells(check: Check) -> Iterator[Row]:
     """Yield the measurements to make."""
-    for length in check.lengths if check.tiny else LENGTHS:
+    for length in lengths_of(check):
         for what in (PREFILL, RENEWED, DECODE, *SEARCHES):
             yield {"what": what, "length": length}
+
+
+def lengths_of(check: Check) -> tuple[int, ...]:
+    """Return the lengths at which attention is measured."""
+    return check.lengths if check.tiny else LENGTHS
 
 
 @torch.no_grad()
@@ -61,7 +67,7 @@ def check_attention(check: Check) -> None:
     memory = memory_of(check)
     archive = memory.archive
     assert archive is not None
-    lengths = sorted({cell["length"] for cell in cells(check)})
+    lengths = sorted(lengths_of(check))
     memory.reserve(lengths[-1])
     queries = QUERIES[check.tiny]
     for length in lengths:
@@ -74,6 +80,9 @@ def check_attention(check: Check) -> None:
         answer = memory.fork()
         others = [_attending(check, answer, said) for _ in range(1 + ANSWER)][1:]
         searching = ((archive, SEARCHED), (_sketched(archive), SKETCHED))
+        for what, source in ((stages.PREFILL, _places(memory, queries)), (stages.TOKEN, said)):
+            of = memory if what == stages.PREFILL else memory.fork()
+            stages.check_stages(check, of, length, what, source, lambda *shape: _noise(check, *shape))
         one, many = ({what[count]: _searching(check, each, count) for each, what in searching} for count in SEARCHED)
         for count, taken in (
             (queries, {PREFILL: statistics.median(passes)}),

@@ -12,20 +12,21 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from benchmarks.gpu_check.check import Check, Row
-from benchmarks.gpu_check.gauge import Gauge, wait
+from benchmarks.gpu_check.gauge import FILLED, READ, Gauge, wait
 from benchmarks.gpu_check.growing import LAST, entries, noise
-from benchmarks.gpu_check.methods import DECODED, FILLED, QUESTION, READ, READING_SHARE
+from benchmarks.gpu_check.methods import DECODED, QUESTION, READING_SHARE
+from benchmarks.gpu_check.token_kinds import LEAST
 from benchmarks.presses import NoPresses, load_kvpress
 from engine import Model, Planner
 from engine.loops.reader import default_chunk
 from engine.models.rotary import NoRotation
 from engine.models.spec import ModelSpec
+from engine.pinned_memory import default_pinned_sizes, free_unused_pinned
 from kernels.rows import BANKS
 
 KVPRESS = "kvpress"
 OFFLOADED = "offloaded"
 CACHES = ("dense", OFFLOADED, KVPRESS)
-UNLIMITED_MB = 1 << 20
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def stock(network: PreTrainedModel) -> Iterator[None]:
     assert isinstance(ours, NoRotation)
     try:
         base.rotary_emb = ours.original
-        network.set_attn_implementation("sdpa")
+        network.set_attn_implementation("sdpa" if network._supports_sdpa else "eager")
         yield
     finally:
         base.rotary_emb = ours
@@ -46,6 +47,9 @@ def stock(network: PreTrainedModel) -> Iterator[None]:
 def check_cache(check: Check, model: Model, planner: Planner, name: str, over: float) -> None:
     """Measure transformers' cache, dense or offloaded to the host, read in the same chunks; or kvpress."""
     facts = {"model": model.name, "method": name}
+    if model.architecture.latent:
+        check.missed(facts, status="not measured: the engine has changed this model's projections")
+        return
     if name == KVPRESS:
         _check_kvpress(check, model, check.row("reading", **facts, tokens=check.lengths[0]))
         return
@@ -60,7 +64,8 @@ def check_cache(check: Check, model: Model, planner: Planner, name: str, over: f
         else:
             why = f"{needed / 1e9:.1f} GB of entries, and {room / 1e9:.1f} GB for them"
             check.missed({**facts, "tokens": length}, status=f"does not fit: {why}")
-    with pinning_as_ever(check.place):
+    wait(check.place)
+    with default_pinned_sizes():
         _measure(check, model, facts, fitting, over)
 
 
@@ -93,30 +98,32 @@ def _measure(check: Check, model: Model, facts: Row, lengths: list[int], over: f
     gauge = Gauge(place)
     with stock(network), torch.no_grad():
         for length in lengths:
-            began, last = wait(place), length - LAST * chunk
+            last, before = length - LAST * chunk, len(gauge.passes())
             while done < length and time.monotonic() < over:
                 if read and time.monotonic() > reading_over and done < last:
                     with gauge.halted():
                         fill(model, cache, last - done, chunk)
                         empty_pinned(place)
                     done = last
-                began, tokens = wait(place), min(chunk, length - done)
+                tokens = min(chunk, length - done)
                 network.base_model(input_ids=ids[None, done : done + tokens], past_key_values=cache, use_cache=True)
                 done, read = done + tokens, read + tokens
-                gauge.look()
+                gauge.look(tokens)
             if done < length:
                 check.missed({**facts, "tokens": length}, status=f"not reached: {done:,} tokens in its time")
                 return
-            seconds, filled = wait(place) - began, read < done
+            filled = read < done
             held = {"held": FILLED if filled else READ, "filled": filled}
             row = check.row("reading", **facts, tokens=length)
-            row |= {**gauge.facts(read), **held, "read": read, "tokens_per_second_there": tokens / seconds}
+            row |= {**gauge.facts(before), **held, "read": read}
             row |= {"host_bytes": offloaded_bytes(cache, place), "status": "done"}
             with gauge.halted():
                 empty_pinned(place)
                 answering = check.row("answering", **facts, tokens=length)
                 answering |= held
-                _answer(answering, network, cache, ids[:QUESTION], over)
+                with gauge.peak() as peak:
+                    _answer(answering, network, cache, ids[:QUESTION], over)
+                answering |= peak
 
 
 def fill(model: Model, cache: DynamicCache, tokens: int, chunk: int) -> None:
@@ -141,29 +148,7 @@ def offloaded_bytes(cache: DynamicCache, place: torch.device) -> int:
 def empty_pinned(place: torch.device) -> None:
     """Free unused pinned memory."""
     wait(place)
-    if place.type == "cuda":
-        torch.accelerator.empty_host_cache()
-
-
-@contextmanager
-def pinning_as_ever(place: torch.device) -> Iterator[None]:
-    """Use PyTorch's default for pinned memory: round sizes up, and keep freed buffers for reuse.
-
-    The engine has them freed. An offloaded cache allocates some for each layer of each pass, and would mostly wait for
-    that.
-    """
-    settings = torch._C._accelerator_getAllocatorSettings()
-    always = f"pinned_max_round_threshold_mb:{UNLIMITED_MB},pinned_max_cached_size_mb:{UNLIMITED_MB}"
-
-    def pin(said: str) -> None:
-        empty_pinned(place)  # so that no buffer of one rule is reused under the other
-        torch._C._accelerator_setAllocatorSettings(said)
-
-    pin(f"{settings},{always}" if settings else always)
-    try:
-        yield
-    finally:
-        pin(settings or always)
+    free_unused_pinned()
 
 
 def _answer(row: Row, network: PreTrainedModel, cache: DynamicCache, question: Tensor, over: float) -> None:
@@ -178,7 +163,7 @@ def _answer(row: Row, network: PreTrainedModel, cache: DynamicCache, question: T
         times.append(wait(place))
     row |= {
         "first_token_seconds": times[0] - began,
-        "tokens_per_second": (len(times) - 1) / (times[-1] - times[0]),
+        "tokens_per_second": (len(times) - 1) / (times[-1] - times[0]) if len(times) >= LEAST else None,
         "answer_tokens": len(times),
         "status": "done",
     }
@@ -202,5 +187,5 @@ def _check_kvpress(check: Check, model: Model, row: Row) -> None:
     except (TypeError, AttributeError, LookupError, ValueError, AssertionError) as error:  # another version of either
         row["status"] = f"not reached: kvpress says {error}"
         return
-    gauge.look()
-    row |= {**gauge.facts(length), "status": "done"}
+    gauge.look(length)
+    row |= {**gauge.facts(), "status": "done"}

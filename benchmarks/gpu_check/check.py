@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import torch
 
 from benchmarks.gpu_check.gauge import computed_in, free_all
-from engine import EngineError
+from benchmarks.gpu_kernels import ALL
+from engine import EngineError, Rates
 from engine.memory_usage import is_out_of_memory
 
 PENDING = "not reached: no time left"
@@ -33,7 +34,9 @@ class Check:
     """One run.
 
     Attributes:
-        rows: tables of all parts; each row has a `part` and a `status`.
+        rows: the tables; each row has a `part`, which is its table, and a `status`.
+        kernels: which kernels are checked, of `gpu_kernels`.
+        measured: rates of this machine, once they were measured; rates: the same for the JSON file, with more.
         keep: called after each attempt, to save the rows in case the run is killed.
     """
 
@@ -46,6 +49,9 @@ class Check:
     lengths: tuple[int, ...]  # tokens
     methods: tuple[str, ...]  # methods and caches
     rows: list[Row] = field(default_factory=list)
+    kernels: str = ALL
+    measured: Rates | None = None
+    rates: Row = field(default_factory=dict)
     keep: Callable[[], None] = lambda: None
 
     @property

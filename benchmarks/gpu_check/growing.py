@@ -2,7 +2,8 @@
 
 Filled-in tokens go through the same loop and memory, which condenses, quantises and scores them as usual. Only the
 model's layers are skipped: queries, keys and values are noise, the same for all layers of a pass, with the spread that
-projections of normalised noise would have.
+projections of normalised noise would have. Once an archive has a full slab, further slabs share its tensors
+(`aliases.py`).
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from benchmarks.gpu_check.aliases import alias, aliases
 from benchmarks.random_models import SPREAD
 from engine import Method, Model
 from engine.loops.context import Context, new_memory
 from engine.loops.passes import condense, feed
 from engine.memory import Memory
 from engine.memory_usage import oom_as_engine_error
+from engine.parts.archive import tier_plan
 from engine.parts.mass import NOT_IN_SOURCE, no_source
 
-LAST = 2  # passes before a length that are always read; the second gives the reading speed there
+LAST = 3  # passes before a length that are always read; their median gives the reading speed there
 
 
 def noise(model: Model, tokens: int) -> Tensor:
@@ -67,6 +70,7 @@ class Growing:
         total: its tokens.
         done: tokens in the memory.
         read: tokens in the memory that were read.
+        aliased: tokens in the memory whose entries share the tensors of others.
     """
 
     def __init__(self, model: Model, method: Method) -> None:
@@ -74,7 +78,7 @@ class Growing:
         self.model, self.method = model, method
         self.memory = new_memory(model, method)
         self.filling = Filling(model)
-        self.done = self.read = 0
+        self.done = self.read = self.aliased = 0
 
     def extend(self, tokens: int, chunk: int) -> None:
         """Extend the text to `tokens` tokens, in passes of at most `chunk`.
@@ -97,16 +101,26 @@ class Growing:
         """Start of the last passes."""
         return max(0, self.total - LAST * self._chunk)
 
-    def reads(self, end: int) -> Iterator[None]:
-        """Read up to `end`, yielding after each pass."""
+    def reads(self, end: int) -> Iterator[int]:
+        """Read up to `end`, yielding the tokens of each pass."""
         for tokens in self._feeds(self.model, end):
             self.read += tokens
-            yield
+            yield tokens
 
-    def fills(self, end: int) -> Iterator[None]:
-        """Fill in up to `end`, yielding after each pass."""
-        for _ in self._feeds(self.filling, end):
-            yield
+    def to_fill(self, end: int) -> int:
+        """Return how many entries of their own it takes to fill in up to `end`; the rest are aliases."""
+        missing = max(0, end - self.done)
+        return min(missing, 2 * tier_plan.SLAB) if self.memory.archive else missing
+
+    def fills(self, end: int) -> Iterator[int]:
+        """Fill in up to `end`, yielding the tokens of each pass that makes entries of its own."""
+        while self.done < end:
+            added = alias(self.memory, end - self.done)
+            self.done, self.aliased = self.done + added, self.aliased + added
+            for tokens in self._feeds(self.filling, end):
+                yield tokens
+                if aliases(self.memory, end - self.done):
+                    break
 
     def _feeds(self, model: Model, end: int) -> Iterator[int]:
         rest = slice(self.done, end)

@@ -7,9 +7,11 @@ from typing import Any
 
 from benchmarks.asking import answer_to
 from benchmarks.gpu_check.check import Check, Row
-from benchmarks.gpu_check.gauge import Gauge, free_all, wait
+from benchmarks.gpu_check.gauge import FILLED, READ, Gauge, free_all, full_speed, wait
 from benchmarks.gpu_check.growing import Growing
+from benchmarks.gpu_check.token_kinds import LEAST, watched
 from engine import (
+    Answer,
     Context,
     Conversation,
     Method,
@@ -28,17 +30,22 @@ DECODED = 32  # timed tokens of an answer, or as many as time allows
 WARMING = 6  # the warm-up reads the first length divided by this: longer than any window and a pass
 READING_SHARE = 0.12  # share of a method's time for reading; the rest of a length is filled in
 READING_ONCE_SHARE = 0.6  # the same if a memory is used for one length only
-# Variants of a method, by their names in the tables: with quantised entries on the device, or with a sketch
+# Variants of a method, by their names in the tables: with quantised entries on the device, with a sketch, or with the
+# stages of InfiniteHiP's Table 11, whose third row is `infinitehip` itself
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"locret-{store}": ("locret", {"store": store}) for store in ("int8", "fp8")},
     "exact-sketched": ("exact", {"sketch": "int2"}),
+    **{
+        f"infinitehip-{preset}": ("infinitehip", {"preset": preset}) for preset in ("3k", "3k-fast")
+    },  # paper's Table 11
 }
-READ, FILLED, SAME = "read", "filled in", "as at {:,}"  # how a memory reached a length
+SAME, ALIASED = "as at {:,}", "aliased"  # how a memory reached a length, beside READ and FILLED
+BARE, BARE_CHUNK, TINY_BARE_CHUNK, BARE_PASSES = "bare", 4096, 128, 3  # passes of the model with next to no memory
 
 
 def check_method(check: Check, model: Model, planner: Planner, name: str, over: float) -> None:
     """Bring a memory to each length that fits, reading as far as time allows, and answer there."""
-    method, fitting = _fitting(planner, name, check.lengths, 0 if check.tiny else planner.model.spec.window)
+    method, fitting = fitting_method(check, planner, name)
     facts = {"model": model.name, "method": name}
     plans = {length: planner.plan(method, length, "nf4") for length in check.lengths}
     for length, plan in plans.items():
@@ -92,50 +99,83 @@ def _measure(check: Check, model: Model, name: str, method: Method, plans: dict[
     for length, plan in plans.items():
         facts: Row = {"model": model.name, "method": name, "tokens": length}
         growing.extend(length, plan.chunk)
+        before = len(gauge.passes())
         if not growing.done or time.monotonic() < reading_over:
-            for _ in growing.reads(growing.behind):
-                gauge.look()
+            for tokens in growing.reads(growing.behind):
+                gauge.look(tokens)
                 if time.monotonic() > reading_over:
                     break
         with gauge.halted():
-            missing, began = growing.behind - growing.done, time.monotonic()
+            missing, began = growing.to_fill(growing.behind), time.monotonic()
             left = over - began
             if pace and missing * pace > left:
                 why = f"to fill it in takes about {missing * pace:.0f} s, {left:.0f} s left"
                 check.missed(facts, status=f"not reached: {why}")
                 continue
-            for _ in growing.fills(growing.behind):
+            for tokens in growing.fills(growing.behind):
+                gauge.look(tokens, FILLED)
                 if time.monotonic() > over:
                     check.missed(facts, status=f"not reached: {growing.done:,} tokens in its time")
                     return
             if missing > 0:
                 pace = (wait(check.place) - began) / missing
-        held = {"held": READ if growing.read == growing.done else FILLED}
+        held: Row = {"held": _held(growing)}
         row = check.row("reading", **facts)
-        row |= {**_end(check, growing, gauge), **held, "filled": growing.read < growing.total}
+        row |= {**_end(growing, gauge, before), **held}
+        row["filled"] = held["filled"] = growing.read < growing.total
         with gauge.halted():
             answering = check.row("answering", **facts)
-            answering |= {**held, "filled": growing.read < growing.total}
-            _answer(answering, growing.context(), plan, over, compare=length == next(iter(plans)))
+            answering |= held
+            with gauge.peak() as peak:
+                _answer(answering, growing.context(), plan, over, compare=length == next(iter(plans)))
+            answering |= peak
 
 
-def _end(check: Check, growing: Growing, gauge: Gauge) -> Row:
-    """Read the last passes of a length, and return the cost of the way there and the memory held."""
-    at, done, seconds, tokens = wait(check.place), growing.done, 0.0, 0
-    for _ in growing.reads(growing.total):
-        gauge.look()
-        seconds, tokens = wait(check.place) - at, growing.done - done
-        at, done = at + seconds, growing.done
+def _held(growing: Growing) -> str:
+    """Return how the memory reached its length."""
+    if growing.aliased:
+        return f"{FILLED}, {ALIASED}"
+    return READ if growing.read == growing.done else FILLED
+
+
+def _end(growing: Growing, gauge: Gauge, before: int) -> Row:
+    """Read the last passes of a length, and return the cost of the way there and the memory held.
+
+    before: how many passes belong to shorter lengths.
+    """
+    for tokens in growing.reads(growing.total):
+        gauge.look(tokens)
     usage = growing.memory.snapshot().usage()  # after all copies to the host
     return {
-        **gauge.facts(growing.read),
+        **gauge.facts(before),
         "read": growing.read,
-        "tokens_per_second_there": tokens / seconds,
         "entries": usage.entries,
         "host_bytes": usage.bytes.get(HOST, 0),
         "kv_device_bytes": usage.bytes[DEVICE],
         "status": "done",
     }
+
+
+def bare_chunk(check: Check) -> int:
+    """Return the tokens of a pass of `check_bare`."""
+    return TINY_BARE_CHUNK if check.tiny else BARE_CHUNK
+
+
+def check_bare(check: Check, model: Model) -> None:
+    """Read a text that is kept whole, in passes as long as keep the device busy: what other readings are compared to.
+
+    The first pass sees nothing before it, and is left out.
+    """
+    chunk = bare_chunk(check)
+    tokens = chunk * (1 + BARE_PASSES)
+    growing = Growing(model, make_method("truncate", budget=2 * tokens))
+    growing.extend(tokens, chunk)
+    gauge = Gauge(check.place)
+    for read in growing.reads(growing.total):
+        gauge.look(read)
+    passes = gauge.passes()
+    row = check.row(BARE, model=model.name, chunk=chunk)
+    row |= {"tokens_per_second": full_speed(passes[1:]), "passes": [list(each) for each in passes], "status": "done"}
 
 
 def _warm_up(check: Check, model: Model, method: Method, chunk: int) -> None:
@@ -146,6 +186,11 @@ def _warm_up(check: Check, model: Model, method: Method, chunk: int) -> None:
         pass
     answer_to(Conversation(growing.context()), _question(model), 2)
     free_all(check.place)
+
+
+def fitting_method(check: Check, planner: Planner, name: str) -> tuple[Method, list[int]]:
+    """Return the method that is measured under a name, and the lengths that fit."""
+    return _fitting(planner, name, check.lengths, 0 if check.tiny else planner.model.spec.window)
 
 
 def _fitting(planner: Planner, name: str, lengths: tuple[int, ...], window: int) -> tuple[Method, list[int]]:
@@ -165,7 +210,7 @@ def _planned(plan: Plan) -> Row:
     held = plan.footprint.usage
     return {
         "planned_tokens_per_second": plan.reading_tokens_per_sec,
-        "planned_device_bytes": plan.device_bytes,
+        "planned_device_bytes": plan.reading_device_bytes,
         "planned_kv_device_bytes": held.bytes[DEVICE],
         "planned_host_bytes": held.bytes.get(HOST, 0),
         "planned_entries": held.entries,
@@ -178,6 +223,7 @@ def _planned_answer(plan: Plan) -> Row:
     return {
         "planned_first_token_seconds": plan.first_token_sec,
         "planned_tokens_per_second": plan.answer_tokens_per_sec,
+        "planned_device_bytes": plan.asking_device_bytes,
     }
 
 
@@ -188,7 +234,7 @@ def _answer(row: Row, context: Context, plan: Plan, over: float, compare: bool) 
     if plan.first_token_sec is not None and plan.first_token_sec > left:
         row["status"] = f"not reached: {plan.first_token_sec:.0f} s are planned, {left:.0f} s left"
         return
-    question, recorder = _question(context.model), context.model.recorder
+    question, recorder, kinds = _question(context.model), context.model.recorder, dict[str, Any]()
     conversation = Conversation(context)
     first = answer_to(conversation, question, 2)
     if conversation.memory.recordings:  # recording took most of the time
@@ -199,20 +245,35 @@ def _answer(row: Row, context: Context, plan: Plan, over: float, compare: bool) 
         second = first
     else:
         tokens = max(2, int(min(DECODED, (over - asked - first.time_to_first_token_sec) / each)))
-        known, second = conversation.memory.recordings, answer_to(conversation, question, tokens)
+        known = conversation.memory.recordings
+        second, kinds = _timed_answer(conversation, question, tokens)
         if conversation.memory.recordings is not known:  # recording took part of the time
-            second = answer_to(conversation, question, tokens)
+            second, kinds = _timed_answer(conversation, question, tokens)
         if compare and conversation.memory.recordings:
             with recorder.stopped():
                 plain = answer_to(Conversation(context), question, tokens)
-            row["tokens_per_second_without_graphs"] = plain.tokens_per_second
+            row["tokens_per_second_without_graphs"] = _shown(plain)
     row |= {
         "first_token_seconds": second.time_to_first_token_sec,
-        "tokens_per_second": second.tokens_per_second,
+        "tokens_per_second": _shown(second),
         "answer_tokens": second.answer_tokens,
         "recorded": bool(conversation.memory.recordings),
+        **kinds,
         "status": "done",
     }
+
+
+def _timed_answer(conversation: Conversation, question: str, tokens: int) -> tuple[Answer, Row]:
+    """Return an answer, and how each of its tokens was computed."""
+    model = conversation.context.model
+    with watched(model) as kinds:
+        answer = answer_to(conversation, question, tokens)
+        return answer, kinds.facts(wait(model.device))
+
+
+def _shown(answer: Answer) -> float | None:
+    """Return the speed of an answer; None for one that is too short to have any."""
+    return answer.tokens_per_second if answer.answer_tokens >= LEAST else None
 
 
 def _question(model: Model) -> str:

@@ -8,7 +8,8 @@ import torch
 
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_kernels import kernel_rows
-from benchmarks.random_models import config_of, random_network
+from benchmarks.model_shapes import config_of
+from benchmarks.random_models import random_network
 from engine import make_method
 from engine.models.attention_interface import attach, run
 from engine.models.recurrent_state import RecurrentState
@@ -47,7 +48,7 @@ def check_seam(check: Check, name: str) -> None:
 def check_kernels(check: Check) -> None:
     """Compare every kernel with its reference; then time some at other lengths, as far as time allows."""
     every, agreed = check.row("kernels", **KERNELS), True
-    for row in kernel_rows(check.place, [TINY_KEYS] if check.tiny else list(check.lengths), check.dtype):
+    for row in kernel_rows(check.place, [TINY_KEYS] if check.tiny else list(check.lengths), check.dtype, check.kernels):
         if row["agrees"] is None:  # only timed; all comparisons are done
             every |= {"ok": agreed, "status": "done"}
         check.rows.append({"part": "kernels", **row, "status": "done"})

@@ -13,37 +13,50 @@ COLUMNS = {
     "parity": ["model", "what", "error", "allowed", "ok", "status"],
     "kernels": [
         *("kernel", "what", "heads", "bank", "dtype", "length", "error", "reference_error", "agrees"),
-        *("seconds", "sdpa_seconds", "status"),
+        *("graph_seconds", "seconds", "sdpa_graph_seconds", "sdpa_seconds", "status"),
     ],
     "experts": ["what", "tokens", "error", "allowed", "ok", "seconds", "recorded_seconds", "status"],
     "attention": [
         *("what", "length", "seconds", "sdpa_seconds", "flash_seconds", "hip_attn_seconds", "to_dense"),
         *("hip_attn", "status"),
     ],
+    "stages": [
+        *("what", "keys", "length", "stage_1", "stage_2", "stage_3", "attention", "all", "seconds_for_32k"),
+        *("from_stage_2", "from_stage_3", "mean_3k", "mean_3k_fast", "mean_3k_flash", "status"),
+    ],
+    "bare": ["model", "chunk", "tokens_per_second", "status"],
     "reading": [
-        *("model", "method", "tokens", "held", "read", "tokens_per_second", "planned_tokens_per_second"),
-        *("tokens_per_second_there", "to_dense", "device_bytes", "planned_device_bytes"),
+        *("model", "method", "tokens", "held", "read", "tokens_per_second_there", "planned_tokens_per_second"),
+        *("to_bare", "to_dense", "tokens_per_second", "device_bytes", "planned_device_bytes"),
         *("kv_device_bytes", "planned_kv_device_bytes", "host_bytes", "planned_host_bytes", "status"),
     ],
     "answering": [
         *("model", "method", "tokens", "held", "first_token_seconds", "planned_first_token_seconds"),
-        *("tokens_per_second", "recorded", "tokens_per_second_without_graphs", "planned_tokens_per_second", "to_dense"),
-        "status",
+        *("answer_tokens", "replayed", "unrecorded", "recorded_anew", "tokens_per_second", "replayed_per_second"),
+        *("tokens_per_second_without_graphs", "planned_tokens_per_second", "to_dense"),
+        *("device_bytes", "planned_device_bytes", "status"),
+    ],
+    "profile": [
+        *("model", "method", "what", "seconds", "kernels_per_layer", "busy_seconds", "gap_seconds", "busy_share"),
+        *("copied_bytes", "status"),
     ],
 }
 
 
 def compare(rows: list[Row]) -> None:
-    """Add to every speed its ratio to the dense cache's, at the same length of the same model."""
+    """Add to every speed its ratio to the dense cache's at the same length, and to a pass without a memory."""
     dense = {
         (row["part"], row["model"], row["tokens"]): speed
         for row in rows
         if row.get("method") == "dense" and (speed := _speed(row))
     }
+    bare = {row["model"]: row["tokens_per_second"] for row in rows if row["part"] == "bare" and _speed(row)}
     for row in rows:
-        other = dense.get((row["part"], row.get("model"), row.get("tokens")))
-        if other and (speed := _speed(row)):
+        speed = _speed(row)
+        if speed and (other := dense.get((row["part"], row.get("model"), row.get("tokens")))):
             row["to_dense"] = speed / other
+        if speed and row["part"] == "reading" and row["model"] in bare:
+            row["to_bare"] = speed / bare[row["model"]]
 
 
 def _speed(row: Row) -> float | None:
@@ -52,11 +65,13 @@ def _speed(row: Row) -> float | None:
     return found if row["status"] == "done" else None
 
 
-def write(check: Check, out: Path) -> None:
-    """Write the result as JSON."""
+def write(check: Check, part: str, out: Path) -> None:
+    """Write the result of a part as JSON."""
     result = {
         "benchmark": "gpu-check",
+        "run": part,
         "machine": machine(),
+        "rates": check.rates,
         "device_limit_bytes": check.limit,
         "host_limit_bytes": check.host,
         "tiny": check.tiny,

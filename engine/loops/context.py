@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -50,12 +50,15 @@ class Context:
 
     Attributes:
         source_tokens: length of the text in tokens.
+        usual: the attention that an empty question gives to the text, float32 [source tokens]; empty until the first
+            question, which counts it for all conversations.
     """
 
     model: Model
     method: Method
     memory: Memory
     source_tokens: int
+    usual: list[Tensor] = field(default_factory=list, compare=False, repr=False)
 
     def usage(self) -> Usage:
         """Return entries and bytes per tier."""

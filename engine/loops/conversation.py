@@ -20,7 +20,7 @@ from engine.memory import Memory
 from engine.models.thinking import Speech
 from engine.parts.archive.archive import Archive
 from engine.parts.mass import AttentionMass, no_source
-from engine.parts.sources import Sentences, passages
+from engine.parts.sources import Sentences, passages, unusual
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
 from engine.sampling import Sampling, choose, penalize
 
@@ -109,6 +109,7 @@ class Conversation:
         prompt = [*put, *chat.opening(first, reasoning)]
         cut = min(len(put), len(prompt) - 1) if chat.marks else len(prompt) - 1
         generator = torch.Generator().manual_seed(sampling.seed)
+        usual = self._usual_attention(on_pass)
         before, reread = self.memory.snapshot(), Reread(0)
         if options.text is not None and options.named is not None:
             reread = self._read_named(options.named, options.text, len(prompt) + ANSWER, on_pass)
@@ -120,7 +121,7 @@ class Conversation:
         self.feed(prompt[cut:-1])
         self.mass.clear()
         self.memory.mass = self.mass
-        sentences = None if options.sentence_end is None else Sentences(self.mass, options.sentence_end)
+        sentences = None if options.sentence_end is None else Sentences(self.mass, options.sentence_end, usual)
         token = choose(self._predicted(self.feed(prompt[-1:])), sampling, generator)
         first_token_sec = time.perf_counter() - started
         speech = Speech(self.model.tokenizer, chat.marks, reasoning and chat.opens_reasoning(first))
@@ -170,7 +171,7 @@ class Conversation:
         if len(said) > shown:
             yield AnswerPiece(said[shown:])
         decode_sec = time.perf_counter() - started - first_token_sec
-        attended = passages(self.mass.total.cpu())
+        attended = passages(unusual(self.mass.total.cpu(), usual))
         own_sources = sentences.ended(said) if sentences else []
         told = chat.told(question, said, first)
         if reread.tokens:
@@ -229,6 +230,18 @@ class Conversation:
         self.feed(prompt, on_pass=on_pass)
         self.roll_back(before)
         return self.mass.total
+
+    def _usual_attention(self, on_pass: Callable[[], None]) -> Tensor:
+        """Return the attention that an empty question gives to the text, float32 [source tokens]; see `unusual`.
+
+        It is counted once for a context, behind the text alone.
+        """
+        known = self.context.usual
+        if not known:
+            asking = self if self.turns == 0 else Conversation(self.context)
+            known.append(asking.attention_of(self.model.chat.turn(""), on_pass).cpu().clone())
+            asking.memory.mass = None
+        return known[0]
 
     def _read_named(self, named: Tensor, text: Tensor, beside: int, on_pass: Callable[[], None]) -> Reread:
         """Read the named tokens of the text again.

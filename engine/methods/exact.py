@@ -90,14 +90,13 @@ class Exact(ArchiveSettings, Method):
         if self.budget is None:
             yield from super().footprints(spec, task)
             return
-        by_sketches = self.sketch != NONE and self.looks == 1
         selection = Selection(
             chosen=self.top_k,
             compared=1.0,
             looks=self.looks,
             while_reading=False,
             each_query=True,
-            recorded=by_sketches and self.tier == HOST and task.total > self.sinks,
+            recorded=self.looks == 1 and self.tier == HOST,
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)

@@ -150,7 +150,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             fetching=last.query_block,
             in_place=self.tier == HOST,
             search_every=first.refresh,
-            recorded=self._recorded(spec, task),
+            recorded=self._recorded(spec),
             positions=0 if self.extend_always else min(task.total, spec.window),
         )
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)
@@ -158,8 +158,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         yield self.bank_footprint(spec, self.cached_at_once(), last.chunk)
         yield selector_footprint(spec, task, self.sinks, selection)
 
-    def _recorded(self, spec: ModelSpec, task: ReadingTask) -> bool:
-        """Tell whether a token of an answer is recorded (`PruningSelector.graph_kind`)."""
+    def _recorded(self, spec: ModelSpec) -> bool:
+        """Tell whether a token of an answer is recorded (`PruningSelector.far_kind`)."""
         in_place = self.tier == HOST and self.bank_units(spec, self.cached_at_once()) == 0
-        pruned = self.looks == 1 and TRUE not in (self.pruning, self.first_pruning)
-        return in_place and pruned and (self.extend_always or task.total > spec.window)
+        return in_place and self.looks == 1 and TRUE not in (self.pruning, self.first_pruning)

@@ -24,6 +24,7 @@ from engine.parts.selectors.units import UnitSelector
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
 from engine.parts.window_plan import window_footprint
+from engine.records import HOST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +113,7 @@ class InfLLM(BankSettings, Method):
             looks=self.looks,
             together=self.query_block,  # by their sum
             fetching=self.query_block,
+            recorded=self.looks == 1 and self.tier == HOST and self.bank_units(spec, self.units + 1) == 0,
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)

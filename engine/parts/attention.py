@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -138,9 +139,16 @@ class PerQueryKeys:
         return (self.logits(scoring) - softmax.finite(total)[..., None]).exp()
 
     def logits(self, scoring: Scoring) -> Tensor:
-        """Return [HQ, T, N]."""
-        logits = softmax.scores(self.q[:, :, None], self.k, scoring.scaling, scoring.softcap)[:, :, 0]
-        return logits.masked_fill(~self.seen, float("-inf"))
+        """Return [HQ, T, N]; computed once."""
+        key = scoring.scaling, scoring.softcap
+        if key not in self._logits:
+            logits = softmax.scores(self.q[:, :, None], self.k, scoring.scaling, scoring.softcap)[:, :, 0]
+            self._logits[key] = logits.masked_fill(~self.seen, float("-inf"))
+        return self._logits[key]
+
+    @cached_property
+    def _logits(self) -> dict[tuple[float, float | None], Tensor]:
+        return {}
 
     def weighted_values(self, weights: Tensor) -> Tensor:
         """Return [HQ, T, D]."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+MOST_WAITING = 1 << 22  # numbers that wait to be added at most
 NOT_IN_SOURCE = -1  # the source position of the prefix, the questions and the answers
 
 
@@ -19,19 +20,25 @@ def mass_rows(source: Tensor) -> Tensor:
 
 
 class AttentionMass:
-    """Attention probability by source position, summed over layers, heads and queries."""
+    """Attention probability by source position, summed over layers, heads and queries.
+
+    Layers of a pass wait for one another and are added together, since each addition is a kernel of its own.
+    """
 
     def __init__(self, source_tokens: int, device: torch.device) -> None:
         """Start at zero. source_tokens: length of `total`."""
         self.sums = torch.zeros(source_tokens + 1, dtype=torch.float32, device=device)  # the first: not in the source
+        self._waiting: list[tuple[Tensor, Tensor]] = []  # rows and probabilities, both [N]
 
     @property
     def total(self) -> Tensor:
         """Mass of each source token, float32 [source_tokens]."""
+        self.settle()
         return self.sums[1:]
 
     def clear(self) -> None:
         """Set all sums to zero, at the same address."""
+        self._waiting = []
         self.sums.zero_()
 
     def add(self, rows: Tensor, probability: Tensor) -> None:
@@ -47,12 +54,23 @@ class AttentionMass:
         if rows.dim() == 4:
             probability = probability.view(len(rows), -1, *probability.shape[1:])
         summed = probability.sum_to_size(rows.shape).reshape(-1).to(self.sums)
-        self.sums.index_add_(0, rows.reshape(-1).to(self.sums.device), summed)
+        self._waiting.append((rows.reshape(-1).to(self.sums.device), summed))
+        if sum(len(each) for each, _ in self._waiting) > MOST_WAITING:
+            self.settle()
+
+    def settle(self) -> None:
+        """Add all that waits to the sums. The last layer of a pass asks for it."""
+        if self._waiting:
+            rows, summed = (torch.cat(each) for each in zip(*self._waiting, strict=True))
+            self._waiting = []
+            self.sums.index_add_(0, rows, summed)
 
     def save(self) -> Tensor:
         """Return a copy of the sums, for `restore`."""
+        self.settle()
         return self.sums.clone()
 
     def restore(self, saved: Tensor) -> None:
         """Go back to the sums that `save` returned."""
+        self._waiting = []
         self.sums.copy_(saved)

@@ -94,6 +94,7 @@ class QueryBlocks:
         sinks: number of sinks.
         window: size of the window.
         trained: the model's training length.
+        may_fit: whether blocks of later passes, which these stand for as well, may end inside it.
         on_host: the same blocks on the host, or None if these are there.
     """
 
@@ -105,6 +106,7 @@ class QueryBlocks:
     sinks: int
     window: int
     trained: int
+    may_fit: bool = False
     on_host: QueryBlocks | None = None
 
     def to(self, device: torch.device) -> QueryBlocks:
@@ -116,13 +118,17 @@ class QueryBlocks:
         evicted, fits, number = sent[:blocks], sent[blocks : 2 * blocks].bool(), sent[2 * blocks :]
         return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, on_host=self)
 
-    def changing(self, number: Tensor, evicted: Tensor) -> QueryBlocks:
+    def changing(self, number: Tensor, evicted: Tensor, fits: Tensor | None = None) -> QueryBlocks:
         """Return this block of one query with its number [1] and its evicted tokens [1] read from tensors.
 
-        Facts on the host must hold for all later tokens. The block must not fit the model's window.
+        Facts on the host must hold for all later tokens.
+
+        fits: bool [1], read likewise; None if neither this block nor a later one fits the model's window.
         """
-        fits = torch.zeros(1, dtype=torch.bool, device=number.device)
-        return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, on_host=self.host_copy)
+        may_fit = fits is not None
+        fits = torch.zeros(1, dtype=torch.bool, device=number.device) if fits is None else fits
+        on_host = self.host_copy
+        return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, may_fit=may_fit, on_host=on_host)
 
     @property
     def host_copy(self) -> QueryBlocks:
@@ -142,6 +148,8 @@ class QueryBlocks:
     @cached_property
     def fitting(self) -> int:
         """Exclusive upper bound of the query numbers in blocks that fit the window; 0 if none does."""
+        if self.may_fit:
+            return self.trained
         host_copy = self.host_copy
         number = host_copy.number[host_copy.fits[host_copy.of_query]]
         return int(number.max()) + 1 if len(number) else 0
@@ -177,6 +185,16 @@ class QueryBlocks:
             self._spans[-1 - sinks] = VisibleRange(torch.zeros_like(end), end).to(self.number.device)
         return self._spans[-1 - sinks]
 
+    def nowhere(self, entries: Tensor) -> Tensor:
+        """Return position 0 for each of `entries` [NB, N], int64; made once for a shape."""
+        if entries.shape not in self._zeros:
+            self._zeros[entries.shape] = torch.zeros_like(entries)
+        return self._zeros[entries.shape]
+
+    @cached_property
+    def _zeros(self) -> dict[torch.Size, Tensor]:
+        return {}
+
     @cached_property
     def _spans(self) -> dict[int, VisibleRange]:
         return {}
@@ -211,13 +229,19 @@ class FarPlaces:
 
     Attributes:
         keys: int64 [NB, N], sinks first.
-        queries: int64 [T].
+        queries: int64 [T], or where all of them stand.
         limit: exclusive upper bound of all positions.
     """
 
     keys: Tensor
-    queries: Tensor
+    queries: Tensor | int
     limit: int
+
+    def turned(self, rope: Rope, q: Tensor) -> Tensor:
+        """Return queries [HQ, T, D], rotated to their places."""
+        if isinstance(self.queries, int):
+            return rope.to_constant(q, self.queries)
+        return rope.rotate(q, self.queries, self.limit)
 
     @classmethod
     def of(
@@ -233,6 +257,7 @@ class FarPlaces:
             ranks: int64 [NB, N], 0, 1, 2, ..., if there is such a tensor already.
         """
         number = blocks.number
+        queries: Tensor | int
         if rule == "streaming":
             keys = (
                 torch.arange(original.shape[1], device=original.device).expand_as(original) if ranks is None else ranks
@@ -241,8 +266,7 @@ class FarPlaces:
             queries = number - blocks.per_query(blocks.evicted - chosen)
             limit = blocks.reach + original.shape[1]
         elif rule == "infllm":
-            keys, queries = torch.zeros_like(original), torch.full_like(number, blocks.window)
-            limit = blocks.window + 1
+            keys, queries, limit = blocks.nowhere(original), blocks.window, blocks.window + 1
         else:
             keys, queries, limit = original // blocks.group()[:, None], blocks.dynamic(), blocks.trained
         if blocks.fitting:

@@ -14,9 +14,29 @@ from engine.records import Passage, Sentence
 REACH = 24  # tokens to each side that belong to the same passage
 MOST = 5  # passages shown
 LEAST_SHARE = 0.02  # of the mass; passages with less are not shown
+USUAL = 2.0  # times the usual attention that a token must exceed to count
 
 SentenceEnd = Callable[[str, int], int]
 """Takes a growing text and the length of its sentences so far, and returns the length of its whole sentences now."""
+
+
+def unusual(mass: Tensor, usual: Tensor) -> Tensor:
+    """Return the attention beyond the usual one, as shares of all attention to the text, float32 [source tokens].
+
+    Some tokens get attention whatever is asked: those next to the question, because they are the latest, and full
+    stops and line breaks, where heads rest that have nothing to look for. An empty question shows which. They say
+    nothing about the source of an answer. As the conversation grows, attention moves from the end of the text to the
+    resting places; a token must exceed a multiple of its usual share so that these do not count again.
+
+    Args:
+        mass: float32 [source tokens], non-negative.
+        usual: the mass that an empty question gives, float32 [source tokens].
+    """
+    total, known = mass.sum(), usual.sum()
+    if not float(total) > 0.0:
+        return mass
+    share = mass / total
+    return (share - USUAL * usual / known).clamp_min(0.0) if float(known) > 0.0 else share
 
 
 def passages(mass: Tensor, most: int = MOST, least: float = LEAST_SHARE) -> list[Passage]:
@@ -54,14 +74,15 @@ def passages(mass: Tensor, most: int = MOST, least: float = LEAST_SHARE) -> list
 class Sentences:
     """Sentences of a growing answer, each with the passages that got attention while it was written."""
 
-    def __init__(self, mass: AttentionMass, sentence_end: SentenceEnd) -> None:
+    def __init__(self, mass: AttentionMass, sentence_end: SentenceEnd, usual: Tensor) -> None:
         """Start without any sentences.
 
         Args:
             mass: attention of the answer, cleared before its first token.
             sentence_end: finds the end of whole sentences.
+            usual: see `unusual`.
         """
-        self._mass, self._sentence_end = mass, sentence_end
+        self._mass, self._sentence_end, self._usual = mass, sentence_end, usual
         self._found: list[tuple[Sentence, float]] = []  # with the mass of each sentence
         self._counted = mass.total.clone()
 
@@ -105,5 +126,5 @@ class Sentences:
             return
         counted = self._mass.total.clone()
         own = (counted - self._counted).cpu()
-        self._found.append((Sentence(start, end, passages(own)), float(own.sum())))
+        self._found.append((Sentence(start, end, passages(unusual(own, self._usual))), float(own.sum())))
         self._counted = counted

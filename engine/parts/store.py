@@ -35,7 +35,7 @@ class Store(ABC):
         self.incoming = torch.empty(0, dtype=torch.int32, device=spec.device)  # source positions of the pass [T]
         self.on_host = torch.empty(0, dtype=torch.int32)  # the same on the host
         self._rows: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}  # of this pass: cosines and sines
-        self._queries: tuple[Tensor, object, Tensor] | None = None  # of one token and layer: as given, and rotated
+        self._queries: dict[object, tuple[Tensor, Tensor]] = {}  # of one token and layer: as given, and rotated
         self._incoming_one = torch.full((1,), NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)
 
     def reserve(self, tokens: int) -> None:
@@ -49,7 +49,7 @@ class Store(ABC):
             counted: whether attention mass will be counted.
         """
         self.tokens, self.counted, self.fixed = len(source), counted, False
-        self._rows, self._queries = {}, None
+        self._rows, self._queries = {}, {}
         self.on_host = source
         self.incoming = source.to(self.spec.device, non_blocking=True)
 
@@ -69,7 +69,7 @@ class Store(ABC):
 
     def start_layers(self) -> None:
         """Forget tensors that were computed for all layers, because a recording computes them itself."""
-        self._rows = {}
+        self._rows, self._queries = {}, {}
 
     def rotated_together(
         self, layer: LayerSpec, q: Tensor, k: Tensor, start: int | Tensor, limit: int | None, key: object
@@ -78,20 +78,26 @@ class Store(ABC):
         if k.shape[1] != 1:
             return self.rotated(layer, k, start, limit, key)
         both = self.rotated(layer, torch.cat([q, k]), start, limit, key)
-        self._queries = q, key, both[: len(q)]
+        self._queries[key] = q, both[: len(q)]
         return both[len(q) :]
 
     def rotated(self, layer: LayerSpec, x: Tensor, start: int | Tensor, limit: int | None, key: object) -> Tensor:
         """Rotate x [H, T, D] to positions, as `Rope.rotate` does; the table is read once a pass and not once a layer.
 
+        What has been rotated of one token is given out again for the same x and key.
+
         key: tells apart the starts of a pass.
         """
-        if self._queries is not None and self._queries[0] is x and self._queries[1] == key:
-            return self._queries[2]
+        turned = self._queries.get(key)
+        if turned is not None and turned[0] is x:
+            return turned[1]
         known = id(layer.rope), x.dtype, x.shape[-2], key
         if known not in self._rows:
             self._rows[known] = layer.rope.rows(start, x.shape[-2], x.dtype, limit)
-        return rotate(x, *self._rows[known])
+        found = rotate(x, *self._rows[known])
+        if x.shape[-2] == 1:
+            self._queries[key] = x, found
+        return found
 
     @abstractmethod
     def append(self, layer: int, q: Tensor, k: Tensor, v: Tensor, importance: Tensor | None = None) -> None:

@@ -241,13 +241,17 @@ class WindowStore(Store):
             shown = visible.extent[1] > 0
         if shown:
             keys, values = self._slabs(held, view, sinks=True)
-            turned = self.rotated(held.layer, q, view.sink_places, view.limit, ("sinks", sliding))
-            segments.append(SharedKeys(turned, keys, values, visible, mass_rows=view.sink_rows))
+            segments.append(SharedKeys(self.far_queries(number, q), keys, values, visible, mass_rows=view.sink_rows))
         if view.end > view.start:
             keys, values = self._slabs(held, view, sinks=False)
             turned = self.rotated(held.layer, q, view.places, view.limit, ("window", sliding))
             segments.append(SharedKeys(turned, keys, values, view.visible, mass_rows=view.rows))
         return segments
+
+    def far_queries(self, number: int, q: Tensor) -> Tensor:
+        """Return queries [HQ, T, D] where they stand as seen from the sinks, and from all that has left the window."""
+        held, view = self.layers[number], self.view(self.layers[number].layer.sliding_window)
+        return self.rotated(held.layer, q, view.sink_places, view.limit, ("sinks", held.layer.sliding_window))
 
     def _slabs(self, held: LayerWindow, view: View, sinks: bool) -> tuple[Slabs, Slabs]:
         """Return keys and values of the sinks or of the window, of a fixed pass as objects that stay the same."""

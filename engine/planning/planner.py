@@ -32,7 +32,7 @@ from engine.models.spec import LayerSpec
 from engine.parts.footprint import Footprint, ReadingTask, TurnTokens
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
-from engine.planning.roofline import Roofline
+from engine.planning.roofline import QUESTION, Roofline
 from engine.records import DEVICE, DISK, HOST
 
 LEAST_CHUNK = 64
@@ -79,7 +79,9 @@ class Plan:
     footprint: Footprint
     weight_bytes: int
     workspace_bytes: int
-    device_bytes: int
+    reading_device_bytes: int  # at the peak of the reading
+    asking_device_bytes: int  # at the peak of an answer to a question of `QUESTION` tokens
+    device_bytes: int  # at most: a question may be as long as a pass
     host_bytes: int
     disk_bytes: int  # while the reading is saved, beside the files of the save before
     device_limit: int
@@ -164,16 +166,18 @@ class Planner:
         kept = footprint.usage.bytes
         held += footprint.weight_bytes
         # A reading and questions need memory beside the KV at different times, so the larger need counts.
-        beside = max(footprint.condense_bytes, footprint.conversation_bytes)
-        device = held + kept[DEVICE] + beside + workspace + self.machine.base
+        reading = held + kept[DEVICE] + footprint.condense_bytes + workspace + self.machine.base
+        talking = held + kept[DEVICE] + footprint.conversation_bytes + self.machine.base
+        asking = talking + self._workspace(method, footprint, min(rows, QUESTION), quantize)
+        device = max(reading, talking + workspace)
         # Entries on the device are copied to host memory to be saved while the text is read on.
         saving = footprint.host_saving_bytes + footprint.saved_bytes
         host = kept.get(HOST, 0) + max(saving, footprint.host_conversation_bytes)
         if self.machine.shared:
-            device, host = device + host, 0
+            reading, asking, device, host = reading + host, asking + host, device + host, 0
         disk = _disk_bytes(footprint)
         storable = self.machine.disk is None or disk <= self.machine.disk
-        reading, first, speed = self._times(method, footprint, task, quantize)
+        reading_sec, first, speed = self._times(method, footprint, task, quantize)
         return Plan(
             method=method,
             quantize=quantize,
@@ -182,6 +186,8 @@ class Planner:
             footprint=footprint,
             weight_bytes=self.model.weight_bytes(quantize),
             workspace_bytes=workspace,
+            reading_device_bytes=reading,
+            asking_device_bytes=asking,
             device_bytes=device,
             host_bytes=host,
             disk_bytes=disk,
@@ -189,7 +195,7 @@ class Planner:
             host_limit=self.machine.host,
             fits=device <= self.machine.device and host <= self.machine.host and storable,
             longest=None,
-            reading_sec=reading,
+            reading_sec=reading_sec,
             first_token_sec=first,
             answer_tokens_per_sec=speed,
             beyond=self._beyond(method, footprint),

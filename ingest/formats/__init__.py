@@ -131,14 +131,30 @@ _ROWS = (
         is_strict=True,
     ),
     Format(
+        name="odp",
+        title="OpenDocument presentation",
+        module="ingest.office.odp",
+        suffixes=("odp", "otp", "fodp"),
+        in_archive=lambda archive: archive.is_open_document("presentation"),
+        in_text=lambda sample: sample.is_open_document("presentation"),
+        page_noun="slide",
+        scan_advice="If they are pictures of text, save the presentation as PDF and read that with OCR.",
+    ),
+    Format(
+        name="ods",
+        title="OpenDocument sheet",
+        module="ingest.office.ods",
+        suffixes=("ods", "ots", "fods"),
+        in_archive=lambda archive: archive.is_open_document("spreadsheet"),
+        in_text=lambda sample: sample.is_open_document("spreadsheet"),
+    ),
+    Format(
         name="odt",
         title="OpenDocument text",
         module="ingest.office.odt",
         suffixes=("odt", "ott", "odm", "fodt"),
-        in_archive=lambda archive: (
-            archive.mimetype.startswith("application/vnd.oasis.opendocument.text") and not archive.is_locked
-        ),
-        in_text=lambda sample: sample.has_element(b"office:document") and b"opendocument.text" in sample.plain,
+        in_archive=lambda archive: archive.is_open_document("text"),
+        in_text=lambda sample: sample.is_open_document("text"),
     ),
     Format(
         name="pdf",

@@ -1,21 +1,100 @@
-"""OpenDocument's namespaces, and the styles and list numbers of a text."""
+"""OpenDocument files: their parts, namespaces, styles and list numbers."""
 
 import re
+import zipfile
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
 
 from lxml import etree
 
+from ingest.archive import Members, check_archive, read_member
+from ingest.conversion import Content
+from ingest.errors import BrokenFile, IngestError
+from ingest.limits import Limits
 from ingest.list_numbers import list_number
+from ingest.markup.xml import parse_xml
+from ingest.office.common import damaged_file
 from ingest.table import TALLEST, span
 
 _ODF = "urn:oasis:names:tc:opendocument:xmlns:"
 DRAW, OFFICE, STYLE = f"{{{_ODF}drawing:1.0}}", f"{{{_ODF}office:1.0}}", f"{{{_ODF}style:1.0}}"
 SVG, TABLE, TEXT = f"{{{_ODF}svg-compatible:1.0}}", f"{{{_ODF}table:1.0}}", f"{{{_ODF}text:1.0}}"
-FORM = f"{{{_ODF}form:1.0}}"
+FORM, PRESENTATION = f"{{{_ODF}form:1.0}}", f"{{{_ODF}presentation:1.0}}"
 DC, XLINK = "{http://purl.org/dc/elements/1.1/}", "{http://www.w3.org/1999/xlink}"
 MATH = "{http://www.w3.org/1998/Math/MathML}math"
 XML_ID = "{http://www.w3.org/XML/1998/namespace}id"
 
 _KINDS = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
+
+
+_FLAT_PARTS = ("content.xml", "styles.xml", "meta.xml")  # all in one file
+
+
+class OdfFile:
+    """An open OpenDocument file, in an archive or in one XML file."""
+
+    def __init__(self, name: str, limits: Limits, kind: str, source: zipfile.ZipFile | bytes) -> None:
+        """Read the parts that all files have.
+
+        Args:
+            name: the file's.
+            limits: how much may be read.
+            kind: "text", "spreadsheet" or "presentation".
+            source: the archive, or the bytes of a file without one.
+
+        Raises:
+            BrokenFile: it holds no such body.
+        """
+        self.name, self.limits = name, limits
+        self.xml_warnings: list[str] = []
+        self._source = source
+        self._flat = parse_xml(source, name, self.xml_warnings) if isinstance(source, bytes) else None
+        content, styles = self.part("content.xml"), self.part("styles.xml")
+        body = None if content is None else content.find(f"{OFFICE}body/{OFFICE}{kind}")
+        if content is None or body is None:
+            raise BrokenFile(f"content.xml holds no {kind}")
+        self.body = body
+        self.styles = OdfStyles([root for root in (styles, content) if root is not None])
+
+    def part(self, name: str) -> etree._Element | None:
+        """Return the root of a part, None if the file has no such part."""
+        if isinstance(self._source, bytes):
+            return self._flat if name in _FLAT_PARTS else None
+        members = Members(self._source)
+        found = members.find(name)
+        if found is None:
+            return None
+        return parse_xml(read_member(self._source, members.names[found], self.limits), name, self.xml_warnings)
+
+    @cached_property
+    def title(self) -> str | None:
+        """The file's own title."""
+        meta = self.part("meta.xml")
+        return None if meta is None else meta.findtext(f".//{OFFICE}meta/{DC}title")
+
+
+def read_odf(path: Path, limits: Limits, kind: str, read: Callable[[OdfFile], Content]) -> Content:
+    """Open an OpenDocument file and return its content. kind: as `OdfFile` takes it.
+
+    Raises:
+        BrokenFile: it is damaged.
+        TooLarge: too many bytes or characters.
+        EmptyDocument: no text.
+    """
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                check_archive(archive, path.name, limits)
+                return read(OdfFile(path.name, limits, kind, archive))
+        limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
+        return read(OdfFile(path.name, limits, kind, path.read_bytes()))
+    except IngestError as error:
+        if isinstance(error, BrokenFile) and path.name not in str(error):
+            raise damaged_file(path.name, f"an OpenDocument {kind}", error, "LibreOffice") from error
+        raise
+    except Exception as error:  # KeyError, BadZipFile, zlib.error, ... for a damaged archive
+        raise damaged_file(path.name, f"an OpenDocument {kind}", error, "LibreOffice") from error
 
 
 class OdfStyles:
@@ -33,13 +112,13 @@ class OdfStyles:
         }
         self.outline = next((style for root in roots for style in root.iter(f"{TEXT}outline-style")), None)
 
-    def _says(self, family: str, name: str | None, attribute: str) -> str:
-        """Return a text property of a style, or of the nearest parent that has it."""
+    def property(self, family: str, name: str | None, attribute: str) -> str:
+        """Return a property of a style, or of the nearest parent that has it; "" if none has."""
         for _ in range(20):  # a limit, as styles may form a circle
             style = self._named.get((family, name or ""))
             if style is None:
                 break
-            for properties in style.iterfind(f"{STYLE}text-properties"):
+            for properties in style:
                 if said := properties.get(attribute):
                     return str(said)
             name = style.get(f"{STYLE}parent-style-name")
@@ -47,11 +126,11 @@ class OdfStyles:
 
     def hidden(self, family: str, name: str | None) -> bool:
         """Return whether text of a style is invisible."""
-        return self._says(family, name, f"{TEXT}display") == "none"
+        return self.property(family, name, f"{TEXT}display") == "none"
 
     def raised(self, name: str | None) -> bool:
         """Return whether words of a style are superscript."""
-        position = self._says("text", name, f"{STYLE}text-position")
+        position = self.property("text", name, f"{STYLE}text-position")
         return position.startswith("super") or bool(re.match(r"[1-9]\d*%", position))
 
     def is_title(self, name: str | None) -> bool:

@@ -6,25 +6,20 @@ count formulas without results.
 """
 
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from ingest.archive import check_archive
-from ingest.clean import text_warnings, tidy
 from ingest.conversion import Content, ConvertOptions
-from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, TocEntry
 from ingest.errors import TooLarge
 from ingest.limits import Limits
 from ingest.office.common import damaged_drawings_warning, damaged_file, empty_document, missing_parts_warning
 from ingest.office.drawings import Drawings
-from ingest.office.grid import sheet_paragraphs
 from ingest.office.package import Package
+from ingest.office.sheets import MOST_NAMED, SheetPages, uncalculated_warning
 from ingest.office.workbook import Sheet, Workbook
 from ingest.office.worksheet import Worksheet
-from ingest.sections import UNTITLED, with_distinct_labels
+from ingest.sections import with_distinct_labels
 from ingest.wording import count, listed
-
-MOST_NAMED = 12  # sheets named in a warning
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
@@ -48,33 +43,19 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         raise
     except Exception as error:  # BrokenFile, KeyError, BadZipFile, XMLSyntaxError, ... for a damaged package
         raise damaged_file(path.name, "an Excel workbook", error, "Excel or LibreOffice") from error
-    if not walk.pages:
+    sheets = walk.sheets
+    if not sheets.pages:
         raise empty_document(path.name, walk.warnings())
     title = None if core is None else core.findtext("{*}title")
-    return Content(with_distinct_labels(walk.pages, [""] * len(walk.pages)), walk.toc, [title], walk.warnings())
-
-
-@dataclass
-class _Piece:
-    """A part of a sheet that fits one section."""
-
-    texts: list[str]
-    first: int = 0  # number of a row
-    last: int = 0
-
-    @property
-    def rows(self) -> str:
-        return f"row {self.first}" if self.first == self.last else f"rows {self.first} to {self.last}"
+    labelled = with_distinct_labels(sheets.pages, [""] * len(sheets.pages))
+    return Content(labelled, sheets.toc, [title], walk.warnings())
 
 
 class _Walk:
     def __init__(self, book: Workbook, name: str, limits: Limits) -> None:
         self.book = book
-        self.pages: list[Page] = []
-        self.toc: list[TocEntry] = []
-        self._name, self._limits = name, limits
-        self._characters = self._uncalculated = 0
-        self._hidden: list[str] = []  # sheets
+        self.sheets = SheetPages(name, limits)
+        self._uncalculated = 0
         self._embedding: list[str] = []  # sheets with files in them
         self._lost: list[str] = []  # cells
         self._drawings = Drawings()
@@ -83,8 +64,7 @@ class _Walk:
         """Return the warnings about the sheets read so far."""
         said = list(dict.fromkeys(self.book.package.xml_warnings))
         said += damaged_drawings_warning(self._drawings.broken) + missing_parts_warning(self.book.lost)
-        if self._hidden:
-            said.append(f"Hidden in the workbook, but read: {listed(self._hidden, MOST_NAMED)}.")
+        said += self.sheets.hidden_warning()
         if self._embedding:
             said.append(
                 f"Not read: files within {listed(self._embedding, MOST_NAMED)}. Save them from there and add them."
@@ -92,49 +72,14 @@ class _Walk:
         if self._lost:
             said.append(f"Not read: the text of {listed(self._lost, MOST_NAMED)}, which the workbook lacks.")
         if self._uncalculated:
-            said.append(
-                f"{count(self._uncalculated, 'formula')} without a result, as a program wrote them that does not "
-                "calculate: open the workbook in Excel or LibreOffice, save it and add it again."
-            )
+            said.append(uncalculated_warning(count(self._uncalculated, "formula")))
         return said
 
     def read(self, sheet: Sheet) -> None:
-        """Read the next sheet. A sheet without words gets no section."""
+        """Read the next sheet."""
         worksheet = Worksheet(self.book, sheet)
-        pieces = self._pieces(worksheet)
+        self.sheets.add(sheet.name, sheet.hidden, worksheet.rows(), worksheet.loose_texts(self._drawings))
         self._uncalculated += worksheet.uncalculated
         self._lost += [f"{cell} of {sheet.name}" for cell in worksheet.lost]
         if worksheet.has_embedded_files:
             self._embedding.append(sheet.name)
-        if not pieces:
-            return
-        if sheet.hidden:
-            self._hidden.append(sheet.name)
-        self.toc.append(TocEntry(1, sheet.name, len(self.pages) + 1))
-        label = f"{sheet.name} (hidden)" if sheet.hidden else sheet.name
-        for piece in pieces:
-            text = tidy(PARAGRAPH_SEPARATOR.join([sheet.name, *piece.texts]))
-            quality = PageQuality(len(text), "text", text_warnings(text, in_print=False))
-            within = f"{label}, {piece.rows}" if len(pieces) > 1 else label
-            self.pages.append(Page(len(self.pages) + 1, within, text, quality))
-
-    def _pieces(self, worksheet: Worksheet) -> list[_Piece]:
-        pieces: list[_Piece] = []
-        size = 0
-        for paragraph in sheet_paragraphs(worksheet.rows()):
-            self._count(paragraph.text)
-            size += len(paragraph.text)
-            if not pieces or size > UNTITLED:
-                pieces.append(_Piece([], paragraph.first))
-                size = len(paragraph.text)
-            pieces[-1].texts.append(paragraph.text)
-            pieces[-1].last = paragraph.last
-        for text in filter(None, map(tidy, worksheet.loose_texts(self._drawings))):
-            self._count(text)
-            pieces = pieces or [_Piece([])]
-            pieces[-1].texts.append(text)
-        return pieces
-
-    def _count(self, text: str) -> None:
-        self._characters += len(text)
-        self._limits.check(self._name, "characters", self._characters, self._limits.characters)

@@ -65,7 +65,7 @@ def _scores(
         flat = bounded.view(heads, -1).to(slabs[0][0].device)
         keys = to_device(take(slabs, flat), q.device).to(q.dtype).view(*index.shape, q.shape[-1])
         if not places.rules_present <= FIXED:
-            position = places.of(bounded, number)
+            position = places.of(bounded, number).clamp_max(len(places.cos) - 1)  # of rows that are not seen
             turned = rotate(keys, places.cos[position], places.sin[position])
             keys = torch.where(folded[:, None, None], keys, turned) if places.rules_present & FIXED else turned
         scores = keys.to(wide) @ columns  # this order and layout is several times as fast as q @ keys

@@ -175,5 +175,5 @@ def test_a_session_beyond_the_limit_has_said_it_all_the_same(service: Service) -
     assert best == search_home(service, "taxes", 20)[0]
     assert best.turn is not None
     for limit in (-1, 0, MOST_HITS + 1):
-        with pytest.raises(StoreError, match=f"1 to 1,000 turns, not {limit}"):
+        with pytest.raises(StoreError, match=f"1 to 1,000 hits, not {limit}"):
             search_home(service, "taxes", limit)

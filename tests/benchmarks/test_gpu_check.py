@@ -20,17 +20,27 @@ from transformers import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from benchmarks.gpu_check import __main__ as command
-from benchmarks.gpu_check import attention, caches, experts, gauge, methods, parity
+from benchmarks.gpu_check import attention, caches, experts, gauge, methods, parity, stages
 from benchmarks.gpu_check.__main__ import LENGTHS, NO_GPU, TINY_LENGTHS, main
 from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, LAST, QUERIES, cells, check_attention, memory_of
 from benchmarks.gpu_check.caches import CACHES, check_cache
 from benchmarks.gpu_check.check import PENDING, Check, NotReached
+from benchmarks.gpu_check.gauge import CONDENSED, FILLED, READ
 from benchmarks.gpu_check.growing import noise
 from benchmarks.gpu_check.methods import VARIANTS, check_method
 from benchmarks.gpu_check.parity import check_kernels, check_seam
 from benchmarks.gpu_check.report import compare, tables
-from benchmarks.gpu_check.schedule import _lay_out, check_model, run
-from benchmarks.random_models import SEAM_ONLY, SHAPES, config_of, random_model
+from benchmarks.gpu_check.schedule import (
+    ELSEWHERE,
+    KERNEL_PART,
+    check_model,
+    lay_out,
+    methods_of,
+    parts_of,
+    run,
+)
+from benchmarks.model_shapes import SHAPES, config_of
+from benchmarks.random_models import random_model
 from engine import (
     GPU_BASE,
     METHODS,
@@ -47,9 +57,9 @@ from engine import (
 from engine.loops.reader import GPU_CHUNK
 from engine.models.experts import PackedExperts
 from engine.models.sizes import model_sizes, sizes_of
-from engine.parts.archive.transfers import use_exact_pinned_sizes
 from engine.parts.selectors.stages import parse_stages
 from engine.parts.window import WindowStore
+from engine.pinned_memory import use_exact_pinned_sizes
 from tests.engine.reading import read
 
 CPU = torch.device("cpu")
@@ -61,6 +71,7 @@ NAME = "Llama-3.1-8B"
 def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (methods, caches):
         monkeypatch.setattr(module, "DECODED", 3)
+        monkeypatch.setattr(module, "LEAST", 2)
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +90,10 @@ def check(tmp_path: Path) -> Check:
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_weights_of_real_shapes_have_the_planned_bytes(name: str, tmp_path: Path) -> None:
     """Compare the planner's count with published sizes, and with the tensors of tiny shapes."""
-    billions = {"Llama-3.1-8B": 8.03, "Qwen2.5-7B": 7.62, "Phi-3-mini": 3.82}
+    billions = {
+        **{"Llama-3.1-8B": 8.03, "Qwen2.5-7B": 7.62, "Phi-3-mini": 3.82, "Qwen3-8B": 8.19, "gpt-oss-20b": 20.9},
+        **{"Qwen3.5-27B": 26.9, "Qwen3.5-35B-A3B": 34.7, "Gemma-4-26B-A4B": 25.2, "GLM-4.7-Flash": 29.9},
+    }
     assert model_sizes(config_of(name), torch.bfloat16).parameters == pytest.approx(billions[name] * 1e9, rel=0.002)
     config = config_of(name, tiny=True)
     model = random_model(name, config, CPU, torch.float32, True, tmp_path)
@@ -91,10 +105,23 @@ def test_the_weights_of_real_shapes_have_the_planned_bytes(name: str, tmp_path: 
             made += sum(
                 each.nbytes for each in (state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code)
             )
+    stacks = [each for each in model.network.modules() if isinstance(each, PackedExperts)]
+    made += sum(bank.nbytes for experts in stacks for stack in experts.stacks for bank in experts.stack(stack))
+    assert bool(stacks) == model.architecture.experts
     assert made == model_sizes(config, torch.float32).weight_bytes("nf4")
 
 
-@pytest.mark.parametrize("name", SHAPES | SEAM_ONLY)
+@pytest.mark.parametrize("name", list(SHAPES)[3:])
+def test_shapes_that_people_run_are_measured(name: str, check: Check) -> None:
+    """They have experts, recurrent layers, sliding windows or latents."""
+    check.lengths = TINY_LENGTHS[:1]
+    check_model(check, name, RATES, math.inf, methods_of(check, name))
+    assert {row["method"] for row in check.rows if "method" in row} - {"dense"} == set(ELSEWHERE)
+    own = [row for row in check.rows if row.get("method") != "dense"]
+    assert {row["status"] for row in own} == {"done"}
+
+
+@pytest.mark.parametrize("name", SHAPES)
 def test_the_seam_holds_in_bf16(name: str, check: Check) -> None:
     check_seam(check, name)
     assert [row["ok"] for row in check.rows] == [True]
@@ -129,6 +156,9 @@ def test_methods_and_caches_are_measured_against_their_plans(check: Check) -> No
         check_method(check, model, planner, name, math.inf)
     compare(check.rows)
     assert {row["status"] for row in check.rows} == {"done"}
+    passes = [each for row in check.rows if row["part"] == "reading" for each in row["passes"]]
+    assert {kind for _, _, kind in passes} <= {READ, FILLED, CONDENSED}
+    assert min(seconds for _, seconds, _ in passes) > 0
     for part in ("reading", "answering"):
         rows = [row for row in check.rows if row["part"] == part]
         assert sorted((row["method"], row["tokens"]) for row in rows) == sorted(
@@ -144,7 +174,7 @@ def test_methods_and_caches_are_measured_against_their_plans(check: Check) -> No
 def test_entries_in_codes_on_the_device_are_measured(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: no method was measured with codes on the device."""
     check.methods, check.lengths = ("locret", *VARIANTS), TINY_LENGTHS[-1:]
-    check_model(check, NAME, RATES, math.inf)
+    check_model(check, NAME, RATES, math.inf, ["locret", "locret-fp8", "locret-int8", "exact-sketched"])
     rows = [row for row in check.rows if row["part"] in ("reading", "answering")]
     names = ["locret", "locret-fp8", "locret-int8", "exact-sketched"]
     assert [row["method"] for row in rows] == [name for name in names for _ in range(2)]
@@ -163,7 +193,7 @@ def test_a_gpu_without_fp8_says_so(check: Check, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(methods, "Growing", refused)
     check.methods, check.lengths = ("locret-fp8",), TINY_LENGTHS[:1]
-    check_model(check, NAME, RATES, math.inf)
+    check_model(check, NAME, RATES, math.inf, ["locret-fp8"])
     rows = [row for row in check.rows if row["part"] in ("reading", "answering")]
     assert {row["status"] for row in rows} == {
         "SettingsError: store=fp8 needs a GPU of compute capability 8.9 or more: take int8."
@@ -246,7 +276,7 @@ def KnormPress(compression_ratio):
     functions = dict(ALL_ATTENTION_FUNCTIONS.items())
     check.lengths, check.methods = TINY_LENGTHS[:1], ("kvpress", "full")
     try:
-        check_model(check, NAME, RATES, math.inf)
+        check_model(check, NAME, RATES, math.inf, ["kvpress", "full"])
     finally:
         sys.modules.pop("kvpress", None)
         for name, function in functions.items():
@@ -280,7 +310,7 @@ def test_what_stops_an_attempt_is_said_in_the_rows_that_it_left_open(check: Chec
 
 def test_with_all_the_time_there_is_every_method_is_measured(check: Check) -> None:
     check.lengths = TINY_LENGTHS[:1]
-    check_model(check, NAME, RATES, math.inf)
+    check_model(check, NAME, RATES, math.inf, [*CACHES, *METHODS])
     for part in ("reading", "answering"):
         done = {row["method"] for row in check.rows if row["part"] == part and row["status"] == "done"}
         assert done - {"kvpress"} == {"dense", "offloaded", *METHODS}
@@ -303,7 +333,7 @@ def test_kernels_are_exact_whether_or_not_there_is_time_for_more(check: Check, m
         raise NotReached
 
     monkeypatch.setattr(parity, "kernel_rows", rows)
-    _lay_out(check, [])
+    lay_out(check, KERNEL_PART, [])
     check.attempt(parity.KERNELS, 1e3, lambda over: check_kernels(check))
     assert check.row("kernels", **parity.KERNELS)["ok"]
 
@@ -315,7 +345,7 @@ def test_kernels_that_were_checked_in_time_are_told_of(check: Check, monkeypatch
         raise NotReached
 
     monkeypatch.setattr(parity, "kernel_rows", rows)
-    _lay_out(check, [])
+    lay_out(check, KERNEL_PART, [])
     every = check.row("kernels", **parity.KERNELS)
     check.attempt(parity.KERNELS, 1e3, lambda over: check_kernels(check))
     assert every["status"].startswith("not reached")
@@ -327,7 +357,8 @@ def test_kernels_that_were_checked_in_time_are_told_of(check: Check, monkeypatch
 def test_what_was_not_reached_is_not_shown_to_be_exact(check: Check) -> None:
     """Regression: a run that ended before its comparisons reported success."""
     check.ends = time.monotonic()
-    run(check, list(SHAPES))
+    for part in parts_of(list(SHAPES), profile=True):
+        run(check, part, list(SHAPES))
     assert {row["part"] for row in check.rows if not row.get("ok", True)} == {"parity", "kernels"}
 
 
@@ -378,9 +409,30 @@ def test_attention_of_one_layer_is_measured(check: Check) -> None:
         max(stage.refresh for stage in parse_stages(make_method("infinitehip", **FLASH).settings()["stages"])) == ANSWER
     )
     check_attention(check)
-    assert [(row["what"], row["length"]) for row in check.rows] == [(c["what"], c["length"]) for c in cells(check)]
+    rows = [row for row in check.rows if row["part"] == "attention"]
+    assert [(row["what"], row["length"]) for row in rows] == [(c["what"], c["length"]) for c in cells(check)]
     assert {row["status"] for row in check.rows} == {"done"}
-    assert all(row["to_dense"] == row["sdpa_seconds"] / row["seconds"] > 0 for row in check.rows)
+    assert all(row["to_dense"] == row["sdpa_seconds"] / row["seconds"] > 0 for row in rows)
+
+
+def test_each_stage_of_pruning_is_measured(check: Check) -> None:
+    """Regression: no row timed the first stage of a prefill, which takes most of the time at a million tokens."""
+    check.lengths = TINY_LENGTHS[1:2]
+    check_attention(check)
+    rows = [row for row in check.rows if row["part"] == "stages"]
+    cells = stages.cells(check.lengths)
+    assert [(row["what"], row["keys"]) for row in rows] == [(cell["what"], cell["keys"]) for cell in cells]
+    for row in rows:
+        parts = [row[name] for name in ("stage_1", "stage_2", "attention")]  # tiny shapes have two stages
+        assert min(parts) > 0
+        assert row["all"] == pytest.approx(sum(parts))
+        if row["what"] == stages.PREFILL:
+            assert row["seconds_for_32k"] == pytest.approx(row["all"] * 32768 / QUERIES[True])
+        else:
+            assert row["from_stage_1"] == pytest.approx(row["all"])
+            assert row["from_stage_2"] == pytest.approx(row["all"] - row["stage_1"])
+            mean = row["attention"] + row["stage_1"] / 96 + row["stage_2"] / 24
+            assert row["mean_3k_flash"] == pytest.approx(mean)
 
 
 def test_attention_is_computed_only_where_it_is_timed(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,8 +472,9 @@ def test_a_package_beside_ours_is_timed_if_it_runs(
     check.lengths = TINY_LENGTHS[:1]
     check_attention(check)
     sys.modules.pop(HIP_ATTN, None)
-    assert {row[HIP_ATTN] for row in check.rows} == {said}
-    assert all(("hip_attn_seconds" in row) == (said == "done") for row in check.rows)
+    rows = [row for row in check.rows if row["part"] == "attention"]
+    assert {row[HIP_ATTN] for row in rows} == {said}
+    assert all(("hip_attn_seconds" in row) == (said == "done") for row in rows)
 
 
 def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,12 +498,16 @@ def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, mo
 
 
 def test_without_time_every_cell_has_a_row_that_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "result.json"
-    assert main(["--tiny", "--device", "cpu", "--minutes", "0", "--out", str(out)]) == 1, "nothing is shown to be exact"
-    rows = json.loads(out.read_text())["rows"]
+    assert main(["--tiny", "--device", "cpu", "--minutes", "0", "--profile", "--out", str(tmp_path)]) == 1, (
+        "nothing is shown to be exact"
+    )
+    parts = parts_of(list(SHAPES), profile=True)
+    results = {part: json.loads((tmp_path / f"gpu-check-cpu-tiny-{part}.json").read_text()) for part in parts}
+    assert sorted(tmp_path.iterdir()) == sorted(tmp_path / f"gpu-check-cpu-tiny-{part}.json" for part in parts)
+    rows = [row for part in parts for row in results[part]["rows"]]
     assert {row["status"] for row in rows} == {PENDING}
-    wanted = {(name, method, tokens) for name in SHAPES for method in METHODS for tokens in TINY_LENGTHS}
-    wanted |= {(NAME, method, tokens) for method in VARIANTS for tokens in TINY_LENGTHS}
+    wanted = {(NAME, method, tokens) for method in (*METHODS, *VARIANTS) for tokens in TINY_LENGTHS}
+    wanted |= {(name, method, tokens) for name in SHAPES for method in ELSEWHERE for tokens in TINY_LENGTHS}
     for part, others in (("reading", CACHES), ("answering", CACHES[:2])):
         cells = [(row["model"], row["method"], row["tokens"]) for row in rows if row["part"] == part]
         assert wanted <= set(cells)
@@ -469,9 +526,9 @@ def test_a_gpu_is_held_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda.memory, "_lazy_init", lambda: None)
     monkeypatch.setattr(torch._C, "_cuda_setMemoryFraction", lambda *given: limits.append(given), raising=False)
     monkeypatch.setattr(command, "free_bytes", lambda place: 40 << 30)
-    monkeypatch.setattr(command, "run", lambda check, names: places.append((check.place, check.limit, check.host)))
+    monkeypatch.setattr(command, "run", lambda check, *_: places.append((check.place, check.limit, check.host)))
     monkeypatch.setattr(command, "write", lambda *_: None)
-    assert main(["--out", str(tmp_path / "result.json")]) == 0
+    assert main(["--part", "kernels", "--out", str(tmp_path)]) == 0
     limit = (24 << 30) - GPU_BASE
     assert places == [(torch.device("cuda", 0), limit, int(0.9 * (40 << 30)))], (
         "and what is kept on the host to its own"

@@ -18,11 +18,13 @@ from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.growing import LAST, Growing, noise
 from benchmarks.gpu_check.methods import FILLED, READ, SAME, check_method, grows
 from benchmarks.gpu_check.report import tables
-from benchmarks.random_models import config_of, random_model
+from benchmarks.model_shapes import config_of
+from benchmarks.random_models import random_model
 from engine import METHODS, Answer, Conversation, Machine, Model, Planner, Rates, Sampling, make_method
 from engine.decode import recorder
 from engine.decode.recorder import Recorder
 from engine.memory import Memory
+from engine.parts.archive import tier_plan
 from engine.parts.selectors.units import UnitSelector
 from engine.parts.slots import SlotStore
 from engine.records import HOST
@@ -181,6 +183,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
     for module, name in ((methods, "READING_SHARE"), (methods, "READING_ONCE_SHARE"), (caches, "READING_SHARE")):
         monkeypatch.setattr(module, name, 0.0)
         monkeypatch.setattr(module, "DECODED", 3)
+        monkeypatch.setattr(module, "LEAST", 2)
     memory = psutil.virtual_memory().available
     return Check(CPU, True, memory, memory, time.monotonic() + 1e6, tmp_path, LENGTHS, (*CACHES, *METHODS))
 
@@ -221,8 +224,11 @@ def test_what_holds_the_same_of_every_length_is_measured_once(
     assert first["planned_tokens_per_second"]
 
 
-def test_filling_ends_when_its_time_is_over(check: Check, models: dict[str, Model]) -> None:
-    """It is not begun if it would not finish."""
+def test_filling_ends_when_its_time_is_over(
+    check: Check, models: dict[str, Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not begun if it would not finish. No slab is ever full here, whose tensors others could share."""
+    monkeypatch.setattr(tier_plan, "SLAB", 1 << 30)
     model = models[LLAMA]
     check.lengths = (4800, 8 << 20)
     check_method(check, model, planner_of(model), "exact", time.monotonic() + 6.0)

@@ -9,7 +9,17 @@ from tests.app.helpers import Server
 
 def visit(tab: Page, server: Server, query: str = "") -> None:
     tab.goto(server.url + "/" + query)
-    tab.wait_for_selector("#panel .live")
+    drawn(tab)
+
+
+def drawn(tab: Page) -> None:
+    """Wait until the page is drawn."""
+    tab.wait_for_selector("#book .book")
+
+
+def side(tab: Page, name: str) -> None:
+    """Unfold a fold of the right side."""
+    tab.locator("#side").get_by_role("button", name=name).click()
 
 
 def fill(field: Locator, text: str) -> None:

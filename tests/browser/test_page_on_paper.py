@@ -33,7 +33,16 @@ def test_all_that_was_said_is_printed_in_black_on_white(
     for number in range(1, TURNS + 1):
         assert (text.count(f"Question {number}?"), text.count(f"Answer {number}.")) == (1, 60)
     assert reading["title"] in text
-    for other in ("New document", "KV memory", "How to answer", "Documents", "Copy", "Edit"):
+    for other in (
+        "New document",
+        "This computer",
+        "Contents",
+        "Search in the text",
+        "How to answer",
+        "Documents",
+        "Copy",
+        "Edit",
+    ):
         assert other not in text
     assert all(page.rect.height > page.rect.width for page in paper)
     for page in paper:

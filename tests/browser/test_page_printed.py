@@ -1,4 +1,4 @@
-"""A page of a document in a tab of its own, as a source links to it."""
+"""A page of a document as printed, beside an answer and in a tab of its own."""
 
 from pathlib import Path
 
@@ -18,8 +18,11 @@ def test_a_source_leads_to_the_printed_page(tab: Page, server: Server, tmp_path:
     file = makers.pdf(tmp_path / "lamp.pdf", PRINT)
     reading = server.read(("lamp.pdf", file.read_bytes()), method="exact", budget="320")
     visit(tab, server, f"?context={reading['id']}&session={asked(server, reading, 'Who kept the lamp?')}")
+    tab.get_by_role("link", name="Read the whole page").first.click()
+    tab.wait_for_function("document.querySelector('#beside img').naturalWidth > 500")
+    expect(tab.locator("#beside h2")).to_be_focused()
     with tab.expect_popup() as opened:
-        tab.get_by_role("link", name="Read the whole page").first.click()
+        tab.locator("#beside").get_by_role("link", name="Own tab").click()
     page = opened.value
     drawn = "document.querySelector('#printed img').naturalWidth > 500"
     page.wait_for_function(drawn)

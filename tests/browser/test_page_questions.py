@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from sessions import Store
 from tests.app.helpers import Server, book_text
 from tests.app.tiny import make_tiny_model
-from tests.browser.helpers import ask, asked, visit
+from tests.browser.helpers import ask, asked, drawn, visit
 
 pytestmark = pytest.mark.browser
 
@@ -24,7 +24,7 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(
     edit = first.get_by_role("button", name="Edit question 1")
     edit.focus()
     edit.press("Enter")
-    expect(line).to_have_text("Asked in place of question 1, in a session of its own; this one stays as it is.")
+    expect(line).to_have_text("This starts a new chat from question 1. The old chat stays as it is.")
     expect(field).to_have_value("Who kept the lamp?")
     expect(field).to_be_focused()
     assert tab.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
@@ -46,7 +46,7 @@ def test_pages_are_named_for_one_question(tab: Page, server: Server, reading: di
     """Pages come from the field, from a place under an answer, or from the edited question."""
     session = asked(server, reading, "Who kept the lamp?")
     visit(tab, server, f"?context={reading['id']}&session={session}")
-    field, pages = tab.locator("#question textarea"), tab.get_by_label("Pages to turn to")
+    field, pages = tab.locator("#question textarea"), tab.get_by_label("Answer from these pages only")
     pages.fill("9")
     field.fill("Who was Tobias Renn?")
     pages.press("Enter")
@@ -74,7 +74,7 @@ def test_pages_stay_with_the_question_they_were_typed_for(tab: Page, server: Ser
     """Pages of one session went along to another, and pages for the next question went with the last one."""
     first, second = (asked(server, reading, question) for question in ("Who built it first?", "Who kept it then?"))
     visit(tab, server, f"?context={reading['id']}&session={first}")
-    field, pages = tab.locator("#question textarea"), tab.get_by_label("Pages to turn to")
+    field, pages = tab.locator("#question textarea"), tab.get_by_label("Answer from these pages only")
     pages.fill("1/2-3")
     tab.locator("#sessions").get_by_text("Who kept it then?").click()
     expect(tab).to_have_url(re.compile(f"session={second}"))
@@ -82,7 +82,7 @@ def test_pages_stay_with_the_question_they_were_typed_for(tab: Page, server: Ser
     tab.locator("#sessions").get_by_text("Who built it first?").click()
     expect(pages).to_have_value("1/2-3")
     tab.reload()
-    tab.wait_for_selector("#panel .live")
+    drawn(tab)
     expect(pages).to_have_value("1/2-3")
     with server.held_back():
         ask(tab, "Who wrote a diary?", 4000)
@@ -119,7 +119,7 @@ def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict
     expect(field).to_have_value("")
     field.fill("Something else")
     tab.reload()
-    tab.wait_for_selector("#panel .live")
+    drawn(tab)
     expect(field).to_have_value("Something else")
     tab.locator("#sessions").get_by_text("Who was Maren Hollis?").click()
     expect(field).to_have_value("A draft, and")
@@ -219,7 +219,7 @@ def test_what_is_typed_after_a_question_stays_even_if_it_is_sent_too_early(
         expect(tab.locator(".question").last).to_have_text("Tell me everything.")
         expect(field).to_have_value("And then?")
     tab.reload()
-    tab.wait_for_selector("#panel .live")
+    drawn(tab)
     expect(field).to_have_value("And then?")
     field.fill("")
     expect(tab.locator("#past .turn")).to_have_count(2)

@@ -160,7 +160,7 @@ def test_what_has_been_read_so_far_can_be_asked(tab: Page, server: Server) -> No
     expect(tab).to_have_title(tab.locator("#context-head h1").inner_text())
     ask(tab, "Where is it?", 8)
     expect(tab.locator("#past .question")).to_have_text(["Who kept the lamp?", "Where is it?"])
-    expect(tab.locator("#past .turn").nth(1).locator(".measured")).to_contain_text("to first token")
+    expect(tab.locator("#past .turn").nth(1).locator(".measured")).to_contain_text("to the first word")
     expect(early).to_have_count(1)
 
 

@@ -121,26 +121,24 @@ def world(device: Watched, layers: int) -> Model:
         return Model(network, byte_tokenizer(), "tiny", "digest", folder)
 
 
-def passes(device: Watched, layers: int, method: Method) -> dict[str, Count]:
-    """Return the counts of a pass of reading, of an eager token, and of a recorded one where there is one."""
-    sim, found = world(device, layers), dict[str, Count]()
+def passes(device: Watched, layers: int, method: Method) -> dict[str, list[Count]]:
+    """Return the counts of all passes of reading, of an eager token, and of a recorded one where there is one."""
+    sim, found = world(device, layers), dict[str, list[Count]]()
     ids = torch.randint(4, 260, (601,), generator=torch.Generator().manual_seed(1))
     with pytest.MonkeyPatch.context() as patch, device:
         patch.setattr(choice, "implementation", lambda: "triton")
         patch.setattr(rows, "_lies_on", lambda part, device: True)
         counting = Counting(device, patch)
         reader = Reader(sim, method, ids, chunk=48)
-        steps, reads = reader.run(), list[Count]()
+        steps, found["reading"] = reader.run(), []
         while not reader.finished:
-            count = counting.during(lambda: next(steps, None))
-            reads.append(count)
-        found["reading"] = sorted(reads, key=lambda count: count.operations)[len(reads) // 2]
+            found["reading"].append(counting.during(lambda: next(steps, None)))
         conversation = Conversation(reader.context())
         conversation.feed([70, 71, 72])
         conversation.memory.mass = conversation.mass
         for token in (73, 74):
             conversation.feed([token])
-        found["token"] = counting.during(lambda: conversation.feed([75]))
+        found["token"] = [counting.during(lambda: conversation.feed([75]))]
         recorded = list[Count]()
         plain = Recording._pass
 
@@ -155,22 +153,28 @@ def passes(device: Watched, layers: int, method: Method) -> dict[str, Count]:
         for token in range(70, 75):
             conversation.feed([token], repeated=True)
         if recorded:
-            found["recorded"] = recorded[-1]
+            found["recorded"] = recorded[-1:]
     return found
 
 
 def per_layer(name: str) -> dict[str, Count]:
-    """Return the requests of each kind of pass per layer: the difference between four layers and two, halved."""
+    """Return the requests of each kind of pass per layer; of passes of reading, the one in the middle of all."""
     device = device_there()
     few, more = (passes(device, layers, METHODS[name]) for layers in (2, 4))
     found = {}
-    for kind, count in more.items():
-        where = Counter(count.where)
-        where.subtract(few[kind].where)
-        rest = {place: times / 2 for place, times in where.items() if times > 0}
-        operations, launches = ((getattr(count, each) - getattr(few[kind], each)) / 2 for each in Count._fields[:2])
-        found[kind] = Count(round(operations), round(launches), Counter(rest))
+    for kind, counts in more.items():
+        each = [_halved(*pair) for pair in zip(few[kind], counts, strict=True)]
+        found[kind] = sorted(each, key=lambda count: (count.operations, count.launches))[len(each) // 2]
     return found
+
+
+def _halved(few: Count, more: Count) -> Count:
+    """Return the requests of one layer of a pass: the difference between four layers and two, halved."""
+    where = Counter(more.where)
+    where.subtract(few.where)
+    rest = Counter({place: times / 2 for place, times in where.items() if times > 0})
+    operations, launches = ((getattr(more, each) - getattr(few, each)) / 2 for each in Count._fields[:2])
+    return Count(round(operations), round(launches), rest)
 
 
 _DEVICE: list[Watched] = []

@@ -28,6 +28,7 @@ from engine.decode.recorder import Recording
 from engine.memory import Memory
 from engine.parts import attention
 from engine.parts.archive import transfers
+from engine.pinned_memory import use_exact_pinned_sizes
 from engine.records import LoadedParts, Parts
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
@@ -62,9 +63,11 @@ COSTS = {
     "locret-int4-all": (0, 8, 0, 8),
     "beacon": (0, 4, 0, 4),
 }
-# By the number of kinds of passes: one for each stage that choosing may restart at, or a single one
-PRUNED = {"infinitehip": 3, "infinitehip-recent": 2, "infinitehip-int8": 2, "recall": 3, "recall-chunks": 2}
-IN_PLACE = {**PRUNED, "exact-sketched": 1, "exact-sketched-int4": 1}
+# By the number of kinds of passes: one for each stage that choosing may restart at, and one where none is due
+PRUNED = {"infinitehip": 4, "infinitehip-recent": 3, "infinitehip-int8": 3, "infinitehip-inside": 3}
+PRUNED |= {"recall": 4, "recall-chunks": 3}
+SEARCHED = ("exact", "exact-int8", "exact-sketched", "exact-sketched-int4", "infllm", "infllm-int8")
+IN_PLACE = {**PRUNED, **dict.fromkeys(SEARCHED, 1)}
 Elsewhere = Callable[..., Any]
 
 
@@ -281,7 +284,7 @@ def recorded_where(name: str, kernels: str, tier: str) -> bool:
     return bool(conversation.memory.recordings)
 
 
-@pytest.mark.parametrize("name", ["exact-sketched", "infinitehip", "recall"])
+@pytest.mark.parametrize("name", ["exact", "exact-sketched", "infllm", "infinitehip", "recall"])
 @pytest.mark.parametrize(
     ("kernels", "tier", "recorded"),
     [("triton", "host", True), ("triton", "disk", False), ("torch", "host", False)],
@@ -356,7 +359,7 @@ def test_passes_come_to_the_host_through_the_same_memory(elsewhere: Elsewhere) -
 
 def test_pinned_memory_is_kept_by_pytorch_only_where_it_was_rounded() -> None:
     """Check both limits, since PyTorch 2.13 hands out too small blocks between them."""
-    transfers.use_exact_pinned_sizes()
+    use_exact_pinned_sizes()
     limits = re.findall(r"pinned_max_\w+_mb:(\d+)", torch._C._accelerator_getAllocatorSettings())
     assert limits[-2:] == ["1", "1"], "what is said last counts"
 

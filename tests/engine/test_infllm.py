@@ -14,7 +14,7 @@ from engine.methods.infllm import InfLLM
 from engine.models.rope import NoRope, Rope
 from engine.models.spec import ModelSpec
 from engine.parts.mass import AttentionMass
-from engine.parts.selectors.units import Units
+from engine.parts.selectors.unit_keys import Units
 from tests.engine.plain import GROUP, Turned, attended, full_attention, mixed, stream, tail, through
 
 WINDOW, BLOCK = 24, 8

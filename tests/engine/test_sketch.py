@@ -184,6 +184,25 @@ def test_a_search_that_is_recorded_finds_the_same(model: Model) -> None:
     assert torch.equal(keys.view(HEADS, -1, SIZE), take(fork.keys(1), rows)), "those that were fetched to be compared"
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8], ids=str)
+def test_all_that_there_is_room_for_is_searched_and_nothing_else_found(model: Model, dtype: torch.dtype) -> None:
+    """Check with rows that were never written, in a block that the room does not fill."""
+    base = HostTier(model.spec, dtype)
+    base.append(*entries(200, 0))
+    fork = base.fork()
+    fork.append(*entries(90, 1))
+    *others, (last, length) = fork.keys(1)
+    if isinstance(last, Tensor):
+        last[:, length:] = float("nan")
+    room = sum(count for _, count in others) + last.shape[1]
+    late = torch.arange(100, search.in_blocks(room)) >= 250
+    q = queries(1)
+    index, held, _ = search.best_of_room([*others, (last, last.shape[1])], q, late, 16)
+    assert bool(held.all())
+    expected = search.best_of_all(fork.keys(1), q, torch.tensor([250]), 16, 250).entries
+    assert torch.equal(index.sort(dim=2).values, expected.sort(dim=2).values)
+
+
 def test_settings_that_cannot_be_are_refused(model: Model) -> None:
     with pytest.raises(SettingsError, match="sketch is one of none, int4, int2, not 'int3'"):
         make_method("exact", sketch="int3")

@@ -253,9 +253,9 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     locked = '<manifest:manifest><manifest:encryption-data manifest:checksum="x"/></manifest:manifest>'
     with pytest.raises(UnsupportedFormat, match="encrypted OpenDocument file: remove its password in LibreOffice"):
         ingest(odt(tmp_path / "locked.odt", p("x"), **{"META-INF__manifest": locked}))
-    sheet = {"mimetype": "application/vnd.oasis.opendocument.spreadsheet", "content.xml": document(p("x"))}
-    with pytest.raises(UnsupportedFormat, match=r"sheet or presentation \(ODS, ODP\): save it as .*PPTX or PDF"):
-        ingest(makers.archive(tmp_path / "a.ods", dict(sheet)))
+    drawing = {"mimetype": "application/vnd.oasis.opendocument.graphics", "content.xml": document(p("x"))}
+    with pytest.raises(UnsupportedFormat, match="OpenDocument drawing, chart or formula: save it as PDF"):
+        ingest(makers.archive(tmp_path / "a.odg", dict(drawing)))
     with pytest.raises(EmptyDocument, match="no text in it: if it holds scanned pictures"):
         ingest(odt(tmp_path / "empty.odt", p("  ")))
     for content in ("", "<office:document/>", document("x")[:300]):

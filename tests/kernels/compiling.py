@@ -1,6 +1,6 @@
 """Compile every kernel to machine code for an NVIDIA GPU that need not be there, and run nothing.
 
-    python -m tests.kernels.compiling [all, lengths, presets or widest, all if not given]
+    python -m tests.kernels.compiling [all, lengths, presets or widest, all if not given] [80, 89, 90 or 120]
 
 Prints a line of JSON for each compiled kernel: name, bytes of shared memory of a block, bytes of local memory of a
 thread (spilled registers), and a hash.
@@ -9,6 +9,9 @@ thread (spilled registers), and a hash.
     lengths  several numbers of queries and keys
     presets  blocks of 64 queries as InfiniteHiP's presets have, and pruning for a single query
     widest   heads of 256 in bfloat16 and float32, of 512, and latents of 576
+
+The number is a GPU's compute capability: 80 for an A100, 89 (if not given) for an RTX 40, 90 for an H100 or H200, 120
+for an RTX 50. Below 89 no GPU has fp8, which is left out there.
 
 It runs in a process of its own, because Triton must know before its import that it does not interpret.
 """
@@ -86,7 +89,7 @@ def spilled(cubin: bytes) -> int:
     return max(int(size) for size in re.findall(r"STACK:(\d+)", usage))
 
 
-def launch_all() -> None:
+def launch_all(fp8: bool) -> None:
     """Launch each kernel, with slabs of every kind among them."""
     decode = case((8, 2), 128, 64, BF16, count=1, block=1, coding=Coding(INT8))
     prefill = case((4, 1), 256, 128, BF16, block=16, by_head=True, coding=Coding(INT4, 1, (True, False, True)))
@@ -98,12 +101,12 @@ def launch_all() -> None:
     columns.column_sums(decode.q, decode.keys, decode.span, decode.lists, torch.zeros(8, 1), 0.1)
     q, slabs, starts, limits, places = test_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, INT4)
     pruning.chunk_scores(q, slabs, starts, limits, 11, places)
-    coded = case((2, 2), 128, 0, BF16, coding=Coding(FP8, coded=(True, True, True)))
+    coded = case((2, 2), 128, 0, BF16, coding=Coding(FP8 if fp8 else INT8, coded=(True, True, True)))
     index, angles = torch.zeros(2, 5, dtype=torch.int64), torch.zeros(5, 64)
     room = EntryBuffers(*(torch.zeros(2, 5, 128, dtype=BF16) for _ in range(3)))
     gathering.gather(coded.keys, coded.values, index, angles, angles, room)
     gathering.gather_rows(dense.keys, index, index.device, BF16)
-    for kind in (INT4, FP8, INT2):
+    for kind in (INT4, FP8 if fp8 else INT8, INT2):
         codes, scale = quantise.quantise(room.keys, kind)
         quantise.dequantise(codes, scale, kind, BF16)
         q, found = torch.zeros(2, 20, 128), torch.zeros(2, 20, 5)
@@ -172,6 +175,12 @@ def launch_widest() -> None:
 
 
 if __name__ == "__main__":
-    compile_only(89)
-    launches = {"all": launch_all, "lengths": launch_lengths, "presets": launch_presets, "widest": launch_widest}
-    launches[sys.argv[1] if sys.argv[1:] else "all"]()
+    what, capability = sys.argv[1] if sys.argv[1:] else "all", int(sys.argv[2]) if sys.argv[2:] else 89
+    compile_only(capability)
+    launches = {
+        "all": lambda: launch_all(fp8=capability >= 89),
+        "lengths": launch_lengths,
+        "presets": launch_presets,
+        "widest": launch_widest,
+    }
+    launches[what]()

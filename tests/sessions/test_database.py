@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sessions import NotFound, Store, StoreCorrupt, StoreFailing
+from sessions import NotFound, ReadOnlyHome, Store, StoreCorrupt, StoreError, StoreFailing, back_up
 from tests.sessions.helpers import PATIENCE_SEC, Filled
 
 
@@ -221,3 +221,25 @@ def test_only_passing_writes_skip_the_wait_for_the_disk(filled: Filled) -> None:
             store.measurements.add("answer", turn.id, {})
 
     assert level(both) == {"FULL"}
+
+
+def test_a_home_that_cannot_be_written_is_looked_at_and_stays_as_it_is(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    session = filled.session()
+    filled.answered(session, "Who keeps the lamp?", "Orla Quent.")
+    home = filled.store.home
+    left = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}  # with changes in the log alone
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with Store(home) as store:
+        assert [turn.answer for turn in store.turns.all(session.id)] == ["Orla Quent."]
+        assert [hit.session.id for hit in store.search.turns("lamp")] == [session.id]
+        assert "Orla Quent." in store.export_session(session.id)
+        assert not [each for each in store.damage() if "index" in each]
+        with pytest.raises(ReadOnlyHome, match="can be listed, shown, searched and exported, and not changed"):
+            store.sessions.delete(session.id)
+        with pytest.raises(StoreError, match="copy its folder instead"):
+            back_up(store, tmp_path / "backup.tar")
+        opened = store.database.path.parent
+    assert opened != home
+    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == left

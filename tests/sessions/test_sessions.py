@@ -149,7 +149,7 @@ def test_a_title_is_one_line(filled: Filled) -> None:
     session = filled.session()
     assert filled.store.sessions.rename(session.id, " Two\nlines\tand  blanks ").title == "Two lines and blanks"
     assert filled.store.sessions.add(session.context_id, "A\nB").title == "A B"
-    with pytest.raises(StoreError, match="1 to 1,000 turns, not 0"):
+    with pytest.raises(StoreError, match="1 to 1,000 hits, not 0"):
         filled.store.search.turns("words", 0)
 
 

@@ -75,6 +75,21 @@ class ChatActions:
         unrolled = self._unrolled(selection, turn.session_id)
         return Selection(selection.context, turn.session_id, turn.id, unrolled=unrolled)
 
+    def again(
+        self,
+        selection: Selection,
+        temperature: float | None,
+        top_p: float | None,
+        max_tokens: float,
+        read_again: bool,
+        reason: bool,
+        turn_id: str,
+    ) -> Selection:
+        """Ask the question of a turn again, in a branch of its session with the turns before it."""
+        turn = self.service.store.turns.get(turn_id)
+        edited = replace(selection, edited=turn.id)
+        return self.ask(edited, turn.question, temperature, top_p, max_tokens, read_again, reason, turn.pages)
+
     def never_mind(self, selection: Selection) -> Selection:
         """Stop editing a question; it stays as it is."""
         return replace(selection, edited="")

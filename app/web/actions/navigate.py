@@ -7,15 +7,18 @@ from typing import Any
 
 import gradio as gr
 
-from app.search import search_home
+from app.search import search_documents, search_home
 from app.service import Service
 from app.web.chat_props import first_shown
 from app.web.list_props import number_before
 from app.web.tab_state import ADDRESSED, Selection, TabState
+from app.web.views.book import found
 from sessions import MOST_HITS
 
 MOST_FOUND = 12
 """Most contexts and sessions that a search lists."""
+MOST_PASSAGES = 30
+"""Most passages of documents that a search lists."""
 
 
 class Navigation:
@@ -52,6 +55,14 @@ class Navigation:
             return Selection(session.context_id, session.id, found=turn.id, unrolled=next(hidden)), unmarked
         choose = self.choose_context if found and found.startswith("c-") else self.choose_session
         return choose(selection, found), unmarked
+
+    def search_text(self, selection: Selection, query: str | None) -> tuple[Selection, list[Any]]:
+        """List the passages of the open documents that have the words of a query."""
+        if not query or not query.strip() or not selection.context or selection.context.startswith("j-"):
+            return selection, [gr.update(value="")]
+        context = self.service.store.contexts.get(selection.context)
+        passages = search_documents(self.service, query, MOST_PASSAGES, context.document_ids, context)
+        return selection, [gr.update(value=found(passages, len(context.document_ids) > 1))]
 
     def list_more(self, selection: Selection) -> Selection:
         """Show more items in all lists."""

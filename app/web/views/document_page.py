@@ -1,5 +1,5 @@
-"""A page of a document in a browser tab of its own, with the passage of a source marked. A PDF is shown as
-printed too.
+"""A page of a document with the passage of a source marked, in a browser tab of its own or beside the answer. A PDF is
+shown as printed too.
 """
 
 from app.reading.pages import DocumentPage
@@ -66,6 +66,33 @@ def document_page(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
         f"{_contents(shown)}</header>"
         f'<div id="text" lang="">{_marked(page.text, start - shown.start, end - shown.start)}</div>'
         f"{_printed(shown, start, end)}",
+    )
+
+
+def page_beside(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
+    """Return a page as HTML to be put beside an answer: as printed if it can be, else its text.
+
+    start, end: characters of the document's text to mark.
+    """
+    page, id = shown.page, esc(shown.document)
+    number, (first, last) = page.number, shown.numbers
+    steps = [(number - 1, "Previous")] if number > first else []
+    steps += [(number + 1, "Next")] if number < last else []
+    links = "".join(f'<a href="documents/{id}/pages/{to}">{name}</a>' for to, name in steps)
+    counted = f"<span>{number:,} of {last:,}</span>" if last > first else ""
+    text = f'<div class="page-text" lang="">{_marked(page.text, start - shown.start, end - shown.start)}</div>'
+    if shown.printed:
+        address = f"api/documents/{id}/pages/{number}/picture?start={start}&amp;end={end}"
+        text = (
+            f'<figure><p class="quiet" role="status">Drawing the page …</p><img hidden data-from="{address}" '
+            f'alt="{esc(page.label)} as it is printed"></figure><details class="as-text"><summary>Its text</summary>'
+            f"{text}</details>"
+        )
+    elif not page.text.strip():
+        text = '<p class="quiet">There is no text here.</p>'
+    return (
+        f'<header><h2 lang="" tabindex="-1">{esc(page.label)}</h2><p lang="">{esc(shown.title)}</p>'
+        f"<nav>{counted}{links}</nav></header>{text}"
     )
 
 

@@ -13,7 +13,7 @@ def esc(text: object) -> str:
 
 
 def page_link(document: str, number: int, words: str, place: str = "", hint: str = "") -> str:
-    """Return a link to a page of a document, in a tab of its own.
+    """Return a link to a page of a document. The page shows it beside the answer; without script it opens a tab.
 
     Args:
         document: id of the document.
@@ -24,6 +24,11 @@ def page_link(document: str, number: int, words: str, place: str = "", hint: str
     """
     said = f' title="{hint}"' if hint else ""
     return f'<a href="documents/{esc(document)}/pages/{number}{place}" target="_blank" rel="noopener"{said}>{words}</a>'
+
+
+def place_after(start: int, end: int) -> str:
+    """Return the end of a page's address, as HTML, that marks characters of the document's text there."""
+    return f"?start={start}&amp;end={end}#passage"
 
 
 def bar(share: float, label: str, kind: str) -> str:
@@ -48,24 +53,6 @@ def sparkline(values: Sequence[float], label: str, kind: str = "") -> str:
     )
 
 
-def strip(pieces: Sequence[tuple[str, float, float]], label: str) -> str:
-    """Return a strip of pieces side by side, each with tooltip, width, and a share from 0 to 1 for its darkness.
-
-    The darkness follows the root of the share, so that small shares can be distinguished.
-    """
-    whole, at, shown = sum(width for _, width, _ in pieces), 0.0, []
-    for text, width, share in pieces:
-        shown.append(
-            f'<rect x="{240 * at / whole:.2f}" width="{240 * width / whole:.2f}" height="14" '
-            f'fill-opacity="{share**0.5:.3f}"><title>{esc(text)}</title></rect>'
-        )
-        at += width
-    return (
-        f'<svg class="strip" viewBox="0 0 240 14" preserveAspectRatio="none" role="img" aria-label="{esc(label)}">'
-        f"{''.join(shown)}</svg>"
-    )
-
-
 def thin(values: Sequence[float], most: int = 80) -> list[float]:
     """Return at most `most` values, each the mean of its neighbours."""
     if len(values) <= most:
@@ -75,9 +62,9 @@ def thin(values: Sequence[float], most: int = 80) -> list[float]:
 
 
 def day(seconds: float) -> str:
-    """Return a date for a list, or the time if it is today."""
+    """Return a date for a list, with the time of day if it is of this year."""
     then = datetime.fromtimestamp(seconds)
-    return then.strftime("%H:%M" if then.date() == datetime.now().date() else "%d %b %Y")
+    return then.strftime("%d %b, %H:%M" if then.year == datetime.now().year else "%d %b %Y")
 
 
 def notice_of(sentence: str) -> str:

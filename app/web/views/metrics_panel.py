@@ -1,18 +1,30 @@
-"""The metrics panel: contents of the memory, speeds, and resources of this process."""
+"""The gauge of this computer: the memory of a document, speeds, and resources of this process."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.formatting import byte_size, of_budget, percent, short_seconds, speed
-from app.reading.memory_map import Remembered, tenths
-from app.web.views.markup import bar, esc, sparkline, strip, thin
+from app.formatting import byte_size, duration, short_seconds, speed
+from app.web.views.markup import bar, esc, sparkline, thin
 
 TIERS = {
-    "device": ("Device", "Where the model computes"),
-    "host": ("Host", "In the machine's memory"),
-    "disk": ("Disk", "In the context's files: what is looked at comes into memory, and stays while there is room"),
+    "device": ("Beside the model", "On the graphics card, or in memory where there is none"),
+    "host": ("In memory", "In the memory of this computer"),
+    "disk": ("On disk", "In files: what is needed comes into memory, and stays while there is room"),
 }
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Times to the first word by the length of the text.
+
+    points: tokens of a text, and the usual time of its answers; the shortest text first.
+    reading_speed: tokens per second of reading.
+    """
+
+    points: Sequence[tuple[int, float]]
+    reading_speed: float
 
 
 @dataclass(frozen=True)
@@ -20,14 +32,12 @@ class Metrics:
     """The numbers of the panel. Histories are oldest first.
 
     usage: entries and bytes by tier.
-    titles: words before a place, by document.
     open_bytes: bytes of all open contexts, by tier.
     """
 
     budget: int | None = None
     usage: Mapping[str, Any] = field(default_factory=dict)
-    memory_map: Sequence[Remembered] = ()
-    titles: Mapping[str, str] = field(default_factory=dict)
+    latency: Latency | None = None
     tokens_read: int = 0
     tokens: int = 0
     reading_speed: float = 0.0
@@ -47,21 +57,31 @@ class Metrics:
 
 def panel(metrics: Metrics) -> str:
     """Return the lower part of the panel: speeds, this machine and history."""
-    return f'<div class="live">{_speeds(metrics)}{_machine(metrics)}{_plots(metrics)}</div>'
+    return f'<div class="live">{_speeds(metrics)}{_latency(metrics)}{_machine(metrics)}{_plots(metrics)}</div>'
+
+
+def gauge_label(metrics: Metrics) -> str:
+    """Return the line of the closed gauge: the memory of the document, and the time to the first word."""
+    said = ["This computer"]
+    if metrics.usage:
+        said.append(byte_size(sum(metrics.usage["bytes"].values())))
+    if metrics.first_token_sec is not None:
+        said.append(f"first word after {short_seconds(metrics.first_token_sec)}")
+    return " · ".join(said)
 
 
 def kept(metrics: Metrics) -> str:
     """Return the top of the panel: entries and bytes of the memory."""
     if not metrics.usage:
         return (
-            '<div class="live"><section><h2>KV memory</h2><p class="quiet">Nothing is open. Read something, or choose '
-            "a context.</p></section></div>"
+            '<div class="live"><section><h2>Memory of the document</h2>'
+            '<p class="quiet">No document is open.</p></section></div>'
         )
     entries, size = metrics.usage["entries"], metrics.usage["bytes"]
     device = entries["device"]
-    of = of_budget(device, metrics.budget)
+    of = f"of {metrics.budget:,} tokens" if metrics.budget else "tokens"
     main = f'<p class="big"><strong id="kv-entries">{device:,}</strong> <span>{of}</span></p>'
-    full = bar(device / metrics.budget, f"{device:,} {of} on the device", "wide budget") if metrics.budget else ""
+    full = bar(device / metrics.budget, f"{device:,} {of} beside the model", "wide budget") if metrics.budget else ""
     most = max(size.values()) or 1
     rows = "".join(
         f'<tr><th scope="row" title="{esc(told)}"><i class="dot {tier}"></i>{name}</th><td>{entries[tier]:,}</td>'
@@ -71,28 +91,11 @@ def kept(metrics: Metrics) -> str:
         if entries[tier] or size[tier] or tier != "disk"
     )
     return (
-        f'<div class="live"><section><h2>KV memory</h2>{main}{full}<table><thead><tr><th scope="col">Tier</th>'
-        f'<th scope="col" title="Per KV head and layer">Entries</th><th scope="col">Bytes</th>'
+        f'<div class="live"><section><h2>Memory of the document</h2>{main}{full}<table><thead><tr>'
+        f'<th scope="col">Where</th>'
+        f'<th scope="col" title="Tokens that are remembered, in each layer and head">Tokens</th>'
+        f'<th scope="col">Size</th>'
         f'<th><span class="sr">Share</span></th></tr></thead><tbody>{rows}</tbody></table></section></div>'
-    )
-
-
-def map_of(metrics: Metrics) -> str:
-    """Return the map of remembered text, from beginning to end; empty if everything is remembered, or nothing is open.
-
-    It is long and changes only with the context, so it is a component of its own.
-    """
-    if not (metrics.memory_map and metrics.usage):
-        return ""
-    pieces = []
-    for each in metrics.memory_map:
-        place = metrics.titles.get(each.document, "") + each.place
-        pieces.append((f"From {place}: {percent(each.share)} kept", each.tokens, each.share))
-    shares = [each.share for each in metrics.memory_map]
-    label = f"Kept of each tenth of the text: {', '.join(map(percent, tenths(metrics.memory_map)))}"
-    return (
-        f'<div class="live"><figure>{strip(pieces, label)}<figcaption><span>Kept, from beginning to end</span>'
-        f"<b>{percent(min(shares))} to {percent(max(shares))}</b></figcaption></figure></div>"
     )
 
 
@@ -109,9 +112,9 @@ def _speeds(metrics: Metrics) -> str:
             "Reading", f"{speed(metrics.reading_speed)} tok/s" if metrics.reading_speed else none, "Tokens per second"
         ),
         _figure(
-            "First token",
+            "First word",
             none if metrics.first_token_sec is None else short_seconds(metrics.first_token_sec),
-            "From the last question to the first token of its answer",
+            "From the last question to the first word of its answer",
         ),
         _figure(
             "Answering",
@@ -122,13 +125,50 @@ def _speeds(metrics: Metrics) -> str:
     return f'<section><h2>Speed</h2><dl class="figures-grid">{"".join(figures)}</dl></section>'
 
 
+def _latency(metrics: Metrics) -> str:
+    """Return the times to the first word against the length of the text, with the time to read it all again."""
+    if metrics.latency is None:
+        return ""
+    points, rate = metrics.latency.points, metrics.latency.reading_speed
+    longest, width, height = max(tokens for tokens, _ in points), 240.0, 72.0
+    again = longest / rate
+    low, high = min(0.1, *(sec for _, sec in points)), max(again, *(sec for _, sec in points))
+
+    def x(tokens: float) -> float:
+        return 4 + (width - 8) * tokens / longest
+
+    def y(seconds: float) -> float:  # by the logarithm
+        share = math.log(max(seconds, low) / low) / max(1e-9, math.log(high / low))
+        return 4 + (height - 8) * (1 - share)
+
+    steps = [longest * step / 24 for step in range(25)]
+    reading = " ".join(f"{x(tokens):.1f},{y(tokens / rate):.1f}" for tokens in steps)
+    usual = sorted(sec for _, sec in points)[len(points) // 2]
+    dots = "".join(
+        f'<circle cx="{x(tokens):.1f}" cy="{y(sec):.1f}" r="3"><title>{tokens:,} tokens: '
+        f"{short_seconds(sec)}</title></circle>"
+        for tokens, sec in points
+    )
+    label = (
+        f"Time to the first word for texts of up to {longest:,} tokens: {short_seconds(usual)} as a rule. Reading "
+        f"{longest:,} tokens again for each question would take {duration(again)}."
+    )
+    return (
+        f'<section><h2>First word, by the length of the text</h2><figure class="latency"><svg viewBox="0 0 {width:.0f} '
+        f'{height:.0f}" role="img" aria-label="{esc(label)}"><polyline class="again" points="{reading}"/>'
+        f'<line class="usual" x1="0" x2="{width:.0f}" y1="{y(usual):.1f}" y2="{y(usual):.1f}"/>{dots}</svg>'
+        f'<figcaption><span><i class="key again"></i>if it read all of it again: {duration(again)}</span>'
+        f'<span><i class="key usual"></i>as a rule: {short_seconds(usual)}</span></figcaption></figure></section>'
+    )
+
+
 def _machine(metrics: Metrics) -> str:
     process, gpu = metrics.memory.get("process_bytes", 0), metrics.memory.get("gpu_bytes", 0)
     mapped = metrics.memory.get("mapped_bytes", 0)
     rows = _figure(
         "Process",
         byte_size(process),
-        f"Resident memory of this server. {byte_size(mapped)} of it are files, contexts among them, that are mapped "
+        f"Memory of this server. {byte_size(mapped)} of it are files, documents among them, that are mapped "
         "into memory as they are looked at: the system takes that back when others need the room.",
     )
     if gpu:
@@ -148,9 +188,9 @@ def _machine(metrics: Metrics) -> str:
             or "none"
         )
         figure = _figure(
-            f"Open contexts, at most {byte_size(metrics.open_limit)}",
+            f"Open documents, at most {byte_size(metrics.open_limit)}",
             held,
-            "Contexts that are ready to be asked; the least recently used are put away first",
+            "Documents that are ready to be asked; the least recently used are put away first",
         )
         opened = f'<dl class="figures-grid">{figure}</dl>'
     return (
@@ -161,9 +201,9 @@ def _machine(metrics: Metrics) -> str:
 
 def _plots(metrics: Metrics) -> str:
     plots = [
-        _plot("Entries kept", metrics.entries_history, lambda value: f"{value:,.0f}", "device"),
+        _plot("Tokens kept", metrics.entries_history, lambda value: f"{value:,.0f}", "device"),
         _plot("Reading, tokens/s", metrics.reading_history, speed, "read"),
-        _plot("First token", metrics.first_token_history, short_seconds, "first"),
+        _plot("First word", metrics.first_token_history, short_seconds, "first"),
         _plot("Answering, tokens/s", metrics.answer_history, speed, "answer"),
         _plot("Process memory", metrics.memory_history, byte_size, "memory"),
     ]

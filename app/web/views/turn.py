@@ -6,9 +6,12 @@ from typing import Any
 from app.asking.named_pages import pages_around, pages_in_words
 from app.formatting import plural, short_seconds, speed
 from app.web.views.markdown import Mark, rendered
-from app.web.views.markup import bar, esc, page_link
+from app.web.views.markup import bar, esc, page_link, place_after
 from sessions import TurnRow
 
+NOWHERE = "The model looked at no passage in particular: check this answer."
+MOST_CITED = 3
+"""Most places that are copied with an answer."""
 NOTES = {
     "cancelled": "Stopped. The model will not remember this question.",
     "failed": "This could not be answered.",
@@ -32,7 +35,7 @@ def turn_article(turn: TurnRow, titles: Mapping[str, str], *, expanded: bool = F
     return (
         f'<article class="turn {esc(turn.status)}" id="{esc(turn.id)}">{_question(turn)}'
         f'<div class="answer">{_reasoning(turn)}{_answer_text(turn)}{_before(turn, titles)}'
-        f"{_note(turn)}{_measured(turn)}{_sources(turn, titles, expanded)}</div></article>"
+        f"{_note(turn)}{_measured(turn, titles)}{_sources(turn, titles, expanded)}</div></article>"
     )
 
 
@@ -114,23 +117,47 @@ def _note(turn: TurnRow) -> str:
     return "".join(f'<p class="note {esc(turn.status)}" role="status">{esc(each)}</p>' for each in notes)
 
 
-def _measured(turn: TurnRow) -> str:
-    """Return the measurements of a finished turn, and its buttons."""
-    numbers, shown = turn.measurements, ""
-    first = "reasoning" if numbers.get("reasoning_tokens") else "answer"
+def _measured(turn: TurnRow, titles: Mapping[str, str]) -> str:
+    """Return the buttons of a finished turn, what was read for it, and its speed, folded."""
+    numbers, shown, folded = turn.measurements, "", ""
     if numbers:
-        shown = (
-            f'<span title="From the question to the first token of the {first}">'
-            f"{short_seconds(numbers['time_to_first_token_seconds'])} to first token</span>"
-            f"{_reasoned(numbers)}"
-            f"<span>{speed(numbers['tokens_per_second'])} tokens/s</span>"
-            f"<span>{plural(numbers['answer_tokens'], 'token')}</span>"
-            f"{_read_again(numbers.get('read_again_tokens', 0), turn.pages)}"
-            f'<button type="button" data-action="copy">Copy</button>'
-        )
+        shown = _read_again(numbers.get("read_again_tokens", 0), turn.pages)
+        shown += '<button type="button" data-action="copy">Copy</button>'
+        if cited := _cited(turn, titles):
+            shown += (
+                f'<button type="button" data-action="copy" data-cited="{esc(cited)}" '
+                'title="With its document and place">Copy with source</button>'
+            )
+        folded = _speed(turn)
+    number = turn.position + 1
     return (
-        f'<p class="measured">{shown}<button type="button" data-action="edit" title="Ask in other words, or again" '
-        f'aria-label="Edit question {turn.position + 1}">Edit</button></p>'
+        f'<div class="measured">{shown}'
+        '<button type="button" data-action="edit" title="Ask in other words, in a new chat" '
+        f'aria-label="Edit question {number}">Edit</button>'
+        '<button type="button" data-action="again" title="Ask the same once more, in a new chat" '
+        f'aria-label="Ask question {number} again">Ask again</button>{folded}</div>'
+    )
+
+
+def _cited(turn: TurnRow, titles: Mapping[str, str]) -> str:
+    """Return the places that an answer rests on, to be copied with it: "Emma, page 3; page 12"."""
+    if not turn.sources or not turn.measurements.get("found", True):
+        return ""
+    named: dict[str, list[str]] = {}
+    for document, place in list(_places(turn))[:MOST_CITED]:
+        named.setdefault(titles.get(document, ""), []).append(place)
+    return "; ".join(", ".join(filter(None, [title, *places])) for title, places in named.items())
+
+
+def _speed(turn: TurnRow) -> str:
+    numbers = turn.measurements
+    first = "reasoning" if numbers.get("reasoning_tokens") else "answer"
+    return (
+        f'<details class="speed" data-fold="{esc(turn.id)} speed"><summary>Speed</summary><p>'
+        f'<span title="From the question to the first word of the {first}">'
+        f"{short_seconds(numbers['time_to_first_token_seconds'])} to the first word</span>{_reasoned(numbers)}"
+        f"<span>{speed(numbers['tokens_per_second'])} tokens/s</span>"
+        f"<span>{plural(numbers['answer_tokens'], 'token')}</span></p></details>"
     )
 
 
@@ -149,15 +176,14 @@ def _read_again(tokens: int, pages: str) -> str:
         return f'<span title="{plural(tokens, "token")}, as was asked">{esc(pages_in_words(pages))} read again</span>'
     if not tokens:
         return ""
-    why = "The passages that the question looked at, and of which words had been forgotten, were read again first"
+    why = "The passages that the question looked at were read again first, as words of them had been forgotten"
     return f'<span title="{why}">{plural(tokens, "token")} read again</span>'
 
 
 def edit_line(turn: TurnRow) -> str:
     """Return a line that says where an edited question will go."""
     return (
-        f'<p role="status">Asked in place of question {turn.position + 1}, in a session of its own; '
-        "this one stays as it is.</p>"
+        f'<p role="status">This starts a new chat from question {turn.position + 1}. The old chat stays as it is.</p>'
     )
 
 
@@ -175,7 +201,8 @@ def _weight(sources: Sequence[Mapping[str, Any]]) -> float:
 
 def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
     if not turn.sources:
-        return ""
+        said = turn.status == "done" and turn.measurements.get("found", True) and turn.answer.strip()
+        return f'<p class="quiet">{NOWHERE}</p>' if said else ""
     places, cited = _places(turn), bool(turn.measurements.get("citations"))
     found = turn.measurements.get("found", True)
     name = "Where the model looked" if found else "Closest passages"
@@ -204,7 +231,7 @@ def _place(
     return (
         f'<li><details data-fold="{esc(fold)}"{" open" if number == 1 else ""}>'
         f'<summary class="place">{shown}<b>{esc(sources[0]["place"])}</b>{several}'
-        f'<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
+        f'<span class="share" title="Share of the attention that this answer drew to the documents">{share}</span>'
         f"</summary>{bar(weight, f'{share} of the attention', 'thin')}{passages}</details></li>"
     )
 
@@ -223,6 +250,6 @@ def _to_ask_about(source: Mapping[str, Any], documents: Sequence[str]) -> str:
 
 
 def _passage(source: Mapping[str, Any]) -> str:
-    place = f"?start={int(source['start'])}&amp;end={int(source['end'])}#passage" if "start" in source else ""
+    place = place_after(int(source["start"]), int(source["end"])) if "start" in source else ""
     link = page_link(source["document"], int(source["page"]), "Read the whole page", place)
     return f"<blockquote>{esc(source['quote'])}</blockquote>{link}"

@@ -161,6 +161,12 @@ class Archive:
             known[layer] = _whole(keys), _whole(values)
         return known[layer]
 
+    @property
+    def room(self) -> int:
+        """Entries that `stable_slabs` have room for."""
+        slabs = [slab for slab in self.host.slabs if slab.length]
+        return sum(slab.length for slab in slabs[:-1]) + sum(slab.capacity for slab in slabs[-1:])
+
     def fork(self) -> Self:
         """Return a conversation's archive that shares all entries so far."""
         child = copy.copy(self)

@@ -25,7 +25,8 @@ from engine.parts.archive.search import Found, best_among, best_by_sketch, best_
 from engine.parts.archive.sketch import Sketch
 from engine.parts.archive.slabs import Slab, group_size_of
 from engine.parts.archive.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
-from engine.parts.archive.transfers import Staging, copy_to_host_async, use_exact_pinned_sizes
+from engine.parts.archive.transfers import Staging, copy_to_host_async
+from engine.pinned_memory import use_exact_pinned_sizes
 from engine.records import LoadedParts, Part, Parts
 from kernels import quantise, rows
 from kernels.gathering import gather_rows

@@ -146,7 +146,7 @@ def _scored(slabs: Iterable[tuple[Bank, int]], q: Tensor, limits: Tensor, count:
 
 def _products(slabs: Iterable[tuple[Bank, int]], q: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     """Return unmasked scores [HQ, T, N] in whole blocks. The values behind the last entry are undefined."""
-    scores = torch.empty(*q.shape[:2], -(-count // BLOCK) * BLOCK, dtype=dtype, device=q.device)
+    scores = torch.empty(*q.shape[:2], in_blocks(count), dtype=dtype, device=q.device)
     at = 0
     for bank, length in slabs:
         grouped = q.float().reshape(bank.shape[0], -1, q.shape[2])
@@ -175,25 +175,48 @@ def best_by_sketch(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, limits: T
     return Found(*_joined(_best_found(keys, index[:, each], held[:, each], q[:, each], top) for each in steps))
 
 
-def best_by_all_sketches(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, late: Tensor, top: int) -> Found:
-    """Search like `best_by_sketch` for the queries [HQ, 1, D] of one token, in constant shapes.
+def best_of_room(slabs: Slabs, q: Tensor, late: Tensor, top: int) -> Found:
+    """Search like `best_of_all` for the queries [HQ, 1, D] of one token, in constant shapes.
 
-    All sketches within capacity are compared.
+    All rows there is room for are compared.
 
     Args:
-        sketch: the tier's sketches.
-        layer: number of the layer.
-        keys: the keys of the layer.
+        slabs: of keys, the last one whole.
         q: [HQ, 1, D].
-        late: bool [N] on the device, true for entries at the end of the capacity that the token must not see.
+        late: bool [N] on the device, true for rows at the end of the room that the token must not see. The room is
+            counted in whole blocks.
         top: entries wanted.
     """
-    count, wanted = sketch.capacity, CANDIDATES[sketch.kind] * top
-    scores = _products(sketch.banks(layer, whole=True), sketch.turned(layer, q), count, torch.float32)
-    scores[..., count - len(late) : count].masked_fill_(late, float("-inf"))
-    best, index = _best_of(scores, min(wanted, count))
+    count = sum(length for _, length in slabs)
+    scores = _products(_within_reach(slabs, q.device), q, count, rows.scored_in(slabs))
+    scores[..., scores.shape[2] - len(late) :].masked_fill_(late, float("-inf"))
+    best, index = _best_of(scores, min(top, count))
     held = best > float("-inf")
-    return Found(*_best_found(keys, index.masked_fill_(~held, 0), held, q, top))
+    return Found(index.masked_fill_(~held, 0), held)
+
+
+def in_blocks(entries: int) -> int:
+    """Return the rows of the blocks that so many entries take."""
+    return -(-entries // BLOCK) * BLOCK
+
+
+def _within_reach(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
+    """Yield slabs that a device can multiply, without waiting: codes are read in place, other rows are gathered."""
+    at = 0
+    for bank, length in slabs:
+        found = bank
+        if isinstance(bank, Tensor) and bank.device != device:
+            index = torch.arange(at, at + length, device=device).expand(len(bank), -1)
+            found = gather_rows(slabs, index, device, bank.dtype)
+        yield found, length
+        at += length
+
+
+def best_by_all_sketches(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, late: Tensor, top: int) -> Found:
+    """Search like `best_of_room`, among the entries with the best sketch scores; `late` counts sketches."""
+    wanted = CANDIDATES[sketch.kind] * top
+    index, held, _ = best_of_room(sketch.banks(layer, whole=True), sketch.turned(layer, q), late, wanted)
+    return Found(*_best_found(keys, index, held, q, top))
 
 
 def _best_found(keys: Slabs, index: Tensor, held: Tensor, q: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor]:

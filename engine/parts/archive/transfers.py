@@ -19,22 +19,6 @@ STREAMED = 3  # slabs on a GPU at once: one in use, the next, and the last until
 PACKED_BYTES = 64 << 20  # device memory for tensors that are packed into one copy
 
 
-@cache
-def use_exact_pinned_sizes() -> None:
-    """Make PyTorch allocate pinned blocks over 1 MiB in their exact size and free them after use.
-
-    By default it rounds sizes up to a power of two, up to twice the need, and keeps the blocks. Settings that a person
-    made
-    beside that stay.
-
-    Both limits must be equal. A block between them would be kept without rounding, and might later be handed out for a
-    larger request than it holds (pytorch/pytorch#192722).
-    """
-    ours = "pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:1"
-    theirs = torch._C._accelerator_getAllocatorSettings()
-    torch._C._accelerator_setAllocatorSettings(f"{theirs},{ours}" if theirs else ours)
-
-
 class Staging:
     """Pinned host memory for tensors that come from a GPU. It is kept, since allocating takes longer than the copy."""
 

@@ -18,6 +18,7 @@ from kernels.gathering import gather_rows
 from kernels.rows import Slabs
 
 EMPTY = 1 << 60  # in an index of entries: none
+NOTHING_FAR = -1  # the kind of recording of a token that sees all there is without selecting
 SELECTED_BYTES = 256 << 20  # room for the entries that the queries of a pass select, each by itself
 ON_GPU = 4  # times as much of it there, where each pass of a question has all keys sent once more
 

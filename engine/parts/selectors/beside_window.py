@@ -14,6 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from engine.models.rope import Rope
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.bank import DeviceBank
@@ -21,7 +22,7 @@ from engine.parts.archive.transfers import copy_to_host
 from engine.parts.attention import BlockTable, Segment, SharedKeys, VisibleRange
 from engine.parts.mass import mass_rows
 from engine.parts.positions import FarPlaces, QueryBlocks, far_query_position
-from engine.parts.selectors.base import EMPTY, Selector, searched, selecting_queries
+from engine.parts.selectors.base import EMPTY, NOTHING_FAR, Selector, searched, selecting_queries
 from engine.parts.selectors.stages import Listing
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
@@ -46,8 +47,11 @@ class WindowSelector(Selector):
         # Of a fixed pass: number of its token [1] and entries that it does not see [1]
         self._number = torch.zeros(1, dtype=torch.int64, device=spec.device)
         self._evicted = torch.zeros_like(self._number)
+        self._fits = torch.zeros(1, dtype=torch.bool, device=spec.device)  # whether it ends inside the model's window
+        self._may_fit = False  # whether that has been so since the conversation began; only then may it be again
         self._fixed_blocks: dict[tuple[int, bool], QueryBlocks] = {}
         self._range: VisibleRange | None = None
+        self._turned: tuple[Tensor, Tensor] | None = None  # queries of a layer, and the same at a constant distance
         self._behind_sinks: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
 
     def use_bank(self, units: int, size: int, policy: str) -> None:
@@ -75,7 +79,7 @@ class WindowSelector(Selector):
         """Make the entries readable that leave the windows of the pass."""
         store = self.store
         self.archive.prepare_lookup(max(0, store.seen + store.tokens - store.sinks - store.window))
-        self._blocks, self._asked, self._attention = {}, {}, {}
+        self._blocks, self._asked, self._attention, self._turned = {}, {}, {}, None
         self._looks_far = int(self.evicted(store.tokens)[-1]) > 0
 
     def num_evicted(self) -> int:
@@ -93,31 +97,51 @@ class WindowSelector(Selector):
 
         extend: whether far keys never stand at true distances.
         """
-        known = self._fixed_blocks if self.store.fixed else self._blocks
-        if (size, extend) not in known:
+        may_fit = self._may_fit and not extend
+        known, key = (self._fixed_blocks, (size, may_fit)) if self.store.fixed else (self._blocks, (size, extend))
+        if key not in known:
             store, count = self.store, self.store.tokens
             evicted = self.evicted(count).repeat_interleave(store.query_block // size)[: -(-count // size)]
-            # Where a block ends is asked of the whole block that it is part of, however long the pass.
-            ahead = store.sinks + store.window + store.query_block - 2
             blocks = QueryBlocks(
                 number=torch.arange(store.seen, store.seen + count),
                 size=size,
                 evicted=evicted,
-                ahead=ahead,
-                fits=(evicted + ahead < self.spec.window) & (not extend),
+                ahead=self._ahead,
+                fits=(evicted + self._ahead < self.spec.window) & (not extend),
                 sinks=store.sinks,
                 window=store.window,
                 trained=self.spec.window,
             )
-            on_device = blocks.changing(self._number, self._evicted) if store.fixed else blocks.to(self.spec.device)
-            known[size, extend] = on_device
-        return known[size, extend]
+            if store.fixed:
+                known[key] = blocks.changing(self._number, self._evicted, self._fits if may_fit else None)
+            else:
+                known[key] = blocks.to(self.spec.device)
+        return known[key]
+
+    @property
+    def _ahead(self) -> int:
+        """Greatest difference between a query's number and what its block has evicted.
+
+        Where a block ends is asked of the whole block that it is part of, however long the pass.
+        """
+        return self.store.sinks + self.store.window + self.store.query_block - 2
+
+    @property
+    def fits_window(self) -> bool:
+        """Whether the block of the next token ends inside the model's window."""
+        return self.num_evicted() + self._ahead < self.spec.window
 
     def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
         """Return sinks and window, and the entries that the method selects or a second look searches."""
         if self.spec.layers[layer].sliding_window is not None or not self._looks_far:
             return self.store.segments(layer, q)
         return self.select(layer, q) if self.archive.lookup is None else self.search(layer, q)
+
+    def at_distance(self, rope: Rope, q: Tensor, distance: int) -> Tensor:
+        """Return the queries of a layer at the distance at which all that is far lies for them; computed once."""
+        if self._turned is None or self._turned[0] is not q:
+            self._turned = q, rope.to_constant(q, distance)
+        return self._turned[1]
 
     @abstractmethod
     def select(self, layer: int, q: Tensor) -> list[Segment]:
@@ -200,12 +224,16 @@ class WindowSelector(Selector):
             original = torch.cat([original[:, :sinks], index + sinks], dim=1)
         # The rule counts the entries before the end of each block's, which are in order for it.
         chosen = torch.searchsorted(listing.index, evicted)[:, 0] if rule == "streaming" else None
-        places = FarPlaces.of(rule, blocks, original, chosen, listing.ranks)
+        places = FarPlaces.of(rule, blocks, original, chosen, listing.ranks if rule == "streaming" else None)
+        if isinstance(places.queries, int):
+            turned = self.at_distance(rope, q, places.queries)
+        else:
+            turned = places.turned(rope, q)
         cos, sin = rope.table(places.limit)
         keys, values = self._listed_slabs(layer) if slabs is None else slabs
         visible = blocks.span(sum(length for _, length in keys)) if slabs else self._far_range(blocks)
         return SharedKeys(
-            q=rope.rotate(q, places.queries, places.limit),
+            q=turned,
             keys=keys,
             values=values,
             visible=visible,
@@ -232,14 +260,26 @@ class WindowSelector(Selector):
             best = dataclasses.replace(best, mass_rows=mass_rows(self.archive.host.source_of(index)))
         return [*store.segments(layer, q), best]
 
+    def graph_kind(self) -> int | None:
+        """Return `NOTHING_FAR`, or what `far_kind` says; None at a second look or where the host reads the archive."""
+        if not self._looks_far:
+            return NOTHING_FAR
+        in_place = self.bank is None and self.archive.lookup is None and self.archive.readable_in_place()
+        return self.far_kind() if in_place else None
+
+    def far_kind(self) -> int | None:
+        """Return which kind of recording a token needs that looks far, not negative; None if it cannot be recorded."""
+        return None
+
     def fix(self) -> None:
         """Write the token's number and the number of evicted entries into tensors at fixed addresses."""
         self._number.fill_(self.store.seen)
         self._evicted.fill_(self.num_evicted())
+        self._fits.fill_(self.fits_window)
 
     def start_layers(self) -> None:
-        """Forget the range of a fixed pass, which a recording computes itself."""
-        self._range = None
+        """Forget tensors of a fixed pass, which a recording computes itself."""
+        self._range = self._turned = None
 
     def watches(self, layer: int) -> bool:
         """Tell whether the bank gives up the entries with the least attention."""
@@ -268,8 +308,10 @@ class WindowSelector(Selector):
         """Return a selector with tensors and a bank of its own."""
         child = self.snapshot(store, archive)
         child.bank = self.bank and self.bank.fresh()
-        child._number, child._evicted = torch.zeros_like(self._number), torch.zeros_like(self._evicted)
-        child._fixed_blocks, child._behind_sinks = {}, ((), {})
+        child._number, child._evicted, child._fits = (
+            torch.zeros_like(x) for x in (self._number, self._evicted, self._fits)
+        )
+        child._fixed_blocks, child._may_fit, child._behind_sinks = {}, False, ((), {})
         return child
 
     def snapshot(self, store: Store, archive: Archive) -> Self:

@@ -17,7 +17,7 @@ from engine.parts.archive.archive import Archive
 from engine.parts.attention import BlockTable, PerQueryKeys, Segment, SharedKeys
 from engine.parts.mass import mass_rows
 from engine.parts.positions import TRUE, FarPlaces, QueryBlocks
-from engine.parts.selectors.base import EMPTY, Selector, searched, selecting_queries
+from engine.parts.selectors.base import EMPTY, NOTHING_FAR, Selector, searched, selecting_queries
 from engine.parts.selectors.stages import Listing, Pruning
 from engine.parts.slots import SlotStore
 from engine.parts.store import Store
@@ -153,16 +153,17 @@ class GistSelector(Selector):
         keys, values = self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)
         listing = self.pruning.listing(layer, self.store.counted)
         if listing is None:
-            index = self.pruning.choose(layer, q, self.query_blocks, keys)
+            index = self.pruning.choose(layer, q, self.query_blocks, keys, self.store.fixed)
             listing = self.pruning.keep(layer, self._listing(layer, index))
         blocks = self.query_blocks(self.pruning.stages[-1].query_block)
         assert listing.chosen is not None
         rope = self.spec.layers[layer].rope
-        places = FarPlaces.of(self.attention, blocks, listing.rows, listing.chosen, listing.ranks)
+        ranks = listing.ranks if self.attention == "streaming" else None
+        places = FarPlaces.of(self.attention, blocks, listing.rows, listing.chosen, ranks)
         cos, sin = rope.table(places.limit)
         size = min(blocks.size, q.shape[1])
         return SharedKeys(
-            q=rope.rotate(q, places.queries, places.limit),
+            q=places.turned(rope, q),
             keys=keys,
             values=values,
             visible=blocks.span(self._evicted),
@@ -206,17 +207,21 @@ class GistSelector(Selector):
         return self._held[layer]
 
     def graph_kind(self) -> int | None:
-        """Return the stage where the next token's choice restarts; None for the first.
+        """Return `NOTHING_FAR`, or the stage where the next token's choice restarts.
 
-        Also None at a second look, or where positions are true distances.
+        None at a second look, or where positions are true distances.
         """
+        if self.archive.lookup is None and self._evicted == 0:
+            return NOTHING_FAR
         if self.archive.lookup is not None or self.pruning is None or not self.archive.readable_in_place():
             return None
         return None if self.pruning.rules[0].places == TRUE else self.pruning.restart()
 
     def graph_key(self) -> tuple[int, ...]:
         """Return addresses of slabs, of the stages' choices and of the gist's entries by head."""
-        assert self.pruning is not None
+        if self.pruning is None or self._evicted == 0:
+            return self.archive.host.addresses()
+        self.pruning.make_room(self.archive.room)
         held = (self.held_by_heads(layer).data_ptr() for layer in range(len(self.spec.layers)) if self.prunes(layer))
         return (*self.archive.host.addresses(), *self.pruning.graph_key(), *held)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Self
 
 import torch
@@ -82,7 +83,8 @@ class PruningSelector(WindowSelector):
         listing = self.pruning.listing(layer, self.store.counted) if self.bank is None else None
         if listing is None:
             keys = self.archive.stable_slabs(layer)[0] if self.store.fixed else self.archive.slabs(layer)[0]
-            index = self.pruning.choose(layer, q, lambda size: self.query_blocks(size, self.extend_always), keys)
+            blocks_of = functools.partial(self.query_blocks, extend=self.extend_always)
+            index = self.pruning.choose(layer, q, blocks_of, keys, self.store.fixed)
             if self.bank is not None:
                 return self.beside_window(layer, q, blocks, index, self.attention)
             listing = self.pruning.keep(layer, self.listing(index))
@@ -95,21 +97,15 @@ class PruningSelector(WindowSelector):
         first = (blocks.evicted - most).clamp_min(0)
         return first[:, None] + torch.arange(most, device=first.device)
 
-    def graph_kind(self) -> int | None:
-        """Return the stage where the next token's choice restarts; None for the first.
-
-        Also None at a second look, with a bank, or where positions are true distances.
-        """
-        archive = self.archive
-        if self.bank is not None or archive.lookup is not None or self._true or not archive.readable_in_place():
-            return None
-        if self.query_blocks(self.stages[0].query_block, self.extend_always).fitting:
-            return None
-        return self.pruning.restart()
+    def far_kind(self) -> int | None:
+        """Return the stage where the next token's choice restarts; None where all positions are true distances."""
+        self._may_fit = self._may_fit or self.fits_window
+        return None if self._true else self.pruning.restart()
 
     def graph_key(self) -> tuple[int, ...]:
         """Return addresses of slabs and of the stages' choices."""
-        return (*super().graph_key(), *self.pruning.graph_key())
+        self.pruning.make_room(self.archive.room)
+        return (*super().graph_key(), *self.pruning.graph_key(), self._may_fit)
 
     def end_pass(self) -> None:
         """Count the step and the stages that ran."""

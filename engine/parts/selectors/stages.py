@@ -13,11 +13,13 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import require
@@ -100,7 +102,6 @@ class Listing:
         mass_rows: int [1, N'], rows of `AttentionMass`; None where nobody counts.
         head_mask: bool [H, 1, N'], rows that each head sees; None for all.
         chosen: int64 [1], how many entries are chosen, where that does not change from token to token.
-        ranks: int64 [1, N'], 0, 1, 2, ...
     """
 
     index: Tensor
@@ -108,14 +109,22 @@ class Listing:
     mass_rows: Tensor | None = None
     head_mask: Tensor | None = None
     chosen: Tensor | None = None
-    ranks: Tensor = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.ranks = torch.arange(self.rows.shape[1], device=self.rows.device).expand_as(self.rows)
+    @cached_property
+    def ranks(self) -> Tensor:
+        """Numbers 0, 1, 2, ... of the rows, int64 [1, N']; computed once."""
+        return torch.arange(self.rows.shape[1], device=self.rows.device).expand_as(self.rows)
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors there are."""
         return [x for x in (self.index, self.rows, self.mass_rows, self.head_mask, self.chosen) if x is not None]
+
+    def widened(self, more: int) -> Listing:
+        """Return the same listing with `more` places behind it that stand for no entry."""
+        mass_rows = None if self.mass_rows is None else F.pad(self.mass_rows, (0, more))
+        head_mask = None if self.head_mask is None else F.pad(self.head_mask, (0, more))
+        index, rows = (F.pad(x, (0, more), value=EMPTY) for x in (self.index, self.rows))
+        return Listing(index, rows, mass_rows, head_mask, self.chosen)
 
     def renewed(self, new: Listing) -> Listing:
         """Copy `new` to the addresses of this listing and return it; return `new` itself if shapes differ."""
@@ -144,6 +153,7 @@ class Pruning:
         self._seen_writes = 0
         self._decoding = False
         self._ran = [0] * len(stages)
+        self._restart: int | None = None  # of this pass, see `restart`
 
     @property
     def sizes(self) -> set[int]:
@@ -159,12 +169,14 @@ class Pruning:
         if not decoding or self._seen_writes != self._writes[0]:  # another line of history has written there
             self._known = [False] * len(self._known)
         self._seen_writes = self._writes[0]
+        self._restart = self.restart()
 
     def end_pass(self, replayed: bool) -> None:
         """Count the step and the stages that ran. replayed: whether the pass was a recording of `restart`'s kind."""
-        if replayed:
-            layers = sum(self._known)
-            self._ran = [layers * (number >= self.first_due(0)) for number in range(len(self.stages))]
+        if replayed and self._restart is not None:
+            layers = [bool(chosen) for chosen in self.chosen]
+            self._ran = [sum(layers) * (number >= self._restart) for number in range(len(self.stages))]
+            self._known = layers
         if self._decoding:
             self._writes[0] += 1
             self._seen_writes = self._writes[0]
@@ -200,7 +212,9 @@ class Pruning:
         self.listings[layer] = new if known is None else known.renewed(new)
         return self.listings[layer]
 
-    def choose(self, layer: int, q: Tensor, blocks: Callable[[int], QueryBlocks], keys: Slabs) -> Tensor:
+    def choose(
+        self, layer: int, q: Tensor, blocks: Callable[[int], QueryBlocks], keys: Slabs, fixed: bool = False
+    ) -> Tensor:
         """Return the entries that each query block is left with, int64 [NB, k], in order.
 
         Args:
@@ -208,12 +222,13 @@ class Pruning:
             q: [HQ, T, D], before RoPE.
             blocks: gives the queries in blocks of a given size.
             keys: of the archive, before RoPE.
+            fixed: whether all rows of `keys` are looked at, with or without an entry, so that shapes do not change.
         Source: Algorithm 1; while answering, Algorithm 4.
         """
         first = self.first_due(layer)
         last = self.chosen[layer][first - 1] if first else None
         for number in range(first, len(self.stages)):
-            last = self._run_stage(layer, number, q, blocks(self.stages[number].query_block), keys, last)
+            last = self._run_stage(layer, number, q, blocks(self.stages[number].query_block), keys, last, fixed)
             self._ran[number] += 1
             if self._decoding:
                 last = self._remember(layer, number, last)
@@ -222,12 +237,33 @@ class Pruning:
         return (last[..., None] + torch.arange(self.stages[-1].chunk, device=last.device)).flatten(1)
 
     def _remember(self, layer: int, number: int, starts: Tensor) -> Tensor:
-        """Keep a stage's choice, at the address of the last one if that is as long; return the kept one."""
-        chosen = self.chosen[layer]
-        if number < len(chosen) and chosen[number].shape == starts.shape:
-            return chosen[number].copy_(starts)
+        """Keep a stage's choice, at the address of the last one if there is room; return the kept one."""
+        chosen, count = self.chosen[layer], starts.shape[1]
+        if number < len(chosen) and chosen[number].shape[1] >= count:
+            chosen[number][:, :count] = starts
+            if chosen[number].shape[1] > count:
+                chosen[number][:, count:] = EMPTY
+            return chosen[number]
         self.chosen[layer] = [*chosen[:number], starts.clone()]
         return self.chosen[layer][number]
+
+    def make_room(self, room: int) -> None:
+        """Make room for as many chunks as stages choose of `room` entries, so that no later choice moves."""
+        for layer, chosen in enumerate(self.chosen):
+            most, known = -(-room // self.stages[0].chunk), self.listings.get(layer)
+            for number, starts in enumerate(chosen):
+                coarse = self.stages[max(0, number - 1)].chunk
+                most = min(most * (coarse // self.stages[number].chunk), self._kept(layer, number))
+                if starts.shape[1] < most:
+                    chosen[number] = F.pad(starts, (0, most - starts.shape[1]), value=EMPTY)
+            if known is not None and chosen and (more := most * self.stages[-1].chunk - known.index.shape[1]) > 0:
+                self.listings[layer] = known.widened(more)
+
+    def _kept(self, layer: int, number: int) -> int:
+        """Return how many chunks a stage keeps."""
+        stage = self.stages[number]
+        last = number == len(self.stages) - 1
+        return (self.rules[layer].keep if last else stage.keep) // stage.chunk
 
     def graph_key(self) -> tuple[int, ...]:
         """Return addresses and sizes of all that was chosen."""
@@ -238,9 +274,9 @@ class Pruning:
     def restart(self) -> int | None:
         """Return the stage where the next token's choice restarts, the number of stages if none is due.
 
-        None if that is the first stage, or if nothing has been chosen.
+        None before the first token, which makes room for choices.
         """
-        return next((self.first_due(layer) for layer, known in enumerate(self._known) if known), 0) or None
+        return next((self.first_due(layer) for layer, chosen in enumerate(self.chosen) if chosen), None)
 
     def first_due(self, layer: int) -> int:
         """Return the first stage that is due; those behind it work on its choice, so they are due as well."""
@@ -250,7 +286,14 @@ class Pruning:
         return next(due, len(self.stages))
 
     def _run_stage(
-        self, layer: int, number: int, q: Tensor, blocks: QueryBlocks, keys: Slabs, before: Tensor | None
+        self,
+        layer: int,
+        number: int,
+        q: Tensor,
+        blocks: QueryBlocks,
+        keys: Slabs,
+        before: Tensor | None,
+        fixed: bool,
     ) -> Tensor:
         """Return the starts of the chunks that a stage keeps, int64 [NB, k / l_c] (Algorithm 2).
 
@@ -258,15 +301,16 @@ class Pruning:
         """
         stage = self.stages[number]
         if before is None:
-            starts = torch.arange(0, blocks.last, stage.chunk, device=q.device)
-            starts = starts.expand(len(blocks.evicted), -1)
+            end = sum(length for _, length in keys) if fixed else blocks.last
+            starts = torch.arange(0, end, stage.chunk, device=q.device).expand(len(blocks.evicted), -1)
+            if fixed:
+                starts = starts.masked_fill(starts >= blocks.evicted[:, None], EMPTY)
         else:
             coarse = self.stages[number - 1]
             own = before.repeat_interleave(coarse.query_block // stage.query_block, dim=0)[: len(blocks.evicted)]
             parts = torch.arange(0, coarse.chunk, stage.chunk, device=q.device)
             starts = (own[..., None] + parts).flatten(1)
-        last = number == len(self.stages) - 1
-        keep = (self.rules[layer].keep if last else stage.keep) // stage.chunk
+        keep = self._kept(layer, number)
         if starts.shape[1] <= keep:
             return starts
         scores = self._score(layer, q, blocks, keys, starts, stage.chunk)

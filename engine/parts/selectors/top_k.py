@@ -11,10 +11,9 @@ from torch import Tensor
 
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
-from engine.parts.archive.search import best_by_all_sketches
+from engine.parts.archive.search import best_by_all_sketches, best_of_room, in_blocks
 from engine.parts.attention import Segment
 from engine.parts.mass import mass_rows
-from engine.parts.positions import far_query_position
 from engine.parts.selectors.base import gathered
 from engine.parts.selectors.beside_window import WindowSelector
 from engine.parts.window import WindowStore
@@ -73,25 +72,31 @@ class TopKSelector(WindowSelector):
             return self.search(layer, q if self._factor is None else q * self._factor)
         if self.logn and self._factor is None:
             self._factor = self.growth(self._number + 1)
-        return self._by_sketches(layer, q if self._factor is None else q * self._factor)
+        return self._search_room(layer, q if self._factor is None else q * self._factor)
 
-    def _by_sketches(self, layer: int, q: Tensor) -> list[Segment]:
-        """Return the same for a fixed pass, which compares the query with all sketches there is room for."""
-        spec, sketch = self.spec.layers[layer], self.archive.host.sketch
-        assert sketch is not None, "only what is found by sketches is recorded"
-        turned = spec.rope.to_constant(q, far_query_position(self.store.sinks, self.store.window))
+    def _search_room(self, layer: int, q: Tensor) -> list[Segment]:
+        """Return the same for a fixed pass, which compares the query with all keys or sketches there is room for."""
+        spec, host = self.spec.layers[layer], self.archive.host
+        turned = self.store.far_queries(layer, q)
+        towards = spec.rope.towards_kept(turned)
         keys, values = self.archive.stable_slabs(layer)
+        before, room = (sum(slab.length for slab in host.slabs[: host.shared]), sum(length for _, length in keys))
+        if host.sketch is not None:
+            before, room = host.sketch.before, host.sketch.capacity
         if self._hidden is None:  # a conversation sees the entries that had left the window when it began
-            first = max(0, sketch.before - self.store.window)
-            self._hidden = torch.arange(first, sketch.capacity, device=self.spec.device) >= self._evicted
-        found = best_by_all_sketches(sketch, layer, keys, spec.rope.towards_kept(turned), self._hidden, self.top_k)
+            first = max(0, before - self.store.window)
+            self._hidden = torch.arange(first, in_blocks(room), device=self.spec.device) >= self._evicted
+        if host.sketch is None:
+            found = best_of_room(keys, towards, self._hidden, self.top_k)
+        else:
+            found = best_by_all_sketches(host.sketch, layer, keys, towards, self._hidden, self.top_k)
         best = gathered(spec, turned, keys, values, found)
         if self.store.counted:
-            best = dataclasses.replace(best, mass_rows=mass_rows(self.archive.host.source_of(found.entries)))
+            best = dataclasses.replace(best, mass_rows=mass_rows(host.source_of(found.entries)))
         return [*self.store.segments(layer, q), best]
 
-    def graph_kind(self) -> int | None:
-        """Return the only kind, where sketches are searched at a first look."""
-        archive, sketch = self.archive, self.archive.host.sketch
-        searching = archive.searched_by_queries and archive.lookup is None and self.num_evicted() > 0
-        return 0 if searching and sketch is not None and sketch.length and archive.readable_in_place() else None
+    def far_kind(self) -> int | None:
+        """Return the only kind, for a token of a conversation; sketches must be there if they are searched."""
+        sketch = self.archive.host.sketch
+        searching = self.archive.searched_by_queries and (sketch is None or sketch.length > 0)
+        return 0 if searching else None

@@ -5,6 +5,9 @@ the queries of their own window stand for it (section 2.2); a block of queries l
 representatives fit it best. All that lies beyond the window stands at one constant distance, l_L. Reading and
 answering look up alike.
 
+A recorded pass always writes the unit that fills up next, into the row behind the others, where it is seen once it is
+full.
+
 Queries and keys are taken as the paper writes them, as vectors of all heads together: representatives and units are
 the same for all heads of a layer. Both scores are sums of dot products, so of a unit only the sum of its
 representatives' keys is kept, and a block of queries is looked up by its sum.
@@ -26,52 +29,12 @@ from engine.parts.attention import Segment
 from engine.parts.positions import QueryBlocks
 from engine.parts.selectors.base import EMPTY
 from engine.parts.selectors.beside_window import WindowSelector
+from engine.parts.selectors.unit_keys import FixedUnits, Units
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from kernels.gathering import gather_rows
-
-FIT_BYTES = 64 << 20  # of units' keys in float32 at a time
-
-
-class Units:
-    """The memory units of one layer: their representatives' keys before RoPE, summed, [U, H * D]."""
-
-    def __init__(self, shared: Tensor) -> None:
-        """shared: [U, H * D], units of a context, never written."""
-        self.shared = shared
-        self.own = shared.new_empty(0, shared.shape[1])
-        self.count = 0  # own units
-
-    @property
-    def total(self) -> int:
-        """Units, shared ones included."""
-        return len(self.shared) + self.count
-
-    def reserve(self, units: int) -> None:
-        """Make room for `units` own units."""
-        grown = self.own.new_empty(units, self.own.shape[1])
-        grown[: self.count] = self.own[: self.count]
-        self.own = grown
-
-    def append(self, rows: Tensor) -> None:
-        """Add units [N, H * D]; room grows by doubling."""
-        end = self.count + len(rows)
-        if end > len(self.own):
-            self.reserve(max(end, 2 * len(self.own), 64))
-        self.own[self.count : end] = rows
-        self.count = end
-
-    def fit(self, queries: Tensor, fresh: Tensor) -> Tensor:
-        """Return dot products float32 [NB, U + N] of queries [NB, H * D] with all units and N that are to be added."""
-        step = max(1, FIT_BYTES // (4 * queries.shape[1]))
-        every = [part for rows in (self.shared, self.own[: self.count], fresh) for part in torch.split(rows, step)]
-        return torch.cat([queries.float() @ rows.float().T for rows in every], dim=1)
-
-    def fork(self) -> Units:
-        """Return units of a conversation's own behind these."""
-        assert len(self.shared) == 0, "a conversation is a fork of a context, not of another conversation"
-        return Units(self.own[: self.count])
+from kernels.rows import Slabs
 
 
 class UnitSelector(WindowSelector):
@@ -85,19 +48,29 @@ class UnitSelector(WindowSelector):
         self.size, self.representatives, self.count = size, representatives, count
         like = torch.empty(0, dtype=spec.dtype, device=spec.device)
         self.units = [Units(like.new_empty(0, layer.kv_heads * layer.head_size)) for layer in archive.host.spec.layers]
-        # r_m of the entries behind the last unit, as far as their window has passed; per layer float32 [entries]
-        self.scores = [torch.zeros(0, device=spec.device) for _ in spec.layers]
+        looking = [number for number, layer in enumerate(spec.layers) if layer.sliding_window is None]
+        self._row = {layer: row for row, layer in enumerate(looking)}  # of `scores`
+        # r_m of the entries behind the last unit, as far as their window has passed; replaced, never changed
+        self.scores = torch.zeros(len(looking), 0, device=spec.device)
         self._coming: dict[int, tuple[Tensor, Tensor]] = {}  # layer -> units and scores after this pass
+        self._shared: dict[object, Tensor] = {}  # of this pass: tensors that are the same in all layers
+        self._fixed: dict[int, FixedUnits] = {}  # by the buffer's capacity
+        self._filled = False  # whether a unit fills up in the fixed pass
 
     def reserve(self, tokens: int) -> None:
         """Make room for all units at once."""
         for units in self.units:
             units.reserve(tokens // self.size)
 
+    @property
+    def _counted(self) -> tuple[int, int]:
+        """Own units, and those of the context with them; the same in all layers that look far."""
+        return next(((self.units[layer].count, self.units[layer].total) for layer in self._row), (0, 0))
+
     def begin_pass(self) -> None:
         """Make the archive readable, and forget a pass that failed."""
         super().begin_pass()
-        self._coming = {}
+        self._coming, self._shared = {}, {}
 
     def picks(self) -> int:
         """Return, at a second look, as many entries as all units together have."""
@@ -105,13 +78,17 @@ class UnitSelector(WindowSelector):
 
     def observe(self, layer: int, q: Tensor) -> None:
         """Judge the entries behind the last unit by these queries, and make the units that fill up."""
-        if self.spec.layers[layer].sliding_window is None:
-            scores = self._representative_scores(layer, self._summed(layer, q))
+        if layer not in self._row:
+            return
+        if self.store.fixed:
+            self._observe_fixed(layer, q)
+        else:
+            scores = self._representative_scores(layer, q)
             self._coming[layer] = self._new_units(layer, scores, self._lookers().last // self.size)
 
-    def _summed(self, layer: int, q: Tensor) -> Tensor:
+    def _summed(self, layer: int, q: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Return queries [H, T, D], summed over the heads of a group."""
-        return q.view(self.spec.layers[layer].kv_heads, -1, *q.shape[1:]).sum(dim=1)
+        return q.view(self.spec.layers[layer].kv_heads, -1, *q.shape[1:]).sum(dim=1, dtype=dtype)
 
     def _lookers(self) -> QueryBlocks:
         """Return the queries in the blocks that look units up together."""
@@ -119,33 +96,68 @@ class UnitSelector(WindowSelector):
 
     def select(self, layer: int, q: Tensor) -> list[Segment]:
         """Return window, sinks, looked-up units and the tokens that do not fill a unit yet."""
-        blocks = self._lookers()
-        complete = blocks.evicted // self.size  # units that each block of queries may look up
-        summed, (fresh, _) = self._summed(layer, q), self._coming[layer]
-        index = torch.cat([self._look_up(layer, summed, fresh, complete), self._remainder(complete)], dim=1)
+        blocks, shared = self._lookers(), self._shared
+        if not shared:
+            fixed = self._fixed[self.store.layers[0].capacity] if self.store.fixed else None
+            # Units that each block of queries may look up
+            shared["complete"] = blocks.evicted // self.size if fixed is None else fixed.facts[:1]
+            shared["inside"] = torch.arange(self.size, device=q.device)
+            # Entries behind the last unit; those in the window are left out later
+            shared["rest"] = shared["complete"][:, None] * self.size + shared["inside"][:-1]
+        fresh = None if self.store.fixed else self._coming[layer][0]
+        index = torch.cat([self._look_up(layer, q, fresh), shared["rest"]], dim=1)
         return self.beside_window(layer, q, blocks, index, "infllm")
 
-    def _representative_scores(self, layer: int, summed: Tensor) -> Tensor:
+    def _products(self, layer: int, q: Tensor, keys: Tensor) -> Tensor:
+        """Return dot products float32 [N] of the query of one token with rotated keys [H, N, D], heads together."""
+        held, view = self.store.layers[layer], self.store.view(None)
+        turned = self.store.rotated(held.layer, q, view.places, view.limit, ("window", None))
+        summed = self._summed(layer, turned, torch.promote_types(q.dtype, torch.float32))
+        return (summed @ keys.to(summed.dtype).transpose(1, 2)).sum(dim=0)[0]
+
+    def _representative_scores(self, layer: int, q: Tensor) -> Tensor:
         """Return r_m of all entries behind the last unit, the queries of this pass counted in; float32 [entries].
 
         r_m is the mean of q_{m+j} . k_m over j = 1 .. l_L at true distances (section 2.2), so a pass adds one dot
         product of k_m with a difference of running sums of the queries.
 
-        summed: [H, T, D], queries before RoPE, summed over the heads of a group.
+        q: [HQ, T, D], before RoPE.
         """
         store = self.store
         held, window = store.layers[layer], store.window
-        count, fresh = summed.shape[1], store.new_sinks
+        count, fresh = q.shape[1], store.new_sinks
         end, start = store.length + count - fresh, max(0, store.length - window)
-        view = store.view(None)
-        turned = held.layer.rope.rotate(summed, view.places, view.limit).float()
+        scores = F.pad(self.scores[self._row[layer]], (0, count - fresh))
+        first = len(scores) - (end - start)
+        if count == 1:  # the window before it hears one query
+            heard = self._products(layer, q, held.rotated[:, start : store.length])
+            scores[first : first + len(heard)] += heard * (1 / window)
+            return scores
+        view, summed = store.view(None), self._summed(layer, q)
+        turned = store.rotated(held.layer, summed, view.places, view.limit, ("window", None)).float()
         running = F.pad(turned.cumsum(dim=1), (0, 0, 1, 0))
-        after = torch.arange(start, end, device=summed.device) - store.length + fresh + 1  # the query after each entry
+        after = torch.arange(start, end, device=q.device) - store.length + fresh + 1  # the query after each entry
         reach = running[:, (after + window).clamp(0, count)] - running[:, after.clamp(0, count)]
-        added = (reach * held.rotated[:, start:end].float()).sum(dim=(0, 2)) / window
-        scores = F.pad(self.scores[layer], (0, count - fresh))
-        scores[len(scores) - (end - start) :] += added
+        scores[first:] += (reach * held.rotated[:, start:end].float()).sum(dim=(0, 2)) / window
         return scores
+
+    def _observe_fixed(self, layer: int, q: Tensor) -> None:
+        """Judge the entries in the window, and write the next unit, which is seen once it is full."""
+        held, row, units = self.store.layers[layer], self._row[layer], self.units[layer]
+        fixed = self._fixed[held.capacity]
+        torch.mul(self._products(layer, q, held.rotated), fixed.share, out=fixed.added[row, :-1])
+        if not self._looks_far:
+            return
+        scores = fixed.known[row] + fixed.added[row].index_select(0, fixed.facts[4:])
+        best = scores.topk(self.representatives).indices + fixed.facts[2]
+        there = torch.minimum(best, fixed.facts[3])  # of a unit that is not full, not all are in the archive
+        keys = self._keys(self.archive.stable_slabs(layer)[0], layer, there)
+        units.own.index_copy_(0, fixed.facts[1:2], keys.sum(dim=1).view(1, -1))
+
+    def _keys(self, slabs: Slabs, layer: int, entries: Tensor) -> Tensor:
+        """Return the keys [H, N, D] of entries [N] of the archive."""
+        index = entries.expand(self.spec.layers[layer].kv_heads, -1)
+        return gather_rows(slabs, index, self.spec.device, self.spec.dtype)
 
     def _new_units(self, layer: int, scores: Tensor, complete: int) -> tuple[Tensor, Tensor]:
         """Return rows [N, H * D] of the units that fill up in this pass, and the scores behind them."""
@@ -155,36 +167,76 @@ class UnitSelector(WindowSelector):
             return scores.new_empty(0, spec.kv_heads * spec.head_size, dtype=self.spec.dtype), scores
         best = scores[: new * size].view(new, size).topk(self.representatives, dim=1).indices
         first = torch.arange(known, complete, device=scores.device) * size
-        index = (first[:, None] + best).view(1, -1).expand(spec.kv_heads, -1)
-        keys = gather_rows(self.archive.host.keys(layer), index, self.spec.device, self.spec.dtype)
+        keys = self._keys(self.archive.host.keys(layer), layer, (first[:, None] + best).view(-1))
         grouped = keys.view(spec.kv_heads, new, -1, spec.head_size).sum(dim=2)
         return grouped.transpose(0, 1).reshape(new, -1), scores[new * size :]
 
-    def _look_up(self, layer: int, summed: Tensor, fresh: Tensor, complete: Tensor) -> Tensor:
+    def _look_up(self, layer: int, q: Tensor, fresh: Tensor | None) -> Tensor:
         """Return the entries int64 [NB, k_m * l_bs] of each block's units with the highest sim(X, B) (section 2.2)."""
-        heads, _, width = summed.shape
-        block = self.store.query_block
-        padded = F.pad(summed, (0, 0, 0, -summed.shape[1] % block))
+        shared, block, rope = self._shared, self.store.query_block, self.spec.layers[layer].rope
         # Sums over a block and its heads outgrow float16, and bfloat16 cannot tell them apart.
-        total = padded.view(heads, -1, block, width).float().sum(dim=2)
-        rope = self.spec.layers[layer].rope
-        turned = rope.towards_kept(rope.to_constant(total, self.store.window))
-        fit = self.units[layer].fit(turned.transpose(0, 1).reshape(len(complete), -1), fresh)
-        number = torch.arange(fit.shape[1], device=fit.device)
-        fit = fit.masked_fill(number >= complete[:, None], float("-inf"))
+        total = self._summed(layer, self.at_distance(rope, q, self.store.window), torch.float32)
+        if q.shape[1] > 1:
+            padded = F.pad(total, (0, 0, 0, -q.shape[1] % block))
+            total = padded.view(len(total), -1, block, q.shape[2]).sum(dim=2)
+        turned = rope.towards_kept(total).transpose(0, 1)
+        fit = self.units[layer].fit(turned.reshape(len(turned), -1), fresh)
+        if fit.shape[1] not in shared:
+            number = torch.arange(fit.shape[1], device=fit.device)
+            shared[fit.shape[1]] = number >= shared["complete"][:, None]
+        fit = fit.masked_fill(shared[fit.shape[1]], float("-inf"))
         best, unit = fit.topk(min(self.count, fit.shape[1]), dim=1)
         start = (unit * self.size).masked_fill(best == float("-inf"), EMPTY)
-        return (start[..., None] + torch.arange(self.size, device=fit.device)).flatten(1)
+        return (start[..., None] + shared["inside"]).flatten(1)
 
-    def _remainder(self, complete: Tensor) -> Tensor:
-        """Return the entries int64 [NB, l_bs - 1] behind the last unit; those in the window are left out later."""
-        return complete[:, None] * self.size + torch.arange(self.size - 1, device=complete.device)
+    def far_kind(self) -> int | None:
+        """Return the only kind, for a token with which no more than one unit fills up."""
+        return 0 if self.num_evicted() // self.size <= self._counted[1] + 1 else None
+
+    def graph_key(self) -> tuple[int, ...]:
+        """Return addresses of slabs and of the units, which have room for one more."""
+        for units in self.units:
+            units.make_room(1)
+        every = (fact for units in self.units for fact in (units.own.data_ptr(), len(units.own), len(units.shared)))
+        return (*super().graph_key(), *every)
+
+    def fix(self) -> None:
+        """Write into tensors at fixed addresses which unit comes next, and where its entries are."""
+        super().fix()
+        store, size, capacity = self.store, self.size, self.store.layers[0].capacity
+        if capacity not in self._fixed:
+            self._fixed[capacity] = FixedUnits.empty(len(self._row), size, capacity, self.spec.device)
+        fixed, known = self._fixed[capacity], self.scores[:, :size]
+        complete = self.num_evicted() // size
+        count, total = self._counted
+        self._filled = complete > total
+        rows = torch.arange(total * size, (total + 1) * size) - (store.seen - store.sinks - store.length)
+        rows.masked_fill_((rows < 0) | (rows >= store.length), capacity)
+        facts = torch.cat([torch.tensor([complete, count, total * size, self.num_evicted() - 1]), rows])
+        fixed.facts.copy_(facts, non_blocking=True)
+        fixed.known[:, : known.shape[1]].copy_(known)
+        fixed.share.zero_()
+        fixed.share[max(0, store.length - store.window) : store.length] = 1 / store.window
 
     def end_pass(self) -> None:
-        """Keep the units that filled up."""
-        for layer, (fresh, scores) in self._coming.items():
-            self.units[layer].append(fresh)
-            self.scores[layer] = scores
+        """Keep the units that filled up, and the scores behind them."""
+        if self.store.fixed:
+            self._end_fixed()
+        elif self._coming:
+            for layer, (fresh, _) in self._coming.items():
+                self.units[layer].append(fresh)
+            self.scores = torch.stack([scores for _, scores in self._coming.values()])
+
+    def _end_fixed(self) -> None:
+        """Keep what a fixed pass has added; the store counts its token already."""
+        last = self.store.length - 1
+        heard, scores = min(self.store.window, last), F.pad(self.scores, (0, 1))
+        scores[:, -1 - heard : -1] += self._fixed[self.store.layers[0].capacity].added[:, last - heard : last]
+        if self._filled:
+            scores = scores[:, self.size :]
+            for layer in self._row:
+                self.units[layer].count += 1
+        self.scores = scores
 
     def usage(self, usage: Usage) -> Usage:
         """Add the units' keys, which are on the device."""
@@ -195,14 +247,13 @@ class UnitSelector(WindowSelector):
     def fork(self, store: Store, archive: Archive) -> Self:
         """Return a conversation's selector; units are shared."""
         child = super().fork(store, archive)
-        child.units = [units.fork() for units in self.units]
+        child.units, child._fixed = [units.fork() for units in self.units], {}
         return child
 
     def snapshot(self, store: Store, archive: Archive) -> Self:
         """Return the selector as it is now; units are only ever appended to, scores replaced."""
         child = super().snapshot(store, archive)
         child.units = [copy.copy(units) for units in self.units]
-        child.scores = list(self.scores)
         return child
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
@@ -210,7 +261,9 @@ class UnitSelector(WindowSelector):
         tensors = {}
         for layer, units in enumerate(self.units):
             tensors[f"{layer}.units"] = units.own[: units.count]
-            tensors[f"{layer}.scores"] = self.scores[layer]
+            tensors[f"{layer}.scores"] = (
+                self.scores[self._row[layer]] if layer in self._row else self.scores.new_empty(0)
+            )
         return {"units": Part(tensors)}, {}
 
     def load(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
@@ -218,4 +271,5 @@ class UnitSelector(WindowSelector):
         tensors = parts["units"]
         for layer, units in enumerate(self.units):
             units.append(tensors[f"{layer}.units"][:, : units.own.shape[1]].to(units.own))
-            self.scores[layer] = tensors[f"{layer}.scores"].to(self.spec.device)
+        if self._row:
+            self.scores = torch.stack([tensors[f"{layer}.scores"] for layer in self._row]).to(self.spec.device)

@@ -206,7 +206,7 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, a
     shown = tab_state.props(tab_state.settle(editing))
     assert f'data-place="{turns[1].id}" data-question="{FIRST[1]}"' in shown["where"]["value"]
     assert shown["edit_area"]["visible"]
-    assert "Asked in place of question 2, in a session of its own" in shown["edit_line"]["value"]
+    assert "This starts a new chat from question 2." in shown["edit_line"]["value"]
     with pytest.raises(UsageError, match="at most"):
         actions.ask.ask(editing, "why " * 9000, 0.0, 1.0, 16)
     assert len(store.sessions.all(session.context_id)) == 1  # no session was made

@@ -387,17 +387,18 @@ def test_the_memory_map_is_sent_once_whatever_becomes_of_the_numbers(
     async def scene(blocks: gr.Blocks) -> None:
         tab = Visitor(blocks)
         await tab.open(context=row.id)
-        assert tab.shown["memory-map"]["visible"]
-        assert "<title>From " in tab.value("memory-map")
-        assert "memory-map" not in tab.value("panel")
+        assert "% remembered</title>" in tab.value("book")
+        assert "darker: remembers more" in tab.value("book")
+        assert tab.shown["find-area"]["visible"]
         tab.shown.clear()
         taken[0] = 2 * 10**9
         await tab.tick()
         assert "2.0 GB" in tab.value("panel")
         sent = {name for name, props in tab.shown.items() if "value" in props}
-        assert not sent & {"memory-map", "kept-memory"}
+        assert not sent & {"book", "kept-memory"}
         await tab.do("new-reading", "click")
-        assert not tab.shown["memory-map"]["visible"]
+        assert "map" not in tab.value("book").partition("<p")[0]
+        assert not tab.shown["find-area"]["visible"]
 
     play(service, scene)
 

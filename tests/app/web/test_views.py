@@ -128,10 +128,10 @@ def test_reasoning_is_folded_and_never_markup() -> None:
 
 def test_the_panel_says_what_open_contexts_take_and_may_take() -> None:
     html = panel(Metrics(open_bytes={"device": 0, "host": 1_500_000_000}, open_limit=8_000_000_000))
-    assert "Open contexts, at most 8.0 GB" in html
+    assert "Open documents, at most 8.0 GB" in html
     assert "1.5 GB in memory" in html
     assert "in GPU" not in html
-    assert "Open contexts" not in panel(Metrics())
+    assert "Open documents" not in panel(Metrics())
 
 
 def test_quotations_are_marked_by_whether_they_are_there() -> None:

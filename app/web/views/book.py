@@ -1,0 +1,192 @@
+"""The right side as HTML: a map of the documents, their contents, and passages that a search found."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.formatting import percent, plural
+from app.reading.memory_map import Remembered, tenths
+from app.search import Passage
+from app.web.outline import Cell, Outline
+from app.web.views.markup import esc, page_link, place_after
+from sessions import DocumentRow
+
+DEEPEST = 4
+"""Deepest level of the contents that is indented."""
+MOST_UNFOLDED = 3
+"""Most documents whose contents are unfolded."""
+MOST_TICKS = 60
+"""Most chapters that all have a tick in the map; of more, those of the first level have one."""
+WIDTH, HEIGHT = 480.0, 30.0
+"""Size of the map's drawing."""
+
+
+def book(
+    documents: Sequence[DocumentRow],
+    outlines: Mapping[str, Outline],
+    drawn: Sequence[Cell],
+    remembered: Sequence[Remembered],
+    looked: Sequence[Mapping[str, Any]],
+) -> str:
+    """Return the map and the contents of the documents of a chat.
+
+    Args:
+        documents: the documents, in reading order.
+        outlines: their outlines; those that cannot be opened are missing.
+        drawn: the cells of the map.
+        remembered: the memory map; empty if everything is held.
+        looked: sources of the last answer.
+    """
+    listed = [_contents(number, row, outlines.get(row.id), documents) for number, row in enumerate(documents, 1)]
+    name = "Documents" if len(documents) > 1 else "This document"
+    return (
+        f'<section class="book"><h2>{name}</h2>{_map(documents, outlines, drawn, remembered, looked)}'
+        f"{''.join(listed)}</section>"
+    )
+
+
+def no_book() -> str:
+    """Return the text for the right side while no document is open."""
+    return (
+        '<section class="book"><p class="quiet">The document that you choose is shown here: its contents, a map of it, '
+        "and its pages beside each answer.</p></section>"
+    )
+
+
+def _map(
+    documents: Sequence[DocumentRow],
+    outlines: Mapping[str, Outline],
+    drawn: Sequence[Cell],
+    remembered: Sequence[Remembered],
+    looked: Sequence[Mapping[str, Any]],
+) -> str:
+    if not drawn:
+        return ""
+    before, total = {}, 0
+    for row in documents:
+        if row.id in outlines:
+            before[row.id] = total
+            total += outlines[row.id].characters
+    titles = {row.id: row.title for row in documents}
+
+    def across(document: str, character: int) -> float:
+        return WIDTH * (before[document] + character) / max(1, total)
+
+    pieces = []
+    for cell in drawn:
+        left, right = across(cell.document, cell.start), across(cell.document, cell.end)
+        # The root makes small shares distinguishable.
+        dark = 1.0 if cell.share is None else cell.share**0.5
+        told = _told(cell, outlines[cell.document], titles[cell.document] if len(documents) > 1 else "")
+        pieces.append(
+            f'<rect x="{left:.2f}" y="9" width="{max(0.1, right - left):.2f}" height="14" fill-opacity="{dark:.3f}" '
+            f"{_leads(cell.document, cell.page, cell.start)}><title>{esc(told)}</title></rect>"
+        )
+    ticks = []
+    for row in documents:
+        outline = outlines.get(row.id)
+        chapters = outline.chapters if outline else ()
+        top = min((chapter.level for chapter in chapters), default=1)
+        for chapter in chapters:
+            if chapter.level == top or len(chapters) <= MOST_TICKS:
+                at = across(row.id, chapter.start)
+                ticks.append(f'<line class="tick" x1="{at:.2f}" x2="{at:.2f}" y1="24" y2="{HEIGHT:.0f}"/>')
+        if before.get(row.id):
+            at = across(row.id, 0)
+            ticks.append(f'<line class="border" x1="{at:.2f}" x2="{at:.2f}" y1="6" y2="{HEIGHT:.0f}"/>')
+    marks = []
+    for source in looked:
+        if source["document"] in before and "start" in source:
+            at = across(source["document"], int(source["start"]))
+            marks.append(
+                f'<path class="looked" d="M{at - 4:.2f} 0h8l-4 8z" '
+                f"{_leads(source['document'], int(source['page']), int(source['start']), int(source['end']))}>"
+                f"<title>The last answer looked here: {esc(source['place'])}</title></path>"
+            )
+    kept = (
+        f"How much is remembered of each tenth: {', '.join(map(percent, tenths(remembered)))}"
+        if remembered
+        else "Everything is remembered"
+    )
+    places = ", ".join(dict.fromkeys(str(source["place"]) for source in looked))
+    label = f"Map from beginning to end. {kept}.{f' The last answer looked at {places}.' if places else ''}"
+    return (
+        f'<figure class="map{"" if remembered else " whole"}"><svg viewBox="-4 0 {WIDTH + 8:.0f} {HEIGHT:.0f}" '
+        f'preserveAspectRatio="none" role="img" aria-label="{esc(label)}">{"".join([*pieces, *ticks, *marks])}</svg>'
+        f"<figcaption>{_legend(remembered, bool(marks), bool(ticks))}</figcaption></figure>"
+    )
+
+
+def _legend(remembered: Sequence[Remembered], looked: bool, chapters: bool) -> str:
+    said = []
+    if remembered:
+        shares = [each.share for each in remembered]
+        least, most = percent(min(shares)), percent(max(shares))
+        said.append(f'<span><i class="key shade"></i>darker: remembers more ({least} to {most})</span>')
+    else:
+        said.append('<span><i class="key held"></i>everything is remembered</span>')
+    if looked:
+        said.append('<span><i class="key looked"></i>where the last answer looked</span>')
+    if chapters:
+        said.append('<span><i class="key tick"></i>chapters</span>')
+    return "".join([*said, "<span>Click a spot to read it.</span>"])
+
+
+def _told(cell: Cell, outline: Outline, title: str) -> str:
+    """Return the tooltip of a cell: its chapter and page, and the share that is remembered."""
+    chapter = next((each.title for each in reversed(outline.chapters) if each.start <= cell.start), "")
+    page = f"{outline.noun} {cell.page}"
+    place = ", ".join(filter(None, [title, chapter, "" if chapter and outline.noun == "section" else page]))
+    return place if cell.share is None else f"{place}: {percent(cell.share)} remembered"
+
+
+def _leads(document: str, page: int, start: int, end: int = 0) -> str:
+    """Return the attributes of a mark that leads to a place."""
+    return f'data-action="page" data-href="documents/{esc(document)}/pages/{page}{place_after(start, end)}"'
+
+
+def _contents(number: int, row: DocumentRow, outline: Outline | None, documents: Sequence[DocumentRow]) -> str:
+    several = len(documents) > 1
+    title = page_link(row.id, 1, esc(row.title), hint="Read it from its first page")
+    if outline is None:
+        return f'<div class="document"><p class="name">{title}</p></div>'
+    size = plural(row.pages, outline.noun)
+    alone = (
+        f'<button type="button" data-action="name" data-pages="{number}:" '
+        f'title="The next answer comes from this document only">Ask about this one only</button>'
+        if several
+        else ""
+    )
+    lines = "".join(
+        f'<li style="--level:{min(each.level, DEEPEST)}">'
+        f"{page_link(row.id, each.page, esc(each.title), place_after(each.start, each.start))}</li>"
+        for each in outline.chapters
+    )
+    folded = (
+        f'<details data-fold="contents {esc(row.id)}"{" open" if len(documents) <= MOST_UNFOLDED else ""}>'
+        f"<summary>Contents</summary><ol>{lines}</ol></details>"
+        if lines
+        else ""
+    )
+    shown = f"{number}. {title}" if several else title
+    return f'<div class="document"><p class="name">{shown}</p><p class="quiet">{esc(size)}{alone}</p>{folded}</div>'
+
+
+def found(passages: Sequence[Passage], several: bool) -> str:
+    """Return the passages that a search found. several: whether to name their documents."""
+    if not passages:
+        return '<p class="quiet" role="status">Nothing found in the text.</p>'
+    items = []
+    for each in passages:
+        words, at = "", 0
+        for start, end in each.highlights:
+            words += f"{esc(each.snippet[at:start])}<mark>{esc(each.snippet[start:end])}</mark>"
+            at = end
+        words += esc(each.snippet[at:])
+        title = f'<span class="title">{esc(each.title)}</span>' if several else ""
+        link = page_link(each.document, each.page, esc(each.place), place_after(each.start, each.end))
+        items.append(
+            f"<li>{link}{title}<p>{words}</p>"
+            f'<button type="button" data-action="name" data-pages="{esc(each.pages)}" '
+            'title="The next answer comes from this place">Ask about this place</button></li>'
+        )
+    return f'<p class="quiet" role="status">{plural(len(passages), "passage")}</p><ol>{"".join(items)}</ol>'
