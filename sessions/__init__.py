@@ -4,6 +4,7 @@ Rows are in SQLite (`Store`, with an object for each table), tensors in safetens
 This package imports neither engine, ingest nor app. Fingerprints, settings, sources and measurements are opaque to it.
 """
 
+from sessions.adding import add_backup
 from sessions.backup import Backup, back_up, restore
 from sessions.database import DATABASE, check_whole
 from sessions.errors import (
@@ -69,6 +70,7 @@ __all__ = [
     "TensorFolder",
     "TurnRow",
     "WorkerRow",
+    "add_backup",
     "back_up",
     "check_whole",
     "disk_free",

@@ -13,7 +13,7 @@ import re
 import shutil
 import sqlite3
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from sessions.errors import DiskFull, StoreCorrupt, StoreError, StoreFailing, is
 from sessions.files import disk_free, flush_directory, link_or_copy, remove_tree
 from sessions.folders import NAMES
 from sessions.ids import ID, random_id
+from sessions.selection import remove_others, selection
 
 if TYPE_CHECKING:
     from sessions.store import Store
@@ -46,10 +47,16 @@ class Backup:
     bytes: int
 
 
-def back_up(store: Store, file: Path) -> Backup:
+def back_up(store: Store, file: Path, only: Sequence[str] = ()) -> Backup:
     """Write a backup of a home to a new file. Other programs may use the home meanwhile.
 
+    Args:
+        store: the home.
+        file: the new file.
+        only: ids of contexts, with all their sessions, and of sessions, with their contexts; () for everything.
+
     Raises:
+        NotFound: there is no such context or session.
         StoreError: the file exists already, or cannot be written.
         DiskFull: no room for the file.
     """
@@ -60,14 +67,17 @@ def back_up(store: Store, file: Path) -> Backup:
     staging = store.folders.incoming(random_id("context"))  # a name that the sweep knows, should this be killed
     partial = file.with_name(f"{file.name}.partial-{os.getpid()}")
     try:
-        with _disk_errors(file):
+        with disk_errors(file):
             staging.mkdir(mode=0o700)
             # The database and the names of its files are of one moment: nothing is added or deleted meanwhile.
             with store.database.transaction():
+                kept = selection(store, only)
                 _copy_database(store.database.path, staging / DATABASE)
-                for name in NAMES.values():
-                    for row in store.database.rows(f"SELECT id FROM {name} ORDER BY rowid"):
-                        _link_folder(store.home / name / row["id"], staging / name / row["id"])
+                for name, ids in kept.items():
+                    for id in ids:
+                        _link_folder(store.home / name / id, staging / name / id)
+            if only:
+                remove_others(staging / DATABASE, kept)
             size = _write_tar(staging, partial)
             backup = _counted(staging / DATABASE, size)
             os.replace(partial, file)
@@ -86,16 +96,13 @@ def restore(file: Path, home: Path) -> Backup:
         StoreCorrupt: the file is no backup, or was cut short or altered. Nothing was made.
         DiskFull: no room for the home.
     """
-    if not file.is_file():
-        raise StoreError(f"There is no file {file}: name a backup, which `stockpot backup FILE` writes.")
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise StoreError(f"{home} is not empty: restore into a new folder (--home), or move that one away first.")
     staging = home.with_name(f"{home.name}.restoring-{os.getpid()}")
     try:
-        with _disk_errors(home):
+        with disk_errors(home):
             staging.mkdir(mode=0o700, parents=True)
-            size = _read_tar(file, staging)
-            backup = _counted(staging / DATABASE, size)
+            backup = read_backup(file, staging)
             if home.exists():
                 home.rmdir()
             staging.rename(home)
@@ -105,8 +112,21 @@ def restore(file: Path, home: Path) -> Backup:
     return backup
 
 
+def read_backup(file: Path, folder: Path) -> Backup:
+    """Extract a backup into an empty folder, if every file in it is what was written there.
+
+    Raises:
+        StoreError: there is no such file.
+        StoreCorrupt: the file is no backup, or was cut short or altered.
+    """
+    if not file.is_file():
+        raise StoreError(f"There is no file {file}: name a backup, which `stockpot backup FILE` writes.")
+    size = _read_tar(file, folder)
+    return _counted(folder / DATABASE, size)
+
+
 @contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
+def disk_errors(path: Path) -> Iterator[None]:
     """Turn errors of the file system into `StoreError`s."""
     try:
         yield

@@ -15,7 +15,7 @@ from sessions.turns import TURN_COLUMNS
 MOST_HITS = 1000  # largest limit of a search
 # Marks around matching words: noncharacters that hardly any text contains. `_unmark` removes them.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
-_INDEXES = ("turns_fts", "pieces_fts")
+INDEXES = ("turns_fts", "pieces_fts")
 
 
 class Search:
@@ -129,7 +129,7 @@ class Search:
         """Return whether the indexes agree with what they index; True if another process keeps them locked."""
         try:
             with self._database.transaction(derived=True) as db:
-                for index in _INDEXES:
+                for index in INDEXES:
                     db.execute(f"INSERT INTO {index}({index}, rank) VALUES ('integrity-check', 1)")
         except (StoreError, sqlite3.DatabaseError) as error:
             return isinstance(error, InUse)
@@ -138,7 +138,7 @@ class Search:
     def rebuild(self) -> None:
         """Build the index of turns again from the turns; documents are indexed again by the next search."""
         with self._database.transaction() as db:
-            for index in _INDEXES:
+            for index in INDEXES:
                 db.execute(f"INSERT INTO {index}({index}) VALUES ('rebuild')")
             db.execute("DELETE FROM pieces")
             db.execute("UPDATE documents SET searchable = 0")

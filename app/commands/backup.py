@@ -1,4 +1,4 @@
-"""`stockpot backup` and `stockpot restore`: all that is kept, in one file."""
+"""`stockpot backup` and `stockpot restore`: all that is kept, or a part, in one file."""
 
 import argparse
 from pathlib import Path
@@ -20,19 +20,27 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="write documents, readings and chats to one file",
         description="Write documents, contexts and sessions to a new tar file with checksums. The server may run "
         "meanwhile. Models are not in it.",
-        epilog=examples("backup stockpot.tar"),
+        epilog=examples("backup stockpot.tar", "backup emma.tar c-7k3m9q"),
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="file to write, which must not exist yet")
+    parser.add_argument(
+        "ids",
+        metavar="ID",
+        nargs="*",
+        help="a context with all its sessions, or one session (default: everything)",
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run_backup)
     parser = commands.add_parser(
         "restore",
         parents=[shared],
-        help="make a new home from a backup",
-        description="Check every byte of a backup, and make a new home of it. Nothing is made of a damaged one.",
-        epilog=examples("--home ~/restored restore stockpot.tar"),
+        help="make a new home from a backup, or add it to one",
+        description="Check every byte of a backup, and make a new home of it. Nothing is made of a damaged one. With "
+        "--add what is in it joins the home that there is.",
+        epilog=examples("--home ~/restored restore stockpot.tar", "restore emma.tar --add"),
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="file that `backup` wrote")
+    parser.add_argument("--add", action="store_true", help="add to the home what it does not have yet")
     add_json_flag(parser)
     parser.set_defaults(run=run_restore)
 
@@ -47,16 +55,19 @@ def run_backup(arguments: Arguments) -> int:
     if not (home / DATABASE).exists():
         raise StoreError(f"There is nothing in {home} to back up: name another folder with --home.")
     with Store(home) as store:
-        return _tell(arguments, back_up(store, file), file, "Wrote")
+        return _tell(arguments, back_up(store, file, arguments.ids), file, "Wrote")
 
 
 def run_restore(arguments: Arguments) -> int:
-    """Make a home from a backup."""
+    """Make a home from a backup, or add it to one."""
     from app.home import home_folder
-    from sessions import restore
+    from sessions import Store, add_backup, restore
 
-    home = home_folder(arguments.home)
-    return _tell(arguments, restore(arguments.file.expanduser().resolve(), home), home, "Restored")
+    home, file = home_folder(arguments.home), arguments.file.expanduser().resolve()
+    if arguments.add:
+        with Store(home) as store:
+            return _tell(arguments, add_backup(store, file), home, "Added to")
+    return _tell(arguments, restore(file, home), home, "Restored")
 
 
 def _tell(arguments: Arguments, backup: "Backup", path: Path, done: str) -> int:

@@ -13,7 +13,18 @@ from typing import Any
 import pytest
 import torch
 
-from sessions import INTERRUPTED, DiskFull, Part, Store, StoreCorrupt, StoreError, back_up, restore
+from sessions import (
+    INTERRUPTED,
+    DiskFull,
+    NotFound,
+    Part,
+    Store,
+    StoreCorrupt,
+    StoreError,
+    add_backup,
+    back_up,
+    restore,
+)
 from sessions.files import remove_tree
 from tests.sessions.helpers import Filled, part, values
 
@@ -252,3 +263,73 @@ def test_a_full_disk_leaves_nothing_behind(kept: Store, tmp_path: Path, monkeypa
     with pytest.raises(DiskFull):
         restore(tmp_path / "backup.tar", tmp_path / "restored")
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_part_has_no_word_of_anything_else(filled: Filled, tmp_path: Path) -> None:
+    kept, other = filled.session(), filled.session()
+    filled.answered(kept, "Who is Emma?", "A handsome woman.")
+    filled.answered(other, "What is the secret?", "Xylophonequartz.")
+    unread = filled.document("c" * 64, "Zanzibarplan")
+    filled.store.search.index(unread.id, [(1, 0, "Zanzibarplan, the text")])
+    backup = back_up(filled.store, tmp_path / "part.tar", [kept.id])
+    assert (backup.documents, backup.contexts, backup.sessions) == (1, 1, 1)
+    data = (tmp_path / "part.tar").read_bytes().lower()
+    assert b"handsome" in data
+    assert b"xylophon" not in data
+    assert b"zanzibar" not in data
+    whole = back_up(filled.store, tmp_path / "whole.tar", [kept.context_id, other.context_id])
+    assert (whole.contexts, whole.sessions) == (2, 2)
+    for id in ("c-222222", "s-222222", "d-222222"):
+        with pytest.raises(NotFound):
+            back_up(filled.store, tmp_path / "none.tar", [id])
+    assert not (tmp_path / "none.tar").exists()
+
+
+def test_a_backup_is_added_to_a_home_that_has_others(kept: Store, tmp_path: Path) -> None:
+    back_up(kept, tmp_path / "backup.tar")
+    with Store(tmp_path / "mine") as home:
+        mine = Filled(home)
+        book = mine.document("a" * 64, "Emma, my own")  # the same file as one of theirs
+        mine.answered(mine.session(), "Who?", "I.")
+        before = contents(home)
+        added = add_backup(home, tmp_path / "backup.tar")
+        assert (added.documents, added.contexts, added.sessions) == (1, 2, 1)
+        [theirs] = kept.sessions.all()
+        assert [turn.answer for turn in home.turns.all(theirs.id)] == ["A handsome woman."]
+        assert home.contexts.documents(theirs.context_id)[0].id == book.id
+        for row in kept.contexts.all():
+            assert values(home.contexts.state(row.id)) == values(kept.contexts.state(row.id))
+        for rows, now in zip(before[:3], contents(home)[:3], strict=True):
+            assert all(row in now for row in rows)
+        assert [hit.session.id for hit in home.search.turns("handsome")] == [theirs.id]
+        assert [line for line in home.damage() if "original" not in line] == []
+        again = add_backup(home, tmp_path / "backup.tar")
+        assert (again.documents, again.contexts, again.sessions) == (0, 0, 0)
+        assert list((home.home / "incoming").iterdir()) == []
+
+
+@pytest.mark.parametrize("sql", ["UPDATE documents SET content_sha256 = 'x'", "UPDATE sessions SET created_at = 1"])
+def test_what_contradicts_a_home_is_not_added(kept: Store, tmp_path: Path, sql: str) -> None:
+    back_up(kept, tmp_path / "backup.tar")
+    [session] = kept.sessions.all()
+    with kept.database.transaction() as db:
+        db.execute(sql)
+    with pytest.raises(StoreError, match="restore the backup into a new home"):
+        add_backup(kept, tmp_path / "backup.tar")
+    assert [row.id for row in kept.sessions.all()] == [session.id]
+    assert len(kept.contexts.all()) == len(kept.documents.all()) == 2
+
+
+def test_nothing_is_left_of_an_addition_that_fails(
+    kept: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(kept, tmp_path / "backup.tar")
+    with Store(tmp_path / "mine") as home:
+        before = contents(home)
+        monkeypatch.setattr(type(home.folders), "keep", lambda self, ids: os.fsync(9999))
+        with pytest.raises(StoreError, match="Cannot write"):
+            add_backup(home, tmp_path / "backup.tar")
+        monkeypatch.undo()
+        assert contents(home) == before
+        assert home.folders.strays() == []
+        assert all(not list((home.home / name).iterdir()) for name in ("contexts", "documents", "sessions", "incoming"))
