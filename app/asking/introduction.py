@@ -1,4 +1,4 @@
-"""An introduction to what was read: a summary, and questions that the text can answer, made by the model itself.
+"""An introduction to a text that was read: a summary, and questions that it can answer, by the model itself.
 
 It is made in the background, in conversations that are thrown away, so that no chat remembers any of it. A question is
 made from a passage: by the model, or by the name of somebody or something there if the model cannot. It is kept only if
