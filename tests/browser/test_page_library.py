@@ -149,6 +149,7 @@ def test_a_document_that_is_kept_is_read_in_another_way_and_deleted(tab: Page, s
     tab.locator("#kept input").click()
     tab.get_by_role("option", name="Keepsake").click()
     tab.locator(".hello h1").click()
+    tab.get_by_role("button", name="For experts").click()
     tab.locator("#method").get_by_text("streaming").click()
     tab.locator("#start").click()
     expect(tab.locator("#context-head .how")).to_contain_text("with streaming")
