@@ -144,7 +144,7 @@ def test_one_encrypted_file_of_several_asks_for_its_password_and_keeps_the_other
 
 def test_what_has_been_read_so_far_can_be_asked(tab: Page, server: Server) -> None:
     with server.held_back():
-        job = server.upload(("Long.txt", book_text(60).encode()), method="exact", budget="320")
+        job = server.upload(("Long.txt", book_text(59).encode()), method="exact", budget="320")
         context = server.context_of(job["id"], "reading")
         visit(tab, server, f"?context={context['id']}")
         tab.get_by_role("button", name="Ask what it has read so far").click()
