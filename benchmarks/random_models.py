@@ -56,7 +56,7 @@ def random_network(config: PretrainedConfig, place: torch.device, dtype: torch.d
     with place:  # its frequencies are not weights
         setattr(base, architecture.rotary, type(getattr(base, architecture.rotary))(config=config))
     if config.tie_word_embeddings:
-        network.tie_weights()  # type: ignore[no-untyped-call]
+        network.tie_weights()
     network.train(False)
     network.requires_grad_(False)
     unpack_as_computed(network)

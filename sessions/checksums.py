@@ -44,8 +44,13 @@ def keep_checksums(db: Database) -> None:
 
 def altered(table: str) -> str:
     """Return a SELECT of the ids of rows that differ from their checksum."""
-    other = "(SELECT value FROM checksums WHERE checksums.id = rows.id)"
-    return f"SELECT id FROM {table} AS rows WHERE {_sum('', SUMMED[table])} IS NOT {other}"
+    return f"SELECT id FROM {table} WHERE NOT {intact(table)}"
+
+
+def intact(table: str) -> str:
+    """Return an SQL expression that is 1 if a row agrees with its checksum, else 0."""
+    stored = f"(SELECT value FROM checksums WHERE checksums.id = {table}.id)"
+    return f"({_sum(f'{table}.', SUMMED[table])} IS {stored})"
 
 
 def _sum(prefix: str, columns: tuple[str, ...]) -> str:

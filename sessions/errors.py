@@ -21,7 +21,10 @@ from sessions.files import disk_free
 
 _NOTHING = 1 << 20  # with fewer free bytes SQLite may be unable to create its shared-memory file
 
-_DAMAGED = ("malformed", "not a database", "Could not decode", "unsupported file format")  # parts of SQLite's messages
+_DAMAGED = (  # parts of SQLite's messages; the last four mean that the schema or a value is not what it was
+    *("malformed", "not a database", "Could not decode", "unsupported file format"),
+    *("no such column", "no such table", "already exists", "JSON cannot hold"),
+)
 
 
 class StoreError(Exception):
@@ -113,9 +116,7 @@ def sqlite_errors(path: Path) -> Iterator[None]:
             raise DiskFull(path, None, free) from error
         if "locked" in text or "busy" in text:
             raise InUse(f"Another process keeps {path} locked ({text}); wait for it to finish or stop it.") from error
-        if any(
-            words in text for words in ("malformed", "not a database", "Could not decode", "unsupported file format")
-        ):
+        if any(words in text for words in _DAMAGED):
             raise StoreCorrupt(f"{path} is damaged ({text}); restore it from a backup or start a new home.") from error
         if "disk I/O error" in text:
             raise StoreFailing(

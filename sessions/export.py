@@ -28,7 +28,7 @@ def as_markdown(session: SessionRow, context: ContextRow, documents: list[Docume
     budget = "" if context.budget is None else f", budget {context.budget:,}"
     lines = [f"# {_line(session.title)}", ""]
     for document in documents:
-        noun = {"pdf": "page", "pptx": "slide"}.get(document.format, "section")
+        noun = {"pdf": "page", "pptx": "slide", "odp": "slide"}.get(document.format, "section")
         pages = f"{document.pages:,} {noun}{'s' * (document.pages != 1)}"
         lines.append(f"- *{_line(document.title)}* ({document.format}, {pages})")
     lines += [
@@ -44,9 +44,8 @@ def as_markdown(session: SessionRow, context: ContextRow, documents: list[Docume
         if turn.status != "done":
             note = {"answering": "still being answered", "cancelled": "stopped", "failed": "failed"}[turn.status]
             lines += [f"*({note}{': ' + _line(turn.error) if turn.error else ''})*", ""]
-        before = turn.asked_before([document.title for document in documents])
-        notes = [before] if before else []
-        lines += [f"*({_line(each)})*\n" for each in [*notes, *turn.measurements.get("warnings", [])]]
+        notes = turn.notes([document.title for document in documents])
+        lines += [f"*({_line(each)})*\n" for each in notes]
         if turn.sources and not turn.measurements.get("found", True):
             lines += ["*(Closest passages:)*", ""]
         lines += [_source(number, source, titles) for number, source in enumerate(turn.sources, 1)]

@@ -17,6 +17,9 @@ INTRODUCE = "introduce"
 """Kind of the jobs that introduce a context in the background. Nobody waits for them, so its deletion ends them."""
 
 
+ALTERED = "This question or its answer was altered on the disk: it is not what was written. Restore it from a backup."
+
+
 @dataclass(frozen=True)
 class DocumentRow:
     """One ingested file. `file_name` is its original name, for display only; None if the file is not kept."""
@@ -89,6 +92,7 @@ class TurnRow:
         pages: pages to read again before the answer, as a person named them; empty for none.
         asked_of: number of the context's documents, from the first on, that the turn was asked of. It is lower than
             their number if documents were added later.
+        intact: False if its row is not what was written, because the disk or another program changed it.
     """
 
     id: str
@@ -105,6 +109,16 @@ class TurnRow:
     finished_at: float | None
     reasoning: str = ""
     pages: str = ""
+    intact: bool = True
+
+    @property
+    def damage(self) -> str:
+        """A sentence about a row that is not what was written; "" if it is."""
+        return "" if self.intact else ALTERED
+
+    def notes(self, titles: Sequence[str]) -> list[str]:
+        """Return the sentences that belong below the answer. titles: see `asked_before`."""
+        return [*filter(None, [self.damage, self.asked_before(titles)]), *self.measurements.get("warnings", [])]
 
     def asked_before(self, titles: Sequence[str]) -> str:
         """Return a sentence that names the documents added after this turn, or "" if there are none.

@@ -4,18 +4,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sessions.checksums import intact
 from sessions.database import Database
 from sessions.errors import StoreError
 from sessions.processes import stamp
 from sessions.rows import TurnRow, make_row, to_json
 from sessions.titles import FORMER_NEW_TITLE, NEW_TITLE, clean, shown_title, unused_title
 
-TURN_COLUMNS = """
+TURN_COLUMNS = f"""
     turns.id, turns.session_id, turns.position, turns.question,
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.text, '') ELSE turns.answer END AS answer,
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.reasoning, '') ELSE turns.reasoning END AS reasoning,
     turns.pages, turns.status, turns.sources, turns.measurements, turns.error, turns.asked_of, turns.created_at,
-    turns.finished_at"""
+    turns.finished_at, {intact("turns")} AS intact"""
 _SELECT = f"SELECT {TURN_COLUMNS} FROM turns LEFT JOIN drafts ON drafts.turn_key = turns.key"
 _COPIED = "question, answer, reasoning, status, sources, measurements, asked_of, created_at, finished_at"
 

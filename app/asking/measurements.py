@@ -34,7 +34,7 @@ def warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
     if done.alone:
         said.append(
             "There was no room for the pages that were named beside what is remembered of the text, so the answer "
-            "knows nothing else of it: name fewer, or begin a new session."
+            "knows nothing else of it: name fewer, or begin a new chat."
         )
     if round(100 * done.held_again) < 100:
         said.append(
@@ -44,7 +44,7 @@ def warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
     if opened.row.budget is None and opened.context.usage().entries["device"] <= window < seen:
         said.append(
             f"Text and conversation have come to {seen:,} tokens, and the model was trained for {window:,} at a time: "
-            "expect poor answers. Begin a new session, or read with a budget."
+            "expect poor answers. Begin a new chat, or read with a budget."
         )
     return said
 

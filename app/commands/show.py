@@ -170,10 +170,8 @@ def _said(turn: "TurnRow", titles: Sequence[str], name: str = "") -> list[str]:
     head = f"  {turn.position + 1}. "
     status = ": ".join(filter(None, [turn.status, turn.error]))
     answer = turn.answer if status == "done" else f"{turn.answer} [{status}]".lstrip()
-    before = turn.asked_before(titles)
-    notes = [*([before] if before else []), *turn.measurements.get("warnings", [])]
     asked = turn.question + (f"\n[{pages_in_words(turn.pages)}]" if turn.pages else "")
-    said = "\n".join([answer, *(f"[{each}]" for each in notes)])
+    said = "\n".join([answer, *(f"[{each}]" for each in turn.notes(titles))])
     return [*_indented(name + asked, head), *_indented(said, " " * len(head))]
 
 

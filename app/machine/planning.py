@@ -4,7 +4,7 @@ import importlib.metadata
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,8 @@ def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> 
     with suppress(OSError, ValueError, TypeError):  # a broken file is replaced
         known = dict(json.loads(path.read_text(encoding="utf-8")))
     with suppress(KeyError, TypeError):
-        return Rates(**known[key])
+        if known[key].keys() == {each.name for each in fields(Rates)}:  # else an earlier version measured fewer
+            return Rates(**known[key])
     rates = measure_rates(device, dtype)
     with suppress(OSError):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -149,7 +150,7 @@ def plan_json(plan: "engine.Plan") -> dict[str, Any]:
         "bytes": {
             "weights": plan.weight_bytes,
             "kv": kept.bytes,
-            "spare": plan.footprint.condense_bytes,
+            "spare": plan.footprint.spare_bytes,
             "tail": plan.footprint.conversation_bytes,
             "workspace": plan.workspace_bytes,
             "device": plan.device_bytes,

@@ -116,7 +116,7 @@ def _build_options() -> tuple[gr.Number, gr.Number, gr.Slider, gr.Checkbox, gr.C
             read_again = gr.Checkbox(
                 AnswerOptions.read_again,
                 label="Read passages again",
-                info="Those that a question looks at, where infinipot or locret has forgotten words of them.",
+                info="Before answering, where words of them were forgotten. Slower, but more exact.",
                 elem_id="read-again",
             )
             reason = gr.Checkbox(
@@ -150,8 +150,8 @@ def _build_manage() -> Manage:
             rename = gr.Button("Rename", size="sm", elem_id="rename", scale=0, min_width=100)
         export = gr.HTML(apply_default_css=False, elem_id="export")
         with gr.Row(elem_id="delete-row"):
-            delete_session = gr.Button("Delete session", size="sm", elem_id="delete-session", min_width=120)
-            delete_context = gr.Button("Delete context", size="sm", elem_id="delete-context", min_width=120)
+            delete_session = gr.Button("Delete chat", size="sm", elem_id="delete-session", min_width=120)
+            delete_context = gr.Button("Delete what was read", size="sm", elem_id="delete-context", min_width=120)
             delete_documents = gr.Button("Delete documents", size="sm", elem_id="delete-documents", min_width=120)
         confirm = build_confirm()
     return Manage(rename_what, rename_to, rename, export, delete_session, delete_context, delete_documents, confirm)

@@ -75,7 +75,7 @@ class ChatProps:
         if work and work.status == "queued":
             return self._waits_for()
         if context.id not in self.service.contexts and not self.service.read_here(context.id):
-            return "Opening the context"
+            return "Opening the document"
         if work and work.stage:
             return work.stage
         return f"Turning to {pages_in_words(turn.pages)}" if turn.pages else "Thinking"
@@ -115,7 +115,7 @@ class ChatProps:
 def _export_links(session: SessionRow) -> str:
     at = f"api/sessions/{esc(session.id)}/export?format="
     return (
-        f'<p class="export">Take this session with you: <a href="{at}md" download id="export-md">Markdown</a> '
+        f'<p class="export">Take this chat with you: <a href="{at}md" download id="export-md">Markdown</a> '
         f'<a href="{at}json" download id="export-json">JSON</a></p>'
     )
 

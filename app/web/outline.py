@@ -55,7 +55,7 @@ class Outlines:
     """The outlines of a home's documents."""
 
     def __init__(self, service: Service) -> None:
-        """Start empty."""
+        """Start with no outline made."""
         self._service = service
         self._known: dict[str, Outline] = {}
 

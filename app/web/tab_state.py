@@ -260,9 +260,9 @@ class TabState:
     def _rename_props(self, selection: Selection, context: ContextRow | None, session: SessionRow | None) -> Props:
         named: list[tuple[str, listing.Titled]] = []
         if session is not None:
-            named.append(("this session", session))
+            named.append(("this chat", session))
         if context is not None:
-            named.append(("this context", context))
+            named.append(("what was read", context))
             named += [(f"the document “{row.title}”", row) for row in self.store.contexts.documents(context.id)]
         what = next((row for _, row in named if row.id == selection.renamed), named[0][1] if named else None)
         return {

@@ -9,7 +9,6 @@ import torch
 
 from benchmarks.gpu_check.gauge import median_seconds
 from engine import Rates
-from engine.pinned_memory import rule
 from kernels.gathering import gather_rows
 
 HEADS, ROWS = 8, 65536  # of a bank in host memory; a GPU's cache holds less
@@ -19,12 +18,12 @@ WIDTHS = {"bfloat16": 128, "64 bytes": 32}  # numbers of two bytes in a row: of 
 
 
 def machine_rates(place: torch.device, rates: Rates, tiny: bool) -> dict[str, Any]:
-    """Return rates of products, memory, link and host, and the rule for pinned memory.
+    """Return rates of products, memory, link and host.
 
     The link is measured twice: `link` by the copy engine, `in_place` by a kernel that reads rows of host memory.
     """
     in_place = {name: _in_place(place, width, TINY_ROWS if tiny else ROWS) for name, width in WIDTHS.items()}
-    return {**dataclasses.asdict(rates), "in_place": in_place, "pinned_memory": rule()}
+    return {**dataclasses.asdict(rates), "in_place": in_place}
 
 
 def _in_place(place: torch.device, width: int, rows: int) -> float:

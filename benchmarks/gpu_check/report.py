@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.report import machine, table
+from engine.pinned_memory import rule
 
 COLUMNS = {
     "model": ["model", "what", "seconds", "status"],
@@ -72,6 +73,7 @@ def write(check: Check, part: str, out: Path) -> None:
         "run": part,
         "machine": machine(),
         "rates": check.rates,
+        "pinned_memory": rule(),
         "device_limit_bytes": check.limit,
         "host_limit_bytes": check.host,
         "tiny": check.tiny,

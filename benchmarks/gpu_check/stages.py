@@ -77,7 +77,7 @@ def _timed(check: Check, selector: PruningSelector, q: Tensor, banks: tuple[Slab
     for number, stage in enumerate(selector.stages):
 
         def run(number: int = number, size: int = stage.query_block, before: Tensor | None = before) -> Tensor:
-            return selector.pruning._run_stage(0, number, q, blocks(size), banks[0], before)  # type: ignore[arg-type]
+            return selector.pruning._run_stage(0, number, q, blocks(size), banks[0], before, False)  # type: ignore[arg-type]
 
         row[f"stage_{number + 1}"] = seconds(run)
         before = run()

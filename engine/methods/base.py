@@ -122,6 +122,10 @@ class Method(ABC):
         """Return how many tokens select together; passes are multiples of it, except the last."""
         return 1
 
+    def pass_limit(self) -> int | None:
+        """Return how many tokens of a text a pass may carry at most, however much room there is; None for no limit."""
+        return None
+
     def settings(self) -> dict[str, Any]:
         """Return the settings by name, JSON-able."""
         return dataclasses.asdict(self)

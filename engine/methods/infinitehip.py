@@ -18,10 +18,12 @@ from engine.methods.archived import BankSettings, PruningSettings
 from engine.methods.base import Method, TurnTokens
 from engine.methods.presets import INFINITEHIP
 from engine.models.spec import ModelSpec
-from engine.parts.archive.options import check_cache, least_window
+from engine.parts.archive.options import DTYPES, check_cache, least_window
+from engine.parts.archive.slabs import group_size_of
 from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, require_between
 from engine.parts.retrieval_plan import Selection, selector_footprint
+from engine.parts.selectors.beside_window import window_pass_limit
 from engine.parts.selectors.pruned import FirstLayers, PruningSelector
 from engine.parts.selectors.stages import LayerRule
 from engine.parts.slots import SlotStore
@@ -118,6 +120,14 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         """Return the queries that prune together."""
         return 1 if self.budget is None else self.query_block
 
+    def pass_limit(self) -> int | None:
+        """Return how many tokens of a text a pass may carry, which is as many as the stream has room for."""
+        if self.budget is None:
+            return None
+        return window_pass_limit(
+            self.budget - self._beside_stream(), group_size_of(DTYPES[self.store]), self.query_block
+        )
+
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Return an empty memory; without a budget, slots for everything, where nothing is ever pruned.
 
@@ -151,12 +161,20 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             in_place=self.tier == HOST,
             search_every=first.refresh,
             recorded=self._recorded(spec),
+            stages=self.parsed_stages,
+            usual=self._usual(spec),
             positions=0 if self.extend_always else min(task.total, spec.window),
         )
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)
         yield self.bank_footprint(spec, self.cached_at_once(), last.chunk)
         yield selector_footprint(spec, task, self.sinks, selection)
+
+    def _usual(self, spec: ModelSpec) -> float:
+        """Return how many chosen entries a query sees, on average over the layers."""
+        depth = len(spec.layers)
+        first = min(self.first_layers, depth)
+        return (first * (self.first_recent or self.kept_first) + (depth - first) * self.parsed_stages[-1].keep) / depth
 
     def _recorded(self, spec: ModelSpec) -> bool:
         """Tell whether a token of an answer is recorded (`PruningSelector.far_kind`)."""

@@ -162,6 +162,7 @@ class Recall(PruningSettings, ArchiveSettings, Method):
             in_place=pruned,
             search_every=1 if exactly else self.parsed_stages[0].refresh,
             recorded=self.looks == 1 and pruned and self.pruning != TRUE,
+            stages=self.parsed_stages if pruned else (),
         )
         yield self.archive_footprint(spec, task, task.prefix, grows=False)
         yield selector_footprint(spec, task, task.prefix, selection)

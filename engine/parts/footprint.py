@@ -78,7 +78,8 @@ class Work(Additive):
     positions: int = field(
         default=0, metadata={"combine": max}
     )  # highest position that is rotated to, if above `widest`
-    operations: int = 0  # of PyTorch, views included, that a layer runs for a token of an answer
+    operations: int = 0  # of PyTorch, views included, that a layer runs for a token of an answer on a CPU
+    numbers_coded: int = 0  # of an entry, which the host puts into 8 or 4 bits while the text is read
     recorded: bool = field(
         default=True, metadata={"combine": operator.and_}
     )  # whether a GPU replays a recorded pass for such a token
@@ -95,7 +96,8 @@ class Lookup(Additive):
     """How queries search the archive, and what they fetch from it."""
 
     searched: int = 0  # entries that each token of an answer is compared with
-    fetched: float = 0.0  # entries fetched for a token of the text
+    fetched: float = 0.0  # entries that a token of the text has sent over the link, as often as kernels ask for them
+    asked: float = 0.0  # the same of a token of an answer, where kernels read host memory in place
     fetched_per_answer_token: int = 0
     looks: int = field(default=1, metadata={"combine": max})  # times that a question is asked
     search_every: int = field(default=1, metadata={"combine": max})  # tokens of an answer that one search serves
@@ -125,6 +127,14 @@ class Footprint(Additive):
     weight_bytes: int = 0  # on the device, of trained weights beside the model's
     work: Work = Work()
     lookup: Lookup = Lookup()
+    arriving_bytes: int = field(
+        default=0, metadata={"combine": max}
+    )  # on the device, of a pass whose copy to the host is not finished; before the memory is condensed or packed
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes on the device that a reading needs for a while, beside usage."""
+        return max(self.condense_bytes, self.arriving_bytes)
 
 
 def state_footprint(size: int) -> Footprint:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +29,7 @@ from engine.models.recurrence import ROWS
 from engine.models.sizes import ModelSizes, sizes_of
 from engine.models.spec import LayerSpec
 from engine.parts.footprint import Footprint, ReadingTask, TurnTokens
+from engine.planning.counts import counts_of
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
 from engine.planning.roofline import QUESTION, Roofline
@@ -158,6 +158,7 @@ class Planner:
         return plan
 
     def _plan(self, method: Method, tokens: int, quantize: str, held: int, chunk: int, read: int = 0) -> Plan:
+        chunk = min(chunk, method.pass_limit() or chunk)
         task = ReadingTask(tokens, self.prefix, chunk, self.turn_tokens, read)
         footprint = method.plan(self.model.spec, task)
         passed = footprint.work.passed
@@ -166,7 +167,7 @@ class Planner:
         kept = footprint.usage.bytes
         held += footprint.weight_bytes
         # A reading and questions need memory beside the KV at different times, so the larger need counts.
-        reading = held + kept[DEVICE] + footprint.condense_bytes + workspace + self.machine.base
+        reading = held + kept[DEVICE] + footprint.spare_bytes + workspace + self.machine.base
         talking = held + kept[DEVICE] + footprint.conversation_bytes + self.machine.base
         asking = talking + self._workspace(method, footprint, min(rows, QUESTION), quantize)
         device = max(reading, talking + workspace)
@@ -290,7 +291,7 @@ class Planner:
         # q, k, v, rotated q and its parts; for latents, which are wider, also the outputs that are merged
         tensors = rows * (4 * query_heads + 3 * kv_heads) * width * size
         tensors += 16 * rows * query_heads * width if layer.latent else 0
-        mask = rows * keys * (5 + size)
+        mask = rows * keys * (5 + size) if self.model.spec.device.type == "cpu" else 0  # a GPU's kernels make none
         if footprint.work.coded:  # keys before and after RoPE, and float32 numbers on the way from codes
             tensors += keys * kv_heads * width * (2 * size + 8)
         if not footprint.work.explicit:
@@ -305,7 +306,7 @@ class Planner:
         rates = self.machine.rates
         if rates is None:
             return None, None, None
-        roofline = Roofline(self.model, rates, self.machine.shared, quantize)
+        roofline = Roofline(self.model, rates, self.machine.shared, quantize, counts_of(method))
         return roofline.times(footprint, task.chunk, method.needs_novelty())
 
     def best(self, tokens: int, quantizations: Sequence[str] | None = None) -> Choice | None:
@@ -353,12 +354,13 @@ class Planner:
                 yield from self._budgets(name, tokens, quantize)
             else:
                 window = self.model.spec.window
-                for methods in (
-                    suited_stores(window, name),
-                    [] if self.machine.shared else quicker_stores(window, name),
-                ):
+                quicker = [] if self.machine.shared else quicker_stores(window, name)
+                for methods in (suited_stores(window, name), quicker):
                     plans = (self._in_largest_passes(method, tokens, quantize, held) for method in methods)
-                    yield from itertools.islice((plan for plan in plans if plan.fits), 1)
+                    for plan in (plan for plan in plans if plan.fits):
+                        yield plan
+                        if not plan.footprint.lookup.fetched:  # else fewer bits make its reading quicker
+                            break
 
     def _budgets(self, name: str, tokens: int, quantize: str) -> Iterator[Plan]:
         """Yield the plan of the largest budget that fits, up to the model's window and the length of the text."""
@@ -409,7 +411,8 @@ def _looked_up(fitting: list[Plan]) -> Choice | None:
 def _quicker(plans: list[Plan]) -> Plan:
     """Return the first plan, unless the same method is much faster by sketches."""
     first, *others = plans
-    same = (plan for plan in others if plan.method.name == first.method.name)
+    sketched = (plan for plan in others if plan.footprint.lookup.sketched)
+    same = (plan for plan in sketched if plan.method.name == first.method.name)
     least = MUCH * (first.answer_tokens_per_sec or 0.0)
     return next((plan for plan in same if (plan.answer_tokens_per_sec or 0.0) >= least), first)
 

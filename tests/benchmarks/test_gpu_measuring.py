@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import psutil
 import pytest
 import torch
 
-from benchmarks.gpu_check import gauge, machine_rates, methods, profile
+from benchmarks.gpu_check import gauge, machine_rates, methods, profile, report
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.gauge import CONDENSED, FILLED, READ, Gauge, TimedPass, full_speed
 from benchmarks.gpu_check.growing import noise
@@ -156,21 +157,23 @@ def test_single_passes_are_profiled(name: str, check: Check, model: Model, monke
     planner = Planner(sizes_of(model.network, model.spec), Machine(1 << 40, 1 << 40, True, RATES), model.turn_length)
     profile.check_profile(check, model, planner, name)
     rows = {row["what"]: row for row in check.rows}
-    recorded = name == "streaming"  # pruning is not recorded within the model's window
-    assert [rows[what]["status"] for what in PASSES] == ["done", "done", "done" if recorded else "never recorded"]
-    done = [row for row in rows.values() if row["status"] == "done"]
-    assert all(row["busy_seconds"] > 0 and len(row["top"]) == profile.TOP for row in done)
+    assert [rows[what]["status"] for what in PASSES] == ["done"] * 3
+    assert all(row["busy_seconds"] > 0 and len(row["top"]) == profile.TOP for row in rows.values())
     assert rows[PASSES[0]]["kernels_per_layer"] > 10
     assert rows[UNRECORDED]["tokens"] == 4096
 
 
-def test_rates_of_the_machine_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_of_the_machine_are_told(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gauge, "REPEATS", 1)
     found = machine_rates.machine_rates(CPU, RATES, tiny=True)
     assert found["operation_sec"] == RATES.operation_sec
     assert found["in_place"].keys() == machine_rates.WIDTHS.keys()
     assert all(rate > 0 for rate in found["in_place"].values())
-    assert found["pinned_memory"] in (pinned_memory.EXACT, pinned_memory.DEFAULT)
+    check.rates = found
+    report.write(check, "kernels", out := check.folder / "out.json")
+    result = json.loads(out.read_text())
+    assert (result["rates"], result["pinned_memory"]) == (found, pinned_memory.rule())
+    assert result["machine"]["processor"]
 
 
 @pytest.mark.parametrize(("modern", "rule"), [(True, pinned_memory.EXACT), (False, pinned_memory.DEFAULT)])

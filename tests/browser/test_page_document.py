@@ -81,7 +81,7 @@ def test_contents_and_map_lead_to_their_places(tab: Page, server: Server) -> Non
     session = asked(server, reading, "Who kept the lamp?")
     visit(tab, server, f"?context={reading['id']}&session={session}")
     book, page = tab.locator("#book"), tab.locator("#beside")
-    expect(book.locator(".tick")).to_have_count(2)
+    expect(book.locator("line.tick")).to_have_count(2)
     expect(book).to_contain_text("everything is remembered")
     book.get_by_role("link", name="The Calm").click()
     expect(page.locator("h2")).to_have_text("The Calm")

@@ -7,19 +7,20 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.app.helpers import Server
-from tests.browser.helpers import asked, visit
+from tests.browser.helpers import visit
 from tests.ingest import makers
 
 pytestmark = pytest.mark.browser
 PRINT = [[(50.0, 100.0, "The keeper of the lamp was Orla Quent.")], [(50.0, 300.0, "It was lit.")]]
 
 
-def test_a_source_leads_to_the_printed_page(tab: Page, server: Server, tmp_path: Path) -> None:
+def test_a_passage_is_shown_on_the_printed_page(tab: Page, server: Server, tmp_path: Path) -> None:
     file = makers.pdf(tmp_path / "lamp.pdf", PRINT)
     reading = server.read(("lamp.pdf", file.read_bytes()), method="exact", budget="320")
-    visit(tab, server, f"?context={reading['id']}&session={asked(server, reading, 'Who kept the lamp?')}")
-    tab.get_by_role("link", name="Read the whole page").first.click()
-    tab.wait_for_function("document.querySelector('#beside img').naturalWidth > 500")
+    visit(tab, server, f"?context={reading['id']}")
+    tab.get_by_label("Search in the text of what was read").fill("keeper")
+    tab.locator("#found a").click()
+    tab.wait_for_function("document.querySelector('#beside img')?.naturalWidth > 500")
     expect(tab.locator("#beside h2")).to_be_focused()
     with tab.expect_popup() as opened:
         tab.locator("#beside").get_by_role("link", name="Own tab").click()

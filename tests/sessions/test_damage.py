@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions import Store, StoreError
+from sessions import Store, StoreCorrupt, StoreError
 from tests.sessions.helpers import Filled
 
 
@@ -52,3 +52,24 @@ def test_a_truncated_database_is_not_taken_for_a_new_one(tmp_path: Path, length:
     with pytest.raises(StoreError, match="cut short"):
         Store(tmp_path)
     assert (tmp_path / "stockpot.db").read_bytes() == b"S" * length
+
+
+def test_an_altered_answer_says_that_it_is(filled: Filled) -> None:
+    session = filled.session()
+    good = filled.answered(session, "Who is Emma?", "A handsome woman.")
+    altered = filled.answered(session, "Who is Mr. Elton?", "A vicar.")
+    with filled.store.transaction():
+        filled.store.database.connection.execute("UPDATE checksums SET value = value + 1 WHERE id = ?", [altered])
+    assert [(turn.id, turn.intact) for turn in filled.store.turns.all(session.id)] == [(good, True), (altered, False)]
+    exported = filled.store.export_session(session.id)
+    assert exported.count("was altered on the disk: it is not what was written") == 1
+    assert exported.index("A vicar") < exported.index("was altered on the disk")
+
+
+@pytest.mark.parametrize("sql", ["ALTER TABLE turns RENAME COLUMN answer TO ansver", "DROP TABLE drafts"])
+def test_a_damaged_schema_is_said_to_be(filled: Filled, sql: str) -> None:
+    session = filled.session()
+    filled.answered(session, "Who is Emma?", "A handsome woman.")
+    filled.store.database.connection.execute(sql)
+    with pytest.raises(StoreCorrupt, match=r"is damaged .*restore it from a backup"):
+        filled.store.turns.all(session.id)

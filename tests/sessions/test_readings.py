@@ -1,11 +1,10 @@
 """Readings: one reader for each context."""
 
-import sqlite3
 from collections.abc import Callable
 
 import pytest
 
-from sessions import AlreadyRead, InUse
+from sessions import AlreadyRead, InUse, StoreError
 from tests.sessions.helpers import Filled, dead_stamp
 
 
@@ -15,7 +14,7 @@ def test_a_reading_is_queued_once_or_nothing_changes(filled: Filled, monkeypatch
         full.setattr(
             store.database, "new_id", lambda kind: store.database.connection.execute("INSERT INTO nowhere VALUES (1)")
         )
-        with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        with pytest.raises(StoreError, match="nowhere"):
             store.readings.queue("reading", context.id)
     assert store.contexts.get(context.id).status == "failed"
     job = store.readings.queue("reading", context.id)

@@ -114,6 +114,7 @@ def _before(turn: TurnRow, titles: Mapping[str, str]) -> str:
 def _note(turn: TurnRow) -> str:
     note = NOTES.get(turn.status)
     notes = turn.measurements.get("warnings", []) if note is None else [turn.error or note]
+    notes = [*filter(None, [turn.damage]), *notes]
     return "".join(f'<p class="note {esc(turn.status)}" role="status">{esc(each)}</p>' for each in notes)
 
 
@@ -202,7 +203,7 @@ def _weight(sources: Sequence[Mapping[str, Any]]) -> float:
 def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
     if not turn.sources:
         said = turn.status == "done" and turn.measurements.get("found", True) and turn.answer.strip()
-        return f'<p class="quiet">{NOWHERE}</p>' if said else ""
+        return f'<p class="quiet nowhere">{NOWHERE}</p>' if said else ""
     places, cited = _places(turn), bool(turn.measurements.get("citations"))
     found = turn.measurements.get("found", True)
     name = "Where the model looked" if found else "Closest passages"

@@ -94,11 +94,12 @@ def archive_footprint(
     sources = 4 * far if on_gpu and grows else 0
     return Footprint(
         usage=host_usage(looking, dtype, far, task.total, mapped, leaving=tier == DISK),
-        condense_bytes=task.chunk * looking.entry_bytes if on_gpu else 0,  # of a pass whose copy is not finished
+        arriving_bytes=task.chunk * looking.entry_bytes if on_gpu else 0,
         conversation_bytes=2 * sources,
         saved_bytes=waiting_bytes(looking, dtype),
         host_saving_bytes=slab_bytes(looking, dtype, min(LARGEST_SLAB, far - mapped)),  # on its way to disk, or copied
         host_conversation_bytes=2 * slab_bytes(looking, dtype, FIRST_OF_CONVERSATION) if grows else 0,
+        work=Work(numbers_coded=looking.entry_width if group_size_of(dtype) > 1 else 0),
     )
 
 

@@ -30,6 +30,20 @@ from engine.records import DEVICE, Usage
 from kernels.rows import Slabs, StableSlabs
 
 
+def window_pass_limit(window: int, together: int, block: int, most: int | None = None) -> int:
+    """Return how many tokens a pass beside a window may carry: whole blocks of queries, if there is room for one.
+
+    Args:
+        window: its entries.
+        together: entries of the archive that become visible together.
+        block: queries that choose together.
+        most: queries that there is room for otherwise, or None.
+    """
+    room = window - together + 1
+    room = room if most is None else min(room, most)
+    return max(room // block * block, min(room, block))
+
+
 class WindowSelector(Selector):
     """Selects from entries that have left a window. Layers with their own sliding window see no others."""
 
@@ -69,11 +83,9 @@ class WindowSelector(Selector):
         A pass is no longer than the window, because its own tokens are not in the archive yet, nor is a quantisation
         group that is not whole. And it has no more queries than there is room for selected entries.
         """
-        block = self.store.query_block
-        most = self.store.window - self.archive.host.together + 1
-        if picks := self.picks():
-            most = min(most, selecting_queries(self.spec, picks))
-        return max(most // block * block, min(most, block))
+        picks = self.picks()
+        most = selecting_queries(self.spec, picks) if picks else None
+        return window_pass_limit(self.store.window, self.archive.host.together, self.store.query_block, most)
 
     def begin_pass(self) -> None:
         """Make the entries readable that leave the windows of the pass."""

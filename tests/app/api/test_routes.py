@@ -377,3 +377,21 @@ def test_an_introduction_is_asked_for_and_told(http: httpx.Client, server: Serve
     assert set(told) == {"summary", "questions", "done"}
     assert http.post(f"/api/contexts/{context['id']}/introduction").json() == {"job": None}, "it is made once"
     assert http.post("/api/contexts/c-222222/introduction").status_code == 404
+
+
+def test_a_question_is_put_to_one_of_several_documents(http: httpx.Client, server: Server) -> None:
+    files = [("Book.txt", book_text(9).encode()), ("Note.txt", b"The lamp is out, says the note.")]
+    context = server.read(*files, method="exact", budget="320")
+    path = f"/api/sessions/{http.post('/api/sessions', json={'context': context['id']}).json()['id']}/turns"
+    refused = http.post(path, json={"question": "Who?", "documents": ["Emma"]})
+    assert (refused.status_code, "names none of the documents" in refused.json()["error"]) == (400, True)
+    asked = http.post(path, json={"question": "Who?", "documents": [context["document_ids"][1]], "max_tokens": 2})
+    assert asked.json()["pages"] == "2:"
+    assert until(http, f"/api/turns/{asked.json()['id']}", "done", "failed")["status"] == "done"
+    [found] = http.get("/api/search", params={"query": "says the note", "document": context["document_ids"][1]}).json()
+    assert (found["document"], found["context"], found["pages"]) == (
+        context["document_ids"][1],
+        context["id"],
+        "2:1/1-3",
+    )
+    assert http.get("/api/search", params={"query": "note", "document": "d-222222"}).status_code == 404

@@ -127,7 +127,7 @@ def test_a_question_that_nobody_has_begun_with_waits_for_its_turn(service: Servi
     assert store.jobs.claim("worker", "answer")
     waiting = ChatProps(service).live_turn_value(store.contexts.get(row.id), [other])
     assert "Waiting for the answer to “Who?”" in waiting
-    assert "Opening the context" in ChatProps(service).live_turn_value(store.contexts.get(row.id), [turn])
+    assert "Opening the document" in ChatProps(service).live_turn_value(store.contexts.get(row.id), [turn])
 
 
 def test_nothing_is_asked_of_what_nothing_has_been_read_of(service: Service, tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def test_documents_and_readings_are_renamed_where_their_session_is(service: Serv
     async def scene(blocks: gr.Blocks) -> None:
         tab = Visitor(blocks)
         await tab.open(context=context)  # before there is a session
-        choices = [["this context", context], ["the document “The Keeper”", book.id]]
+        choices = [["what was read", context], ["the document “The Keeper”", book.id]]
         assert tab.shown["rename-what"]["choices"] == choices
         assert (tab.value("rename-what"), tab.value("rename-to")) == (context, "The Keeper")
         await tab.do("rename", "click", {"rename-what": book.id, "rename-to": "The Keeper of the Lamp"})

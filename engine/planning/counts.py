@@ -1,0 +1,64 @@
+"""Count what a layer asks of a GPU in a pass: kernels of PyTorch, and launches of the engine's own kernels.
+
+The figures are those of `tests/engine/counting.py`, which counts them on a simulated device; a test compares the two.
+They are the same for all sizes of a model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.methods.base import Method
+
+LAYER = 115.0  # small operations that take the host as long as the Python of a layer and of its packed weights
+VIEWED = 1.55  # small operations that a kernel of PyTorch takes the host, with the views around it
+LAUNCHED = 4.0  # the same for a launch of one of the engine's kernels
+LINEAR = 7  # kernels of a layer that multiply with its weights; the time of those is counted by their bytes
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests of one layer in one pass. kernels: of PyTorch; launches: of the engine's kernels."""
+
+    kernels: int
+    launches: int
+
+    @property
+    def host_operations(self) -> float:
+        """Small operations that take the host as long as this layer."""
+        return LAYER + VIEWED * self.kernels + LAUNCHED * self.launches
+
+    @property
+    def nodes(self) -> int:
+        """Kernels in a recording, without those that multiply with the layer's weights."""
+        return self.kernels + self.launches - LINEAR
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Requests of a method's passes: of reading, and of a token of an answer, by itself or recorded."""
+
+    reading: Requests
+    token: Requests
+    recorded: Requests
+
+
+TRUNCATE = Counts(Requests(42, 1), Requests(37, 3), Requests(35, 3))
+LOCRET = Counts(Requests(59, 2), Requests(43, 2), Requests(41, 3))  # with the condensing between two passes
+STREAMING = Counts(Requests(55, 2), Requests(48, 4), Requests(48, 5))
+INFINITEHIP = Counts(Requests(162, 8), Requests(55, 5), Requests(53, 5))
+RECALL = Counts(Requests(61, 3), Requests(62, 5), Requests(60, 5))
+SKETCHED = Counts(Requests(65, 6), Requests(116, 8), Requests(96, 8))
+EXACT = Counts(Requests(58, 4), Requests(107, 8), Requests(86, 8))
+INFLLM = Counts(Requests(106, 6), Requests(77, 5), Requests(79, 6))
+BY_NAME = {"streaming": STREAMING, "infinitehip": INFINITEHIP, "recall": RECALL, "infllm": INFLLM}
+
+
+def counts_of(method: Method) -> Counts:
+    """Return the requests of a method's passes. Methods that condense are like `locret`, others like `truncate`."""
+    if method.budget is None:
+        return TRUNCATE
+    if method.name == "exact":
+        return EXACT if method.settings()["sketch"] == "none" else SKETCHED
+    condensing = method.family == "condensing" or method.name in ("knorm", "tova")
+    return BY_NAME.get(method.name, LOCRET if condensing else TRUNCATE)

@@ -1,0 +1,90 @@
+"""Measured figures of the first GPU run, to compare plans with: an H200 held to 24 GiB, Llama-3.1-8B's shape in NF4.
+
+PyTorch 2.11, Triton 3.6, bitsandbytes 0.50; noise for weights and text. The kernels of a layer in each pass are those
+of that run's code, counted afterwards. Later code needs fewer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from engine.planning.counts import LAUNCHED, Counts, Requests
+from engine.planning.rates import Rates
+
+LAUNCHED_THEN = 11.0  # small operations that a launch took the host, of which most are saved today
+
+
+def rates(operation_sec: float) -> Rates:
+    """Return the rates of the machine. Its host had two speeds, in two runs of the check."""
+    return Rates(
+        *(6.5e14, 4.0e12, 5.38e10, 2e12, 2e11, operation_sec),
+        node_sec=3.4e-6,
+        coding_sec=71e-6 / 65536,  # 71 us a token of 65,536 numbers
+        packed_share=1.5e12 / 4.0e12,
+    )
+
+
+def counts(reading: tuple[int, int], token: tuple[int, int], recorded: tuple[int, int] = (0, 0)) -> Counts:
+    """Return the requests of that run's code: kernels of PyTorch and launches of its own."""
+    asked = (Requests(kernels, round(launches * LAUNCHED_THEN / LAUNCHED)) for kernels, launches in (reading, token))
+    return Counts(*asked, Requests(*recorded))
+
+
+FIRST, SECOND = rates(9.39e-6), rates(11.7e-6)
+COUNTS = {
+    "truncate": counts((44, 1), (50, 3), (64, 3)),
+    "full": counts((44, 1), (50, 3), (64, 3)),
+    "locret": counts((60, 2), (56, 3), (71, 3)),
+    "streaming": counts((70, 2), (69, 4), (80, 5)),
+    "infinitehip": counts((177, 5), (95, 5)),
+    "infllm": counts((143, 3), (148, 5)),
+    "exact": counts((60, 2), (180, 8)),  # 44 of a token on the host
+    "exact-sketched": counts((60, 2), (185, 8), (149, 8)),
+    "recall": counts((66, 2), (106, 5), (116, 5)),
+}
+
+
+class Measured(NamedTuple):
+    """One row of the check.
+
+    Attributes:
+        method: its name in the tables.
+        tokens: of the text.
+        rates: of the run.
+        read: tokens that were read to measure the speed, most of them at the beginning of the text.
+        reading: tokens/s over them.
+        answering: tokens/s of an answer of 32 tokens; None if passes were recorded within it.
+        peak: bytes on the device while the text was read.
+        first: seconds to the first token of an answer to a question of 50 tokens.
+    """
+
+    method: str
+    tokens: int
+    rates: Rates
+    read: int
+    reading: float
+    answering: float | None
+    peak: int
+    first: float | None
+
+
+ROWS = [
+    Measured("truncate", 65536, FIRST, 1792, 26960.0, 109.7, 6502383104, 0.194),
+    Measured("full", 65536, FIRST, 65613, 11302.4, 57.7, 19167717888, 0.175),
+    Measured("locret", 65536, FIRST, 59392, 14524.6, 98.8, 8073074176, 0.197),
+    Measured("streaming", 65536, FIRST, 65613, 13634.0, 90.1, 7443089920, 0.291),
+    Measured("infinitehip", 65536, SECOND, 18496, 2703.8, 8.07, 6657067520, 0.504),
+    Measured("infinitehip", 262144, SECOND, 22592, 2328.7, None, 6706907648, 0.361),
+    Measured("infllm", 65536, SECOND, 32768, 5706.0, 6.91, 8348438016, 0.308),
+    Measured("infllm", 262144, SECOND, 36864, 5508.3, None, 8449068544, 0.332),
+    Measured("locret", 65536, SECOND, 65613, 17695.1, 100.0, 8169046016, 0.133),
+    Measured("recall", 65536, SECOND, 32768, 9345.1, None, 8793056768, 0.353),
+    Measured("exact", 65536, SECOND, 34816, 8150.1, 5.85, 8339293696, 1.101),
+    Measured("exact", 262144, SECOND, 38912, 8027.5, None, 8339293696, None),
+    Measured("exact-sketched", 65536, SECOND, 32768, 8243.8, 29.3, 8307889664, 0.661),
+]
+UNRECORDED = {"infinitehip", "infllm", "exact"}  # answers of this run's code at 64K
+SETTINGS: dict[str, dict[str, Any]] = {
+    **{name: {"looks": 1, "store": "int4"} for name in ("infinitehip", "infllm", "recall", "exact")},
+    "exact-sketched": {"preset": "sketched", "looks": 1, "store": "int4"},
+}

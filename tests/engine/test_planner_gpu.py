@@ -1,0 +1,128 @@
+"""Plans for a GPU beside what the first GPU run measured, and beside counts of the present code."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from benchmarks.model_shapes import config_of
+from engine import METHODS, Machine, Plan, Planner, make_method, suited_method
+from engine.models.sizes import model_sizes
+from engine.parts.footprint import ReadingTask
+from engine.planning import rates
+from engine.planning.counts import BY_NAME, EXACT, LOCRET, SKETCHED, TRUNCATE, Counts, Requests, counts_of
+from engine.planning.roofline import Roofline
+from tests.engine import first_gpu_run
+from tests.engine.first_gpu_run import COUNTS, ROWS, SETTINGS, UNRECORDED, Measured
+from tests.engine.test_counts import MOST
+
+LIMIT = (24 << 30) - (600 << 20)
+PREFIX = 77  # tokens
+# What the plan does not reach, with how far it is off: passes of these readings take a GPU longer than is known why
+SLOWER = {"full": 1.65, "locret": 2.1, "streaming": 2.1}
+LESS_SAVED = {"truncate": 1.06}  # nothing was saved there, which the plan has room for
+ANSWERS_SLOWER = {"exact-sketched": 1.33}
+
+
+def planned(row: Measured) -> tuple[Planner, Plan]:
+    """Return a planner for the machine, and the plan for a row of its check."""
+    model = model_sizes(config_of("Llama-3.1-8B"), torch.bfloat16, torch.device("cuda"))
+    planner = Planner(model, Machine(LIMIT, 48 << 30, False, row.rates), len, PREFIX)
+    method = suited_method(model.spec.window, row.method.split("-")[0], **SETTINGS.get(row.method, {}))
+    return planner, planner.plan(method, row.tokens, "nf4")
+
+
+def named(row: Measured) -> str:
+    return f"{row.method}-{row.tokens >> 10}K"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=named)
+def test_readings_take_as_long_as_was_measured(row: Measured) -> None:
+    planner, plan = planned(row)
+    task = ReadingTask(row.read, PREFIX, plan.chunk, len)
+    footprint = plan.method.plan(planner.model.spec, task)
+    roofline = Roofline(planner.model, row.rates, False, "nf4", COUNTS[row.method])
+    seconds, _, _ = roofline.times(footprint, plan.chunk, scored=False)
+    ratio = footprint.work.passed / seconds / row.reading
+    assert 0.85 < ratio < SLOWER.get(row.method, 1.15)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.answering], ids=named)
+def test_answers_take_as_long_as_was_measured(row: Measured) -> None:
+    planner, plan = planned(row)
+    recorded = row.method not in UNRECORDED
+    work = dataclasses.replace(plan.footprint.work, recorded=recorded)
+    roofline = Roofline(planner.model, row.rates, False, "nf4", COUNTS[row.method])
+    _, first, speed = roofline.times(dataclasses.replace(plan.footprint, work=work), plan.chunk, scored=False)
+    assert row.answering is not None
+    assert row.first is not None
+    assert 0.5 < first / row.first < 1.35, "within a factor of two"
+    assert 0.85 < speed / row.answering < ANSWERS_SLOWER.get(row.method, 1.15)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=named)
+def test_readings_take_the_bytes_that_were_measured(row: Measured) -> None:
+    """Regression: plans for InfiniteHiP had passes of 2,048 tokens, of which its stream takes 960."""
+    _, plan = planned(row)
+    assert 0.95 < plan.reading_device_bytes / row.peak < LESS_SAVED.get(row.method, 1.05) + 0.001
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_counts_are_about_those_of_the_code(name: str) -> None:
+    """A figure that falls here is lowered in `engine/planning/counts.py`."""
+    sketched = {"sketch": "int2"} if name == "exact-sketched" else {}
+    budget = {"budget": 700} if sketched else {}
+    counts = counts_of(make_method(name.split("-")[0], **sketched, **budget))
+    for kind, (kernels, launches) in MOST[name].items():
+        found: Requests = getattr(counts, kind)
+        assert 0.6 < found.kernels / kernels < 1.35, kind
+        assert abs(found.launches - launches) <= 2, kind
+
+
+def test_every_method_has_counts() -> None:
+    known: set[Counts] = {TRUNCATE, LOCRET, EXACT, SKETCHED, *BY_NAME.values()}
+    for name in METHODS:
+        assert counts_of(make_method(name)) in known
+    assert counts_of(make_method("infinipot")) is LOCRET
+    assert counts_of(make_method("full")) is TRUNCATE
+    assert counts_of(make_method("exact")) is EXACT
+    assert counts_of(make_method("infinitehip", budget=None)) is TRUNCATE, "without a budget nothing is pruned"
+
+
+def test_passes_are_no_longer_than_the_memory_takes() -> None:
+    row = next(row for row in ROWS if row.method == "infinitehip")
+    _, plan = planned(row)
+    assert plan.chunk == 960
+    here = model_sizes(config_of("Llama-3.1-8B", tiny=True), torch.float32)
+    for name in ("infinitehip", "infllm"):
+        method = suited_method(131072, name, **SETTINGS[name])
+        assert method.new_memory(here.spec, len).pass_limit() == method.pass_limit()
+    assert plan.method.pass_limit() == 960
+
+
+def test_what_a_gpu_has_beside_a_launch_is_measured_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU nothing is replayed; the host's coding is timed anywhere."""
+    found = rates.measure_rates(torch.device("cpu"), torch.float32)
+    assert (found.node_sec, found.packed_share) == (rates.NODE_SEC, rates.PACKED_SHARE)
+    assert 1e-11 < found.coding_sec < 1e-6
+    monkeypatch.setattr(rates, "_seconds", lambda do, device: 1.0)
+    assert rates._coding() == pytest.approx(1 / (64 * 64 * 128))
+
+
+def test_a_token_costs_its_kernels_and_an_archive_its_coding() -> None:
+    row = first_gpu_run.ROWS[0]
+    planner, plan = planned(row)
+
+    def times(counts: Counts, **changed: float) -> tuple[float, float, float]:
+        roofline = Roofline(planner.model, dataclasses.replace(row.rates, **changed), False, "nf4", counts)
+        return roofline.times(plan.footprint, plan.chunk, scored=False)
+
+    more = dataclasses.replace(TRUNCATE, recorded=Requests(TRUNCATE.recorded.kernels + 10, TRUNCATE.recorded.launches))
+    assert 1 / times(more)[2] - 1 / times(TRUNCATE)[2] == pytest.approx(32 * 10 * row.rates.node_sec)
+    exact = next(row for row in ROWS if row.method == "exact")
+    planner, plan = planned(exact)
+    slow = times(EXACT, coding_sec=2e-9)[0] - times(EXACT, coding_sec=1e-9)[0]
+    numbers = 2 * 8 * 128 * 32  # of a token
+    assert slow == pytest.approx(plan.footprint.work.passed * numbers * 1e-9, rel=0.01)
