@@ -6,9 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 import sessions
+from app.asking.introduction import introduction_json, load_introduction
 from app.asking.named_pages import page_name
 from app.errors import Ambiguous, NotFound
 from app.formatting import either
+from app.jobs.job_runner import READ
 from app.reading.memory_map import load_map
 from app.service import Service
 from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
@@ -200,7 +202,8 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
         facts["documents"] = [asdict(each) for each in store.contexts.documents(row.id)]
         facts["sessions"] = [each.id for each in store.sessions.all(row.id)]
         facts["memory_map"] = [asdict(each) for each in load_map(store, row.id)]
-        facts["job"] = asdict(work) if (work := store.jobs.work_on(row.id)) else None
+        facts["introduction"] = introduction_json(load_introduction(store, row.id))
+        facts["job"] = asdict(work) if (work := store.jobs.work_on(row.id, READ)) else None
     elif isinstance(row, SessionRow):
         facts["turns"] = [asdict(each) for each in store.turns.all(row.id)]
     if kind in KINDS:

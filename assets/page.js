@@ -277,6 +277,10 @@
     if (getComputedStyle(document.querySelector("#side")).position === "fixed") closePage();
     field.focus();
   };
+  const suggest = (question) => {  // asked as if it had been typed; what was typed stays
+    write(question);
+    document.querySelector("#ask").click();
+  };
   // A page of a document stands beside the answer; on a narrow window before it. It is fetched once it is asked for.
   const beside = () => document.querySelector("#beside .beside");
   let from = null, wanted = 0, zoom = Number(localStorage.getItem("stockpot-zoom")) || 1;
@@ -398,6 +402,7 @@
       }
       if (button && button.dataset.action === "copy") copy(button);
       if (button && button.dataset.action === "cite") cite(button);
+      if (button && button.dataset.action === "suggested") suggest(button.textContent);
       if (button && button.dataset.action === "name") name(button.dataset.pages);
       if (button && button.dataset.action === "edit") document.querySelector("#question textarea").focus();
       const page = event.target.closest("a[href*='documents/'][href*='/pages/']:not(.own-tab)");

@@ -24,6 +24,7 @@ from sessions.parts import Part
 from sessions.processes import stamp
 from sessions.recovery import INTERRUPTED
 from sessions.rows import (
+    INTRODUCE,
     UNDER_WAY,
     ContextRow,
     DocumentRow,
@@ -43,6 +44,7 @@ from sessions.titles import SHOWN_TITLE, listed, number_of, shown_title, togethe
 __all__ = [
     "DATABASE",
     "INTERRUPTED",
+    "INTRODUCE",
     "MOST_HITS",
     "SHOWN_TITLE",
     "UNDER_WAY",

@@ -6,6 +6,7 @@ from sessions.database import Database
 from sessions.errors import DiskFull, InUse
 from sessions.folders import NAMES, Folders
 from sessions.ids import TABLES
+from sessions.rows import INTRODUCE
 from sessions.workers import Workers
 
 
@@ -76,7 +77,7 @@ class Deletion:
         return list(dict.fromkeys(found))
 
     def _check_idle(self, subjects: list[str]) -> None:
-        running = "SELECT * FROM jobs WHERE subject_id = ? AND status = 'running'"
+        running = f"SELECT * FROM jobs WHERE subject_id = ? AND status = 'running' AND kind <> '{INTRODUCE}'"
         for subject in subjects:
             for job in self._database.rows(running, [subject]):
                 if self._workers.is_alive(job["owner"], job["updated_at"]):

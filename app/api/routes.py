@@ -162,6 +162,14 @@ def router(service: Service, worker: Worker) -> APIRouter:
         """Resume a reading that was stopped or failed: returns the job to follow."""
         return worker.read(store.contexts.get(id).id)
 
+    @api.post("/contexts/{id}/introduction", status_code=202)
+    def introduce(id: str) -> dict[str, Any]:
+        """Have a summary and questions made in the background, unless they are: the context's details have them.
+
+        Returns the job, or null where there is nothing to do: it is made, not read yet, or its model cannot do it.
+        """
+        return {"job": worker.introduce(id)}
+
     @api.post("/sessions", status_code=201)
     def begin_session(given: NewSession) -> SessionRow:
         return new_session(service, given.context, given.title)

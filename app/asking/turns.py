@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from app.asking.answer_options import SAMPLED, AnswerOptions
+from app.asking.demo_answer import DemoAnswer
 from app.asking.measurements import measurements, missed_pages, warnings
 from app.asking.named_pages import all_of, as_kept, named_pages, require_few, tokens_of
 from app.asking.not_found import says_not_found
@@ -242,24 +243,30 @@ def _answer(
         stop=tuple(options.stop),
     )
     waiting, thought, flushed, done = "", "", 0.0, None
+    said = DemoAnswer(open_one.opened.row.model)
     named = _named(service, open_one.opened, turn.pages)
-    text = open_one.opened.stream.ids if options.read_again or named is not None else None
+    ids = open_one.opened.stream.ids if options.read_again or named is not None else None
     # Closing before the end cancels the turn: the conversation is as it was before the question.
     asked = open_one.conversation.ask(
-        turn.question, sampling, engine.AskOptions(on_question, whole_sentences, text, named, repetition_start)
+        turn.question, sampling, engine.AskOptions(on_question, whole_sentences, ids, named, repetition_start)
     )
     with suppress(Stopped), closing(asked) as events:
         for event in events:
             on_stage("")
             if isinstance(event, engine.Answer):
-                done = replace(event, time_to_first_token_sec=opening_sec + event.time_to_first_token_sec)
+                rest, text = said.whole(event.text)
+                first_sec = opening_sec + event.time_to_first_token_sec
+                done = replace(event, text=text, time_to_first_token_sec=first_sec)
+                if rest:
+                    on_piece(rest)
                 continue
             if event.reasoning:
                 on_reasoning(event.text)
                 thought += event.text
             else:
-                on_piece(event.text)
-                waiting += event.text
+                if shown := said.piece(event.text):
+                    on_piece(shown)
+                    waiting += shown
             if time.monotonic() - flushed >= FLUSH_SEC:
                 service.store.turns.append_answer(turn.id, waiting, thought)
                 waiting, thought, flushed = "", "", time.monotonic()

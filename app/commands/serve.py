@@ -29,6 +29,12 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="what open contexts may take together, of the GPU's memory and of the machine's each; the least recently "
         "used are put away (default: %(default)s)",
     )
+    parser.add_argument(
+        "--no-introductions",
+        dest="introduce",
+        action="store_false",
+        help="do not let the model sum up each document and suggest questions, in the background after it is read",
+    )
     parser.add_argument("--open", action="store_true", help="open the page in the browser once it is there")
     parser.add_argument(
         "--auth",

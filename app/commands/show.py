@@ -119,6 +119,9 @@ def _describe(facts: dict[str, Any], titles: Sequence[str]) -> list[str]:
         elif key == "memory_map":
             shares = tenths([Remembered(**each) for each in value])
             lines.append(f"  kept of each tenth of the text: {', '.join(map(percent, shares))}")
+        elif key == "introduction":
+            lines += [f"  summary: {value['summary']}"] if value["summary"] else []
+            lines += [f"  question: {each}" for each in value["questions"]]
         elif key == "job":
             lines.append(f"  job: {value['id']} ({value['status']})")
         elif key == "documents":

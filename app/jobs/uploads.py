@@ -173,7 +173,10 @@ def name_of(service: Service, job: JobRow) -> str:
 
 
 def names_in(service: Service, job: JobRow) -> list[str]:
-    """Return the names of an upload's kept documents and files."""
+    """Return the titles of an upload's documents; until all are made, the names of its files and kept documents."""
+    made = service.store.documents.existing(job.progress.get("documents", []))
+    if len(made) == len(job.payload.get("documents", [])) + len(job.payload["files"]):
+        return [row.title for row in made]
     kept = [row.title for row in service.store.documents.existing(job.payload.get("documents", []))]
     return [*kept, *(Path(each).name for each in job.payload["files"])]
 

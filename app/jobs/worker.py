@@ -1,9 +1,10 @@
 """The worker: a thread that reads and answers, and writes progress to the store.
 
-Jobs are rows, so the page or program that asked may leave and come back. There are four kinds: "ingest"
-(`upload_jobs.py`), "read", "answer", and "fetch" (`model_fetcher.py`). One job uses the model at a time. A reading lets
-waiting questions go first between two of its steps; if another model must answer, it saves a checkpoint and waits.
-Readings of a program that stops stay queued, and continue from their checkpoint when it starts again.
+Jobs are rows, so the page or program that asked may leave and come back. There are five kinds: "ingest"
+(`upload_jobs.py`), "read", "answer", "introduce", and "fetch" (`model_fetcher.py`). One job uses the model at a time. A
+reading lets waiting questions go first between two of its steps; if another model must answer, it saves a checkpoint
+and waits. An introduction makes way for everything else. Readings of a program that stops stay queued, and continue
+from their checkpoint when it starts again.
 """
 
 import threading
@@ -14,6 +15,7 @@ from dataclasses import asdict
 
 from app.asking import turns
 from app.asking.answer_options import AnswerOptions
+from app.asking.introduction import can_introduce, introduce, load_introduction
 from app.errors import AppError
 from app.jobs.job_runner import READ
 from app.jobs.model_fetcher import ModelFetcher
@@ -22,7 +24,7 @@ from app.reading import readings
 from app.reading.progress import Report
 from app.reading.readings import Stopped
 from app.service import Service
-from sessions import INTERRUPTED, InUse, JobRow, NotFound, TurnRow
+from sessions import INTERRUPTED, INTRODUCE, InUse, JobRow, NotFound, TurnRow
 
 ANSWER = "answer"
 STOP_FETCHING_SEC = 2.0
@@ -36,9 +38,15 @@ HISTORY = 400
 class Worker(UploadJobs):
     """Runs uploads, readings and answers of a home until it is told to stop."""
 
-    def __init__(self, service: Service) -> None:
-        """Prepare the threads. service: the home to work for."""
+    def __init__(self, service: Service, *, introduces: bool = False) -> None:
+        """Prepare the threads.
+
+        Args:
+            service: the home to work for.
+            introduces: whether to introduce each context when it has been read.
+        """
         super().__init__(service)
+        self.introduces = introduces
         self.fetcher = ModelFetcher(service)
 
     # Public methods: called from any thread.
@@ -80,6 +88,21 @@ class Worker(UploadJobs):
         if theirs:
             raise InUse(f"A command, or another program, answers {', '.join(theirs)}: stop it there (Ctrl-C).")
 
+    def introduce(self, context_id: str) -> JobRow | None:
+        """Queue the introduction to a finished context; None if it is made already, or its model cannot make one.
+
+        Raises:
+            sessions.NotFound: there is no such context.
+        """
+        store = self.service.store
+        with store.transaction():
+            row, made = store.contexts.get(context_id), load_introduction(store, context_id)
+            if row.status != "ready" or (made and made.done) or not can_introduce(row.model):
+                return None
+            job = store.jobs.work_on(context_id, INTRODUCE) or store.jobs.add(INTRODUCE, context_id)
+        self._call()
+        return job
+
     # The work: in the thread itself.
 
     def run(self) -> None:
@@ -108,6 +131,8 @@ class Worker(UploadJobs):
             self._do(upload.job, lambda job: next(upload.rest, None))
         elif job := self._claimed(READ):
             self._do(job, self._read)
+        elif not self._wanted() and (job := self._claimed(INTRODUCE)):
+            self._do(job, self._introduce)
         else:
             return False
         return True
@@ -138,6 +163,26 @@ class Worker(UploadJobs):
             return
         store.measurements.thin("reading", job.subject_id, HISTORY)
         self._end(job, "done")
+        if self.introduces:
+            self.introduce(job.subject_id)
+
+    def _introduce(self, job: JobRow) -> None:
+        """Introduce a context while there is nothing else to do; go on with it later if there is."""
+
+        def should_stop() -> bool:
+            return self._wanted() or self._stopping.is_set() or self.service.store.jobs.cancel_requested(job.id)
+
+        try:
+            introduce(self.service, job.subject_id, should_stop)
+        except Stopped:
+            self._leave(job)
+            return
+        self._end(job, "done")
+
+    def _wanted(self) -> bool:
+        """Return whether somebody waits for a model: a question, a reading or an upload."""
+        jobs = self.service.store.jobs
+        return bool(self._waiting) or any(jobs.all(status="queued", kind=kind) for kind in (ANSWER, READ))
 
     def _another_is_asked(self, model: str) -> bool:
         """Return whether a question waits that another model can answer now."""

@@ -74,20 +74,19 @@ def reading_plan(
 
 
 def forecast_text(
-    titles: Sequence[str], pages: int, plan: "engine.Plan", seconds: float | None, window: int
+    titles: Sequence[str], pages: str, plan: "engine.Plan", seconds: float | None, window: int
 ) -> tuple[str, str]:
     """Return a line on a reading: its name, pages, time and memory; and a sentence of warning, or "".
 
     Args:
         titles: titles of its documents.
-        pages: pages of all of them.
+        pages: their length, in words.
         plan: its plan.
         seconds: time that it takes, if known.
         window: tokens that the model was trained for.
     """
     size = sum(plan.footprint.usage.bytes.values())
-    about = "about 1 page" if pages == 1 else f"about {roughly(pages)} pages"
-    facts = [together(titles), about, time_in_words(seconds), byte_size(size), "it fits"]
+    facts = [together(titles), pages, time_in_words(seconds), byte_size(size), "it fits"]
     doubt = plan.beyond
     if plan.method.budget is None and plan.tokens > window:
         doubt = f"The model was trained for shorter texts ({window:,} tokens; this has about {roughly(plan.tokens)})."

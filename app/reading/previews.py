@@ -4,7 +4,7 @@ Nothing of a preview is kept on disk. A file that was opened before is known by 
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import ingest
 from app.errors import phrase
+from app.formatting import plural, roughly
 from app.lru_cache import LruCache
 from app.reading.token_stream import read_text
 from ingest.subprocess import ingest_in_subprocess
@@ -28,31 +29,37 @@ SAMPLES, SAMPLE_CHARACTERS = 3, 8_000
 
 
 @dataclass(frozen=True)
+class Length:
+    """The length of a document. printed: its pages in print; 0 for documents without printed pages."""
+
+    printed: int
+    characters: int
+
+    @property
+    def pages(self) -> int:
+        """Pages in print, or those that a printed book of this length would have."""
+        return self.printed or pages_of(self.characters)
+
+
+@dataclass(frozen=True)
 class Preview:
     """The size of a document.
 
     title: its title.
-    pages: pages in print; 0 for documents without printed pages.
-    characters: length of its text.
+    length: its length.
     samples: some pieces of its text.
     reason: why it cannot be opened, or not yet; empty if it can.
     """
 
     title: str
-    pages: int = 0
-    characters: int = 0
+    length: Length = Length(0, 0)
     samples: tuple[str, ...] = ()
     reason: str = ""
-
-    @property
-    def book_pages(self) -> int:
-        """Pages in print, or those that a printed book of this length would have."""
-        return self.pages or pages_of(self.characters)
 
     def tokens(self, count: Callable[[str], int]) -> int:
         """Return the estimated number of tokens of the text. count: returns the tokens of a piece of text."""
         sampled = sum(map(len, self.samples))
-        return round(sum(map(count, self.samples)) * self.characters / sampled) if sampled else 0
+        return round(sum(map(count, self.samples)) * self.length.characters / sampled) if sampled else 0
 
 
 def pages_of(characters: float) -> int:
@@ -60,13 +67,26 @@ def pages_of(characters: float) -> int:
     return max(1, round(characters / PAGE_CHARACTERS))
 
 
+def length_of(format: str, pages: int, characters: int) -> Length:
+    """Return the length of a document of a format, with its pages as the document counts them."""
+    return Length(pages if ingest.FORMATS[format].has_fixed_pages else 0, characters)
+
+
+def pages_in_words(lengths: Sequence[Length]) -> str:
+    """Return the length of documents: "12 pages" if all are in print, else "about 450 pages"."""
+    pages = sum(each.pages for each in lengths)
+    if all(each.printed for each in lengths):
+        return plural(pages, "page")
+    return "about 1 page" if pages == 1 else f"about {roughly(pages)} pages"
+
+
 def preview_of(document: ingest.Document, title: str = "") -> Preview:
     """Return the preview of a document. title: shown instead of its own."""
-    text, fixed = read_text(document), ingest.FORMATS[document.format].has_fixed_pages
+    text = read_text(document)
     last = max(0, len(text) - SAMPLE_CHARACTERS)
     starts = sorted({last * number // (SAMPLES - 1) for number in range(SAMPLES)})
     samples = tuple(text[start : start + SAMPLE_CHARACTERS] for start in starts)
-    return Preview(title or document.title, len(document.pages) if fixed else 0, len(text), samples)
+    return Preview(title or document.title, length_of(document.format, len(document.pages), len(text)), samples)
 
 
 class Previews:

@@ -143,7 +143,7 @@ def compose(
         encoding = chat.encode(before + read_text(document), report)
         ids.append(encoding.ids.cpu().long())
         places = (encoding.starts.cpu().long() - len(before)).clamp(min=0)
-        for low, high in document.left_out:  # from places in what is read to places in the document
+        for low, high in document.left_out:  # places in the text that is read become places in the document
             places = torch.where(places >= low, places + high - low, places)
         starts.append(places)
         end = first + len(encoding.ids)

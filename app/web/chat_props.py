@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+from app.asking.introduction import load_introduction
 from app.asking.named_pages import pages_in_words
 from app.errors import phrase
 from app.formatting import shorten
@@ -9,17 +10,19 @@ from app.jobs.worker import ANSWER
 from app.machine.recommended import good_for
 from app.service import Service
 from app.web.list_props import MORE, Props, share_read
+from app.web.model_field import shown_name
 from app.web.views.markup import esc
 from app.web.views.reading_card import context_head
 from app.web.views.turn import conversation, live_turn
-from sessions import ContextRow, NotFound, SessionRow, StoreError, TurnRow
+from app.web.views.welcome import welcome
+from sessions import INTRODUCE, ContextRow, NotFound, SessionRow, StoreError, TurnRow
 
 AT_ONCE = 20
 """Most finished turns that are sent again with each answer; older ones change once in so many turns."""
+MOST_OPENED = 16
+"""Most documents whose lengths the welcome tells; the cache holds as many."""
 MOST_QUOTED = 60
 """Most characters quoted of a question that another one waits for."""
-EMPTY = "It has been read. Ask about any of it."
-EMPTY_YET = "Ask about what has been read so far."
 
 
 class ChatProps:
@@ -46,7 +49,7 @@ class ChatProps:
             finished = [turn for turn in turns if turn.status != "answering"]
             apart = max(0, len(finished) - 1) // AT_ONCE * AT_ONCE
             earlier = conversation(finished[:apart], titles)
-            past = conversation(finished[apart:], titles, last=True) if turns else _empty(context)
+            past = conversation(finished[apart:], titles, last=True) if turns else self._welcome(context)
         return {
             "head": {"value": head},
             "earlier": {"value": earlier},
@@ -77,6 +80,20 @@ class ChatProps:
             return work.stage
         return f"Turning to {pages_in_words(turn.pages)}" if turn.pages else "Thinking"
 
+    def _welcome(self, context: ContextRow) -> str:
+        """Return what is shown before the first question."""
+        documents = []
+        with suppress(StoreError):  # the head says what is damaged
+            documents = [self.service.document_cache.document(id) for id in context.document_ids[:MOST_OPENED]]
+        return welcome(
+            documents if len(documents) == len(context.document_ids) else [],
+            ready=context.status == "ready",
+            about=good_for(context.model),
+            made=load_introduction(self.store, context.id),
+            making=self.store.jobs.work_on(context.id, INTRODUCE) is not None,
+            model=shown_name(context.model),
+        )
+
     def _waits_for(self) -> str:
         """Return in words which answer must end before a question is answered."""
         for job in self.store.jobs.all(status="running", kind=ANSWER):
@@ -93,13 +110,6 @@ class ChatProps:
             except StoreError as error:
                 return phrase(error)
         return self._coverages[document_id]
-
-
-def _empty(context: ContextRow) -> str:
-    """Return the text that is shown before the first question."""
-    about = good_for(context.model)
-    more = f"<p>{esc(about)}</p>" if about else ""
-    return f'<div class="empty"><p>{EMPTY if context.status == "ready" else EMPTY_YET}</p>{more}</div>'
 
 
 def _export_links(session: SessionRow) -> str:

@@ -1,13 +1,13 @@
 """Props of the lists: contexts, sessions, kept documents, and contexts that documents can be added to."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from app import listing
-from app.formatting import plural, roughly
+from app.formatting import plural
 from app.jobs.uploads import INGEST, WAITING, is_listed, is_locked, name_of
-from app.machine.forecast import TOKEN_CHARACTERS
 from app.reading.preparing import can_grow
-from app.reading.previews import pages_of
+from app.reading.previews import Length, length_of, pages_in_words
 from app.service import Service
 from app.web.model_field import shown_name
 from app.web.new_reading import OF_ITS_OWN
@@ -39,7 +39,7 @@ class ListProps:
 
     def context_choices(self, contexts: list[ContextRow]) -> list[tuple[str, str]]:
         """Return name and id of uploads and contexts: those under way first, then the last used or made."""
-        used, found = self.store.sessions.last_used(), []
+        used, found, pages = self.store.sessions.last_used(), [], self._pages()
         states = ("queued", "running", "failed")
         jobs = (job for status in states for job in self.store.jobs.all(kind=INGEST, status=status))
         for job in {job.id: job for job in jobs}.values():  # a job may change its status in between
@@ -52,7 +52,8 @@ class ListProps:
             found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
         apart = _differences(contexts)
         for context in contexts:
-            name = f"{context.title}\n{_state_of(context, share_read(self.store, context), apart[context.id])}"
+            state = _state_of(context, share_read(self.store, context), apart[context.id], pages)
+            name = f"{context.title}\n{state}"
             found.append((False, max(context.created_at, used.get(context.id, 0.0)), (name, context.id)))
         return [choice for *_, choice in sorted(found, reverse=True)]
 
@@ -73,8 +74,8 @@ class ListProps:
     def add_to(self, selection: "Selection", context: ContextRow | None, contexts: list[ContextRow]) -> Props:
         """Return the props of the choice of a context to add documents to."""
         able = [] if selection.context else [row for row in contexts if can_grow(row)]
-        apart = _differences(contexts)
-        choices = [(f"{row.title} · {_state_of(row, 1.0, apart[row.id])}", row.id) for row in able]
+        apart, pages = _differences(contexts), self._pages() if able else {}
+        choices = [(f"{row.title} · {_state_of(row, 1.0, apart[row.id], pages)}", row.id) for row in able]
         listed = list_props("add_to", "documents", choices, selection.add_to, selection.listed)
         alone = {"visible": not selection.add_to}
         return {
@@ -90,6 +91,10 @@ class ListProps:
             "estimate": alone,
             "add_documents": {"visible": context is not None and can_grow(context)},
         }
+
+    def _pages(self) -> dict[str, Length]:
+        """Return the length of every document by id."""
+        return {row.id: length_of(row.format, row.pages, row.characters) for row in self.store.documents.all()}
 
     def session_choices(self, context: ContextRow) -> list[tuple[str, str]]:
         """Return name and id of the sessions over a context, the last used first."""
@@ -160,16 +165,20 @@ def _differences(contexts: list[ContextRow]) -> dict[str, str]:
     return found
 
 
-def _state_of(context: ContextRow, share: float, apart: str) -> str:
+def _state_of(context: ContextRow, share: float, apart: str, lengths: Mapping[str, Length]) -> str:
     """Return the line below a title: what tells it apart, and how far it is read.
 
-    apart: words of `_differences`; if "", the model and the method unless it is the usual one.
+    Args:
+        context: the context.
+        share: share of its text that is read.
+        apart: words of `_differences`; if "", the model and the method unless it is the usual one.
+        lengths: length of every document by id.
     """
     import engine
 
-    pages = pages_of(context.tokens * TOKEN_CHARACTERS)
+    own = [lengths[id] for id in context.document_ids if id in lengths]
     states = {
-        "ready": "about 1 page" if pages == 1 else f"about {roughly(pages)} pages",
+        "ready": pages_in_words(own) if own else "",
         "reading": f"reading {share:.0%}",
         "paused": f"stopped at {share:.0%}",
     }

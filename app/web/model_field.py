@@ -86,7 +86,7 @@ def model_choices(found: Sequence[LocalModel], room: int) -> list[tuple[str, str
 
 
 def hub_choices(recommended: Sequence[dict[str, Any]], found: Sequence[LocalModel]) -> list[tuple[str, str]]:
-    """Return the recommended models that fit here and are not here yet, with what they are good for."""
+    """Return the recommended models that fit here and are not here yet, with their sizes and uses."""
     here = {each.name for each in found}
     selection = [each for each in recommended if each["fits"] == "none" and each["name"] not in here]
     return [

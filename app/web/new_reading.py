@@ -69,14 +69,6 @@ def build_new_reading(default_model: str) -> NewReading:
             sample = gr.Button(
                 "Read the sample book", size="sm", elem_id="sample", visible=sample_book() is not None, scale=0
             )
-        add_to = gr.Dropdown(
-            choices=[(OF_ITS_OWN, "")],
-            value="",
-            label="Add to what was read before?",
-            elem_id="add-to",
-            visible=False,
-        )
-        more_add_to = gr.Button("", size="sm", elem_id="more-add-to", visible=False)
         with gr.Column(elem_id="how") as how:
             model = build_model_field(default_model)
             memory = gr.Radio(
@@ -86,6 +78,14 @@ def build_new_reading(default_model: str) -> NewReading:
                 elem_id="memory",
                 elem_classes="cards",
             )
+        add_to = gr.Dropdown(
+            choices=[(OF_ITS_OWN, "")],
+            value="",
+            label="Add to what was read before?",
+            elem_id="add-to",
+            visible=False,
+        )
+        more_add_to = gr.Button("", size="sm", elem_id="more-add-to", visible=False)
         with gr.Row(visible=False, elem_id="kept-row") as kept_area:
             kept = gr.Dropdown(
                 choices=[],

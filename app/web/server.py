@@ -55,7 +55,7 @@ def serve(arguments: Namespace) -> int:
     tempfile.tempdir = str(uploads(home))  # files that come over HTTP are written while they arrive
     server = uvicorn.Server(
         uvicorn.Config(
-            make_app(service, login),
+            make_app(service, login, introduces=arguments.introduce),
             host=arguments.host,
             port=arguments.port,
             log_level="info" if arguments.verbose else "warning",
@@ -143,8 +143,14 @@ async def _nowhere(request: "Request", error: Exception) -> "Response":
     return JSONResponse({"error": sentence}, 404)
 
 
-def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
-    """Return the whole application. Its worker lives as long as it does."""
+def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: bool = False) -> "FastAPI":
+    """Return the whole application. Its worker lives as long as it does.
+
+    Args:
+        service: the home in use.
+        login: name and password that everybody must give; None for none.
+        introduces: whether each context is introduced when it has been read.
+    """
     from app.jobs.uploads import MOST_BYTES, cache, sweep, uploads
 
     uploads(service.home)  # before Gradio makes it readable for everybody
@@ -166,7 +172,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from app.web.views.markup import esc
     from sessions import StoreError
 
-    worker = Worker(service)
+    worker = Worker(service, introduces=introduces)
     if not any(other.alive for other in service.store.workers.all()):  # the files may belong to another server
         sweep(service)
 

@@ -115,6 +115,7 @@ class Server:
             "--model",
             self.model,
             "serve",
+            "--no-introductions",  # nothing happens by itself
             "--port",
             str(self.port),
         ]

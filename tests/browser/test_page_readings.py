@@ -8,6 +8,7 @@ import pymupdf
 import pytest
 from playwright.sync_api import Page, expect
 
+from sessions import Store
 from tests.app.helpers import Server, book_text
 from tests.browser.helpers import ask, asked, visit
 
@@ -143,7 +144,7 @@ def test_one_encrypted_file_of_several_asks_for_its_password_and_keeps_the_other
 
 def test_what_has_been_read_so_far_can_be_asked(tab: Page, server: Server) -> None:
     with server.held_back():
-        job = server.upload(("Long.txt", book_text(60).encode()), method="exact", budget="320")
+        job = server.upload(("Long.txt", book_text(59).encode()), method="exact", budget="320")
         context = server.context_of(job["id"], "reading")
         visit(tab, server, f"?context={context['id']}")
         tab.get_by_role("button", name="Ask what it has read so far").click()
@@ -192,3 +193,24 @@ def test_documents_are_added_and_the_conversation_goes_along(
     expect(tab.locator("#memory")).to_be_hidden()
     assert server.send(f"/api/contexts/{both['id']}", method="DELETE") == {"deleted": both["id"]}
     expect(tab.locator("#memory")).to_be_visible()
+
+
+def test_a_suggested_question_is_asked_with_one_click(tab: Page, server: Server) -> None:
+    context = server.read(("Harbour.txt", book_text(9).encode()), method="exact", budget="320")
+    made = {
+        "summary": "A keeper of a lamp.",
+        "questions": ["Who kept the lamp?"],
+        "tried": 1,
+        "unasked": 0,
+        "done": True,
+    }
+    with Store(server.home) as store:
+        store.measurements.add("introduction", context["id"], made)
+    visit(tab, server, f"?context={context['id']}")
+    expect(tab.locator(".welcome")).to_contain_text("About 1 page in 1 section.")
+    expect(tab.locator(".welcome .summary")).to_contain_text("A keeper of a lamp.")
+    tab.locator("#question textarea").fill("Something that is not asked")
+    tab.get_by_role("button", name="Who kept the lamp?").click()
+    expect(tab.locator("#past .question")).to_have_text(["Who kept the lamp?"])
+    expect(tab.locator(".welcome")).to_have_count(0)
+    expect(tab.locator("#question textarea")).to_have_value("Something that is not asked")  # it is not lost

@@ -17,7 +17,7 @@ from app.machine.local_models import local_folder, local_models
 from app.machine.model_names import canonical_model
 from app.machine.recommended import good_for, memory_for_weights, recommended_json
 from app.reading.methods import essentials_for, spec_of
-from app.reading.previews import Preview, preview_of
+from app.reading.previews import Preview, pages_in_words, preview_of
 from app.service import Service
 from app.web.expert_fields import settings_from, suiting
 from app.web.model_field import hub_choices, model_choices, shown_name, unusable_models
@@ -176,9 +176,9 @@ class FormActions:
                 if reasons
                 else (room_here(name, method, home, device, loaded=loaded, measured=measured), "")
             )
-        titles, pages = [each.title for each in usable], sum(each.book_pages for each in usable)
+        titles, pages = [each.title for each in usable], pages_in_words([each.length for each in usable])
         if local_folder(name) is None:
-            line = f"{together(titles)}: about {pages:,} pages. {shown_name(name)} is fetched before they are read."
+            line = f"{together(titles)} · {pages}. {shown_name(name)} is fetched before they are read."
             return line, reasons
         chat = self._chat(name)
         tokens = sum(each.tokens(lambda text: len(chat.encode(text).ids)) for each in usable)

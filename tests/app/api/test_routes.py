@@ -366,6 +366,19 @@ def test_a_page_that_is_not_there_is_said_on_a_page(http: httpx.Client, server: 
         assert words in answer.text
 
 
+def test_an_introduction_is_asked_for_and_told(http: httpx.Client, server: Server) -> None:
+    context = server.read(("Lighthouse.txt", book_text(8).encode()), method="exact", budget="320")
+    assert http.get(f"/api/contexts/{context['id']}").json()["introduction"] is None
+    job = http.post(f"/api/contexts/{context['id']}/introduction").json()["job"]
+    assert job["kind"] == "introduce"
+    wait_for(lambda: http.get(f"/api/jobs/{job['id']}").json()["status"] == "done", "the introduction")
+    told = http.get(f"/api/contexts/{context['id']}").json()["introduction"]
+    assert told["done"]
+    assert set(told) == {"summary", "questions", "done"}
+    assert http.post(f"/api/contexts/{context['id']}/introduction").json() == {"job": None}, "it is made once"
+    assert http.post("/api/contexts/c-222222/introduction").status_code == 404
+
+
 def test_a_question_is_put_to_one_of_several_documents(http: httpx.Client, server: Server) -> None:
     files = [("Book.txt", book_text(9).encode()), ("Note.txt", b"The lamp is out, says the note.")]
     context = server.read(*files, method="exact", budget="320")

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from app.asking.sources import find_sources
 from app.asking.turns import answer, keep_question
 from app.errors import UsageError
 from app.listing import details
+from app.reading.open_context import open_context
 from app.reading.pages import page_of
 from app.reading.saved_state import check_context
 from app.reading.token_stream import PART, Stream, TextSpan, compose, read_text
 from app.service import Service
+from engine import Passage
 from sessions import StoreCorrupt
 from tests.app.helpers import SHORT, add, read_through
 from tests.ingest.makers import epub
@@ -59,8 +62,11 @@ def test_it_is_read_asked_and_shown_so(service: Service, path: Path) -> None:
     context = read_through(service, [id])
     session = service.store.sessions.add(context.id)
     turn = answer(service, keep_question(service, session.id, "What is the pass key?").id, SHORT)
-    assert turn.sources
     assert all("zeppelin" not in each["quote"] for each in turn.sources)
+    stream = open_context(service, context.id).stream
+    whole = find_sources([Passage(0, len(stream.ids), 1.0)], stream, service.document_cache)
+    assert ["48213" in each.quote for each in whole] == [True, True]
+    assert all("zeppelin" not in each.quote for each in whole)
     with pytest.raises(UsageError, match="no text"):
         answer(service, keep_question(service, session.id, "What may I copy?", "2").id, SHORT)
     contents = page_of(service, id, 1).contents

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.reading.previews import PAGE_CHARACTERS, Preview, preview_of
+from app.reading.previews import PAGE_CHARACTERS, Length, Preview, length_of, pages_in_words, preview_of
 from app.service import Service
 from ingest import ingest
 from tests.app.helpers import add, book_text, wait_for
@@ -24,7 +24,7 @@ def test_a_file_tells_title_and_length_and_nothing_is_kept(service: Service, tmp
     assert service.previews.get(path) is None, "it is opened in the background"
     found = opened(service, path)
     assert (found.title, found.reason) == ("Kim", "")
-    assert found.book_pages == pytest.approx(len(text) / PAGE_CHARACTERS, abs=2)
+    assert found.length.pages == pytest.approx(len(text) / PAGE_CHARACTERS, abs=2)
     assert found.tokens(lambda piece: len(piece) // 4) == pytest.approx(len(text) / 4, rel=0.02)
     assert not service.store.documents.all()
 
@@ -40,6 +40,13 @@ def test_a_file_that_cannot_be_opened_says_why(service: Service, tmp_path: Path)
     broken.write_bytes(b"%PDF-1.4 nonsense")
     assert "torn.pdf" in opened(service, broken).reason
     assert "not there" in opened(service, tmp_path / "gone.txt").reason
+
+
+def test_only_pages_in_print_are_counted_exactly() -> None:
+    printed, flowing = Length(12, 9), length_of("txt", 3, 700_000)
+    assert pages_in_words([printed]) == "12 pages"
+    assert pages_in_words([printed, flowing]) == "about 480 pages"
+    assert pages_in_words([Length(0, 20)]) == "about 1 page"
 
 
 def test_a_short_text_is_sampled_whole(book: Path) -> None:

@@ -11,6 +11,7 @@ from huggingface_hub import constants
 import engine
 from app.errors import AppError
 from app.jobs.model_fetcher import FETCH
+from app.jobs.uploads import name_of
 from app.jobs.worker import Worker
 from app.machine import hub_download
 from app.machine.recommended import RECOMMENDED
@@ -93,6 +94,14 @@ def test_the_chosen_files_and_documents_are_told_from_their_own_text(
     line = words(form.estimate(*given)[0])
     assert line.startswith("Kim · ")
     assert "torn.pdf" in line, "what is left out is said"
+
+
+def test_an_upload_is_named_by_its_documents_as_soon_as_they_are_made(service: Service, book: Path) -> None:
+    [document] = add(service, book)
+    service.store.documents.rename(document, "The lamp")
+    job = service.store.jobs.add("ingest", "upload", {"files": ["uploads/1/pg2226.txt"], "title": None})
+    assert name_of(service, job) == "pg2226.txt"
+    assert name_of(service, service.store.jobs.update(job.id, progress={"documents": [document]})) == "The lamp"
 
 
 def test_memory_in_plain_words_is_a_method_and_a_method_such_a_memory(service: Service) -> None:
