@@ -11,6 +11,7 @@ from app.asking.named_pages import page_name
 from app.errors import Ambiguous, NotFound
 from app.formatting import either
 from app.jobs.job_runner import READ
+from app.machine.model_names import shown_name
 from app.reading.memory_map import load_map
 from app.service import Service
 from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
@@ -19,6 +20,14 @@ from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 def method_in_short(context: ContextRow) -> str:
     """Return the method and budget of a context: "exact · 512"."""
     return f"{context.method} · {context.budget:,}" if context.budget else context.method
+
+
+def how_read(context: ContextRow) -> list[str]:
+    """Return the model of a context, and its method with the budget unless it is the usual one."""
+    import engine
+
+    usual = context.method == engine.DEFAULT_METHOD
+    return [shown_name(context.model), *([] if usual else [method_in_short(context)])]
 
 
 Titled = DocumentRow | ContextRow | SessionRow

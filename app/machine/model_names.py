@@ -98,3 +98,8 @@ def canonical_model(name: str) -> str:
     elif plain not in (POCKET, SMOLLM2) and "/" not in plain and (model := find_model(plain)):
         known = str(model.path)
     return known if quantize == "none" else f"{known}:{quantize}"
+
+
+def shown_name(name: str) -> str:
+    """Return a model's name for people: the last part of its path."""
+    return {SMOLLM2: "SmolLM2 135M", POCKET: "Pocket, a demo"}.get(name, Path(name).name)

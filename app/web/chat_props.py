@@ -7,10 +7,10 @@ from app.asking.named_pages import pages_in_words
 from app.errors import phrase
 from app.formatting import shorten
 from app.jobs.worker import ANSWER
+from app.machine.model_names import shown_name
 from app.machine.recommended import good_for
 from app.service import Service
 from app.web.list_props import MORE, Props, share_read
-from app.web.model_field import shown_name
 from app.web.views.markup import esc
 from app.web.views.reading_card import context_head
 from app.web.views.turn import conversation, live_turn

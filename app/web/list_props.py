@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 from app import listing
 from app.formatting import plural
 from app.jobs.uploads import INGEST, WAITING, is_listed, is_locked, name_of
+from app.machine.model_names import shown_name
 from app.reading.preparing import can_grow
 from app.reading.previews import Length, length_of, pages_in_words
 from app.service import Service
-from app.web.model_field import shown_name
 from app.web.new_reading import OF_ITS_OWN
 from app.web.views.markup import day
 from sessions import UNDER_WAY, ContextRow, Store, number_of
@@ -174,14 +174,11 @@ def _state_of(context: ContextRow, share: float, apart: str, lengths: Mapping[st
         apart: words of `_differences`; if "", the model and the method unless it is the usual one.
         lengths: length of every document by id.
     """
-    import engine
-
     own = [lengths[id] for id in context.document_ids if id in lengths]
     states = {
         "ready": pages_in_words(own) if own else "",
         "reading": f"reading {share:.0%}",
         "paused": f"stopped at {share:.0%}",
     }
-    usual = context.method == engine.DEFAULT_METHOD
-    how = [apart] if apart else [shown_name(context.model), "" if usual else listing.method_in_short(context)]
+    how = [apart] if apart else listing.how_read(context)
     return " · ".join(filter(None, [*how, states.get(context.status, context.status)]))

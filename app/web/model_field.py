@@ -10,13 +10,12 @@ import gradio as gr
 
 from app.formatting import byte_size, plural
 from app.machine.local_models import LocalModel
-from app.machine.model_names import POCKET, SMOLLM2, named_model
+from app.machine.model_names import named_model, shown_name
 from app.machine.recommended import BESIDE
 from app.web.views.markup import bar, esc
 from sessions import UNDER_WAY, JobRow
 
 IN_WORDS = {"none": "", "8bit": " in 8 bits", "nf4": " in NF4", "int8": " in int8", "int4": " in int4"}
-SHOWN = {SMOLLM2: "SmolLM2 135M", POCKET: "Pocket, a demo"}
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,6 @@ def build_model_field(default_model: str) -> ModelField:
     fetching = gr.HTML(apply_default_css=False, elem_id="fetching")
     fetched = gr.HTML(apply_default_css=False, elem_id="fetched")
     return ModelField(model, about, unusable, offered, get, fetching, stop_fetching, fetched)
-
-
-def shown_name(name: str) -> str:
-    """Return a model's name for people: the last part of its path."""
-    return SHOWN.get(name, Path(name).name)
 
 
 def model_choices(found: Sequence[LocalModel], room: int) -> list[tuple[str, str]]:

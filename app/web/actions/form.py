@@ -14,13 +14,13 @@ from app.jobs.worker import Worker
 from app.machine.forecast import Measured, forecast_text, reading_plan, room_here
 from app.machine.hub import hub_id
 from app.machine.local_models import local_folder, local_models
-from app.machine.model_names import canonical_model
+from app.machine.model_names import canonical_model, shown_name
 from app.machine.recommended import good_for, memory_for_weights, recommended_json
 from app.reading.methods import essentials_for, spec_of
 from app.reading.previews import Preview, pages_in_words, preview_of
 from app.service import Service
 from app.web.expert_fields import settings_from, suiting
-from app.web.model_field import hub_choices, model_choices, shown_name, unusable_models
+from app.web.model_field import hub_choices, model_choices, unusable_models
 from app.web.new_reading import ESSENTIALS, EVERYTHING
 from app.web.tab_state import Selection
 from app.web.views.markup import esc

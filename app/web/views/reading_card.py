@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.formatting import byte_size, clock, of_budget, of_text, plural, speed
+from app.formatting import byte_size, clock, of_budget, plural, speed
+from app.listing import how_read
 from app.reading.documents import LEFT_OUT
 from app.web.views.markup import bar, esc, page_link
 from ingest.document import noun_of_pages
@@ -148,11 +149,7 @@ def context_head(
         share: share of the text that is read.
         expanded: whether to unfold the files left out and the warnings.
     """
-    budget = f"budget {context.budget:,}" if context.budget else "no budget"
-    model = context.model.rpartition("/")[2]
-    done = "read by" if context.status == "ready" else "·"
-    read = context.tokens_read if context.status == "ready" else context.tokens
-    how = f"{of_text(read, context.tokens)} {done} {model} with {context.method}, {budget}"
+    how = f"Read by {' with '.join(how_read(context))}"
     so_far = "" if context.status == "ready" else _so_far(context, share)
     formats = Counter(document.format.upper() for document in documents)
     kinds = ", ".join(each if count == 1 else f"{count:,} {each}" for each, count in formats.items())
