@@ -36,8 +36,7 @@ def _left_in_container() -> int:
     """Return the bytes left below the container's limit; without a limit, more than any machine has.
 
     The machine's free memory does not show this limit, and the process is killed when it exceeds it. Cached files do
-    not
-    count as used.
+    not count as used.
     """
     for limit, used in LIMITS:
         with suppress(OSError, ValueError, StopIteration):

@@ -146,10 +146,8 @@ def open_conversation(
     """Return the session's conversation with all of its turns.
 
     Some sessions have no saved conversation: new branches with fewer turns, sessions whose last turn was lost, and
-    sessions
-    over unfinished contexts. Their turns are read again from their text, which counts in the time to the first token.
-    The
-    next answer saves the conversation if the context is finished.
+    sessions over unfinished contexts. Their turns are read again from their text, which counts in the time to the first
+    token. The next answer saves the conversation if the context is finished.
 
     Args:
         service: the home in use.

@@ -131,9 +131,8 @@ def _never_waiting() -> Iterator[None]:
     """Raise if anything inside the block waits for the GPU, since nothing can wait while a pass is recorded.
 
     If a wait happened during the recording, PyTorch's allocator would stay in a recording that never ends, and would
-    not
-    free memory any more. So it is found out before. PyTorch only warns of a wait, because mode "error" would also end
-    other threads. Warnings of other threads are dropped, since those may wait.
+    not free memory any more. So it is found out before. PyTorch only warns of a wait, because mode "error" would also
+    end other threads. Warnings of other threads are dropped, since those may wait.
 
     Raises:
         RuntimeError: something waited. Layers in 8 bits do, which look for outliers first.

@@ -258,8 +258,7 @@ class Conversation:
         """Read the named tokens of the text again.
 
         Where they do not fit beside the memory of the text, that memory is dropped. If they do not fit even then, they
-        are
-        condensed as in a reading.
+        are condensed as in a reading.
 
         Args:
             named: int64 [N], ascending positions in the text.
@@ -318,8 +317,7 @@ class Conversation:
         """Go back to the end of the text, if the tokens of all turns are known.
 
         Passages that are read again then become a part of the text. Behind questions and answers the model finds less
-        in
-        them. That happens in conversations that were saved before turns were kept.
+        in them. That happens in conversations that were saved before turns were kept.
 
         Returns:
             The tokens of all turns, to be added behind the passages. None if they are not known; then the memory still

@@ -31,8 +31,7 @@ class Pass:
     """Facts of a finished pass.
 
     The times are the host's, and nothing waits for a GPU to take them. On a GPU, the time of a part is therefore the
-    time
-    to launch its work, with waits that happen anyway. Only `seconds`, summed over a reading, is its real duration.
+    time to launch its work, with waits that happen anyway. Only `seconds`, summed over a reading, is its real duration.
 
     Attributes:
         tokens: tokens fed; 0 if the memory was only condensed.
@@ -57,10 +56,8 @@ def feed(
     Tokens of a catalyst share the pass that fills the memory if they fit, which is quicker than a pass of their own.
 
     A chunk is rounded up to whole blocks of the method's queries, so that their selection does not depend on it. If
-    memory
-    runs out in a pass, that pass and all later ones have half the tokens. Nothing is committed before `end_pass`, so
-    the
-    result stays the same.
+    memory runs out in a pass, that pass and all later ones have half the tokens. Nothing is committed before
+    `end_pass`, so the result stays the same.
 
     Args:
         model: the model that reads.
@@ -197,8 +194,7 @@ def novelties(
     """Return -log p of each token given the memory before it, float32 [T]; infinite for a text's first token.
 
     The full logits matrix of a pass never exists. The values only rank tokens, so a CPU with bfloat16 matrix products
-    uses
-    those, which takes a third of the time.
+    uses those, which takes a third of the time.
 
     Args:
         model: the model that computes logits.

@@ -3,8 +3,7 @@
     .venv/bin/pip install -e '.[gpu]'
 
 The choice is made once, logged, and shown by `stockpot doctor`. It serves one causal segment of keys whose log-sum-exp
-is
-not needed. Everything else runs in the kernels that `kernels/choice.py` chooses, or in PyTorch's own attention.
+is not needed. Everything else runs in the kernels that `kernels/choice.py` chooses, or in PyTorch's own attention.
 """
 
 from __future__ import annotations

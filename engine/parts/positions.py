@@ -1,13 +1,10 @@
 """Position rules: the RoPE position of each key and query, all in one place.
 
 Keys are stored before RoPE, so each rule is plain arithmetic. RoPE only sees the distance between the positions of a
-query
-and a key. The rules keep that distance inside the model's training length, as long as sinks, window and selected
-entries
-fit there together. There are three exceptions: `true` grows with the text, `chunk` with the number of chunks, and slots
-without a budget (`full`, and `beacon` with a ratio) with all their entries. S sinks, W window, n the number of a query
-in
-the whole text, K far entries selected by its block.
+query and a key. The rules keep that distance inside the model's training length, as long as sinks, window and selected
+entries fit there together. There are three exceptions: `true` grows with the text, `chunk` with the number of chunks,
+and slots without a budget (`full`, and `beacon` with a ratio) with all their entries. S sinks, W window, n the number
+of a query in the whole text, K far entries selected by its block.
 
 | rule | keys | query | used by |
 |---|---|---|---|

@@ -66,8 +66,7 @@ def test_so_it_does_where_layers_differ_in_rope_and_window(kind: str, name: str,
     """Check models whose layers differ.
 
     Command R7B and EXAONE 4 have RoPE in layers with a sliding window only, OLMo 3 has two kinds of it, and gpt-oss has
-    a
-    sink for each head.
+    a sink for each head.
     """
     torch.manual_seed(0)
     network = AutoModelForCausalLM.from_config(small_config(kind))

@@ -73,8 +73,7 @@ def exact_attention(
     """Return the attention of token `now` over sinks, window and the best other entries, in one softmax.
 
     trained: tokens beyond which scores grow with the logarithm of the length; None for never. hidden: tokens that are
-    not
-    searched once they have left the window.
+    not searched once they have left the window.
     """
     sharper = 1.0 if trained is None else max(1.0, math.log(now + 1) / math.log(trained))
     window = list(range(max(SINKS, now + 1 - WINDOW), now + 1))

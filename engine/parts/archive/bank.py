@@ -1,8 +1,7 @@
 """The device's bank of archive units: a fixed number of them per layer, found through a table.
 
 A unit is `size` entries of all KV heads of a layer: a memory unit of InfLLM or a last chunk of InfiniteHiP. Units that
-a
-block of queries selects are looked up in the table. Missing ones are gathered from the host tier at once, and replace
+a block of queries selects are looked up in the table. Missing ones are gathered from the host tier at once, and replace
 units by one of these policies:
 
 | policy | evicts first |

@@ -3,9 +3,8 @@
 Among very many entries, a question's tokens still give most of their far attention to the passage that answers it. But
 each head also selects similar passages of its own, and the answer mixes them all. So a method that keeps everything may
 ask twice, and restrict the second pass to the passages that stood out in the first. If none stands out (a question
-about
-the whole text), everything is searched as before. Where a method selects so coarsely that often none can stand out, a
-pass over more of the best passages may come in between.
+about the whole text), everything is searched as before. Where a method selects so coarsely that often none can stand
+out, a pass over more of the best passages may come in between.
 
 Entries are those of the host tier. Sizes: E of them, N selected.
 """

@@ -1,11 +1,9 @@
 """The host tier: every key (before RoPE) and value ever read, in host memory, searchable.
 
 Entries lie in slabs (`slabs.py`), so a million tokens are never copied to grow. A full slab is sealed: forks share it,
-it
-is written to disk once, and can be used from its mapped file. In a quantised tier, entries that do not fill a group
-stay
-pending beside the slabs in the model's dtype. Attention cannot see them there, so a memory with such a tier keeps its
-window one group longer than its passes. Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
+it is written to disk once, and can be used from its mapped file. In a quantised tier, entries that do not fill a group
+stay pending beside the slabs in the model's dtype. Attention cannot see them there, so a memory with such a tier keeps
+its window one group longer than its passes. Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
 """
 
 from __future__ import annotations
@@ -184,8 +182,7 @@ class HostTier:
         """Add all tokens of a pass, or none if memory runs out.
 
         Heads that the tier's spec does not have are dropped. Tensors of a GPU are copied while the GPU goes on. They
-        are in slabs
-        after the next pass, or after `flush`.
+        are in slabs after the next pass, or after `flush`.
 
         Args:
             keys: per layer [H, T, D], before RoPE.
@@ -451,10 +448,8 @@ class HostTier:
         """Load saved slabs. Full ones are used from their mapped files.
 
         For a GPU they are copied into pinned memory, unless they are to stay on disk. If more entries may come, a last
-        slab that
-        was not full is copied and continued. Slabs then have the same borders as in an uninterrupted reading, so scores
-        are
-        computed in the same groups and have the same last bits.
+        slab that was not full is copied and continued. Slabs then have the same borders as in an uninterrupted reading,
+        so scores are computed in the same groups and have the same last bits.
 
         Args:
             parts: tensors by part.

@@ -29,8 +29,7 @@ def cache_units(spec: ModelSpec, wanted: int | None, needed: int, tier: str) -> 
     """Return the units of the device bank: the wanted number, or a default.
 
     The default is 0 if attention reads the host tier in place. On a GPU with full slabs on disk it is twice the need of
-    a
-    block of queries.
+    a block of queries.
     """
     in_place = spec.device.type != "cuda" or tier == HOST
     return wanted if wanted is not None else 0 if in_place else 2 * needed

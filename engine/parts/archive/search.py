@@ -1,8 +1,7 @@
 """Search of the host tier: the best entries for each query by dot product with every key.
 
 It runs on the queries' device. Keys are copied to a GPU slab by slab, while earlier slabs are compared, so a search
-takes
-as long as the copy of the keys.
+takes as long as the copy of the keys.
 
 Keys in bfloat16 are multiplied in that type and their products are rounded to it. Among entries within 0.4 % of the
 largest product, any may be chosen. Keys with a large common offset, as in models with biases, are thus told apart less
