@@ -6,6 +6,11 @@ ABSENT = "That is not in the text."
 NOT_FOUND = "I did not find that."
 
 
+def as_said(model: str, answer: str) -> str:
+    """Return the words that a model itself said for an answer that is kept, so that it is read again as it was."""
+    return ABSENT if split_model(model)[0] == POCKET and answer == NOT_FOUND else answer
+
+
 class DemoAnswer:
     """The words of an answer as they come. Those of all models but the demo model stay as they are."""
 

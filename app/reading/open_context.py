@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from app.asking.demo_answer import as_said
 from app.errors import AppError
 from app.reading.context_cache import OpenContext, OpenConversation
 from app.reading.saved_state import check_context, check_conversation
@@ -187,7 +188,7 @@ def _replay(
     said = [turn for turn in service.store.turns.all(session_id) if turn.status == "done"]
     for done, turn in enumerate(said):
         on_turn(done, len(said))
-        held.conversation.replay(turn.question, turn.answer, on_pass)
+        held.conversation.replay(turn.question, as_said(held.opened.row.model, turn.answer), on_pass)
     on_turn(len(said), len(said))
 
 

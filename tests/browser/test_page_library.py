@@ -144,7 +144,7 @@ def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, read
 
 
 def test_a_document_that_is_kept_is_read_in_another_way_and_deleted(tab: Page, server: Server) -> None:
-    first = server.read(("Keepsake.txt", book_text(8).encode()), method="exact", budget="320")
+    first = server.read(("Keepsake.txt", book_text(27).encode()), method="exact", budget="320")
     visit(tab, server, "?new=1")
     tab.locator("#kept input").click()
     tab.get_by_role("option", name="Keepsake").click()
@@ -165,7 +165,7 @@ def test_a_document_that_is_kept_is_read_in_another_way_and_deleted(tab: Page, s
 
 
 def test_a_document_is_deleted_with_everything_derived_from_it(tab: Page, server: Server) -> None:
-    context = server.read(("Short-lived.txt", book_text(8).encode()), method="streaming", budget="256")
+    context = server.read(("Short-lived.txt", book_text(28).encode()), method="streaming", budget="256")
     visit(tab, server, f"?context={context['id']}")
     tab.get_by_role("button", name="Rename, export, delete").click()
     tab.locator("#delete-documents").click()

@@ -18,7 +18,7 @@ MOST = {
     "recall": {"reading": (50, 1), "token": (62, 5), "recorded": (60, 5)},
     "exact-sketched": {"reading": (65, 6), "token": (116, 8), "recorded": (96, 8)},
     "exact": {"reading": (58, 4), "token": (107, 8), "recorded": (86, 8)},
-    "infllm": {"reading": (106, 6), "token": (77, 5), "recorded": (79, 6)},
+    "infllm": {"reading": (107, 6), "token": (77, 5), "recorded": (79, 6)},
 }
 
 

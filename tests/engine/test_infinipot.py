@@ -187,6 +187,7 @@ def test_an_answer_works_out_the_logits_of_each_token_once(
 ) -> None:
     """Regression: they were computed to choose a token, and again for its novelty."""
     conversation, plain = (Conversation(read(model, POT, ids)) for _ in range(2))
+    list(Conversation(conversation.context).ask("Which?", Sampling(max_tokens=1)))  # counts the usual attention
     rows: list[int] = []
     original = model.logits
 

@@ -47,20 +47,20 @@ def test_the_form_offers_models_in_all_their_bits_and_says_why_others_cannot_be_
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(service.home / "none"))
     actions, models = Actions(service, Worker(service), TabState(service), [], [], []), service.home / "models"
     shutil.copytree(tiny, models / "whole")
-    choices, unusable = actions.read.find_models()
+    choices, unusable, _ = actions.form.find_models()
     offered = {value: label for label, value in choices["choices"]}
     assert {str(models / "whole"), f"{models / 'whole'}:8bit", f"{models / 'whole'}:nf4"} <= set(offered)
-    assert re.fullmatch(r"whole in 8 bits · [\d.]+ kB", offered[f"{models / 'whole'}:8bit"])
+    assert re.fullmatch(r"whole in 8 bits · [\d.]+ kB · fits", offered[f"{models / 'whole'}:8bit"])
     assert unusable == ""
     broken = models / "<b>broken"
     shutil.copytree(tiny, broken)
     (broken / "model.safetensors").unlink()
-    choices, unusable = actions.read.find_models()
+    choices, unusable, _ = actions.form.find_models()
     assert {value: label for label, value in choices["choices"]} == offered
-    assert "1 model on this machine cannot be used" in unusable
+    assert "1 model on this computer cannot be used" in unusable
     assert "<b>&lt;b&gt;broken</b>: There are no weights" in unusable
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert not any(value.endswith(":nf4") for _, value in actions.read.find_models()[0]["choices"])
+    assert not any(value.endswith(":nf4") for _, value in actions.form.find_models()[0]["choices"])
 
 
 def test_models_that_are_here_are_listed_with_their_needs(

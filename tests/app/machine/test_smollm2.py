@@ -13,7 +13,7 @@ from app.machine.local_models import LocalModel, local_models
 from app.machine.model_names import canonical_model, default_model, model_source, named_model, smollm2_file
 from app.machine.recommended import RECOMMENDED, Recommended, best_here, demo_note, good_for
 from app.reading.methods import method_for, methods_table
-from app.web.new_reading import hub_choices
+from app.web.model_field import hub_choices
 from engine import load_model
 from training.pocket.documents import ABSENT
 
@@ -102,9 +102,14 @@ def test_what_fits_follows_from_the_memory() -> None:
 
 
 def test_page_offers_what_fits_and_is_not_here() -> None:
-    one, other, large = ({"name": name, "memory": 10**9, "download": 2 * 10**9} for name in ("o/one", "o/two", "o/big"))
+    one, other, large = (
+        {"name": name, "memory": 10**9, "download": 2 * 10**9, "licence": "MIT", "suits": "notes"}
+        for name in ("o/one", "o/two", "o/big")
+    )
     models = [one | {"fits": "none"}, other | {"fits": "none"}, large | {"fits": ""}]
-    assert hub_choices(models, [LocalModel("o/two", "cache")]) == [("one · 1.0 GB · 2.0 GB to fetch", "o/one")]
+    assert hub_choices(models, [LocalModel("o/two", "cache")]) == [
+        ("one · 2.0 GB to fetch · MIT\nGood for notes.", "o/one")
+    ]
 
 
 @pytest.mark.parametrize(("room", "name"), [(10**9, None), (8 * 10**9, "Qwen/Qwen3-1.7B")])

@@ -1,7 +1,6 @@
 """The memory map: how much of each stretch of a text is remembered."""
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from app.reading.memory_map import STRETCHES, Remembered, load_map, memory_map, 
 from app.reading.readings import read
 from app.reading.token_stream import Stream, Stretch
 from app.service import Service
-from app.web.metrics import MetricsReader
-from app.web.views.metrics_panel import Metrics, map_of
 from ingest import Document, Page, PageQuality
 from tests.app.helpers import begin, in_process
 
@@ -92,14 +89,11 @@ def test_a_reading_keeps_its_map(service: Service, book: Path, method: str, caps
     assert [Remembered(**each) for each in shown] == load_map(service.store, row.id)
     status, out, _ = in_process(service.home, capsys, "show", row.id)
     assert status == 0
-    html = map_of(MetricsReader(service).read(row, None))
     if method == "exact":
         assert shown == []
         assert "tenth" not in out
-        assert html == ""
         return
     assert "  kept of each tenth of the text: " in out
-    assert f'aria-label="Kept of each tenth of the text: {out.split("of the text: ")[1].splitlines()[0]}"' in html
     assert sum(each["tokens"] for each in shown) == row.tokens
     entries = sum(each["tokens"] * each["share"] for each in shown)
     assert 0 < entries <= 320
@@ -109,18 +103,3 @@ def test_a_reading_keeps_its_map(service: Service, book: Path, method: str, caps
     assert json.loads(out)["memory_map"] == shown
     service.store.contexts.delete(row.id)
     assert load_map(service.store, row.id) == []
-
-
-USED = Metrics(usage={"entries": {"device": 8, "host": 0, "disk": 0}, "bytes": {"device": 9, "host": 0, "disk": 0}})
-
-
-def test_the_strip_says_where_and_how_much_and_is_never_markup() -> None:
-    pieces = [Remembered("d-long", 0, 9, "page <1>", 30, 0.25), Remembered("d-short", 0, 3, "page 1", 10, 0.0)]
-    html = map_of(replace(USED, memory_map=pieces, titles={"d-long": "<b>Long</b>, ", "d-short": "Short, "}))
-    assert "<title>From &lt;b&gt;Long&lt;/b&gt;, page &lt;1&gt;: 25% kept</title>" in html
-    assert "<title>From Short, page 1: 0% kept</title>" in html
-    assert 'x="0.00" width="180.00" height="14" fill-opacity="0.500"' in html
-    assert 'x="180.00" width="60.00" height="14" fill-opacity="0.000"' in html
-    assert "0% to 25%" in html
-    assert "From page &lt;1&gt;: 25% kept" in map_of(replace(USED, memory_map=pieces))
-    assert map_of(USED) == map_of(replace(USED, memory_map=pieces, usage={})) == ""

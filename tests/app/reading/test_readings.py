@@ -207,7 +207,7 @@ def test_another_title_is_no_other_reading(service: Service, book: Path, tmp_pat
     context = read_through(service, add(service, book, second))
     for id in context.document_ids:
         service.store.documents.rename(id, f"Renamed {id}")
-    titles = ", ".join(f"Renamed {id}" for id in context.document_ids)
+    titles = " and ".join(f"Renamed {id}" for id in context.document_ids)
     assert begin(service, add(service, book, second), "exact", BUDGET) == replace(context, title=titles)
     assert begin(service, context.document_ids[::-1], "exact", BUDGET).id != context.id
     called = begin(service, context.document_ids, "exact", BUDGET, title="Both")
