@@ -1,6 +1,6 @@
 """Words of the demo model: it was trained to say that something is not in the text, which it cannot know."""
 
-from app.machine.model_names import POCKET, split_model
+from app.machine.model_names import is_demo
 
 ABSENT = "That is not in the text."
 NOT_FOUND = "I did not find that."
@@ -8,7 +8,7 @@ NOT_FOUND = "I did not find that."
 
 def as_said(model: str, answer: str) -> str:
     """Return the words that a model itself said for an answer that is kept, so that it is read again as it was."""
-    return ABSENT if split_model(model)[0] == POCKET and answer == NOT_FOUND else answer
+    return ABSENT if is_demo(model) and answer == NOT_FOUND else answer
 
 
 class DemoAnswer:
@@ -16,7 +16,7 @@ class DemoAnswer:
 
     def __init__(self, model: str) -> None:
         """Begin an answer of this model."""
-        self._demo = split_model(model)[0] == POCKET
+        self._demo = is_demo(model)
         self._held = ""
 
     def piece(self, text: str) -> str:

@@ -17,7 +17,7 @@ from app.asking.not_found import says_not_found
 from app.asking.quotes import words_of
 from app.asking.repetition import repetition_start
 from app.asking.sources import find_sources
-from app.machine.model_names import POCKET, split_model
+from app.machine.model_names import is_demo
 from app.reading.context_cache import OpenContext
 from app.reading.open_context import open_context
 from app.reading.readings import Stopped
@@ -83,7 +83,7 @@ class Introduction:
 
 def can_introduce(model: str) -> bool:
     """Return whether a model can sum up a text at all; the demo model cannot."""
-    return split_model(model)[0] != POCKET
+    return not is_demo(model)
 
 
 def load_introduction(store: Store, context_id: str) -> Introduction | None:

@@ -27,6 +27,11 @@ def split_model(name: str) -> tuple[str, str]:
     return (plain, quantize) if colon and quantize in QUANTIZED else (name, "none")
 
 
+def is_demo(name: str) -> bool:
+    """Return whether a name is that of the demo model, in any quantisation."""
+    return split_model(name)[0] == POCKET
+
+
 def smollm2_file() -> Path | None:
     """Return the file of SmolLM2; None if its package is not installed. The package's code is never run."""
     found = importlib.util.find_spec(SMOLLM2_PACKAGE)

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.machine.model_names import GET_SMOLLM2, POCKET, SMOLLM2, smollm2_file, split_model
+from app.machine.model_names import GET_SMOLLM2, SMOLLM2, is_demo, smollm2_file, split_model
 
 OF_SMOLLM2 = (
     "SmolLM2 is a small model: it answers simple questions and is often wrong, so check the marked passage. For real "
@@ -20,7 +20,7 @@ def good_for(model: str) -> str:
     plain = split_model(model)[0]
     if plain == SMOLLM2:
         return OF_SMOLLM2
-    if plain != POCKET:
+    if not is_demo(model):
         return next((f"Good for {each.suits}." for each in RECOMMENDED if each.name == plain), "")
     better = "For real answers choose SmolLM2 or a larger model." if smollm2_file() else f"{GET_SMOLLM2}."
     return f"{OF_POCKET} {better}"
@@ -33,7 +33,7 @@ def demo_note(model: str, *, found: bool) -> str:
         model: name of the model.
         found: whether the answer says something else than that it is not in the text.
     """
-    if split_model(model)[0] != POCKET:
+    if not is_demo(model):
         return ""
     if not found:
         return "The demo model did not find that. It may be in the text all the same."

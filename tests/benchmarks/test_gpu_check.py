@@ -19,7 +19,7 @@ from transformers import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from benchmarks.gpu_check import __main__ as command
-from benchmarks.gpu_check import caches, gauge, methods, parity
+from benchmarks.gpu_check import caches, methods, parity
 from benchmarks.gpu_check.__main__ import LENGTHS, NO_GPU, TINY_LENGTHS, main
 from benchmarks.gpu_check.caches import CACHES, check_cache
 from benchmarks.gpu_check.check import PENDING, Check, NotReached
@@ -56,8 +56,10 @@ from engine.loops.reader import GPU_CHUNK
 from engine.models.experts import PackedExperts
 from engine.models.sizes import model_sizes, sizes_of
 from engine.pinned_memory import use_exact_pinned_sizes
+from tests.benchmarks.patient_check import patient_check
 from tests.engine.reading import read
 
+pytestmark = pytest.mark.usefixtures("few_repetitions")
 CPU = torch.device("cpu")
 RATES = Rates(1e11, 1e10, 1e10, 1e11, 1e10)
 NAME = "Llama-3.1-8B"
@@ -70,17 +72,9 @@ def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "LEAST", 2)
 
 
-@pytest.fixture(autouse=True)
-def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WARMING", "REPEATS"):
-        monkeypatch.setattr(gauge, name, 1)
-
-
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
-    """Return a check with ample time, as no test is about speed."""
-    memory = psutil.virtual_memory().available
-    return Check(CPU, True, memory, memory, time.monotonic() + 1e6, tmp_path, TINY_LENGTHS, (*CACHES, *METHODS))
+    return patient_check(tmp_path, TINY_LENGTHS, (*CACHES, *METHODS))
 
 
 @pytest.mark.parametrize("name", SHAPES)

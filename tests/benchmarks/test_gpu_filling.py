@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
-import psutil
 import pytest
 import torch
 from transformers import DynamicCache
@@ -33,6 +32,7 @@ from engine.trained.beacons import Beacons
 from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads
 from engine.trained.sidecar_weights import save_weights
+from tests.benchmarks.patient_check import patient_check
 from tests.engine.reading import read
 
 CPU = torch.device("cpu")
@@ -184,8 +184,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
         monkeypatch.setattr(module, name, 0.0)
         monkeypatch.setattr(module, "DECODED", 3)
         monkeypatch.setattr(module, "LEAST", 2)
-    memory = psutil.virtual_memory().available
-    return Check(CPU, True, memory, memory, time.monotonic() + 1e6, tmp_path, LENGTHS, (*CACHES, *METHODS))
+    return patient_check(tmp_path, LENGTHS, (*CACHES, *METHODS))
 
 
 @pytest.mark.parametrize("method", ["exact", "infllm", "infinitehip", "recall", "full"])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.gpu_check import attention, experts, gauge, stages
+from benchmarks.gpu_check import attention, experts, stages
 from benchmarks.gpu_check.__main__ import TINY_LENGTHS
 from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, LAST, QUERIES, cells, check_attention, memory_of
 from benchmarks.gpu_check.check import Check
@@ -19,21 +17,15 @@ from engine import make_method
 from engine.models.experts import PackedExperts
 from engine.parts.selectors.stages import parse_stages
 from engine.parts.window import WindowStore
+from tests.benchmarks.patient_check import patient_check
 
+pytestmark = pytest.mark.usefixtures("few_repetitions")
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WARMING", "REPEATS"):
-        monkeypatch.setattr(gauge, name, 1)
 
 
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
-    """Return a check with ample time, as no test is about speed."""
-    memory = psutil.virtual_memory().available
-    return Check(CPU, True, memory, memory, time.monotonic() + 1e6, tmp_path, TINY_LENGTHS, ())
+    return patient_check(tmp_path, TINY_LENGTHS)
 
 
 @pytest.mark.parametrize("tiny", [True, False])

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
-import psutil
 import pytest
 import torch
 
@@ -27,6 +26,7 @@ from engine import Conversation, Machine, Model, Planner, Rates, Sampling, make_
 from engine.decode import recorder
 from engine.decode.recorder import Recorder
 from engine.models.sizes import sizes_of
+from tests.benchmarks.patient_check import patient_check
 from tests.engine.reading import read
 
 CPU = torch.device("cpu")
@@ -36,8 +36,7 @@ NAME = "Llama-3.1-8B"
 
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
-    memory = psutil.virtual_memory().available
-    return Check(CPU, True, memory, memory, time.monotonic() + 1e6, tmp_path, (512,), ())
+    return patient_check(tmp_path, (512,))
 
 
 @pytest.fixture

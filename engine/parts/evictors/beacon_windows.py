@@ -21,7 +21,7 @@ class BeaconWindows:
 
     @property
     def condenses(self) -> bool:
-        """Whether raw entries are ever dropped."""
+        """True if raw entries are ever dropped."""
         return self.budget is not None or self.ratio > 0
 
     @property

@@ -140,7 +140,7 @@ class WindowSelector(Selector):
 
     @property
     def fits_window(self) -> bool:
-        """Whether the block of the next token ends inside the model's window."""
+        """True if the block of the next token ends inside the model's window."""
         return self.num_evicted() + self._ahead < self.spec.window
 
     def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
