@@ -23,7 +23,8 @@ from app.reading.documents import IngestOptions, add_documents
 from app.reading.preparing import prepare
 from app.reading.readings import read
 from app.service import Service
-from sessions import ContextRow, Part
+from engine import Part
+from sessions import ContextRow
 
 MODEL = "pocket"
 SHORT = AnswerOptions(temperature=0.0, max_tokens=12)

@@ -38,11 +38,24 @@ def run(folder: Path, trials: int, seed: int) -> Tally:
 def _fill(home: Path) -> None:
     with closing(Store(home)) as store:
         for book in range(12):
-            content = {"pages": [book] * 50}
-            facts = {"format": "txt", "pages": 3, "characters": 100, "content": content, "file": None}
-            document = store.documents.add(sha256=f"{book:064x}", title=f"Book {book}", **facts)
-            given = {"model": "pocket", "method": "exact", "settings": {}, "budget": 512, "fingerprint": "f"}
-            context = store.contexts.add(**given, document_ids=[document.id], tokens=10)
+            document = store.documents.add(
+                sha256=f"{book:064x}",
+                title=f"Book {book}",
+                format="txt",
+                pages=3,
+                characters=100,
+                content={"pages": [book] * 50},
+                file=None,
+            )
+            context = store.contexts.add(
+                model="pocket",
+                method="exact",
+                settings={},
+                budget=512,
+                fingerprint="f",
+                document_ids=[document.id],
+                tokens=10,
+            )
             store.contexts.update(context.id, status="ready", tokens_read=10)
             for number in range(4):
                 session = store.sessions.add(context.id, f"Chat {book} {number}")
@@ -54,7 +67,9 @@ def _fill(home: Path) -> None:
 
 def _everything(store: Store) -> dict[str, str]:
     """Return every row as the store shows it, by its id, and the hits of a search."""
-    shown = {row.id: repr(row) for row in (*store.documents.all(), *store.contexts.all(), *store.sessions.all())}
+    shown = {row.id: repr(row) for row in store.documents.all()}
+    shown |= {row.id: repr(row) for row in store.contexts.all()}
+    shown |= {row.id: repr(row) for row in store.sessions.all()}
     shown |= {f"{row.id} text": repr(store.documents.content(row.id)) for row in store.documents.all()}
     for session in store.sessions.all():
         shown |= {turn.id: repr(turn) for turn in store.turns.all(session.id)}

@@ -7,7 +7,7 @@ import json
 import random
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def _places(value: Any, at: Keys = ()) -> Iterator[Keys]:
 def _fact(folder: Path, others: Sequence[Path], chance: random.Random) -> str:
     state = _state(folder)
     *above, last = chance.choice(list(_places(state)))
-    holder = state
+    holder: Any = state
     for key in above:
         holder = holder[key]
     value = chance.choice(ODD)
@@ -128,7 +128,7 @@ def _tensor(folder: Path, others: Sequence[Path], chance: random.Random) -> str:
     key = chance.choice(list(tensors))
     old = tensors[key]
     real = old.is_floating_point()
-    ways = {
+    ways: dict[str, Callable[[], torch.Tensor]] = {
         "empty": lambda: old[:0],
         "half": lambda: old[: max(1, old.shape[0] // 2)].clone() if old.dim() else old,
         "double": lambda: torch.cat([old, old]) if old.dim() else old,
@@ -138,7 +138,7 @@ def _tensor(folder: Path, others: Sequence[Path], chance: random.Random) -> str:
         "negative": lambda: ~old if old.dtype == torch.bool else -old - 1,
         "large": lambda: old * 1e30 if real else torch.full_like(old, 127),
         "random": lambda: torch.randint(-(2**31), 2**31 - 1, old.shape).to(old.dtype),
-        "single": lambda: torch.tensor(0).to(old.dtype),
+        "single": lambda: torch.zeros((), dtype=old.dtype),
         "deeper": lambda: old[None].contiguous(),
     }
     what = chance.choice(list(ways))

@@ -21,6 +21,7 @@ from ingest.formats.mail import unread_warning
 from ingest.formats.paragraphs import plain_blocks
 from ingest.limits import Limits
 from ingest.markup.html import extract
+from ingest.markup.html_damage import damage_warnings
 from ingest.sections import Block, first_heading, paginate
 
 # Numbers of properties in hexadecimal (MS-OXPROPS), and of their types.
@@ -61,6 +62,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     warnings = unread_warning(unread)
     if kind and not kind.upper().startswith(("IPM.NOTE", "IPM.POST", "REPORT.")):
         warnings.append(f"It is a {kind} of Outlook: of it only subject and text are read, no dates or addresses.")
+    warnings += damage_warnings(markup)
     if damage:
         warnings.append(f"The file is damaged ({one_line(damage[0])[:100]}): text may be missing. Fetch it again.")
     return Content(pages, toc, [subject, first_heading(blocks)], warnings)
