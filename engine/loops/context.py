@@ -126,5 +126,11 @@ def _check_shapes(spec: ModelSpec, parts: LoadedParts) -> None:
         for layer, own in enumerate(spec.layers):
             for bank, heads in (("keys", own.kv_heads), ("values", own.value_heads)):
                 rows = parts[name].get(f"{layer}.{bank}")
-                if rows is not None and (rows.dim() != 3 or rows.shape[0] < heads or rows.shape[1:2] != entries):
-                    raise ValueError(f"{bank} of {tuple(rows.shape)} in layer {layer}")
+                if rows is None:
+                    continue
+                fits = rows.dim() == 3 and rows.shape[0] >= heads and rows.shape[1:2] == entries
+                if not fits or not rows.is_floating_point():
+                    raise ValueError(f"{bank} of {tuple(rows.shape)} in layer {layer}, {rows.dtype}")
+    for part in parts.values():
+        if len({len(tensor) for name, tensor in part.items() if name.endswith(".units") and tensor.dim()}) > 1:
+            raise ValueError("units of several numbers")
