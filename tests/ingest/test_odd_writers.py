@@ -1,12 +1,13 @@
 """Files as real programs write them: stray characters, other encodings, base64 in pieces, footers."""
 
+import zipfile
 from base64 import b64encode
 from pathlib import Path
 
 import pytest
 
 from ingest import UnsupportedFormat, ingest
-from tests.ingest import makers
+from tests.ingest import makers, office_makers
 
 HEAD = b"From: a@example.org\nSubject: The mill\nMIME-Version: 1.0\n"
 TEXT = "The sacks of the Müller came on Tuesday."
@@ -140,3 +141,28 @@ def test_books_of_palms_are_read(tmp_path: Path) -> None:
     document = ingest(tmp_path / "c.pdb")
     assert (document.format, document.warnings) == ("mobi", ())
     assert document.text == "The mill was sold in 1931.\n\nIt was a good mill."
+
+
+def test_more_ways_in_which_writers_err(tmp_path: Path) -> None:
+    japanese = HEAD + b"Content-Type: text/plain; charset=iso-2022-jp\n\n\x1b$B-!?e<V\x1b(B ok \x1b$B-j\x1b(B"
+    assert makers.read(tmp_path / "windows.eml", japanese).text.endswith("①水車 ok ㈱")
+    quoted = HEAD + b"Content-Type: text/plain\nContent-Transfer-Encoding: quoted-printable\n\nin two= \nwords =20\n"
+    assert makers.read(tmp_path / "blank.eml", quoted).text.endswith("in twowords")
+    book = makers.epub(tmp_path / "a.epub", {"a.xhtml": "<p>One<![CDATA[ & two]]></p><!-- open <p>Lost.</p>"})
+    assert ingest(book).text == "One & two"
+    assert "a.xhtml: A comment at line 1 has no end" in ingest(book).warnings[0]
+    log = makers.read(tmp_path / "a.log", b"Many words were written.\n" * 400 + bytes(4096) + b"After.\n")
+    assert log.text.endswith("After.")
+    assert "4,096 NULs stand from line 401 on where text was lost" in log.warnings[0]
+
+
+def test_notes_that_a_presentation_lacks_do_not_lose_their_slide(tmp_path: Path) -> None:
+    path = office_makers.slides(tmp_path / "a.pptx", lambda slide: office_makers.text_box(slide.shapes, "Words.", 1, 1))
+    relations = "ppt/slides/_rels/slide1.xml.rels"
+    with zipfile.ZipFile(path) as file:
+        known = file.read(relations)
+    kind = f"{office_makers.RELATED}/notesSlide"
+    dead = f'<Relationship Id="rNone" Type="{kind}" Target="../notesSlides/notesSlide9.xml"/></Relationships>'
+    document = ingest(makers.with_member(path, relations, known.replace(b"</Relationships>", dead.encode())))
+    assert document.text == "Words."
+    assert "notesSlide9.xml, which the file names but lacks" in document.warnings[0]
