@@ -6,6 +6,7 @@ from pathlib import Path
 
 from app.errors import AppError
 from app.home import ASSETS
+from app.language import t
 from app.machine.found_models import OLLAMA, find_model
 
 POCKET = "pocket"
@@ -107,4 +108,4 @@ def canonical_model(name: str) -> str:
 
 def shown_name(name: str) -> str:
     """Return a model's name for people: the last part of its path."""
-    return {SMOLLM2: "SmolLM2 135M", POCKET: "Pocket, a demo"}.get(name, Path(name).name)
+    return {SMOLLM2: "SmolLM2 135M", POCKET: t("Pocket, a demo")}.get(name, Path(name).name)

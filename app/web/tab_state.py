@@ -13,6 +13,7 @@ from app import deletion, listing
 from app.jobs.job_runner import READ
 from app.jobs.model_fetcher import last_fetch
 from app.jobs.uploads import INGEST, is_locked, name_of, names_in
+from app.language import t
 from app.reading.memory_map import load_map
 from app.reading.open_context import has_begun
 from app.reading.preparing import can_grow
@@ -176,7 +177,7 @@ class TabState:
             **self._rename_props(selection, context, session),
             "unroll": {
                 "visible": bool(hidden),
-                "value": f"Show earlier questions ({hidden:,})" if hidden else "",
+                "value": t("Show earlier questions ({n})", n=hidden) if hidden else "",
             },
             "ask": {"visible": edited is not None or not answering},
             "edit_area": {"visible": edited is not None},
@@ -260,10 +261,11 @@ class TabState:
     def _rename_props(self, selection: Selection, context: ContextRow | None, session: SessionRow | None) -> Props:
         named: list[tuple[str, listing.Titled]] = []
         if session is not None:
-            named.append(("this chat", session))
+            named.append((t("this chat"), session))
         if context is not None:
-            named.append(("what was read", context))
-            named += [(f"the document “{row.title}”", row) for row in self.store.contexts.documents(context.id)]
+            named.append((t("what was read"), context))
+            documents = self.store.contexts.documents(context.id)
+            named += [(t("the document “{title}”", title=row.title), row) for row in documents]
         what = next((row for _, row in named if row.id == selection.renamed), named[0][1] if named else None)
         return {
             "rename_what": {"choices": [(name, row.id) for name, row in named], "value": what.id if what else None},

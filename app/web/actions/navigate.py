@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from app.language import t
 from app.search import search_documents, search_home
 from app.service import Service
 from app.web.chat_props import first_shown
@@ -78,6 +79,6 @@ class Navigation:
         for hit in search_home(self.service, query, MOST_HITS):  # one session may have many hits
             name = f"{hit.row.title}\n{number_before(hit.row.title)}" + "\n".join(hit.lines)
             choices.setdefault(hit.row.id, (name, hit.turn.id if hit.turn else hit.row.id))
-        label = "Found" if choices else "Nothing found"
+        label = t("Found") if choices else t("Nothing found")
         found = list(choices.values())[:MOST_FOUND]
         return [gr.update(choices=found, value=None, label=label, visible=True)]
