@@ -39,6 +39,7 @@ class NewFile(BaseModel):
 
 def add_files(api: APIRouter, service: Service, worker: Worker) -> None:
     """Add the routes of files."""
+
     @api.post("/files", max_body_size=MOST_FILES)
     def upload(given: Annotated[NewFile, Form()]) -> dict[str, Any]:
         """Take a file and begin to read it, with the server's model and the usual method."""

@@ -41,7 +41,7 @@ def serve(arguments: Namespace) -> int:
     _check_port(arguments.host, arguments.port)
     _keep_private(home)
     name = named_model(arguments.model, arguments.quantize)
-    check_model(name or default_model())
+    check_model(name or default_model(), home)
     import uvicorn
 
     from app.jobs.uploads import uploads

@@ -209,7 +209,9 @@ class FormActions:
 
     def model(self, typed: str | None) -> str:
         """Return the typed model, or the server's."""
-        return canonical_model(typed.strip()) if typed and typed.strip() else self.service.models.default
+        if not typed or not typed.strip():
+            return self.service.models.default
+        return canonical_model(typed.strip(), self.service.home)
 
     def fetch(self, selection: Selection, name: str | None) -> Selection:
         """Fetch a model, or go on with it."""
