@@ -23,7 +23,7 @@ from app.web.list_props import ListProps, Props, list_props
 from app.web.metrics import MetricsReader
 from app.web.model_field import fetch_line
 from app.web.outline import Outlines, cells
-from app.web.views.book import book, no_book
+from app.web.views.book import Book, book, no_book
 from app.web.views.markup import esc
 from app.web.views.metrics_panel import Metrics, gauge_label, kept, panel
 from app.web.views.reading_card import ingest_card, reading_card
@@ -46,7 +46,7 @@ class Selection:
     add_to: id of the context that documents are added to.
     along: id of the session that then goes on.
     renamed: id of the thing that gets another title.
-    found: id of the turn that was searched for.
+    found: id of the turn that was searched for, or the address of a page.
     unrolled: how often earlier turns of the session were asked for.
     listed: how often longer lists were asked for; it stays with any selection.
     """
@@ -255,7 +255,7 @@ class TabState:
         looked = answered[-1].sources if answered and answered[-1].measurements.get("found", True) else []
         return {
             "find_area": {"visible": bool(outlines)},
-            "book": {"value": book(documents, outlines, drawn, remembered, looked)},
+            "book": {"value": book(Book(documents, outlines, drawn, remembered, looked))},
         }
 
     def _rename_props(self, selection: Selection, context: ContextRow | None, session: SessionRow | None) -> Props:
@@ -286,7 +286,7 @@ def _where(selection: Selection, edited: TurnRow | None, turns: list[TurnRow]) -
     """Return facts for the page's script (assets/page.js), as HTML.
 
     These are the address, the place of the question field and its first content, the last question with its turn, and
-    the turn that was searched for.
+    what was searched for.
     """
     place = edited.id if edited else selection.session or selection.context
     question, pages = (edited.question, edited.pages) if edited else ("", "")

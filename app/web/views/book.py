@@ -1,6 +1,7 @@
 """The right side as HTML: a map of the documents, their contents, and passages that a search found."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from app.formatting import percent, plural
@@ -21,28 +22,30 @@ WIDTH, HEIGHT = 480.0, 30.0
 """Size of the map's drawing."""
 
 
-def book(
-    documents: Sequence[DocumentRow],
-    outlines: Mapping[str, Outline],
-    drawn: Sequence[Cell],
-    remembered: Sequence[Remembered],
-    looked: Sequence[Mapping[str, Any]],
-) -> str:
-    """Return the map and the contents of the documents of a chat.
+@dataclass(frozen=True)
+class Book:
+    """The documents of a chat, and what is drawn of them.
 
-    Args:
-        documents: the documents, in reading order.
-        outlines: their outlines; those that cannot be opened are missing.
-        drawn: the cells of the map.
-        remembered: the memory map; empty if everything is held.
-        looked: sources of the last answer.
+    documents: the documents, in reading order.
+    outlines: their outlines by id; those that cannot be opened are missing.
+    drawn: the cells of the map.
+    remembered: the memory map; empty if everything is held.
+    looked: sources of the last answer.
     """
-    listed = [_contents(number, row, outlines.get(row.id), documents) for number, row in enumerate(documents, 1)]
+
+    documents: Sequence[DocumentRow]
+    outlines: Mapping[str, Outline]
+    drawn: Sequence[Cell]
+    remembered: Sequence[Remembered] = ()
+    looked: Sequence[Mapping[str, Any]] = ()
+
+
+def book(shown: Book) -> str:
+    """Return the map and the contents of the documents of a chat."""
+    documents = shown.documents
+    listed = [_contents(number, row, shown.outlines.get(row.id), documents) for number, row in enumerate(documents, 1)]
     name = t("Documents") if len(documents) > 1 else t("This document")
-    return (
-        f'<section class="book"><h2>{name}</h2>{_map(documents, outlines, drawn, remembered, looked)}'
-        f"{''.join(listed)}</section>"
-    )
+    return f'<section class="book"><h2>{name}</h2>{_map(shown)}{"".join(listed)}</section>'
 
 
 def no_book() -> str:
@@ -51,14 +54,9 @@ def no_book() -> str:
     return f'<section class="book"><p class="quiet">{said}</p></section>'
 
 
-def _map(
-    documents: Sequence[DocumentRow],
-    outlines: Mapping[str, Outline],
-    drawn: Sequence[Cell],
-    remembered: Sequence[Remembered],
-    looked: Sequence[Mapping[str, Any]],
-) -> str:
-    if not drawn:
+def _map(shown: Book) -> str:
+    documents, outlines, remembered, looked = shown.documents, shown.outlines, shown.remembered, shown.looked
+    if not shown.drawn:
         return ""
     before, total = {}, 0
     for row in documents:
@@ -71,7 +69,7 @@ def _map(
         return WIDTH * (before[document] + character) / max(1, total)
 
     pieces = []
-    for cell in drawn:
+    for cell in shown.drawn:
         left, right = across(cell.document, cell.start), across(cell.document, cell.end)
         # The root makes small shares distinguishable.
         dark = 1.0 if cell.share is None else cell.share**0.5
