@@ -240,9 +240,13 @@
     hold();
     bringChosen();
   };
-  // The turn that was searched for is gone to once, and marked for a moment.
+  // The turn that was searched for is gone to once, and marked for a moment; a page is opened beside the chat.
   let sought = "";
   const seek = (turn) => {
+    if (turn.startsWith("documents/")) {
+      if (turn !== sought && beside()) sought = turn, openPage(turn, document.querySelector("#hits"));
+      return;
+    }
     const there = document.getElementById(turn);
     if (turn === sought || (turn && !there)) return;
     sought = turn;
