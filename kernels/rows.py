@@ -351,8 +351,8 @@ def take(slabs: Slabs, index: Tensor) -> Tensor:
             at += length
     rows = rows.view(heads, -1, size)
     if isinstance(first, QuantizedSlab):  # the slabs of a bank share their channel scale
-        channel_scale = first.channel_scale
-        rows = torch.addcmul(channel_scale.mean[:, None].to(rows), rows, channel_scale.range[:, None].to(rows))
+        mean, spread = first.channel_scale.on(rows.device)
+        rows = torch.addcmul(mean[:, None].to(rows), rows, spread[:, None].to(rows))
     return rows
 
 

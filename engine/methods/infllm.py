@@ -26,7 +26,6 @@ from engine.parts.selectors.units import UnitSelector
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
 from engine.parts.window_plan import window_footprint
-from engine.records import HOST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +120,7 @@ class InfLLM(BankSettings, Method):
             looks=self.looks,
             together=self.query_block,  # by their sum
             fetching=self.query_block,
-            recorded=self.looks == 1 and self.tier == HOST and self.bank_units(spec, self.units + 1) == 0,
+            recorded=self.looks == 1 and self.read_in_place and self.bank_units(spec, self.units + 1) == 0,
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)

@@ -124,6 +124,8 @@ class Footprint(Additive):
     saved_bytes: int = 0  # on disk, of what is in no slab, without rotated keys or unused capacity
     host_saving_bytes: int = 0  # in host memory, beside usage, while a slab is saved
     host_conversation_bytes: int = 0  # in host memory, for the first slabs of these forks
+    resident: int = 0  # entries of the archive that lie on a GPU
+    resident_bytes: int = 0  # their bytes, which are in usage too
     weight_bytes: int = 0  # on the device, of trained weights beside the model's
     work: Work = Work()
     lookup: Lookup = Lookup()

@@ -61,7 +61,7 @@ class Roofline:
         if self.shared:
             reading += _far_bytes(footprint) / self.rates.link
         if lookup.sketched and not self.shared:  # keys come back to be sketched
-            reading += _far_bytes(footprint) * self.model.spec.key_share / self.rates.link
+            reading += _far_bytes(footprint) * self.model.spec.key_share / self._far_rate(footprint)
         # By a second look some passages usually stand out, which leaves little to search.
         searching = self._search_sec(footprint) if lookup.looks == 1 else 0.0
         passes = math.ceil(QUESTION / lookup.asked_together)
@@ -86,7 +86,8 @@ class Roofline:
         each = self._pass_sec(footprint, rows, work.attended, head, work.explicit)
         if self.shared or not _far_bytes(footprint):
             return each
-        home = rows * _entry_bytes(footprint) / self.rates.link  # on a stream of its own
+        away = 0 if footprint.resident else rows * _entry_bytes(footprint)
+        home = away / self.rates.link  # on a stream of its own
         coding = rows * work.numbers_coded * CODED_BYTES / self.rates.memory
         return max(each, home) + coding + self._link_sec(footprint, rows * footprint.lookup.fetched)
 
@@ -194,21 +195,27 @@ class Roofline:
             fetched = tokens * lookup.picking * lookup.candidates * each  # less those fetched anyway
             fetched -= min(fetched, tokens * lookup.picking * lookup.fetched_per_answer_token * each)
             flops = rates.host_flops if self.shared else rates.flops
-            return products / flops + (looked_at + scores) / rates.memory + fetched / rates.link
+            return products / flops + (looked_at + scores) / rates.memory + fetched / self._far_rate(footprint)
         if lookup.in_place and not self.shared:  # it compares some keys while others are on the link
-            return max(products / rates.flops + scores / rates.memory, keys / rates.link)
+            return max(products / rates.flops + scores / rates.memory, keys / self._far_rate(footprint))
         return products / rates.host_flops + (keys + scores) / rates.host_memory
 
     def _link_sec(self, footprint: Footprint, entries: float) -> float:
         """Return the seconds for sending entries to a GPU; 0 on a CPU, as it attends to them in place."""
-        return 0.0 if self.shared or not entries else entries * _entry_bytes(footprint) / self.rates.link
+        return 0.0 if self.shared or not entries else entries * _entry_bytes(footprint) / self._far_rate(footprint)
+
+    def _far_rate(self, footprint: Footprint) -> float:
+        """Return the bytes of the archive that a GPU reads per second: over the link, or from its own memory."""
+        return self.rates.memory if footprint.resident else self.rates.link
 
 
 def _entry_bytes(footprint: Footprint) -> float:
-    """Return the bytes of one entry of the host tier, in all layers."""
+    """Return the bytes of one entry of the archive, in all layers."""
     entries = footprint.usage.entries
-    return _far_bytes(footprint) / (entries[HOST] + entries.get(DISK, 0))
+    return _far_bytes(footprint) / (entries.get(HOST, 0) + entries.get(DISK, 0) + footprint.resident)
 
 
 def _far_bytes(footprint: Footprint) -> int:
-    return footprint.usage.bytes.get(HOST, 0) + footprint.usage.bytes.get(DISK, 0)
+    """Return the bytes of the archive."""
+    held = footprint.usage.bytes
+    return held.get(HOST, 0) + held.get(DISK, 0) + footprint.resident_bytes

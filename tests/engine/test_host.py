@@ -457,3 +457,12 @@ def test_keys_whose_products_outgrow_float16_are_found(model: Model) -> None:
     scores = q @ keys[0].half().float().repeat_interleave(3, dim=0).transpose(1, 2)
     assert float(scores.max()) > torch.finfo(torch.float16).max
     assert torch.equal(index.sort().values, scores.topk(8).indices.sort().values)
+
+
+def test_without_a_gpu_the_device_is_the_host(model: Model, ids: Tensor) -> None:
+    settings = {"budget": 160, "top_k": 24, "store": "int8"}
+    told = []
+    for tier in ("device", "host"):
+        context = read(model, make_method("exact", **settings, tier=tier), ids)
+        told.append((context.usage(), answer(Conversation(context), "What is it?")))
+    assert told[0] == told[1]

@@ -14,6 +14,7 @@ from engine.parts.footprint import ReadingTask
 from engine.planning import rates
 from engine.planning.counts import BY_NAME, EXACT, LOCRET, SKETCHED, TRUNCATE, Counts, Requests, counts_of
 from engine.planning.roofline import CODED_BYTES, Roofline
+from engine.records import DEVICE, HOST
 from tests.engine import first_gpu_run
 from tests.engine.first_gpu_run import APPENDING_THEN, CODING_THEN, COUNTS, ROWS, SETTINGS, UNRECORDED, Measured
 from tests.engine.test_counts import MOST
@@ -131,3 +132,37 @@ def test_a_token_costs_its_kernels_and_an_archive_its_coding() -> None:
     plan = dataclasses.replace(plan, footprint=dataclasses.replace(plan.footprint, work=uncoded))
     moved = plan.footprint.work.passed * numbers * CODED_BYTES
     assert coded - times(EXACT)[0] == pytest.approx(moved / row.rates.memory)
+
+
+def test_half_a_million_tokens_in_four_bits_fit_beside_an_8b_on_a_gpu_of_24_gb() -> None:
+    """Check 17 GB of codes, beside 5.7 GB of weights in NF4, with room for two forks' windows."""
+    model = model_sizes(config_of("Llama-3.1-8B"), torch.bfloat16, torch.device("cuda"))
+    planner = Planner(model, Machine(24 << 30, 48 << 30, False, ROWS[0].rates, base=600 << 20), len, PREFIX)
+
+    def planned_for(tokens: int, tier: str) -> Plan:
+        method = suited_method(model.spec.window, "infinitehip", store="int4", tier=tier)
+        return planner.plan(method, tokens, "nf4")
+
+    tokens = 510_000
+    here, away = planned_for(tokens, "device"), planned_for(tokens, "host")
+    codes, far = here.footprint.resident * 32_800, here.footprint.resident
+    assert here.fits
+    assert here.longest is not None
+    assert 520_000 < here.longest < 534_000
+    assert tokens - 256 < far < tokens + PREFIX
+    assert far == away.footprint.usage.entries[HOST]
+    assert 1 < here.footprint.resident_bytes / codes < 1.001
+    assert here.footprint.usage.bytes[DEVICE] - away.footprint.usage.bytes[DEVICE] == here.footprint.resident_bytes
+    assert here.footprint.usage.bytes[HOST] < 6 * far, (
+        "source positions stay there, and what channels are normalised by"
+    )
+    assert here.host_bytes < 0.1 * away.host_bytes
+    assert here.disk_bytes == pytest.approx(away.disk_bytes, rel=1e-3)
+    assert not here.beyond
+    here, away = planned_for(1 << 18, "device"), planned_for(1 << 18, "host")
+    assert here.reading_sec is not None
+    assert away.reading_sec is not None
+    assert here.reading_sec < away.reading_sec, "nothing crosses the link"
+    assert here.answer_tokens_per_sec is not None
+    assert away.answer_tokens_per_sec is not None
+    assert here.answer_tokens_per_sec > away.answer_tokens_per_sec

@@ -154,8 +154,8 @@ class HostTier:
             self.mirror = None, 0
         self._sketch_rest()
 
-    def check_host_room(self, leaving: bool) -> None:
-        """Raise if host memory cannot hold the rest of the expected entries.
+    def check_room(self, leaving: bool) -> None:
+        """Raise if there is no room for the rest of the expected entries.
 
         Args:
             leaving: whether full slabs leave memory once they are saved.
@@ -164,6 +164,10 @@ class HostTier:
             OutOfMemory: the rest does not fit.
         """
         rest = max(0, self.expected - self.length)
+        if self._elsewhere:
+            needed = slab_bytes(self.spec, self.dtype, rest)
+            require_memory(needed, self.place, f"Keeping {rest:,} tokens on the device")
+            return
         # A slab exists twice while it is saved, or while the next one fills before it is on disk.
         held = min(rest, tier_plan.SLAB) if leaving else rest
         twice = slab_bytes(self.spec, self.dtype, min(rest, tier_plan.SLAB))
@@ -484,8 +488,10 @@ class HostTier:
         self._sketch_rest()
 
     def _copied(self, name: str, tensor: Tensor) -> Tensor:
-        """Return a saved tensor where slabs lie. Source positions stay in host memory."""
-        return tensor.to(self.place) if self._elsewhere and name != "source" else tensor.pin_memory()
+        """Return a copy of a saved tensor where slabs lie. Source positions stay in host memory."""
+        if not self._elsewhere:
+            return tensor.pin_memory()
+        return tensor.clone() if name == "source" else tensor.to(self.place)
 
     def _loaded(self, tensors: dict[str, Tensor]) -> Slab:
         return Slab.loaded(tensors, self.spec, self.dtype, self.channel_scales)

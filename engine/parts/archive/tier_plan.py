@@ -27,11 +27,23 @@ def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int)
     """
     group_size = group_size_of(dtype)
     grouped = entries // group_size * group_size
-    capacity = min(-(-grouped // SLAB) * SLAB, max(expected // group_size * group_size, grouped))
     waiting = 4 * (entries - grouped)  # their source positions
     if spec.device.type == "cpu":
         waiting += open_group_bytes(spec, dtype, entries)
-    return slab_bytes(spec, dtype, capacity) + waiting + (_scale_bytes(spec, dtype) if grouped else 0)
+    slabs = slab_bytes(spec, dtype, _capacity(dtype, entries, expected))
+    return slabs + waiting + (_scale_bytes(spec, dtype) if grouped else 0)
+
+
+def _capacity(dtype: torch.dtype, entries: int, expected: int) -> int:
+    """Return the entries that slabs have room for."""
+    group_size = group_size_of(dtype)
+    grouped = entries // group_size * group_size
+    return min(-(-grouped // SLAB) * SLAB, max(expected // group_size * group_size, grouped))
+
+
+def row_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
+    """Return the bytes of keys and values in slabs with room for so many entries, without source positions."""
+    return slab_bytes(spec, dtype, entries) - 4 * (entries // group_size_of(dtype) * group_size_of(dtype))
 
 
 def open_group_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
@@ -98,7 +110,7 @@ def archive_footprint(
 ) -> Footprint:
     """Return the bytes of an archive of everything behind the `first` tokens.
 
-    tier: where full slabs go; grows: whether conversations are archived too.
+    tier: where entries lie; grows: whether conversations are archived too.
     """
     looking, far = spec.looking_far, max(0, task.total - first)
     mapped = mapped_entries(looking, dtype, max(0, task.prefix + task.read - first)) if task.read else 0
@@ -106,19 +118,25 @@ def archive_footprint(
     sources = 4 * far if on_gpu and grows else 0
     waiting = open_group_bytes(looking, dtype, far) if on_gpu else 0
     usage = host_usage(looking, dtype, far, task.total, mapped, leaving=tier == DISK)
+    begun, held, there = _first_bytes(looking, dtype), 0, 0
+    if on_gpu and tier == DEVICE:
+        held, there = row_bytes(looking, dtype, _capacity(dtype, far, task.total)), begun
+        usage, begun = Usage({DEVICE: far}, {HOST: usage.bytes[HOST] - held}), 0
     return Footprint(
-        usage=dataclasses.replace(usage, bytes={DEVICE: waiting, **usage.bytes}),
+        usage=dataclasses.replace(usage, bytes={DEVICE: waiting + held, **usage.bytes}),
+        resident=far if held else 0,
+        resident_bytes=held,
         arriving_bytes=task.chunk * looking.entry_bytes if on_gpu else 0,
-        conversation_bytes=2 * (sources + (waiting if grows else 0)),
+        conversation_bytes=2 * (sources + (waiting + there if grows else 0)),
         saved_bytes=waiting_bytes(looking, dtype),
         host_saving_bytes=slab_bytes(looking, dtype, min(LARGEST_SLAB, far - mapped)),  # on its way to disk, or copied
-        host_conversation_bytes=2 * _first_bytes(looking, dtype) if grows else 0,
+        host_conversation_bytes=2 * begun if grows else 0,
         work=Work(numbers_coded=looking.entry_width if group_size_of(dtype) > 1 else 0),
     )
 
 
 def _first_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
-    """Return the bytes in host memory of a conversation's first slab, and of its open group on a CPU."""
+    """Return the bytes of a conversation's first slab, and of its open group on a CPU."""
     waiting = open_group_bytes(spec, dtype, 1) if spec.device.type == "cpu" else 0
     return waiting + slab_bytes(spec, dtype, first_room(spec, FIRST_OF_CONVERSATION))
 
