@@ -26,7 +26,6 @@ from engine.parts.selectors.units import PRODUCTS, SCORES, UnitSelector, unit_he
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
 from engine.parts.window_plan import window_footprint
-from engine.records import HOST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +119,7 @@ class InfLLM(BankSettings, Method):
         if self.budget is None:
             yield from super().footprints(spec, task)
             return
-        in_place = self.tier == HOST and self.bank_units(spec, self.units + 1) == 0
+        in_place = self.read_in_place and self.bank_units(spec, self.units + 1) == 0
         selection = Selection(
             chosen=(self.units + 1) * self.block,
             compared=1 / self.block,
