@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import pytest
+
+COUNTING = "tests.engine.counting"  # imported where triton is there, and only in a process of its own
 
 # Operations that launch a kernel, and launches of Triton, of one layer: of a pass of reading, an eager token of an
 # answer whose attention is counted, and a recorded one. The seven products of the linear layers are among them. A
@@ -22,14 +27,25 @@ MOST = {
 }
 
 
-@pytest.mark.parametrize("name", MOST)
-def test_no_pass_takes_more_operations_per_layer_than_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton")
-    from tests.engine.counting import per_layer
+def apart(name: str, *arguments: Any) -> Any:
+    """Call a function of `counting` in a fork of this process, which has only imported it."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        return pool.submit(getattr(importlib.import_module(COUNTING), name), *arguments).result()
 
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        counts = pool.submit(per_layer, name).result()
+
+@pytest.fixture(scope="module")
+def count() -> Iterator[Callable[..., Any]]:
+    """Return a function that calls functions of `counting`, each as a fresh process does; imports are paid once."""
+    pytest.importorskip("triton")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), importlib.import_module, (COUNTING,)) as pool:
+            yield lambda *call: pool.submit(apart, *call).result()
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_no_pass_takes_more_operations_per_layer_than_before(name: str, count: Callable[..., Any]) -> None:
+    counts = count("per_layer", name)
     assert counts.keys() == MOST[name].keys()
     for kind, most in MOST[name].items():
         found = counts[kind]
@@ -42,12 +58,11 @@ def test_no_pass_takes_more_operations_per_layer_than_before(name: str, monkeypa
 
 
 @pytest.mark.parametrize(("store", "most"), [("bfloat16", 2), ("int8", 4), ("int4", 4)])
-def test_what_a_token_costs_the_host_to_keep_is_the_same_for_any_number_of_layers(store: str, most: int) -> None:
+def test_what_a_token_costs_the_host_to_keep_is_the_same_for_any_number_of_layers(
+    store: str, most: int, count: Callable[..., Any]
+) -> None:
     """Regression: its keys and values were put into slabs, or cut into groups and quantised, layer by layer."""
-    from tests.engine.counting import appended
-
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        few, more = pool.submit(appended, store).result()
+    few, more = count("appended", store)
     for found in (few, more):
         assert found.host <= most, found.where
         assert found.operations <= 3, found.where
