@@ -36,6 +36,7 @@ from kernels.attention import kernel as attention
 from kernels.columns import kernel as columns
 from kernels.gathering import EntryBuffers
 from kernels.gathering import kernel as gathering
+from kernels.int4 import kernel as int4
 from kernels.mxfp4 import kernel as mxfp4
 from kernels.pruning import BRANCH
 from kernels.pruning import kernel as pruning
@@ -115,6 +116,7 @@ def launch_all(fp8: bool) -> None:
     which = torch.zeros(4, dtype=torch.int64)
     mxfp4.product(torch.zeros(4, 2880, dtype=BF16), blocks, scales, which)
     mxfp4.unpack(blocks, scales, which, BF16)
+    int4.unpack(torch.zeros(512, 32, 32, 4, dtype=torch.int32), torch.zeros(64, 4096, 2, dtype=BF16), BF16)
 
 
 def launch_lengths() -> None:
