@@ -28,7 +28,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +35,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks import gpu_inputs
+from benchmarks import gpu_inputs, gpu_layers
 from benchmarks.gpu_check.gauge import computed_in, graph_seconds, median_seconds
 from benchmarks.gpu_compare import ALIKE, ODD, SLACK, Compared, Outputs, compared, scales_agree
 from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads, Inputs, Source
-from engine.models import four_bits
-from kernels import attention, columns, gathering, int4, mxfp4, pruning, quantise, scoring
+from kernels import attention, columns, gathering, mxfp4, pruning, quantise, scoring
 from kernels.gathering import EntryBuffers
 from kernels.pruning import KeyPositions
 from kernels.rows import GROUP_SIZE
@@ -54,7 +52,6 @@ WATCHED = 32  # tokens of a catalyst
 KEPT = 4096  # entries that condensing keeps
 SHORT = 8192  # keys, at most, with the heads of other models
 GPT_OSS, CHOSEN_EXPERTS = 2880, 4  # width of gpt-oss's experts, and experts per token
-WIDTH = 4096  # of a hidden state, times which weights of 4 bits are multiplied
 EXACT_KEYS = 131072  # longer banks are only timed: in float64 they would not fit a small GPU
 EXACT_BLOCKS = 2  # blocks compared with float64; all of them would take too much memory
 BENT = 4 * torch.finfo(torch.float32).eps  # times the softcap: tolerance for logits that were that large before it
@@ -371,7 +368,7 @@ class _Bench:
         return self._row("pruning", what, compare, run, queries)
 
     def _weights(self) -> Iterator[Row]:
-        """Yield rows of MXFP4 experts as wide as gpt-oss's, with as many rows as the bank."""
+        """Yield rows of MXFP4 experts as wide as gpt-oss's, with as many rows as the bank; then of other layers."""
         from kernels.mxfp4 import kernel, torch_impl
 
         rows, groups = min(self.length, 2 * GPT_OSS), GPT_OSS // mxfp4.GROUP
@@ -393,33 +390,7 @@ class _Bench:
 
         yield self._row("mxfp4", "product", product, lambda: mxfp4.product(*given), None)
         yield self._row("mxfp4", "unpack", unpack, lambda: mxfp4.unpack(*unpacked), None)
-        yield from self._weights_of_four_bits()
-
-    def _weights_of_four_bits(self) -> Iterator[Row]:
-        """Yield rows of weights packed and multiplied by PyTorch on a GPU: both must agree on the layout."""
-        from kernels.int4 import kernel, torch_impl
-
-        rows, on_gpu = min(self.length, WIDTH) // 16 * 16, self.device.type == "cuda"
-        codes, scales = four_bits.in_four_bits(self.source.noise(rows, WIDTH), fit=False)
-        laid = (self.source.uniform(rows // 8, WIDTH // 128, 32, 4) * 2**31).int()
-        numbers = torch_impl.unpack(laid, scales, torch.float64)
-        if on_gpu:
-            laid, (scale, offset) = four_bits.packed(codes), scales.double().permute(2, 1, 0)[..., None]
-            numbers = ((codes.double().view(rows, len(scales), -1) - 8) * scale + offset).flatten(1)
-        given = laid, scales, self.source.dtype
-
-        def unpack() -> Compared:
-            return compared([kernel.unpack(*given)], [torch_impl.unpack(*given)], [numbers])
-
-        yield self._row("int4", "unpack", unpack, lambda: int4.unpack(*given), None)
-        for count in (1, four_bits.TILE) if on_gpu else ():
-            x = self.source.noise(count, WIDTH).bfloat16()
-            multiply = partial(four_bits.product, x, laid, scales)
-
-            def compare(x: Tensor = x, multiply: Callable[[], Tensor] = multiply) -> Compared:
-                return compared([multiply()], [F.linear(x, numbers.bfloat16())], [x.double() @ numbers.T])
-
-            yield self._row("int4", f"product, {count}", compare, multiply, None)
+        yield from gpu_layers.rows(self.source, self.length, self._row)
 
     def _quantised(self, what: str, x: Tensor, kind: torch.dtype) -> Row:
         from kernels.quantise import kernel, torch_impl

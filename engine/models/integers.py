@@ -3,7 +3,7 @@
 | kind | a weight | beside the weights | where |
 |---|---|---|---|
 | int8 | a byte | one scale a row | CPU |
-| int4 | half a byte | a scale and an offset for each group of a row (`four_bits.py`) | CPU or GPU, the head too |
+| int4 | half a byte | a scale and an offset for each group of a row (`four_bits.py`) | CPU or GPU |
 
 The products are PyTorch's. For one token they take as long as reading the weights, so half the bytes take half the
 time. In long passes they are no faster than plain ones, and weights of 8 bits are unpacked first.
@@ -38,7 +38,7 @@ def layer_bytes(kind: str, rows: int, columns: int, itemsize: int) -> int:
         return rows * columns * itemsize
     if kind == "int8":
         return rows * (columns + itemsize)
-    return rows * columns // 2 + 4 * rows * columns // four_bits.group_of(columns)
+    return rows * columns // 2 + 4 * rows * columns // four_bits.GROUP
 
 
 class IntegerLinear(nn.Module):
@@ -86,7 +86,8 @@ def join_integers(layers: Sequence[IntegerLinear], bias: Tensor | None) -> Integ
     whole = copy.copy(layers[0])
     whole._buffers, whole._parameters = {}, {}
     whole.out_features = sum(layer.out_features for layer in layers)
-    whole.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+    if bias is not None:
+        whole.bias = nn.Parameter(bias, requires_grad=False)
     rows = 0 if layers[0].kind == "int8" else 1  # dimension of the rows among the scales
     whole.codes, whole.scales = (
         torch.cat([getattr(layer, name) for layer in layers], dim=dim) for name, dim in (("codes", 0), ("scales", rows))
@@ -109,10 +110,14 @@ def _in_eight_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
 def in_integers(network: nn.Module, kind: str, place: torch.device, head: Any, kept: Sequence[str] = ()) -> None:
     """Replace a network's linear layers by layers of integers on a device, one after another.
 
-    Layers whose names end with one of `kept` stay as they are, and for int8 the head.
+    Layers whose names end with one of `kept` stay as they are. The head becomes int4 unless it is the embeddings, which
+    would lie beside it.
     """
+    embeddings = {id(each.weight) for each in network.modules() if isinstance(each, nn.Embedding)}
     for path, module in list(network.named_modules()):
         for name, layer in list(module.named_children()):
-            stays = (layer is head and kind == "int8") or f"{path}.{name}".endswith(tuple(kept))
+            stays = f"{path}.{name}".endswith(tuple(kept))
+            if layer is head:
+                stays = kind == "int8" or id(head.weight) in embeddings
             if isinstance(layer, nn.Linear) and not stays and fits(*layer.weight.shape):
                 setattr(module, name, IntegerLinear(layer, kind, place))

@@ -37,6 +37,7 @@ from kernels.columns import kernel as columns
 from kernels.gathering import EntryBuffers
 from kernels.gathering import kernel as gathering
 from kernels.int4 import kernel as int4
+from kernels.layers import kernel as layers
 from kernels.mxfp4 import kernel as mxfp4
 from kernels.pruning import BRANCH
 from kernels.pruning import kernel as pruning
@@ -117,6 +118,8 @@ def launch_all(fp8: bool) -> None:
     mxfp4.product(torch.zeros(4, 2880, dtype=BF16), blocks, scales, which)
     mxfp4.unpack(blocks, scales, which, BF16)
     int4.unpack(torch.zeros(512, 32, 32, 4, dtype=torch.int32), torch.zeros(64, 4096, 2, dtype=BF16), BF16)
+    layers.rms_norm(torch.zeros(3, 4096, dtype=BF16), torch.zeros(4096, dtype=BF16), 1e-5, 0.0, True)
+    layers.gated(torch.zeros(3, 28672, dtype=BF16), "silu")
 
 
 def launch_lengths() -> None:
