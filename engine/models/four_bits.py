@@ -19,7 +19,7 @@ from torch import Tensor
 from engine.errors import require
 from kernels import int4
 
-GROUP, LEAST = 64, 32  # weights that share a scale and an offset, and where rows are no multiple of it
+GROUP = 32  # weights that share a scale and an offset
 LEAST_CAPABILITY = (8, 0)
 TILE = 16  # rows that the product on a GPU takes at the price of one
 AT_ONCE, AT_ONCE_ON_CPU = 1 << 22, 1 << 17  # weights that are fitted at once; a CPU's fit its cache
@@ -38,18 +38,11 @@ def check_device(place: torch.device) -> None:
         require(able, "--quantize int4 needs an NVIDIA GPU of compute capability 8.0 or more: choose nf4.")
 
 
-def group_of(columns: int) -> int:
-    """Return how many weights of a row share a scale in rows of that length; 0 if they cannot be packed."""
-    return next((group for group in (GROUP, LEAST) if columns % group == 0), 0)
-
-
-def in_four_bits(weight: Tensor, group: int | None = None, fit: bool = True) -> tuple[Tensor, Tensor]:
+def in_four_bits(weight: Tensor, group: int = GROUP, fit: bool = True) -> tuple[Tensor, Tensor]:
     """Return codes uint8 [rows, columns], and scales and offsets bfloat16 [columns / group, rows, 2].
 
-    group: None for the layer's own. fit: move offsets by half-quadratic quantisation; without it a group reaches from
-    its least to its largest weight.
+    fit: move offsets by half-quadratic quantisation; without it a group reaches from its least to its largest weight.
     """
-    group = group or group_of(weight.shape[1])
     rows = max(1, (AT_ONCE_ON_CPU if weight.device.type == "cpu" else AT_ONCE) // weight.shape[1])
     pieces = [_rounded(piece.float().view(len(piece), -1, group), fit) for piece in torch.split(weight, rows)]
     codes, scales, offsets = (torch.cat(each) for each in zip(*pieces, strict=True))

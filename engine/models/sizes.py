@@ -118,13 +118,13 @@ class ModelSizes:
         Raises:
             SettingsError: see `check`.
         """
-        head = 0 if self.tied and self.head_is_plain(quantize) else self.head_bytes(quantize)
+        head = 0 if self.tied else self.head_bytes(quantize)
         plain = self.other * self.spec.dtype.itemsize
         return plain + head + self.linear_bytes(quantize) + self.expert_bytes(quantize)
 
     def head_is_plain(self, quantize: str) -> bool:
-        """Return whether the head keeps its type. One in 4 bits lies beside the embeddings, also if it is tied."""
-        return quantize != "int4" or not fits(self.vocabulary, self.hidden)
+        """Return whether the head keeps its type."""
+        return quantize != "int4" or self.tied or not fits(self.vocabulary, self.hidden)
 
     def head_bytes(self, quantize: str) -> int:
         """Return the bytes of the head, which every token of an answer is multiplied with."""
