@@ -1,10 +1,14 @@
-"""Norms and gates in PyTorch, in few operations. Signatures and meaning are those of `reference`."""
+"""Small steps of a layer in PyTorch, in few operations. Signatures and meaning are those of `reference`."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from kernels import softmax
+from kernels.rotation import rotate
+from kernels.rows import put_rows
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, shift: float, early: bool) -> Tensor:
@@ -22,3 +26,31 @@ def gated(x: Tensor, gate: str) -> Tensor:
     """Return `reference.gated`."""
     first, second = x.chunk(2, dim=-1)
     return (F.silu(first) if gate == "silu" else F.gelu(first, approximate="tanh")).mul_(second)
+
+
+def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Return `reference.turn`."""
+    return rotate(x, cos, sin)
+
+
+def append(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    at: int | Tensor,
+    keys: Tensor,
+    rotated: Tensor,
+    values: Tensor,
+) -> Tensor:
+    """Do and return as `reference.append`; queries and keys are rotated together."""
+    turned = rotate(torch.cat([q, k]) if len(q) else k, cos, sin)
+    for buffer, rows in ((keys, k), (rotated, turned[len(q) :]), (values, v)):
+        put_rows(buffer, at, rows)
+    return turned[: len(q)]
+
+
+def merge(first: Tensor, first_total: Tensor, second: Tensor, second_total: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `reference.merge`."""
+    return softmax.merge([(first, first_total), (second, second_total)])

@@ -1,4 +1,4 @@
-"""Test norms and gates against float64, for all three implementations."""
+"""Test the small steps of a layer against float64, for all three implementations."""
 
 from __future__ import annotations
 
@@ -53,3 +53,42 @@ def test_gates_are_exact(way: ModuleType, dtype: torch.dtype, gate: str) -> None
         found = way.gated(x, gate)
         assert found.dtype == dtype
         close(found, reference.gated(x.double(), gate))
+
+
+@every_dtype
+@pytest.mark.parametrize(("tokens", "rotated_width"), [(1, 48), (3, 32), (3, 0)])
+@pytest.mark.parametrize("where", ["number", "tensor"])
+def test_keys_are_appended_and_queries_rotated(
+    way: ModuleType, dtype: torch.dtype, tokens: int, rotated_width: int, where: str
+) -> None:
+    if where == "tensor" and tokens > 1:
+        pytest.skip("only a single token comes to a row in a tensor")
+    joined = noise(dtype, tokens, 4 + 2 + 2, 48).transpose(0, 1)  # queries, keys and values of one product
+    q, k, v = joined.split([4, 2, 2])
+    angles = noise(torch.float32, tokens, rotated_width // 2)
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    at = 5 if where == "number" else torch.tensor([5], device=DEVICE)
+    buffers = [torch.full((2, 9, 48), float("nan"), dtype=dtype, device=DEVICE) for _ in range(3)]
+    found = way.append(q, k, v, cos, sin, at, *buffers)
+    for mine, given in zip((found, *(each[:, 5 : 5 + tokens] for each in buffers)), (q, k, k, v), strict=True):
+        rotating = mine is found or mine.data_ptr() == buffers[1][:, 5].data_ptr()
+        exact = reference.turn(given.double(), cos.double(), sin.double()) if rotating else given.double()
+        torch.testing.assert_close(mine.double(), exact, rtol=0, atol=8 * torch.finfo(dtype).eps)
+    assert all(bool(each[:, :5].isnan().all() and each[:, 5 + tokens :].isnan().all()) for each in buffers)
+    turned = way.turn(q, cos, sin)
+    torch.testing.assert_close(turned, found, rtol=0, atol=0)
+    one = way.turn(q, cos[0], sin[0])
+    torch.testing.assert_close(one[:, 0], found[:, 0], rtol=0, atol=0)
+
+
+@every_dtype
+def test_attention_is_merged(way: ModuleType, dtype: torch.dtype) -> None:
+    first, second = noise(dtype, 2, 3, 48), noise(dtype, 2, 3, 48).flip(0)
+    totals = noise(torch.float32, 2, 2, 3)
+    totals[0, 0, 0] = totals[1, 1, 1] = totals[0, 1, 2] = totals[1, 1, 2] = float("-inf")
+    found, total = way.merge(first, totals[0], second, totals[1])
+    weights = totals.double().softmax(dim=0).nan_to_num(0.0)[..., None]
+    exact = first.double() * weights[0] + second.double() * weights[1]
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=16 * torch.finfo(dtype).eps)
+    torch.testing.assert_close(total, totals.logsumexp(dim=0), rtol=1e-5, atol=1e-6)
