@@ -29,7 +29,7 @@ from benchmarks.haystack import held_out_prose
 from benchmarks.report import named, publish, write
 from benchmarks.scoring import Z
 from engine import Model, load_model
-from engine.models.four_bits import GROUP, in_four_bits
+from engine.models.four_bits import in_four_bits
 
 WINDOW = 512
 Numbers = Callable[[Tensor], Tensor]  # what the codes of a weight stand for
@@ -69,8 +69,8 @@ def in_eight(weight: Tensor) -> Tensor:
 
 
 def in_four(weight: Tensor, group: int, fit: bool) -> Tensor:
-    """Return a weight rounded to 4 bits; with groups of 32 where it has no whole ones."""
-    codes, scales = in_four_bits(weight, group if weight.shape[1] % group == 0 else GROUP, fit)
+    """Return a weight rounded to 4 bits."""
+    codes, scales = in_four_bits(weight, group, fit)
     scale, offset = scales.float().permute(2, 1, 0)[..., None]
     numbers: Tensor = ((codes.float().view(len(codes), len(scales), -1) - 8) * scale + offset).flatten(1)
     return numbers.to(weight.dtype)
@@ -92,15 +92,13 @@ def kinds() -> Iterator[tuple[dict[str, Any], Numbers | None, Numbers | None]]:
         return {"weights": "int4", "group": group, "fitted": fit}, partial(in_four, group=group, fit=fit)
 
     yield {"weights": "plain"}, None, None
-    yield *four(64, True), None
+    yield {"weights": "int8"}, in_eight, None
     yield {"weights": "nf4"}, in_nf4, None
-    for each in ((64, False), (32, True)):
-        yield *four(*each), None
+    for group in (32, 64):
+        for fit in (True, False):
+            yield *four(group, fit), None
     facts, numbers = four(64, True)
     yield {**facts, "head": True}, None, numbers
-    yield {"weights": "int8"}, in_eight, None
-    for each in ((32, False), (128, True), (128, False)):
-        yield *four(*each), None
 
 
 def windows(model: Model, text: str, tokens: int) -> list[Tensor]:
@@ -135,6 +133,7 @@ def compared(facts: dict[str, Any], losses: list[float], plain: list[float], sam
     return {
         **facts,
         "windows": len(losses),
+        "window": WINDOW,
         "tokens": len(losses) * (WINDOW - 1),
         "perplexity": math.exp(fmean(losses)),
         "ratio": math.exp(float(more.mean())),
