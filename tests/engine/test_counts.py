@@ -8,17 +8,17 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 # Operations that launch a kernel, and launches of Triton, of one layer: of a pass of reading, an eager token of an
-# answer whose attention is counted, and a recorded one. The seven products of the linear layers are among them. A
+# answer whose attention is counted, and a recorded one. The four products of the linear layers are among them. A
 # figure that falls is lowered here.
 MOST = {
-    "truncate": {"reading": (42, 1), "token": (37, 3), "recorded": (35, 3)},
-    "locret": {"reading": (48, 1), "token": (43, 2), "recorded": (41, 3)},
-    "streaming": {"reading": (55, 2), "token": (48, 4), "recorded": (48, 5)},
-    "infinitehip": {"reading": (162, 8), "token": (55, 5), "recorded": (53, 5)},
-    "recall": {"reading": (50, 1), "token": (62, 5), "recorded": (60, 5)},
-    "exact-sketched": {"reading": (65, 6), "token": (116, 8), "recorded": (96, 8)},
-    "exact": {"reading": (58, 4), "token": (107, 8), "recorded": (86, 8)},
-    "infllm": {"reading": (107, 6), "token": (77, 5), "recorded": (79, 6)},
+    "truncate": {"reading": (8, 6), "token": (9, 7), "recorded": (7, 7)},
+    "locret": {"reading": (13, 6), "token": (15, 6), "recorded": (13, 7)},
+    "streaming": {"reading": (8, 9), "token": (8, 10), "recorded": (8, 11)},
+    "infinitehip": {"reading": (95, 18), "token": (15, 11), "recorded": (13, 11)},
+    "recall": {"reading": (16, 6), "token": (22, 11), "recorded": (20, 11)},
+    "exact-sketched": {"reading": (18, 13), "token": (61, 17), "recorded": (48, 16)},
+    "exact": {"reading": (12, 11), "token": (52, 17), "recorded": (38, 16)},
+    "infllm": {"reading": (54, 13), "token": (37, 11), "recorded": (39, 12)},
 }
 
 
