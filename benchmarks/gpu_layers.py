@@ -48,7 +48,37 @@ def rows(source: Source, length: int, row: MakeRow) -> Iterator[Row]:
                 return compared(make(kernel), make(torch_impl), make(torch_impl, given.double()))
 
             yield row("layers", f"{name}, {count}", compare, partial(make, layers), None)
+    yield from _around_attention(source, row)
     yield from _four_bits(source, length, row)
+
+
+def _around_attention(source: Source, row: MakeRow) -> Iterator[Row]:
+    """Yield rows of a token's rotation, of its writes and of the merge of two attentions."""
+    from kernels.layers import kernel, torch_impl
+
+    heads, (cos, sin) = source.heads, (x[:1] for x in (source.cos, source.sin))
+    q, k, v = (source.noise(count, 1, heads.size) for count in (heads.query, heads.kv, heads.kv))
+    totals = source.noise(heads.query, 2).float()
+
+    def turned(module: Any, kind: torch.dtype = source.dtype) -> list[Tensor]:
+        return [module.turn(q.to(kind), cos.to(kind), sin.to(kind))]
+
+    def appended(module: Any, kind: torch.dtype = source.dtype) -> list[Tensor]:
+        buffers = [torch.zeros(heads.kv, 8, heads.size, dtype=kind, device=q.device) for _ in range(3)]
+        given = (x.to(kind) for x in (q, k, v, cos, sin))
+        return [module.append(*given, 5, *buffers), *buffers]
+
+    def merged(module: Any, kind: torch.dtype = source.dtype) -> list[Tensor]:
+        one, other = totals[:, :1], totals[:, 1:]
+        wide = torch.promote_types(kind, torch.float32)
+        return list(module.merge(q.to(kind), one.to(wide), q.flip(0).to(kind), other.to(wide)))
+
+    for name, make in (("turn", turned), ("append", appended), ("merge", merged)):
+
+        def compare(make: Any = make) -> Compared:
+            return compared(make(kernel), make(torch_impl), make(torch_impl, torch.float64))
+
+        yield row("layers", name, compare, partial(make, layers), None)
 
 
 def _four_bits(source: Source, length: int, row: MakeRow) -> Iterator[Row]:

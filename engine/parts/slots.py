@@ -33,10 +33,10 @@ from engine.parts.mass import NOT_IN_SOURCE, mass_rows
 from engine.parts.quantized_slots import Quantization, check_quantization
 from engine.parts.sharing import APART, shared
 from engine.parts.slot_plan import FIRST_CAPACITY, farthest, layer_window, planned_bytes, window_capacity
-from engine.parts.slot_rows import Slots, put_rows
+from engine.parts.slot_rows import Slots
 from engine.parts.store import Store
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from kernels.rows import Bank, Slabs, StableSlabs
+from kernels.rows import Bank, Slabs, StableSlabs, put_rows
 
 
 def _each_head(layer: LayerSpec) -> list[LayerSpec]:
