@@ -44,13 +44,13 @@ class Counts:
 
 
 TRUNCATE = Counts(Requests(8, 6), Requests(9, 7), Requests(7, 7))
-LOCRET = Counts(Requests(24, 7), Requests(15, 6), Requests(13, 7))  # with the condensing between two passes
-STREAMING = Counts(Requests(8, 9), Requests(8, 10), Requests(8, 11))
-INFINITEHIP = Counts(Requests(95, 18), Requests(15, 11), Requests(13, 11))
-RECALL = Counts(Requests(27, 8), Requests(22, 11), Requests(20, 11))
-SKETCHED = Counts(Requests(18, 13), Requests(61, 17), Requests(48, 16))
-EXACT = Counts(Requests(12, 11), Requests(52, 17), Requests(38, 16))
-INFLLM = Counts(Requests(54, 13), Requests(37, 11), Requests(39, 12))
+LOCRET = Counts(Requests(25, 7), Requests(15, 6), Requests(13, 7))  # with the condensing between two passes
+STREAMING = Counts(Requests(9, 9), Requests(8, 10), Requests(8, 11))
+INFINITEHIP = Counts(Requests(93, 16), Requests(13, 11), Requests(13, 11))
+RECALL = Counts(Requests(25, 8), Requests(22, 11), Requests(20, 11))
+SKETCHED = Counts(Requests(15, 11), Requests(59, 17), Requests(48, 16))
+EXACT = Counts(Requests(9, 9), Requests(50, 17), Requests(38, 16))
+INFLLM = Counts(Requests(52, 11), Requests(35, 11), Requests(39, 12))
 BY_NAME = {"streaming": STREAMING, "infinitehip": INFINITEHIP, "recall": RECALL, "infllm": INFLLM}
 
 
