@@ -29,7 +29,6 @@ from engine.parts.selectors.stages import LayerRule
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
 from engine.parts.window_plan import window_footprint
-from engine.records import HOST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +157,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             compared=self.compared,
             looks=self.looks,
             fetching=last.query_block,
-            in_place=self.tier == HOST,
+            in_place=self.read_in_place,
             search_every=first.refresh,
             recorded=self._recorded(spec),
             stages=self.parsed_stages,
@@ -178,5 +177,5 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
 
     def _recorded(self, spec: ModelSpec) -> bool:
         """Tell whether a token of an answer is recorded (`PruningSelector.far_kind`)."""
-        in_place = self.tier == HOST and self.bank_units(spec, self.cached_at_once()) == 0
+        in_place = self.read_in_place and self.bank_units(spec, self.cached_at_once()) == 0
         return in_place and self.looks == 1 and TRUE not in (self.pruning, self.first_pruning)
