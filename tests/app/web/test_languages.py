@@ -21,7 +21,7 @@ from app.service import Service
 from app.web.page import build_page
 from app.web.static_texts import parts_of, static_texts, translate
 from app.web.theme import SAID
-from ingest import ingest
+from ingest import FORMATS, ingest
 from ingest.document import page_label
 
 ROOT = Path(app.__file__).parent.parent
@@ -108,6 +108,8 @@ def _shown() -> Iterator[str]:
 
 def test_everything_that_is_shown_has_its_translation() -> None:
     assert [text for text in _shown() if text not in words("de")] == []
+    titles = {each.title for each in FORMATS.values()} - {"EPUB", "FictionBook", "HTML", "Markdown", "MOBI", "PDF"}
+    assert titles <= set(words("de"))
 
 
 def test_gradio_shows_the_components_in_the_language_of_the_browser(service: Service) -> None:
