@@ -102,3 +102,36 @@ def _beside(speed: Row) -> str:
     ratios = speed["ratios"]
     spread = f"×{median(ratios):.2f} [{ratios[0]:.2f}–{ratios[-1]:.2f}]"
     return f"{speed['ours']:.3g} / {speed['theirs']:.3g}: {spread}"
+
+
+def way_in(rows: list[Row]) -> list[str]:
+    """Return how many questions about a text are answered and cited rightly, and when the first is."""
+    lines = []
+    for row in rows:
+        ours = row["tool"] == "stockpot"
+        lines.append(
+            [
+                row["model"],
+                row["text"],
+                f"{row['tokens']:,}",
+                "Stockpot, through its page" if ours else "llama.cpp, whole text",
+                share(row["right"], row["asked"]),
+                share(row["cited"], row["asked"]) if ours else "–",
+                share(row["first"], row["asked"]) if ours else "–",
+                _seconds(row["first_right_cited_cpu_sec"] if ours else row["first_right_cpu_sec"]),
+            ]
+        )
+    note = (
+        f"{conditions(rows)} A browser drops in a text, reads it, and asks ten questions about it, each in a "
+        "new chat; llama.cpp gets the whole text before each question and keeps what it has read of it. The text is "
+        "the beginning of *The Great Gatsby*, or a paper of two pages. Right: the answer contains an accepted one. "
+        "Cited: a passage shown with the answer says it; first: the first passage does. Time: of processors, from the "
+        "start of the program to the first right answer, for Stockpot to the first that is right and cited. The "
+        "machine was shared and busy, so clocks tell little. `python -m benchmarks.way_in` measures it."
+    )
+    header = ["model", "text", "tokens", "program", "right", "cited", "first", "first right answer"]
+    return ["## Real models: the way in", note, markdown(header, lines)]
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f} s"
