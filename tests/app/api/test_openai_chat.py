@@ -327,7 +327,7 @@ def test_nobody_waits_while_the_answer_of_somebody_who_went_away_is_stopped(
         ),
         (asked("Who?"), {"temperature": 9}, "between 0 and 5"),
         (asked("Who?"), {"seed": 1 << 63}, "A seed is a whole number"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], {}, "text, not image_url"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], {}, "text or files, not image_url"),
         ([{"role": "robot", "content": "Who?"}], {}, "role: Input should be"),
     ],
 )
