@@ -48,9 +48,9 @@ LOCRET = Counts(Requests(25, 7), Requests(15, 6), Requests(13, 7))  # with the c
 STREAMING = Counts(Requests(9, 9), Requests(8, 10), Requests(8, 11))
 INFINITEHIP = Counts(Requests(93, 16), Requests(13, 11), Requests(13, 11))
 RECALL = Counts(Requests(25, 8), Requests(22, 11), Requests(20, 11))
-SKETCHED = Counts(Requests(15, 11), Requests(59, 17), Requests(48, 16))
-EXACT = Counts(Requests(9, 9), Requests(50, 17), Requests(38, 16))
-INFLLM = Counts(Requests(52, 11), Requests(35, 11), Requests(39, 12))
+SKETCHED = Counts(Requests(16, 11), Requests(46, 17), Requests(40, 16))
+EXACT = Counts(Requests(9, 9), Requests(37, 17), Requests(30, 16))
+INFLLM = Counts(Requests(52, 12), Requests(35, 11), Requests(39, 12))
 BY_NAME = {"streaming": STREAMING, "infinitehip": INFINITEHIP, "recall": RECALL, "infllm": INFLLM}
 
 

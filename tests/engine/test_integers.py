@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine import SettingsError, load_model, read_config
 from engine.models.four_bits import GROUP, TILE, in_four_bits
-from engine.models.integers import INTEGERS, IntegerLinear, fits, layer_bytes
+from engine.models.integers import INTEGERS, IntegerLinear, fits, in_integers, layer_bytes
 from engine.models.sizes import model_sizes, sizes_of
 from tests.engine.checkpoints import saved
 
@@ -66,6 +67,17 @@ def test_a_loaded_model_takes_what_is_planned(kind: str) -> None:
     embeddings = packed.network.get_input_embeddings().weight
     assert torch.equal(embeddings, plain.network.get_input_embeddings().weight)
     assert packed.fingerprint != plain.fingerprint
+
+
+def test_a_head_is_in_four_bits_unless_it_is_the_embeddings() -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_hidden_layers": 1}
+    for tied in (True, False):
+        config = LlamaConfig(vocab_size=272, tie_word_embeddings=tied, **sizes)  # type: ignore[arg-type]
+        network: Any = LlamaForCausalLM(config)
+        in_integers(network, "int4", torch.device("cpu"), network.lm_head)
+        assert isinstance(network.lm_head, IntegerLinear) != tied
+        held = [*network.parameters(), *(b for each in layers(network) for b in each.buffers())]
+        assert sum(each.nbytes for each in held) == model_sizes(config, torch.float32).weight_bytes("int4")
 
 
 def layers(network: nn.Module) -> list[IntegerLinear]:
