@@ -43,6 +43,33 @@ def _perplexity(row: Row) -> str:
     return f"{row['perplexity']:.1f} [{low:.1f}–{high:.1f}] of {row['n']:,}"
 
 
+def quantised(rows: list[Row]) -> list[str]:
+    """Return the perplexity with quantised weights, beside that with plain ones."""
+    lines = []
+    for row in rows:
+        name = row["weights"]
+        if name == "int4":
+            name += f", groups of {row['group']}" + (", fitted" if row["fitted"] else "")
+            name = f"plain, the head in {name}" if row.get("head") else name
+        low, high = row["ratio_95"]
+        more = "–" if name == "plain" else f"{row['ratio']:.3f} [{low:.3f}–{high:.3f}]"
+        count = row["windows"] * row["window"]
+        alike = "–" if name == "plain" else share(round(row["same_successor"] * count), count)
+        lines.append([name, f"{row['perplexity']:.2f}", more, alike])
+    note = (
+        f"{conditions(rows)} Perplexity of {rows[0]['tokens']:,} tokens of four novels, in {rows[0]['windows']} "
+        "windows read by themselves; its ratio to that with plain weights, with an interval over windows; and tokens "
+        "with the same most likely successor, in %. The plain weights are those of a GGUF file in 4 bits, whose "
+        "channels were put into another order, so that no group is one of the file's. Only linear layers are "
+        "quantised, and in the last row only the head."
+    )
+    return [
+        "## Real models: quantised weights",
+        note,
+        markdown(["weights", "perplexity", "ratio", "same successor"], lines),
+    ]
+
+
 def gguf(rows: list[Row]) -> list[str]:
     """Return how far the tokens that we predict from a GGUF file are from llama.cpp's."""
     lines = []

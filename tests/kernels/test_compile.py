@@ -55,7 +55,8 @@ def test_every_kernel_compiles_and_fits_a_consumer_gpu(capability: int) -> None:
         *("_attend", "_merge", "_attend", "_attend", "_attend", "_column_sums", "_chunk_scores", "_gather", "_take"),
         *("_quantise", "_dequantise", "_scores") * 2,
         *("_quantise_in_two_bits", "_dequantise", "_scores"),
-        *("_product", "_unpack"),
+        *("_product", "_unpack", "_unpack", "_rms_norm", "_gated"),
+        *("_turn", "_append", "_append", "_merge_two"),
     ]
     assert set(names) == every_kernel(), "one is not compiled here"
     assert all(each["shared"] <= CONSUMER_SHARED and each["local"] <= SPILLED_DECODING for each in made), made
