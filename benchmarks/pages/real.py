@@ -12,6 +12,7 @@ from benchmarks.suite.store import Cell
 from benchmarks.suite.tables import NEEDLES, READING, rows_of
 
 SHOWN = (NEEDLES, "single", READING)
+TEXTS = {"novel": "the beginning of *The Great Gatsby*", "paper": "two pages of a paper"}
 
 
 def suite(cells: Iterable[Cell]) -> list[str]:
@@ -122,12 +123,13 @@ def way_in(rows: list[Row]) -> list[str]:
             ]
         )
     note = (
-        f"{conditions(rows)} A browser drops in a text, reads it, and asks ten questions about it, each in a "
-        "new chat; llama.cpp gets the whole text before each question and keeps what it has read of it. The text is "
-        "the beginning of *The Great Gatsby*, or a paper of two pages. Right: the answer contains an accepted one. "
-        "Cited: a passage shown with the answer says it; first: the first passage does. Time: of processors, from the "
-        "start of the program to the first right answer, for Stockpot to the first that is right and cited. The "
-        "machine was shared and busy, so clocks tell little. `python -m benchmarks.way_in` measures it."
+        f"{conditions(rows)} A browser drops in a text, reads it, and asks ten questions about it, each in a new chat; "
+        "llama.cpp gets the whole text before each question and keeps what it has read of it. Texts: "
+        f"{' and '.join(TEXTS[name] for name in dict.fromkeys(row['text'] for row in rows))}. Right: the answer "
+        "contains an accepted one. Cited: a passage shown with the answer says it; first: the first passage does. "
+        "Time: of processors, from the start of the program to the first right answer, for Stockpot to the first that "
+        "is right and cited. The machine was shared and busy, so clocks tell little. `python -m benchmarks.way_in` "
+        "measures it."
     )
     header = ["model", "text", "tokens", "program", "right", "cited", "first", "first right answer"]
     return ["## Real models: the way in", note, markdown(header, lines)]

@@ -42,7 +42,7 @@ def main() -> int:
         if not any((row["model"], row["text"]) == (chosen.name, text) for row in rows):
             rows += _measure(chosen, text, questions)
             chosen.out.parent.mkdir(parents=True, exist_ok=True)
-            facts = {"benchmark": "way-in", "model": chosen.name, "machine": machine()}
+            facts = {"benchmark": "way-in", "model": chosen.name, "beside": {}, "machine": machine()}
             chosen.out.write_text(json.dumps({**facts, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
     print(table([row for row in rows if row["model"] == chosen.name], COLUMNS))
     return 0
