@@ -21,9 +21,9 @@ MOST = {
     "streaming": {"reading": (9, 9), "token": (8, 10), "recorded": (8, 11)},
     "infinitehip": {"reading": (93, 16), "token": (13, 11), "recorded": (13, 11)},
     "recall": {"reading": (14, 6), "token": (22, 11), "recorded": (20, 11)},
-    "exact-sketched": {"reading": (15, 11), "token": (59, 17), "recorded": (48, 16)},
+    "exact-sketched": {"reading": (16, 11), "token": (59, 17), "recorded": (48, 16)},
     "exact": {"reading": (9, 9), "token": (50, 17), "recorded": (38, 16)},
-    "infllm": {"reading": (52, 11), "token": (35, 11), "recorded": (39, 12)},
+    "infllm": {"reading": (52, 12), "token": (35, 11), "recorded": (39, 12)},
 }
 
 
