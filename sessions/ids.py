@@ -17,7 +17,7 @@ def kind_of(id: str) -> str:
     Raises:
         NotFound: the text is not an id. Paths are made from ids only after this check.
     """
-    if not ID.fullmatch(id):
+    if not isinstance(id, str) or not ID.fullmatch(id):  # a damaged database has no text there
         examples = ", ".join(f"{letter}-... ({noun})" for letter, noun in NOUNS.items())
         raise NotFound(f"{id!r} is not an id; ids look like {examples}. List what there is to see them.")
     return NOUNS[id[0]]

@@ -7,11 +7,8 @@ from ingest.charset import decode
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import EmptyDocument
 from ingest.markup.html import extract
-from ingest.markup.html_damage import damage_warnings
+from ingest.markup.html_damage import damage_warnings, end_warning
 from ingest.sections import first_heading, paginate
-
-_BEGUN = re.compile(r"<html\b[^<>]*>|<body\b[^<>]*>", re.IGNORECASE)
-_ENDED = re.compile(r"</(?:html|body|frameset)\b", re.IGNORECASE)
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
@@ -25,9 +22,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     limits = options.limits
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
     markup, warnings = decode(path.read_bytes())
-    warnings += damage_warnings(markup)
-    if _BEGUN.search(markup) and not _ENDED.search(markup):
-        warnings.append("The page has no end (</html>), so it may be cut off: compare its end with the original.")
+    warnings += [*damage_warnings(markup), *end_warning(markup)]
     blocks, _, title = extract(markup, path.name)
     if blocks and re.search(r"<frameset\b", markup, re.IGNORECASE):
         warnings.append(

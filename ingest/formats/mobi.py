@@ -20,6 +20,7 @@ from ingest.formats.paragraphs import plain_blocks
 from ingest.formats.text import GUESSED
 from ingest.limits import Limits
 from ingest.markup import html
+from ingest.markup.html_damage import damage_warnings
 from ingest.sections import Block, first_heading, paginate
 
 _STORED, _PALMDOC = 1, 2
@@ -79,6 +80,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         markup = markup[: _first_flow(flows, path.name)]
     if header.codec:
         blocks = _blocks(markup, header.codec, path.name)
+        warnings += damage_warnings(markup.decode(header.codec, errors="replace"))
     else:
         text, guessed = decode_undeclared(markup)
         warnings += [GUESSED.format(guessed)] if guessed else []

@@ -12,7 +12,7 @@ from pathlib import Path
 import olefile
 from striprtf.striprtf import rtf_to_text
 
-from ingest.charset import decode, known_encoding
+from ingest.charset import decode, known_encoding, lost_blocks
 from ingest.clean import one_line
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument
@@ -62,7 +62,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     warnings = unread_warning(unread)
     if kind and not kind.upper().startswith(("IPM.NOTE", "IPM.POST", "REPORT.")):
         warnings.append(f"It is a {kind} of Outlook: of it only subject and text are read, no dates or addresses.")
-    warnings += damage_warnings(markup)
+    warnings += [*damage_warnings(markup), *mail.lost]
     if damage:
         warnings.append(f"The file is damaged ({one_line(damage[0])[:100]}): text may be missing. Fetch it again.")
     return Content(pages, toc, [subject, first_heading(blocks)], warnings)
@@ -74,6 +74,7 @@ class _Item:
     def __init__(self, file: olefile.OleFileIO, name: str, limits: Limits, folder: str = "") -> None:
         self._file, self._name, self._limits, self._folder = file, name, limits, folder
         self._fixed = dict(self._numbers())
+        self.lost: list[str] = []  # warnings about blocks of text that were never written
         self._charset = known_encoding(f"cp{self._fixed.get((_CODE_PAGE, _NUMBER), 1252)}") or "cp1252"
 
     def _numbers(self) -> Iterator[tuple[tuple[int, int], int]]:
@@ -97,7 +98,9 @@ class _Item:
     def text(self, number: str) -> str:
         """Return a property of text; "" if it is missing."""
         if data := self._stream(f"__substg1.0_{number}{_TEXT}"):
-            return data.decode("utf-16-le", errors="replace").rstrip("\0")
+            text = data.decode("utf-16-le", errors="replace").rstrip("\0")
+            self.lost += lost_blocks(text)
+            return text
         data = self._stream(f"__substg1.0_{number}{_EIGHT_BITS}")
         return data.decode(self._charset, errors="replace").rstrip("\0")
 

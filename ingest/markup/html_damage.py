@@ -17,6 +17,8 @@ CDATA = "<![CDATA["
 _NAMES = {"!--": "A comment", CDATA: "A CDATA section"}
 _SHOWING = ("nav", "button")
 _BREAKS_OUT = r"<(?:body|blockquote|center|dd|div|dl|dt|h[1-6]|hr|img|li|menu|ol|p|pre|section|article|table|ul)\b"
+_BEGUN = re.compile(r"<html\b[^<>]*>|<body\b[^<>]*>", re.IGNORECASE)
+_ENDED = re.compile(r"</(?:html|body|frameset)\b", re.IGNORECASE)
 _ADDRESS = re.compile(r"<(?=(?:https?://|mailto:)[^\s<>\"']+>|[\w.+-]+@[\w-]+\.[\w.-]+>)")
 
 
@@ -63,6 +65,13 @@ def damage_warnings(markup: str) -> list[str]:
                 f"{count(len(hidden), 'character')} from there on are not read. Compare the page with the original."
             )
     return warnings[:12]
+
+
+def end_warning(markup: str) -> list[str]:
+    """Return a warning if a page that begins as a whole one has no end, as when it was cut off in its text."""
+    if _BEGUN.search(markup) and not _ENDED.search(markup):
+        return ["The page has no end (</html>), so it may be cut off: compare its end with the original."]
+    return []
 
 
 def _damage(markup: str) -> Iterator[tuple[str, int, int]]:
