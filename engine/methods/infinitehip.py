@@ -160,14 +160,14 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             fetching=last.query_block,
             in_place=self.tier == HOST,
             search_every=first.refresh,
-            recorded=self._recorded(spec),
+            recorded=self._recorded,
             stages=self.parsed_stages,
             usual=self._usual(spec),
             positions=0 if self.extend_always else min(task.total, spec.window),
         )
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)
-        yield self.bank_footprint(spec, self.cached_at_once(), last.chunk)
+        yield self.bank_footprint(spec, task, self.cached_at_once(), last.chunk)
         yield selector_footprint(spec, task, self.sinks, selection)
 
     def _usual(self, spec: ModelSpec) -> float:
@@ -176,7 +176,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         first = min(self.first_layers, depth)
         return (first * (self.first_recent or self.kept_first) + (depth - first) * self.parsed_stages[-1].keep) / depth
 
-    def _recorded(self, spec: ModelSpec) -> bool:
-        """Tell whether a token of an answer is recorded (`PruningSelector.far_kind`)."""
-        in_place = self.tier == HOST and self.bank_units(spec, self.cached_at_once()) == 0
-        return in_place and self.looks == 1 and TRUE not in (self.pruning, self.first_pruning)
+    @property
+    def _recorded(self) -> bool:
+        """True if a token of an answer is recorded (`PruningSelector.far_kind`)."""
+        return self.tier == HOST and self.looks == 1 and TRUE not in (self.pruning, self.first_pruning)

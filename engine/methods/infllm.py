@@ -121,10 +121,10 @@ class InfLLM(BankSettings, Method):
             looks=self.looks,
             together=self.query_block,  # by their sum
             fetching=self.query_block,
-            recorded=self.looks == 1 and self.tier == HOST and self.bank_units(spec, self.units + 1) == 0,
+            recorded=self.looks == 1 and self.tier == HOST,
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)
-        yield self.bank_footprint(spec, self.units + 1, self.block)
+        yield self.bank_footprint(spec, task, self.units + 1, self.block)
         yield selector_footprint(spec, task, self.sinks, selection)
         yield unit_footprint(spec, task.total, self.block)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 import torch
@@ -71,6 +71,19 @@ class PruningSelector(WindowSelector):
         """Make the archive readable. A longer pass ends the decoding before it."""
         super().begin_pass()
         self.pruning.begin(self.archive.answering and self.store.tokens == 1)
+        if self.bank is not None and self.pruning.restart() == len(self.stages) and self.bank.stale:
+            self._bring_again()
+
+    def _bring_again(self) -> None:
+        """Look up again what was chosen for the tokens until a stage is due, because it may have left its slots."""
+        assert self.bank is not None
+        limits = torch.full((1,), self.num_evicted(), device=self.spec.device)
+        with self.bank.tried():
+            for layer, listing in self.pruning.listings.items():
+                starts = listing.index[:, :: self.bank.bank.size]
+                self.bank.prepare(layer)
+                rows = self.bank.bring(layer, self.archive.slabs(layer), starts, limits)
+                listing.rows[:, self.store.sinks :] = rows
 
     def prunes(self, layer: int) -> bool:
         """Tell whether a layer prunes its far entries."""
@@ -82,16 +95,20 @@ class PruningSelector(WindowSelector):
         blocks = self.query_blocks(self.stages[-1].query_block, self.extend_always)
         if not self.prunes(layer):
             return self.beside_window(layer, q, blocks, self.newest(blocks), self.attention, banked=False)
-        listing = self.pruning.listing(layer, self.store.counted) if self.bank is None else None
+        listing, slabs = self.pruning.listing(layer, self.store.counted), None
         if listing is None:
             keys = self.archive.stable_slabs(layer)[0] if self.store.fixed else self.archive.slabs(layer)[0]
             blocks_of = functools.partial(self.query_blocks, extend=self.extend_always)
             index = self.pruning.choose(layer, q, blocks_of, keys, self.store.fixed)
+            listing = self.listing(index)
             if self.bank is not None:
-                return self.beside_window(layer, q, blocks, index, self.attention)
-            listing = self.pruning.keep(layer, self.listing(index))
+                listing, slabs = self.brought(layer, blocks, index)
+            listing = self.pruning.keep(layer, listing)
+        elif self.bank is not None:
+            slabs = self.bank.slabs(layer, self._sinks(layer))
+            self._asked[layer] = listing.index, listing.rows[:, self.store.sinks :]
         near = self.store.segments(layer, q, sinks_for=blocks.near)
-        return [*near, self.listed(layer, q, blocks, listing, self.attention)]
+        return [*near, self.listed(layer, q, blocks, listing, self.attention, slabs)]
 
     def newest(self, blocks: QueryBlocks) -> Tensor:
         """Return the newest far entries of each block, int64 [NB, N]; the first layers see them instead of pruning."""
@@ -108,9 +125,24 @@ class PruningSelector(WindowSelector):
         """Return all stages that a choice may restart at, and their number for none."""
         return range(len(self.pruning.stages) + 1) if kind >= 0 else (kind,)
 
-    def as_if(self, kind: int) -> AbstractContextManager[None]:
+    @contextmanager
+    def as_if(self, kind: int) -> Iterator[None]:
         """Let choices inside the block restart at this stage, and not be kept."""
-        return self.pruning.restarting_at(kind)
+        with super().as_if(kind):
+            try:
+                with self.pruning.restarting_at(kind):
+                    yield
+            finally:
+                if self.bank is not None:
+                    self._bring_again()
+
+    def banked_layers(self) -> Collection[int]:
+        """Return the layers that prune."""
+        return [layer for layer in range(len(self.spec.layers)) if self.prunes(layer)]
+
+    def brings(self) -> bool:
+        """Tell whether a stage is due, whose choice is looked up."""
+        return super().brings() and self.pruning.restart() != len(self.stages)
 
     def graph_key(self) -> tuple[int, ...]:
         """Return addresses of slabs and of the stages' choices."""
