@@ -163,6 +163,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             recorded=self._recorded,
             stages=self.parsed_stages,
             usual=self._usual(spec),
+            banked=self.bank_units(spec, self.cached_at_once()) > 0,
             positions=0 if self.extend_always else min(task.total, spec.window),
         )
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)

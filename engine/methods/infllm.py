@@ -122,6 +122,7 @@ class InfLLM(BankSettings, Method):
             together=self.query_block,  # by their sum
             fetching=self.query_block,
             recorded=self.looks == 1 and self.tier == HOST,
+            banked=self.bank_units(spec, self.units + 1) > 0,
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)
