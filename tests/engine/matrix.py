@@ -166,7 +166,6 @@ STATIC: dict[str, Method] = {
 }
 OTHERS: dict[str, Method] = {
     "infinitehip-true": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, pruning="true"),
-    "infinitehip-cached": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, cache=40),
     "locret-int8": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, store="int8"),
     "recall-true": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", looks=1, pruning="true"),
 }
