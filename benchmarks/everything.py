@@ -2,7 +2,7 @@
 
 Interrupted runs of `needle`, and those with fewer trials than planned here, are continued. Everything takes more than a
 day on two CPU cores; `--quick` runs the sizes of docs/results.md that fit into hours. Real models are measured by
-`benchmarks.real_suite` and `benchmarks.gguf`.
+`benchmarks.real_suite`, `benchmarks.gguf` and `benchmarks.llama_cpp_speed`.
 """
 
 from __future__ import annotations

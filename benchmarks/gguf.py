@@ -10,9 +10,7 @@ keeps keys and values in float16; Stockpot computes in float32 on the CPU.
 from __future__ import annotations
 
 import html
-import json
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import options as shared
+from benchmarks.llama_cpp import add_interpreter, run_script
 from benchmarks.report import named, publish
 from engine import Model, load_model
 from engine.memory import Memory
@@ -62,9 +61,7 @@ def llama_logits(python: Path, model: Path, windows: list[list[int]]) -> Iterato
             "threads": torch.get_num_threads(),
             "out": folder,
         }
-        run = subprocess.run([python, "-c", ASKED], input=json.dumps(asked), text=True, capture_output=True)
-        if run.returncode:
-            raise RuntimeError(f"{python} cannot read {model}: {run.stderr.strip()[-500:]}")
+        run_script(python, ASKED, asked)
         for number in range(len(windows)):
             yield torch.from_numpy(np.load(f"{folder}/{number}.npy"))
 
@@ -106,7 +103,7 @@ def measure(model: Model, file: Path, python: Path, tokens: int, text: str) -> d
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; see the module's docstring."""
     parser = shared.parser("A GGUF file as Stockpot and as llama.cpp read it.")
-    parser.add_argument("--llama-cpp-python", type=Path, required=True, help="an interpreter that has this package")
+    add_interpreter(parser)
     parser.add_argument("--tokens", type=shared.size, default=2000, help="of the sample book (default: 2000)")
     chosen = parser.parse_args(argv)
     if chosen.threads:

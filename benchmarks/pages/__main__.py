@@ -21,7 +21,7 @@ from benchmarks.pages.accuracy import (
     unseen,
 )
 from benchmarks.pages.methods import cache_table, neighbours, random_heads
-from benchmarks.pages.real import gguf, suite
+from benchmarks.pages.real import gguf, llama_cpp, suite
 from benchmarks.pages.speed import growth, latency, speed
 from benchmarks.report import RESULTS
 from benchmarks.suite.store import load as load_cells
@@ -78,6 +78,8 @@ def main() -> int:
         text += suite(cells.values())
     if files := rows_of(results, "gguf"):
         text += gguf(files)
+    if speeds := rows_of(results, "llama-cpp-speed"):
+        text += llama_cpp(speeds)
     for section in NEEDLES if needles else ():
         text += section(needles)
     if kept:

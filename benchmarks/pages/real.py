@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import median
 
 from benchmarks.freshness import Row
 from benchmarks.pages.markup import FEW, conditions, length, markdown, share
@@ -52,3 +53,25 @@ def gguf(rows: list[Row]) -> list[str]:
         "the mean KL divergence."
     )
     return ["## Real models: GGUF files", note, markdown(["file", "same successor", "KL divergence"], lines)]
+
+
+def llama_cpp(rows: list[Row]) -> list[str]:
+    """Return speeds beside llama.cpp's, with the ratios of each round."""
+    lines = []
+    for row in rows:
+        weights = "bfloat16" if row["quantize"] == "none" else row["quantize"]
+        speeds = [_beside(row[name]) for name in ("reading", "first_token", "answering")]
+        lines.append([f"`{row['file']}`", row["method"], weights, length(row["tokens"]), *speeds])
+    note = (
+        f"{conditions(rows)} The same file read by llama.cpp, in turn. Reading and answering in tokens a second; the "
+        "first token of a later question in seconds. Ours / llama.cpp's, medians; ×: how many times as fast we are, "
+        "the median of the rounds and their range."
+    )
+    header = ["file", "method", "our weights", "tokens", "reading", "first token", "answering"]
+    return ["## Real models: speed beside llama.cpp", note, markdown(header, lines)]
+
+
+def _beside(speed: Row) -> str:
+    ratios = speed["ratios"]
+    spread = f"×{median(ratios):.2f} [{ratios[0]:.2f}–{ratios[-1]:.2f}]"
+    return f"{speed['ours']:.3g} / {speed['theirs']:.3g}: {spread}"

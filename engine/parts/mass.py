@@ -29,6 +29,7 @@ class AttentionMass:
         """Start at zero. source_tokens: length of `total`."""
         self.sums = torch.zeros(source_tokens + 1, dtype=torch.float32, device=device)  # the first: not in the source
         self._waiting: list[tuple[Tensor, Tensor]] = []  # rows and probabilities, both [N]
+        self._num_waiting = 0  # numbers in them
 
     @property
     def total(self) -> Tensor:
@@ -38,7 +39,7 @@ class AttentionMass:
 
     def clear(self) -> None:
         """Set all sums to zero, at the same address."""
-        self._waiting = []
+        self._forget_waiting()
         self.sums.zero_()
 
     def add(self, rows: Tensor, probability: Tensor) -> None:
@@ -55,14 +56,15 @@ class AttentionMass:
             probability = probability.view(len(rows), -1, *probability.shape[1:])
         summed = probability.sum_to_size(rows.shape).reshape(-1).to(self.sums)
         self._waiting.append((rows.reshape(-1).to(self.sums.device), summed))
-        if sum(len(each) for each, _ in self._waiting) > MOST_WAITING:
+        self._num_waiting += rows.numel()
+        if self._num_waiting > MOST_WAITING:
             self.settle()
 
     def settle(self) -> None:
         """Add all that waits to the sums. The last layer of a pass asks for it."""
         if self._waiting:
             rows, summed = (torch.cat(each) for each in zip(*self._waiting, strict=True))
-            self._waiting = []
+            self._forget_waiting()
             self.sums.index_add_(0, rows, summed)
 
     def save(self) -> Tensor:
@@ -72,5 +74,8 @@ class AttentionMass:
 
     def restore(self, saved: Tensor) -> None:
         """Go back to the sums that `save` returned."""
-        self._waiting = []
+        self._forget_waiting()
         self.sums.copy_(saved)
+
+    def _forget_waiting(self) -> None:
+        self._waiting, self._num_waiting = [], 0

@@ -117,7 +117,7 @@ def test_a_budget_that_suffices_equals_full_attention(model: Model, ids: Tensor,
 
 
 @every_method
-@pytest.mark.parametrize("chunk", [1, 7, 111, 1000])
+@pytest.mark.parametrize("chunk", [1, 1000])
 def test_chunk_size_does_not_change_the_answer(model: Model, ids: Tensor, method: Method, chunk: int) -> None:
     expected = next_logits(model, method, read(model, method, ids, chunk=64).memory, QUESTION)
     logits = next_logits(model, method, read(model, method, ids, chunk=chunk).memory, QUESTION, chunk)
@@ -125,7 +125,7 @@ def test_chunk_size_does_not_change_the_answer(model: Model, ids: Tensor, method
 
 
 @every_method
-@pytest.mark.parametrize("steps", [1, 3, 6])
+@pytest.mark.parametrize("steps", [1, 6])
 def test_save_load_and_continue_equals_uninterrupted(model: Model, ids: Tensor, method: Method, steps: int) -> None:
     expected = read(model, method, ids)
     context = finish(resumed(Reader(model, method, ids, chunk=48), steps, chunk=64))

@@ -78,10 +78,9 @@ def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int)
     """Search the first `visible` entries like `HostTier.search`. Each key is read once."""
     heads, queries, _ = q.shape
     seen = _visible(slabs, visible)
-    coming = streamed(seen, q.device)
-    best = torch.empty(heads, queries, 0, dtype=rows.scored_in(slabs), device=q.device)
-    index = torch.empty(heads, queries, 0, dtype=torch.int64, device=q.device)
-    at = 0
+    coming, dtype = streamed(seen, q.device), rows.scored_in(slabs)
+    best: Tensor | None = None
+    index, at = torch.empty(heads, queries, 0, dtype=torch.int64, device=q.device), 0
     for some in _together(seen, heads * queries):
         count = sum(length for _, length in some)
         here: Iterable[tuple[Bank, int]] = itertools.islice(coming, len(some))
@@ -89,12 +88,17 @@ def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int)
         if len(steps) > 1:  # a single slab, read for each step
             here = list(here)
         more, place = _joined(
-            _best_of(_scored(here, q[:, each], limits[each] - at, count, best.dtype), min(top, count)) for each in steps
+            _best_of(_scored(here, q[:, each], limits[each] - at, count, dtype), min(top, count)) for each in steps
         )
-        best, index = torch.cat([best, more], dim=2), torch.cat([index, place + at], dim=2)
-        best, chosen = best.topk(min(top, best.shape[2]), dim=2)
-        index = index.gather(2, chosen)
+        if best is None:
+            best, index = more, place
+        else:
+            best, index = torch.cat([best, more], dim=2), torch.cat([index, place + at], dim=2)
+            best, chosen = best.topk(min(top, best.shape[2]), dim=2)
+            index = index.gather(2, chosen)
         at += count
+    if best is None:
+        best = torch.empty(heads, queries, 0, dtype=dtype, device=q.device)
     held = best > float("-inf")
     return Found(index.masked_fill_(~held, 0), held)
 
@@ -157,8 +161,11 @@ def _products(slabs: Iterable[tuple[Bank, int]], q: Tensor, count: int, dtype: t
 def _best_of(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
     """Return the highest `top` scores and their indices, both [HQ, T, top], from whole blocks [HQ, T, N].
 
-    They lie in the `top` blocks with the best maxima, so only those are sorted.
+    They lie in the `top` blocks with the best maxima, so only those are sorted, if there are more.
     """
+    if scores.shape[2] <= top * BLOCK:
+        best, place = scores.topk(top, dim=2)
+        return best, place
     grid = scores.view(*scores.shape[:2], -1, BLOCK)
     chosen = grid.amax(dim=3).topk(min(top, grid.shape[2]), dim=2).indices
     candidates = grid.gather(2, chosen[..., None].expand(-1, -1, -1, BLOCK)).flatten(2)

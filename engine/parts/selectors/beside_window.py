@@ -58,6 +58,7 @@ class WindowSelector(Selector):
         # Of this pass, by layer: the entries that are seen in the bank, and the rows that they were brought to
         self._asked: dict[int, tuple[Tensor, Tensor]] = {}
         self._blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of this pass
+        self._limits: Tensor | None = None  # of this pass: entries that each query may see [T], on the host
         self._looks_far = False  # whether something has left the window of a query of this pass
         # Of a fixed pass: number of its token [1] and entries that it does not see [1]
         self._number = torch.zeros(1, dtype=torch.int64, device=spec.device)
@@ -94,7 +95,7 @@ class WindowSelector(Selector):
         """Make the entries readable that leave the windows of the pass."""
         store = self.store
         self.archive.prepare_lookup(max(0, store.seen + store.tokens - store.sinks - store.window))
-        self._blocks, self._asked, self._turned = {}, {}, None
+        self._blocks, self._asked, self._turned, self._limits = {}, {}, None, None
         evicted = int(self.evicted(store.tokens)[-1])
         self._looks_far = evicted > 0
         if self.bank is not None:
@@ -306,9 +307,10 @@ class WindowSelector(Selector):
     def search(self, layer: int, q: Tensor) -> list[Segment]:
         """Return sinks, window and the `picks` best entries of each query of each head, all at one distance."""
         store = self.store
-        limits = self.evicted(q.shape[1]).repeat_interleave(store.query_block)[: q.shape[1]]
+        if self._limits is None:
+            self._limits = self.evicted(q.shape[1]).repeat_interleave(store.query_block)[: q.shape[1]]
         distance = far_query_position(store.sinks, store.window)
-        best, index = searched(self.archive, layer, q, distance, limits, self.picks(), self.archive.lookup)
+        best, index = searched(self.archive, layer, q, distance, self._limits, self.picks(), self.archive.lookup)
         if store.counted:
             best = dataclasses.replace(best, mass_rows=mass_rows(self.archive.host.source_of(index)))
         return [*store.segments(layer, q), best]
