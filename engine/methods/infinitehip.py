@@ -24,6 +24,7 @@ from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, require_between
 from engine.parts.retrieval_plan import Selection, selector_footprint
 from engine.parts.selectors.beside_window import window_pass_limit
+from engine.parts.selectors.key_stream import streamed_bytes
 from engine.parts.selectors.pruned import FirstLayers, PruningSelector
 from engine.parts.selectors.stages import LayerRule
 from engine.parts.slots import SlotStore
@@ -153,6 +154,8 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             yield from super().footprints(spec, task)
             return
         first, last = self.parsed_stages[0], self.parsed_stages[-1]
+        on_gpu = spec.device.type == "cuda" and self.tier == HOST
+        streamed = streamed_bytes(spec.looking_far, DTYPES[self.store], task.total) if on_gpu else 0
         selection = Selection(
             chosen=self._most(),
             compared=self.compared,
@@ -164,6 +167,8 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             stages=self.parsed_stages,
             usual=self._usual(spec),
             banked=self.bank_units(spec, self.cached_at_once()) > 0,
+            streamed=streamed,
+            together_at_most=self.pass_limit() or 0,
             positions=0 if self.extend_always else min(task.total, spec.window),
         )
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)

@@ -30,6 +30,7 @@ class Asked:
         block: queries of the text that choose together.
         stages: of pruning, coarse to fine.
         banked: whether chosen entries go through a bank.
+        together: tokens of a pass of the text if all keys may come once for it, else 0.
     """
 
     spec: ModelSpec
@@ -39,6 +40,7 @@ class Asked:
     block: int = 1
     stages: tuple[Stage, ...] = ()
     banked: bool = False
+    together: int = 0
 
     @property
     def attended(self) -> float:
@@ -60,17 +62,30 @@ class Asked:
             chunks = min(self.stages[number - 1].keep, self.far) / stage.chunk
         return chunks * (1 + math.log2(max(stage.chunk, 1))) * self._group * self.spec.key_share
 
+    def streams(self) -> bool:
+        """Tell whether stages ask for more keys in a pass than there are, so that all keys come once instead."""
+        first = self.far / self.stages[0].chunk if self.stages and self.far > self.stages[0].keep else 0.0
+        asked = sum(self.compared(number, first) for number in range(len(self.stages)) if self._runs(number))
+        return asked * (self.together // self.block) > self.far * self.spec.key_share
+
+    def _runs(self, number: int) -> bool:
+        return self.far > self.stages[number].keep
+
     def of_text(self) -> float:
         """Return the entries that a token of the text asks for, on average over the text."""
-        stages, found = self.stages, self.attended
+        stages, found, asked = self.stages, self.attended, 0.0
         if not self.banked:
             found *= math.ceil(self.block * self._group / TILE)
         if stages and self.far > stages[0].keep:  # before that nothing need be left out
             first = (self.far**2 - stages[0].keep ** 2) / (2 * self.far) / stages[0].chunk
-            found += sum(self.compared(number, first) for number in range(len(stages)))
+            asked = sum(self.compared(number, first) for number in range(len(stages)))
         elif stages:
-            found += sum(self.compared(number, 0.0) for number in range(1, len(stages)))
-        return found / self.block
+            asked = sum(self.compared(number, 0.0) for number in range(1, len(stages)))
+        if self.streams():  # chosen keys are there then
+            share = self.spec.key_share
+            asked = min(asked, self.far / 2 * share / self.together * self.block)
+            found *= 1.0 if self.banked else 1 - share
+        return (found + asked) / self.block
 
     def of_answer(self) -> float:
         """Return the entries that a token of an answer asks for, on average over the renewals of the stages."""

@@ -1,4 +1,4 @@
-"""A bank of units in Triton: three kernels, none of which the host waits for, so that they can be recorded.
+"""A bank of units in Triton: three kernels that the host does not wait for, so that they can be recorded.
 
 `_resolve` looks units up and notes those that are missing, `_admit` gives them slots, `_fetch` copies their rows and
 writes where all rows are. Signature and meaning are those of `reference.bring`; only the order in which missing units

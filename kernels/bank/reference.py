@@ -23,8 +23,8 @@ def bring(
 ) -> Tensor:
     """Look units up, fetch missing ones, and return where their rows are.
 
-    Missing units take the slots of others, which a clock chooses: it goes round the slots, and in each round takes
-    those that rank as older than the round's age. Units of the lists never leave. A unit that had not all of its rows
+    Missing units take the slots of others. A clock chooses them: it goes round the slots, and in each round takes those
+    that rank as older than the round's age. Units of the lists never leave. A unit that had not all of its rows
     when it was fetched is missing if it has more now.
 
     Args:

@@ -48,7 +48,7 @@ def bring(
 
 
 def _write(to: Tensor, places: Tensor, where: Tensor, number: Tensor) -> None:
-    """Write a number to those places for which `where` is True, in shapes that do not depend on it."""
+    """Write a number to those places whose `where` is True, in shapes that do not depend on it."""
     spare = F.pad(to, (0, 1))
     spare[torch.where(where, places, len(to)).flatten()] = number
     to.copy_(spare[:-1])

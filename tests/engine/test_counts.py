@@ -14,7 +14,7 @@ MOST = {
     "truncate": {"reading": (42, 1), "token": (37, 3), "recorded": (35, 3)},
     "locret": {"reading": (48, 1), "token": (43, 2), "recorded": (41, 3)},
     "streaming": {"reading": (55, 2), "token": (48, 4), "recorded": (48, 5)},
-    "infinitehip": {"reading": (162, 8), "token": (55, 5), "recorded": (53, 5)},
+    "infinitehip": {"reading": (163, 8), "token": (55, 5), "recorded": (53, 5)},
     "recall": {"reading": (50, 1), "token": (62, 5), "recorded": (60, 5)},
     "exact-sketched": {"reading": (65, 6), "token": (116, 8), "recorded": (96, 8)},
     "exact": {"reading": (58, 4), "token": (107, 8), "recorded": (86, 8)},

@@ -53,7 +53,7 @@ COSTS = {
     "exact-sketched": (1, 8, 10, 18),
     "infllm": (7, 35, 4, 39),
     "infllm-cached": (13, 56, 4, 24),  # its cache is smaller than what a pass selects
-    "infinitehip": (34, 54, 34, 55),
+    "infinitehip": (4, 27, 34, 55),  # keys come to the device for a pass
     "recall": (1, 3, 33, 45),
     "recall-while-reading": (28, 38, 27, 38),
     "infinipot-both": (0, 5, 0, 4),  # its pass fills the pot, which is distilled as well

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import Self
 
@@ -326,7 +325,7 @@ class WindowSelector(Selector):
         """Return which kind of recording a token needs that looks far, not negative; None if it cannot be recorded."""
         return None
 
-    def banked_layers(self) -> Collection[int]:
+    def banked_layers(self) -> list[int]:
         """Return the layers whose chosen entries go through the bank."""
         return [number for number, layer in enumerate(self.spec.layers) if layer.sliding_window is None]
 
