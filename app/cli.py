@@ -59,7 +59,8 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
         metavar="NAME|PATH|HUB_ID",
         default=default(None),
         help=described(
-            "model to read and answer with: smollm2, pocket, a path or a hub id (default: $STOCKPOT_MODEL, else "
+            "model to read and answer with: smollm2, pocket, a path, a hub id, or a short name of a model that "
+            "`stockpot models` lists, such as qwen3-8b (default: $STOCKPOT_MODEL, else "
             "smollm2, else pocket; for a context, the one that read it)"
         ),
     )

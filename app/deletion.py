@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from app.errors import AppError
 from app.formatting import plural
 from app.jobs.uploads import awaited, discard_locked
-from app.listing import Row, begins_id
+from app.language import t
+from app.listing import Row, begins_id, joined
 from app.service import Service
-from sessions import ContextRow, DocumentRow, SessionRow, listed, shown_title
+from sessions import ContextRow, DocumentRow, SessionRow, shown_title
 
 
 def own_documents(service: Service, row: ContextRow) -> list[DocumentRow]:
@@ -30,7 +31,7 @@ def _contexts_with(service: Service, kind: str, rows: Sequence[Row]) -> list[str
 def _titled_context(row: ContextRow) -> str:
     """Return “Title”, with the number of documents if there are several."""
     many = len(row.document_ids)
-    return f"“{shown_title(row.title)}”{f' of {many:,} documents' if many > 1 else ''}"
+    return f"“{shown_title(row.title)}”{t(' of {n} documents', n=many) if many > 1 else ''}"
 
 
 def deleted_with(service: Service, kind: str, *rows: Row) -> str:
@@ -43,15 +44,15 @@ def deleted_with(service: Service, kind: str, *rows: Row) -> str:
     store = service.store
     if kind == "session":
         over = dict.fromkeys(row.context_id for row in rows if isinstance(row, SessionRow))
-        return f" over {listed([_titled_context(store.contexts.get(each)) for each in over])}"
+        return t(" over {titles}", titles=joined([_titled_context(store.contexts.get(each)) for each in over]))
     contexts = [store.contexts.get(each) for each in _contexts_with(service, kind, rows)]
     talks = [f"“{shown_title(each.title)}”" for context in contexts for each in store.sessions.all(context.id)]
     parts = []
     if contexts and kind == "document":
-        parts.append(f"{plural(len(contexts), 'context')} ({listed([_titled_context(each) for each in contexts])})")
+        parts.append(f"{plural(len(contexts), 'context')} ({joined([_titled_context(each) for each in contexts])})")
     if talks:
-        parts.append(f"{plural(len(talks), 'session')} ({listed(talks)})")
-    return f" with {' and '.join(parts)}" if parts else ""
+        parts.append(f"{plural(len(talks), 'session')} ({joined(talks)})")
+    return t(" with {things}", things=t(" and ").join(parts)) if parts else ""
 
 
 def bytes_to_free(service: Service, kind: str, *rows: Row) -> int:

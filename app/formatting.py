@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from app.language import figure, t
+
 
 def byte_size(size: float) -> str:
     """Return bytes with their unit: "512 B", "8.5 MB"."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= factor:
-            return f"{size / factor:.1f} {unit}"
+            return f"{figure(f'{size / factor:.1f}')} {unit}"
     return f"{size:.0f} B"
 
 
@@ -36,43 +38,49 @@ def time_in_words(seconds: float | None) -> str:
     if seconds is None:
         return ""
     if seconds < 10:
-        return "a few seconds"
+        return t("a few seconds")
     if seconds < 50:
-        return f"about {round(seconds, -1):.0f} seconds"
+        return t("about {n} seconds", n=round(seconds / 10) * 10)
     if seconds < 90 * 60:
-        return f"about {plural(max(1, round(seconds / 60)), 'minute')}"
-    return f"about {plural(round(seconds / 3600), 'hour')}"
+        return t("about {time}", time=plural(max(1, round(seconds / 60)), "minute"))
+    return t("about {time}", time=plural(round(seconds / 3600), "hour"))
 
 
 def speed(per_second: float) -> str:
     """Return tokens per second: "8.1", "1,136"."""
-    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}"
+    return figure(f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}")
 
 
 def roughly(number: float) -> str:
     """Return a number with two digits: "8.1", "1,100", "840,000", "3.2 M"."""
     rough = float(f"{number:.2g}")
-    return f"{rough / 1e6:,g} M" if rough >= 1e6 else f"{rough:,g}"
+    return figure(f"{rough / 1e6:,g}") + " M" if rough >= 1e6 else figure(f"{rough:,g}")
 
 
 def percent(share: float) -> str:
     """Return a share with two digits: "100%", "8.1%", "0.098%"."""
-    return f"{roughly(100 * share)}%"
+    return t("{n}%", n=roughly(100 * share))
+
+
+def whole_percent(share: float) -> str:
+    """Return a share in whole hundredths: "8%"."""
+    return t("{n}%", n=f"{100 * share:.0f}")
 
 
 def short_seconds(seconds: float) -> str:
     """Return a short time: "42 ms", "1.3 s"."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{figure(f'{seconds:.1f}')} s"
 
 
 def plural(count: int, noun: str) -> str:
     """Return a number with its noun: "1 page", "1,200 pages"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return t(f"1 {noun}") if count == 1 else t(f"{{n}} {noun}s", n=count)
 
 
 def of_text(read: int, tokens: int) -> str:
     """Return the tokens of a text: "80,936 tokens", or "324 of 80,936 tokens" if fewer were read."""
-    return f"{read:,} of {plural(tokens, 'token')}" if read < tokens else plural(tokens, "token")
+    whole = plural(tokens, "token")
+    return t("{n} of {whole}", n=read, whole=whole) if read < tokens else whole
 
 
 def of_budget(entries: int, budget: int | None) -> str:

@@ -1,6 +1,6 @@
 """Find documents, contexts and sessions by id, prefix or title; list, show and rename them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -11,10 +11,11 @@ from app.asking.named_pages import page_name
 from app.errors import Ambiguous, NotFound
 from app.formatting import either
 from app.jobs.job_runner import READ
+from app.language import t
 from app.machine.model_names import shown_name
 from app.reading.memory_map import load_map
 from app.service import Service
-from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
+from sessions import MOST_LISTED, ContextRow, DocumentRow, JobRow, SessionRow, TurnRow, listed
 
 
 def method_in_short(context: ContextRow) -> str:
@@ -34,6 +35,11 @@ Titled = DocumentRow | ContextRow | SessionRow
 Row = Titled | TurnRow | JobRow
 KINDS = ("document", "context", "session")
 """Kinds of things with a title."""
+
+
+def joined(names: Sequence[str], most: int = MOST_LISTED) -> str:
+    """Join names to a phrase in the language in use, as `sessions.listed` does in English."""
+    return listed(names, most, t(" and "), t("{n} others"))
 
 
 def titles_before_places(service: Service, context_id: str) -> dict[str, str]:

@@ -41,7 +41,7 @@ class Service:
         """
         self.home = home_folder(home)
         self.store = Store(self.home)
-        self.models = Models(model, device, self.forget_open)
+        self.models = Models(model, device, self.forget_open, self.home)
         self.seed = seed
         self.document_cache = DocumentCache(lambda id: ingest.Document.from_json(self.store.documents.content(id)))
         self.previews = Previews(self.store.documents.find, self.document_cache.document)

@@ -6,6 +6,9 @@
     if (wanted) document.body.classList.toggle("dark", wanted === "dark");
     document.documentElement.style.colorScheme = document.body.classList.contains("dark") ? "dark" : "light";
   };
+  // Texts come in all languages with the script; the browser's first language decides, as it does for Gradio's.
+  const texts = TEXTS[navigator.language] ?? TEXTS[navigator.language.split("-")[0]] ?? {};
+  const say = (text) => texts[text] ?? text;
   const reached = {};
   let shown = "", settled = "", placed = false, until = 0, height = 0, wheeled = -1e9;
   const folds = new Map();  // turns are drawn anew, one that is being answered at every tick: what was (un)folded stays so
@@ -179,7 +182,7 @@
     const tab = document.querySelector("[data-tab]")?.dataset.tab ?? "Stockpot";
     const context = new URLSearchParams(query).get("context"), title = tab.match(/^\d+% · (.*)/s)?.[1];
     if (title) reading = { context, title };
-    else if (reading?.context === context && reading.title === tab) announce("It has been read."), reading = null;
+    else if (reading?.context === context && reading.title === tab) announce(say("It has been read.")), reading = null;
     document.title = tab;
   };
   // What Gradio leaves unsaid: the names of lists, and what is folded. Lists are one stop of the Tab key each, in which
@@ -200,7 +203,7 @@
   const tellHits = () => {
     const hits = document.querySelector("#hits"), many = hits?.querySelectorAll("label").length ?? 0;
     const label = hits?.ariaLabel ?? "";
-    const told = many ? `${label}: ${many}` : label === "Found" ? "" : label;  // on its way out it is empty
+    const told = many ? `${label}: ${many}` : label === say("Found") ? "" : label;  // on its way out it is empty
     if (told && told !== found) announce(told);
     found = told;
   };
@@ -220,7 +223,7 @@
     if (live) {
       if (live.id !== shown) {
         shown = live.id;
-        announce("Answering");
+        announce(say("Answering"));
         talk.dataset.follow = "yes";
         live.scrollIntoView({ block: "nearest" });
       }
@@ -237,9 +240,13 @@
     hold();
     bringChosen();
   };
-  // The turn that was searched for is gone to once, and marked for a moment.
+  // The turn that was searched for is gone to once, and marked for a moment; a page is opened beside the chat.
   let sought = "";
   const seek = (turn) => {
+    if (turn.startsWith("documents/")) {
+      if (turn !== sought && beside()) sought = turn, openPage(turn, document.querySelector("#hits"));
+      return;
+    }
     const there = document.getElementById(turn);
     if (turn === sought || (turn && !there)) return;
     sought = turn;
@@ -253,10 +260,10 @@
     const text = said.dataset.said ?? unmarked(said);
     try {
       await navigator.clipboard.writeText(button.dataset.cited ? `“${text.trim()}” (${button.dataset.cited})` : text);
-      button.textContent = "Copied";
+      button.textContent = say("Copied");
     } catch {  // no clipboard without https, or not allowed: leave it selected
       getSelection().selectAllChildren(said);
-      button.textContent = "Selected: press Ctrl-C";
+      button.textContent = say("Selected: press Ctrl-C");
     }
     setTimeout(() => button.textContent = before, 2500);
   };
@@ -325,7 +332,7 @@
       picture.onload = () => { picture.hidden = false; status.remove(); toMark(picture, body); };
       picture.src = URL.createObjectURL(await answer.blob());
     } catch {
-      fail("The server does not answer: open the page once more when it does.");
+      fail(say("The server does not answer: try again once it does."));
     }
   };
   const openPage = async (href, by) => {
@@ -336,7 +343,7 @@
     try {
       shown = await (await fetch(`${url.pathname}/beside${url.search}`)).text();
     } catch {
-      shown = '<p class="note failed" role="alert">The server does not answer: try again once it does.</p>';
+      shown = `<p class="note failed" role="alert">${say("The server does not answer: try again once it does.")}</p>`;
     }
     if (turn !== wanted) return;
     body.innerHTML = shown;
@@ -351,15 +358,16 @@
     if (mark) body.scrollTop = mark.offsetTop - body.clientHeight / 3;
     drawPrinted(body);
   };
-  const KEYS = [["/", "to the question"], ["Enter", "ask"], ["Shift Enter", "a new line"],
-    ["Esc", "close what is open, stop editing"], ["Tab", "to what comes next"], ["↑ ↓", "choose in a list"], ["?", "this list"]];
+  const KEYS = [["/", say("to the question")], ["Enter", say("ask")], ["Shift Enter", say("a new line")],
+    ["Esc", say("close what is open, stop editing")], ["Tab", say("to what comes next")],
+    ["↑ ↓", say("choose in a list")], ["?", say("this list")]];
   const showKeys = () => {
     let dialog = document.querySelector("#keys");
     if (!dialog) {
       dialog = Object.assign(document.createElement("dialog"), { id: "keys" });
-      dialog.setAttribute("aria-label", "Keys");
-      dialog.innerHTML = `<h2>Keys</h2><dl>${KEYS.map(([key, does]) => `<dt><kbd>${key}</kbd></dt><dd>${does}</dd>`).join("")}
-        </dl><form method="dialog"><button>Close</button></form>`;
+      dialog.setAttribute("aria-label", say("Keys"));
+      dialog.innerHTML = `<h2>${say("Keys")}</h2><dl>${KEYS.map(([key, does]) => `<dt><kbd>${key}</kbd></dt><dd>${does}</dd>`).join("")}
+        </dl><form method="dialog"><button>${say("Close")}</button></form>`;
       document.querySelector(".gradio-container").append(dialog);
     }
     if (!dialog.open) dialog.showModal();

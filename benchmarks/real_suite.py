@@ -4,11 +4,11 @@
 
 The first model is measured at 4K, then the second, then both at 8K, 16K and 32K. Every method has a budget of a quarter
 of the text, then of an eighth. Settings recommended here run beside those of the papers, with one look. InfLLM: 4
-representatives for each of 16 units, with the unit length scaled with the budget from the paper's 128 (and unscaled, if
-the text is long enough). InfiniteHiP: three stages scaled likewise, and its own presets. InfiniPot: a pot of 4,096
-without pooling. `locret` and `recall` need retaining heads for the model: `stockpot train locret`. Cells that cannot be
-measured are left out with the reason. Beyond a model's window `full` is left out, as the others never exceed their
-budget.
+representatives for each of 16 units, chosen as the paper says and as its code does, with the unit length scaled with
+the budget from the paper's 128 (and unscaled, if the text is long enough). InfiniteHiP: three stages scaled likewise,
+and its own presets. InfiniPot: a pot of 4,096 without pooling. `locret` and `recall` need retaining heads for the
+model: `stockpot train locret`. Cells that cannot be measured are left out with the reason. Beyond a model's window
+`full` is left out, as the others never exceed their budget.
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ def recommended(budget: int) -> list[str]:
 def published(budget: int) -> list[str]:
     """Return the retrieving methods as in their papers, scaled to a budget: one look and the papers' shares."""
     stages = f"32:64:{4 * budget}:16 32:16:{budget}:8 32:4:{budget // 4}:4"
+    infllm = f"infllm:budget={budget}:looks=1:block={budget // 32}:representatives=4:units=16"
     return [
         f"exact:budget={budget}:looks=1",
-        f"infllm:budget={budget}:looks=1:block={budget // 32}:representatives=4:units=16",
+        infllm,
+        f"{infllm}:scores=probabilities",
         f"infinitehip:budget={budget}:looks=1:first_layers=3:stages={stages}",
     ]
 

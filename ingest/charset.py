@@ -36,11 +36,13 @@ _LARGER = {
 }
 # No supersets of ASCII, so believed only if declared outside of the markup.
 _NOT_AS_ASCII = ("utf-7", "hz", "utf-16", "utf-16le", "utf-16be", "iso-2022-kr", "iso-2022-cn")
+_JAPANESE = ("iso-2022-jp", "iso2022-jp", "csiso2022jp", "iso-2022-jp-1", "iso-2022-jp-ms", "cp50220", "cp50221")
 _UTF_32 = (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _DECLARED = re.compile(rb"<\?xml[^<>]*?encoding=[\"']([\w.:-]+)|<meta[^<>]+charset=[\"']?([\w.:-]+)", re.IGNORECASE)
 _DECLARED_WITHIN = 1 << 16  # bytes: some pages begin with their scripts
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
+_JIS = re.compile(rb"\x1b\$[B@]([\x21-\x7e]*)(?:\x1b\([BJ])?")  # letters of JIS X 0208, and the return to ASCII
 _ASCII = rb"plain +AEE- \u0041"  # decodes to something else in UTF-16, UTF-7, EBCDIC and Python's escapes
 
 
@@ -80,6 +82,8 @@ def _decode(data: bytes, declared: str | None) -> tuple[str, list[str]]:
         declared = (within[1] or within[2]).decode("ascii")
     if declared and not data.startswith((*_UTF_32, *_UTF_16, b"\xef\xbb\xbf")):
         name = superset_encoding(declared)
+        if name in _JAPANESE:
+            return decode_iso_2022_jp(data), []
         if outside and name in _NOT_AS_ASCII and known_encoding(name):
             text = data.decode(name, errors="replace")
             if text.count("\ufffd") * 50 <= len(text):
@@ -107,11 +111,34 @@ def decode_undeclared(data: bytes) -> tuple[str, str | None]:
     if b"\x1b$)C" in data and data.isascii():
         return data.decode("iso2022_kr", errors="replace"), None
     if b"\x1b$" in data and data.isascii():
-        return data.decode("iso2022_jp_ext", errors="replace"), None
+        return decode_iso_2022_jp(data), None
     try:
         return data.decode("utf-8-sig"), None
     except UnicodeDecodeError:
         return _guess(data)
+
+
+def decode_iso_2022_jp(data: bytes) -> str:
+    """Decode ISO-2022-JP with the signs that Windows adds to it, such as ① and ㈱, which no codec of Python has."""
+
+    def as_windows(found: re.Match[bytes]) -> bytes:
+        pairs = zip(found[1][::2], found[1][1::2], strict=False)
+        letters = bytes(byte for row, cell in pairs for byte in _shift_jis(row, cell)).decode("cp932", errors="replace")
+        return b"\x1b%G" + letters.encode() + b"\x1b%@"
+
+    def decoded(piece: bytes) -> str:
+        if piece.startswith(b"\x1b%G"):
+            return piece[3:].decode()
+        return piece.decode("iso2022_jp_ext", errors="replace")
+
+    marked = _JIS.sub(as_windows, data)
+    return "".join(map(decoded, re.split(rb"(\x1b%G.*?)\x1b%@", marked, flags=re.DOTALL)))
+
+
+def _shift_jis(row: int, cell: int) -> tuple[int, int]:
+    """Return the two bytes of Shift_JIS for those of a letter of JIS X 0208."""
+    first = (row + 1) // 2 + (0x70 if row < 0x5F else 0xB0)
+    return first, cell + (0x1F + (cell > 0x5F) if row % 2 else 0x7E)
 
 
 def wide_encoding(data: bytes) -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ingest.errors import BrokenFile, EmptyDocument
 from ingest.formats import FORMATS, SUFFIXES, Format, suffix_of
 from ingest.limits import Limits
-from ingest.sample import HEAD_BYTES, Sample, sample_archive
+from ingest.sample import HEAD_BYTES, OLE, Sample, sample_archive
 from ingest.unsupported import archive_kind, binary_kind, refusal
 from ingest.wording import count
 
@@ -70,6 +70,10 @@ def _file_format(sample: Sample, named: Format | None) -> Format:
         for each in FORMATS.values():
             if each.signature and each.signature(sample):
                 return each
+        if sample.head.startswith(OLE) and not sample.ole_streams:
+            raise BrokenFile(
+                f"{path.name} is a file of Office before 2007 or of Outlook, and damaged or cut off. Fetch it again."
+            )
         if kind := binary_kind(sample):
             raise refusal(path, kind)
         if not sample.is_wide and sample.looks_binary:

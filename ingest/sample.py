@@ -2,6 +2,7 @@
 
 import re
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,11 @@ HEAD_BYTES = 1 << 16
 MARKUP_BYTES = 4096  # markup that names a format stands this near to the beginning
 OPEN_DOCUMENT = "application/vnd.oasis.opendocument"
 EPUB_CONTAINER = "META-INF/container.xml"
+OLE = b"\xd0\xcf\x11\xe0"
+"""Beginning of the files of Office before 2007, of Outlook's mails, and of encrypted Office files."""
+_OLE_BYTES = 1 << 24  # of a damaged OLE file, searched for the names of its streams
+_OLE_STREAMS = ("EncryptedPackage", "__properties_version1.0", "VisioDocument", "WordDocument", "PowerPoint Document")
+_OLD_OFFICE = {"WordDocument": "doc", "PowerPoint Document": "ppt", "Workbook": "xls", "Book": "xls"}
 _FEW_CONTROLS = 2  # control characters that a short text may have
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 _TEXT_BEGINS = re.compile(rb"\s*(?:<!doctype\s+html|<html[\s>])", re.IGNORECASE)
@@ -30,6 +36,9 @@ _NAMED_MAIL = re.compile(_FIELDS + rb"(?:MIME-Version|From|Content-Type):", re.I
 _BORDER = re.compile(rb"From (?:\s*|(?=[^\n]*\d:\d\d)(?=[^\n]*\b(?:19|20)\d\d\b)[^\n]*)\n")
 _LONGEST_BORDER = 300  # bytes
 _HEADER = re.compile(rb"[!-9;-~]{1,100}:")
+_PICTURE = re.compile(
+    r"\.(?:jpe?g|jp2|jxl|png|gif|webp|bmp|tiff?|avif)$|(?:^|/)(?:comicinfo\.xml|thumbs\.db|\.ds_store)$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,33 @@ class Sample:
     def is_archive(self) -> bool:
         """True if the file is a ZIP archive, which may itself begin with a stored PDF."""
         return self.head.startswith(_ZIP)
+
+    @cached_property
+    def ole_streams(self) -> frozenset[str]:
+        """Names of streams and folders at the root of an OLE file, or those that its bytes name if it is damaged."""
+        if not self.head.startswith(OLE):
+            return frozenset()
+        import olefile  # other files do not need it
+
+        with suppress(Exception), olefile.OleFileIO(self.path) as file:  # it raises many kinds for damaged files
+            if found := frozenset(path[0] for path in file.listdir(storages=True)):
+                return found
+        with self.path.open("rb") as raw:
+            inside = raw.read(_OLE_BYTES)
+        names = (*_OLE_STREAMS, *_OLD_OFFICE)
+        return frozenset(name for name in names if name.encode("utf-16-le") in inside)
+
+    @property
+    def is_outlook(self) -> bool:
+        """True if the file is a mail, or another item, that Outlook saved."""
+        return "__properties_version1.0" in self.ole_streams
+
+    @property
+    def old_office(self) -> str:
+        """The kind of an Office file of before 2007 ("doc", "ppt", "xls"); "" for any other file."""
+        if self.is_outlook or "EncryptedPackage" in self.ole_streams:
+            return ""
+        return next((kind for name, kind in _OLD_OFFICE.items() if name in self.ole_streams), "")
 
     @cached_property
     def begins_as_text(self) -> bool:
@@ -137,6 +173,11 @@ class ArchiveSample:
     def is_open_document(self, kind: str) -> bool:
         """Return whether it is an OpenDocument file of a kind that needs no password."""
         return self.mimetype.startswith(f"{OPEN_DOCUMENT}.{kind}") and not self.is_locked
+
+    @property
+    def is_comic(self) -> bool:
+        """True if the archive holds nothing but pictures."""
+        return bool(self.names) and all(_PICTURE.search(name) for name in self.names)
 
     def ending(self, *suffixes: str) -> list[str]:
         """Return the members whose names end in one of some suffixes."""

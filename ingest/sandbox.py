@@ -1,7 +1,8 @@
 """Confinement of the process that parses files, by Landlock and seccomp where the Linux kernel has them.
 
 A fault of a parser could run code of whoever made the file. Confined, that code can read the file itself and installed
-programs, but no other document; it can write nothing, and it reaches no network.
+programs, but no other document; it can write nothing, and it reaches no network. LibreOffice, which opens old Office
+files, may also write in a folder made for it, and make local sockets in /tmp, without which it does not start.
 """
 
 import ctypes
@@ -19,11 +20,15 @@ FACTS = (
     *(Path("/etc") / name for name in ("ld.so.cache", "localtime", "mime.types", "fonts", "alternatives")),
     *(Path("/proc") / name for name in ("cpuinfo", "meminfo", "stat", "sys")),  # but nothing about other processes
 )
+OFFICE = tuple(map(Path, ("/etc/libreoffice", "/var/lib/libreoffice", "/var/spool/libreoffice")))
+"""Settings of LibreOffice in some systems."""
+SOCKETS = Path("/tmp")
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on all machines
 _VERSION = 1  # a flag: tell the version instead
 _PATH_BENEATH = 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
+_MAKE_SOCKET = 1 << 9
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}  # version -> number of rights about files
 _NET_RIGHTS = 0b11  # to bind and connect TCP; from version 4
 _SCOPES = 0b11  # abstract sockets, and signals to others; from version 6
@@ -60,21 +65,25 @@ def landlock_version() -> int:
     return max(0, _syscall(_CREATE_RULESET, None, 0, _VERSION))
 
 
-def confine(files: Iterable[Path]) -> None:
+def confine(files: Iterable[Path], office: Path | None = None) -> None:
     """Confine this process: it may read `files` and installed programs, write nothing, and open local sockets alone.
 
     Call it before another thread begins. Files that are open stay open. A part that the kernel cannot do is left out.
+
+    Args:
+        files: the files.
+        office: a folder for LibreOffice to write in; None if it is not needed.
     """
     if sys.platform != "linux" or _prctl(_NO_NEW_PRIVS, 1):
         return
     version = landlock_version()
     if version:
-        _restrict_files(version, files)
+        _restrict_files(version, files, office)
     if platform.machine() in _SOCKET_CALL:
         _refuse_sockets(*_SOCKET_CALL[platform.machine()])
 
 
-def _restrict_files(version: int, files: Iterable[Path]) -> None:
+def _restrict_files(version: int, files: Iterable[Path], office: Path | None) -> None:
     count = max(rights for since, rights in _FILE_RIGHTS.items() if since <= version)
     rules = _Ruleset((1 << count) - 1, _NET_RIGHTS if version >= 4 else 0, _SCOPES if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
@@ -91,6 +100,11 @@ def _restrict_files(version: int, files: Iterable[Path]) -> None:
     for path in files:
         _allow(ruleset, path, _READ_FILE)
     _allow(ruleset, Path(os.devnull), _READ_FILE | _WRITE_FILE)
+    if office:
+        _allow(ruleset, office, rules.files)
+        _allow(ruleset, SOCKETS, _MAKE_SOCKET)
+        for folder in OFFICE:
+            _allow(ruleset, folder, _READ_FILE | _READ_DIR)
     if _syscall(_RESTRICT_SELF, ruleset, 0):
         log.warning("files are parsed without Landlock: %s", os.strerror(ctypes.get_errno()))
     os.close(ruleset)

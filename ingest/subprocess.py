@@ -32,6 +32,7 @@ from ingest import errors
 from ingest.clean import one_line
 from ingest.document import Document
 from ingest.errors import BrokenFile, IngestError, TooLarge
+from ingest.office.legacy import office_folder
 from ingest.sandbox import confine
 
 PAGE_SEC = 1800
@@ -127,14 +128,28 @@ def _run(
     Raises:
         IngestError: the task's own, or BrokenFile or TooLarge if the process crashed.
     """
-    limits = {"page_sec": page_sec, "memory": int(MEMORY_SHARE * _memory())}
+    with office_folder(path) as office:
+        return _run_beside(office, task, path, asked, page_sec, on_page)
+
+
+def _run_beside(
+    office: Path | None,
+    task: str,
+    path: Path,
+    asked: dict[str, Any],
+    page_sec: int,
+    on_page: Callable[[int, int], None],
+) -> Any:
+    """Do the work of `_run`. office: a folder in which LibreOffice may write, if the file needs it."""
+    limits = {"page_sec": page_sec, "memory": int(MEMORY_SHARE * _memory()), "office": office and str(office)}
     root = Path(__file__).resolve().parent.parent
+    code_at = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "ingest.subprocess"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))},
+        env={**os.environ, "PYTHONPATH": code_at, **({"TMPDIR": str(office)} if office else {})},
         start_new_session=True,  # Ctrl-C goes to the caller, which then ends the process
     )
     assert process.stdin
@@ -278,7 +293,7 @@ def main() -> None:
         out.flush()
 
     renew = _limit_resources(given["page_sec"], given["memory"])
-    confine([Path(given["path"])])
+    confine([Path(given["path"])], given["office"] and Path(given["office"]))
 
     def on_page(done: int, total: int) -> None:
         renew()

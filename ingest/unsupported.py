@@ -1,14 +1,11 @@
 """Kinds of files that are not read, so that a refusal can name them and say what to do."""
 
-import re
 from pathlib import Path
 
 from ingest.errors import UnsupportedFormat
 from ingest.formats import format_titles
-from ingest.sample import OPEN_DOCUMENT, ArchiveSample, Sample
-from ingest.wording import count
+from ingest.sample import OLE, OPEN_DOCUMENT, ArchiveSample, Sample
 
-_OLE_BYTES = 1 << 24  # of an OLE file, searched for the names of its streams
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"%!PS", "a PostScript file: convert it to PDF"),
     (b"AT&TFORM", "a DjVu book: convert it to PDF"),
@@ -47,14 +44,9 @@ _OLE = (  # by the names of their streams
         "EncryptedPackage",
         "an encrypted Office document: remove its password in Word, Excel or PowerPoint and save it again",
     ),
-    ("__properties_version1.0", "a mail of Outlook (MSG): save it from there as EML or PDF"),
     ("VisioDocument", "a Visio drawing: save it as PDF"),
-    ("WordDocument", "a Word document of before 2007 (DOC): save it as DOCX or PDF"),
-    ("PowerPoint Document", "a PowerPoint presentation of before 2007 (PPT): save it as PPTX or PDF"),
-    ("Workbook", "an Excel workbook of before 2007 (XLS): save it as XLSX"),
-    ("", "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX, XLSX, PPTX or PDF"),
 )
-_PICTURES = re.compile(r"\.(?:jpe?g|png|gif|webp|bmp|tiff?|avif)$|(?:^|/)(?:comicinfo\.xml|thumbs\.db)$", re.IGNORECASE)
+_OTHER_OLE = "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX, XLSX, PPTX or PDF"
 
 
 def refusal(path: Path, kind: str) -> UnsupportedFormat:
@@ -65,10 +57,8 @@ def refusal(path: Path, kind: str) -> UnsupportedFormat:
 def binary_kind(sample: Sample) -> str:
     """Return the kind of a binary file that is not read, with advice; "" if it is none of those known."""
     head = sample.head
-    if head.startswith(b"\xd0\xcf\x11\xe0"):
-        with sample.path.open("rb") as file:
-            inside = file.read(_OLE_BYTES)
-        return next(kind for stream, kind in _OLE if stream.encode("utf-16-le") in inside)
+    if head.startswith(OLE):
+        return next((kind for stream, kind in _OLE if stream in sample.ole_streams), _OTHER_OLE)
     for signature, kind in _SIGNATURES:
         # A text may begin with letters and digits alone.
         if head.startswith(signature) and (not signature.isalnum() or sample.holds_binary):
@@ -89,9 +79,4 @@ def archive_kind(archive: ArchiveSample) -> str:
     for member, kind in _ARCHIVES:
         if member in archive.names:
             return kind
-    if archive.ending(".fdseq", ".fdoc"):
-        return "an XPS document: print it to a PDF"
-    if archive.names and all(_PICTURES.search(name) for name in archive.names):
-        pictures = count(len(archive.names), "picture")
-        return f"an archive of {pictures}, as comics are (CBZ): convert it to PDF, and read that with OCR"
     return ""

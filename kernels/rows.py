@@ -7,6 +7,7 @@ Sizes: H KV heads, N rows asked for, D head size, W bytes of a quantised row.
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,12 +52,34 @@ class ChannelScale:
         if self.mean.device == device:
             return self.mean, self.range
         if device not in self._copies:
-            self._copies[device] = self.mean.to(device), self.range.to(device)
+            self._copies[device] = to_device(self.mean, device), to_device(self.range, device)
         return self._copies[device]
 
     @cached_property
     def _copies(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
         return {}
+
+    def on_host(self) -> ChannelScale:
+        """Return the same scale in host memory. It knows this one as its copy on this device."""
+        if self.mean.device.type == "cpu":
+            return self
+        found = ChannelScale(self.mean.cpu(), self.range.cpu())
+        found._copies[self.mean.device] = self.mean, self.range
+        return found
+
+    def parted(self, heads: Sequence[int]) -> list[ChannelScale]:
+        """Return the scales of so many heads each, one part after another, as views; known copies are parted too."""
+        found = list(map(ChannelScale, torch.split(self.mean, list(heads)), torch.split(self.range, list(heads))))
+        for device, (mean, spread) in self._copies.items():
+            copies = zip(torch.split(mean, list(heads)), torch.split(spread, list(heads)), strict=True)
+            for part, copy in zip(found, copies, strict=True):
+                part._copies[device] = copy
+        return found
+
+    @classmethod
+    def joined(cls, parts: Sequence[ChannelScale]) -> ChannelScale:
+        """Return one scale for the heads of several."""
+        return cls(torch.cat([part.mean for part in parts]), torch.cat([part.range for part in parts]))
 
     def nbytes(self) -> int:
         """Return the bytes of both tensors."""
@@ -115,16 +138,9 @@ class QuantizedSlab:
 
     def write(self, at: int, x: Tensor) -> None:
         """Quantise rows x [H, N, D] and store them from row `at` on; `at` and N must be multiples of `group_size`."""
-        heads, count, size = x.shape
-        level = (x.to(self.device, torch.float32) - self.channel_scale.mean[:, None]) / self.channel_scale.range[
-            :, None
-        ]
-        codes, scale = quantise.quantise(level.reshape(-1, self.group_size, size), self.kind)
-        stored = self.quantized[:, at : at + count]
-        stored.copy_(codes.view(stored.shape))
-        self.scale[:, at // self.group_size : (at + count) // self.group_size] = scale.view(
-            heads, count // self.group_size
-        )
+        scale, size, end = self.channel_scale, self.group_size, at + x.shape[1]
+        codes, scales = coded(x.to(self.device), scale.mean, scale.range, size, self.kind)
+        self.quantized[:, at:end], self.scale[:, at // size : end // size] = codes, scales
 
     def rows(self, places: Tensor) -> Tensor:
         """Return rows [N, D], still normalised, by their indices [N] into the rows of all heads, head after head."""
@@ -151,18 +167,59 @@ class QuantizedSlab:
         scoring.scores(q * spread[:, None], self.quantized, self.scale, shift, self.kind, wide, out)
 
 
+def coded(x: Tensor, mean: Tensor, spread: Tensor, group_size: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Normalise rows x [H, N, D] by mean and range [H, D] of their channels, and quantise them in groups.
+
+    Returns:
+        Codes [H, N, W], and the scale of each group, float32 [H, N / group_size].
+    """
+    heads, count, size = x.shape
+    level = (x.float() - mean[:, None]) / spread[:, None]
+    codes, scale = quantise.quantise(level.reshape(-1, group_size, size), kind)
+    return codes.view(heads, count, codes.shape[2]), scale.view(heads, count // group_size)
+
+
 Bank = Tensor | QuantizedSlab
 Slabs = Sequence[tuple[Bank, int]]  # contiguous [H, capacity, D], and the number of rows in use
 
 
+class Facts:
+    """Facts about slabs that kernels ask for again and again; they do not depend on the length of the last slab.
+
+    Attributes:
+        tables: the kernels' tables, by device.
+        reachable: see the function of that name, by device.
+    """
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self.tables: dict[torch.device, Any] = {}
+        self.reachable: dict[torch.device, bool] = {}
+        self.banks: list[weakref.ref[Bank]] = []
+
+
+_facts: dict[tuple[int, ...], Facts] = {}  # of slabs that exist, by their banks and the lengths of all but the last
+
+
+def facts_of(slabs: Slabs) -> Facts:
+    """Return what is known about slabs. It is forgotten when one of their banks is."""
+    if isinstance(slabs, StableSlabs):
+        return slabs.facts
+    key = (*[id(bank) for bank, _ in slabs], *[length for _, length in slabs[:-1]])
+    found = _facts.get(key)
+    if found is None:
+        found = _facts[key] = Facts()
+        found.banks = [weakref.ref(bank, lambda _: _facts.pop(key, None)) for bank, _ in slabs]
+    return found
+
+
 class StableSlabs(list[tuple[Bank, int]]):
-    """Slabs whose addresses and lengths never change, so that the table for kernels is built once."""
+    """Slabs whose addresses and lengths never change. Their tables live as long as they, which recordings need."""
 
     def __init__(self, slabs: Slabs) -> None:
         """Wrap these slabs; tables are built when a kernel first needs them."""
         super().__init__(slabs)
-        self.tables: dict[torch.device, Any] = {}
-        self.reachable: dict[torch.device, bool] = {}
+        self.facts = Facts()
 
 
 def scored_in(slabs: Slabs) -> torch.dtype:
@@ -223,12 +280,11 @@ def require_unquantized(slabs: Slabs) -> list[tuple[Tensor, int]]:
 
 def reachable(slabs: Slabs, device: torch.device) -> bool:
     """Return whether a kernel on this device can read the slabs: they are there, or in host memory pinned for it."""
-    if isinstance(slabs, StableSlabs):
-        if device not in slabs.reachable:
-            slabs.reachable[device] = reachable(list(slabs), device)
-        return slabs.reachable[device]
-    parts = (part for slab, _ in slabs for part in tensors_of(slab))
-    return all(_lies_on(part, device) or (device.type == "cuda" and _pinned(part)) for part in parts)
+    known = facts_of(slabs).reachable
+    if device not in known:
+        parts = (part for slab, _ in slabs for part in tensors_of(slab))
+        known[device] = all(_lies_on(part, device) or (device.type == "cuda" and _pinned(part)) for part in parts)
+    return known[device]
 
 
 def _lies_on(part: Tensor, device: torch.device) -> bool:
@@ -236,10 +292,7 @@ def _lies_on(part: Tensor, device: torch.device) -> bool:
 
 
 def _pinned(part: Tensor) -> bool:
-    """Return whether a tensor is pinned.
-
-    The answer is kept on the tensor: the driver is slow, and every kernel of every layer asks for every token.
-    """
+    """Return whether a tensor is pinned. The answer is kept on the tensor, since the driver is slow."""
     known = vars(part)
     if PINNED_FLAG not in known:
         known[PINNED_FLAG] = part.is_pinned()
@@ -298,8 +351,8 @@ def take(slabs: Slabs, index: Tensor) -> Tensor:
             at += length
     rows = rows.view(heads, -1, size)
     if isinstance(first, QuantizedSlab):  # the slabs of a bank share their channel scale
-        channel_scale = first.channel_scale
-        rows = torch.addcmul(channel_scale.mean[:, None].to(rows), rows, channel_scale.range[:, None].to(rows))
+        mean, spread = first.channel_scale.on(rows.device)
+        rows = torch.addcmul(mean[:, None].to(rows), rows, spread[:, None].to(rows))
     return rows
 
 

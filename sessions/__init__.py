@@ -39,13 +39,14 @@ from sessions.rows import (
 from sessions.search import MOST_HITS
 from sessions.store import Store
 from sessions.tensors import TensorFolder
-from sessions.titles import SHOWN_TITLE, listed, number_of, shown_title, together
+from sessions.titles import MOST_LISTED, SHOWN_TITLE, listed, number_of, shown_title, together
 
 __all__ = [
     "DATABASE",
     "INTERRUPTED",
     "INTRODUCE",
     "MOST_HITS",
+    "MOST_LISTED",
     "SHOWN_TITLE",
     "UNDER_WAY",
     "AlreadyRead",

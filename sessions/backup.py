@@ -6,6 +6,7 @@ The file holds the database, the folders of documents, contexts and sessions, an
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import io
 import os
@@ -13,8 +14,9 @@ import re
 import shutil
 import sqlite3
 import tarfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -25,6 +27,7 @@ from sessions.errors import DiskFull, StoreCorrupt, StoreError, StoreFailing, is
 from sessions.files import disk_free, flush_directory, link_or_copy, remove_tree
 from sessions.folders import NAMES
 from sessions.ids import ID, random_id
+from sessions.processes import STALE_SEC, is_gone
 from sessions.selection import remove_others, selection
 
 if TYPE_CHECKING:
@@ -66,6 +69,7 @@ def back_up(store: Store, file: Path, only: Sequence[str] = ()) -> Backup:
         raise StoreError(f"The home {store.home} cannot be written, so nothing changes it: copy its folder instead.")
     staging = store.folders.incoming(random_id("context"))  # a name that the sweep knows, should this be killed
     partial = file.with_name(f"{file.name}.partial-{os.getpid()}")
+    _remove_left(file, "partial")
     try:
         with disk_errors(file):
             staging.mkdir(mode=0o700)
@@ -99,6 +103,7 @@ def restore(file: Path, home: Path) -> Backup:
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise StoreError(f"{home} is not empty: restore into a new folder (--home), or move that one away first.")
     staging = home.with_name(f"{home.name}.restoring-{os.getpid()}")
+    _remove_left(home, "restoring")
     try:
         with disk_errors(home):
             staging.mkdir(mode=0o700, parents=True)
@@ -123,6 +128,15 @@ def read_backup(file: Path, folder: Path) -> Backup:
         raise StoreError(f"There is no file {file}: name a backup, which `stockpot backup FILE` writes.")
     size = _read_tar(file, folder)
     return _counted(folder / DATABASE, size)
+
+
+def _remove_left(path: Path, kind: str) -> None:
+    """Remove files or folders beside a path that are left of killed programs that were to make it."""
+    for left in path.parent.glob(f"{glob.escape(path.name)}.{kind}-*"):
+        pid = left.name.rpartition("-")[2]
+        with suppress(OSError):  # its owner has just moved it into place, or it is another account's
+            if pid.isdigit() and is_gone(int(pid)) and time.time() - left.stat().st_mtime > STALE_SEC:
+                remove_tree(left) if left.is_dir() else left.unlink()
 
 
 @contextmanager

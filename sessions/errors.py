@@ -21,9 +21,9 @@ from sessions.files import disk_free
 
 _NOTHING = 1 << 20  # with fewer free bytes SQLite may be unable to create its shared-memory file
 
-_DAMAGED = (  # parts of SQLite's messages; the last four mean that the schema or a value is not what it was
+_DAMAGED = (  # parts of SQLite's messages; all but the first ones mean that the schema or a value is not what it was
     *("malformed", "not a database", "Could not decode", "unsupported file format"),
-    *("no such column", "no such table", "already exists", "JSON cannot hold"),
+    *("no such column", "no such table", "already exists", "JSON cannot hold", "vtable constructor"),
 )
 
 

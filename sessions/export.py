@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from sessions.rows import ContextRow, DocumentRow, SessionRow, TurnRow
 
 LONGEST_HEADING = 120  # characters of a question in its heading
+_NOUNS = {"pdf": "page", "xps": "page", "cbz": "page", "pptx": "slide", "ppt": "slide", "odp": "slide"}
 _MARKDOWN = MarkdownIt("commonmark")
 
 
@@ -28,7 +29,7 @@ def as_markdown(session: SessionRow, context: ContextRow, documents: list[Docume
     budget = "" if context.budget is None else f", budget {context.budget:,}"
     lines = [f"# {_line(session.title)}", ""]
     for document in documents:
-        noun = {"pdf": "page", "pptx": "slide", "odp": "slide"}.get(document.format, "section")
+        noun = _NOUNS.get(document.format, "section")
         pages = f"{document.pages:,} {noun}{'s' * (document.pages != 1)}"
         lines.append(f"- *{_line(document.title)}* ({document.format}, {pages})")
     lines += [

@@ -55,3 +55,8 @@ def is_alive(owner: str | None, last_seen: float) -> bool:
     if machine == _machine() and pid.isdigit():
         return _started(int(pid)) == started
     return bool(owner) and abs(time.time() - last_seen) < STALE_SEC
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether no process of this machine, or container, has this number."""
+    return _started(pid) is None

@@ -211,16 +211,16 @@ Row = TypeVar("Row")
 
 
 @cache
-def _kinds(cls: Any) -> dict[str, type | None]:
-    """Return field name -> dict/list (stored as JSON), bool (stored as 0/1) or None (stored as it is)."""
+def _kinds(cls: Any) -> dict[str, tuple[type, bool]]:
+    """Return field name -> its type and whether it may be missing. Dicts and lists are stored as JSON, bools as 0/1."""
     hints = get_type_hints(cls)
-    kinds: dict[str, type | None] = {}
+    kinds: dict[str, tuple[type, bool]] = {}
     for field in fields(cls):
-        hint = hints[field.name]
+        hint, optional = hints[field.name], False
         if isinstance(hint, types.UnionType):
+            optional = True
             hint = next(arm for arm in get_args(hint) if arm is not type(None))
-        hint = get_origin(hint) or hint
-        kinds[field.name] = hint if hint in (dict, list, bool) else None
+        kinds[field.name] = (get_origin(hint) or hint, optional)
     return kinds
 
 
@@ -228,21 +228,29 @@ def make_row(cls: Callable[..., Row], columns: dict[str, Any]) -> Row:
     """Build a row from the columns of a query; columns that are not fields are ignored.
 
     Raises:
-        StoreCorrupt: a JSON column holds invalid JSON.
+        StoreCorrupt: a column holds no value of its type, or invalid JSON.
     """
     values: dict[str, Any] = {}
-    for name, kind in _kinds(cls).items():
+    for name, (kind, optional) in _kinds(cls).items():
         value = columns[name]
-        if kind in (dict, list) and isinstance(value, str):
-            try:
+        try:
+            if kind in (dict, list) and isinstance(value, str):
                 value = json.loads(value)
-            except ValueError as error:
-                raise StoreCorrupt(
-                    f"The database is damaged: {name} of {columns.get('id', 'a row')} is no JSON ({error}). "
-                    "Restore the database from a backup, or start a new home."
-                ) from error
-        values[name] = bool(value) if kind is bool else value
+            elif kind is bool:
+                value = bool(value)
+        except ValueError as error:
+            raise _damaged(name, columns, f"no JSON ({error})") from error
+        if not (isinstance(value, (int, float) if kind is float else kind) or (optional and value is None)):
+            raise _damaged(name, columns, f"{value!r:.40}, which is no {kind.__name__}")
+        values[name] = value
     return cls(**values)
+
+
+def _damaged(name: str, columns: dict[str, Any], found: str) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"The database is damaged: {name} of {columns.get('id') or 'a row'} is {found}. "
+        "Restore the database from a backup, or start a new home."
+    )
 
 
 def to_json(value: Any) -> str:

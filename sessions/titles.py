@@ -48,10 +48,13 @@ def shown_title(title: str) -> str:
     return f"{title[: SHOWN_TITLE - 1 - len(tail)].rstrip()}…{tail}"
 
 
-def listed(names: Sequence[str], most: int = MOST_LISTED) -> str:
+def listed(
+    names: Sequence[str], most: int = MOST_LISTED, before_last: str = " and ", others: str = "{n} others"
+) -> str:
     """Join names to a phrase: "one", "one, two and three", or "one, two and 5 others" if there are more than `most`."""
-    shown = [*names] if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1:,} others"]
-    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+    rest = others.format(n=f"{len(names) - most + 1:,}")
+    shown = [*names] if len(names) <= most else [*names[: most - 1], rest]
+    return before_last.join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def together(titles: Sequence[str]) -> str:

@@ -27,6 +27,8 @@ from sessions import (
 
 MOST_BODY, MOST_FILES = 16 << 20, 16 << 30
 """Most bytes of a request without files, and of one with files."""
+WITH_FILES = ("/api/contexts", "/v1/files")
+"""Paths of requests with files."""
 
 
 def status_of(error: Exception) -> int:
@@ -68,7 +70,7 @@ def add_error_handlers(app: FastAPI) -> None:
         if isinstance(error.__cause__, OSError):  # files are written while they arrive
             return answer(request, full_or(error.__cause__, Path(tempfile.gettempdir())))
         if error.status_code == 413:
-            most = MOST_FILES if request.url.path == "/api/contexts" else MOST_BODY
+            most = MOST_FILES if request.url.path in WITH_FILES else MOST_BODY
             return say(request, f"The request is larger than {byte_size(most)}: send less at once.", 413)
         wrong = f"The request cannot be read ({error.detail}): send JSON in UTF-8, or a form with files."
         return say(request, wrong, error.status_code, error.headers)

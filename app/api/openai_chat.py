@@ -1,6 +1,7 @@
 """OpenAI's chat API, `/v1/...`, over contexts, for programs that speak it.
 
 A context is a model of that API. It is listed by its title, and named by its title, its id, or the beginning of the id.
+A message that names a file (`openai_files.py`) is about that file, whatever the model.
 Each request carries the whole conversation (`openai_turns.py`), so a client that adds a question continues from the
 memory. The answer also carries the session, the sources and warnings, which other clients ignore.
 """
@@ -17,6 +18,7 @@ from pydantic import Field
 
 import sessions
 from app.api.bodies import BEFORE_ALL
+from app.api.openai_files import add_files
 from app.api.openai_responses import add_responses
 from app.api.openai_turns import (
     LISTED,
@@ -122,6 +124,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
     api = APIRouter(prefix=PREFIX, responses=REFUSALS)
     store, answering = service.store, Answering(service, worker)
     add_responses(api, answering)
+    add_files(api, service, worker)
 
     @api.get("/models")
     def models() -> dict[str, Any]:
@@ -163,7 +166,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
     def nothing(request: Request) -> None:
         raise NotFound(
             f"There is no {request.method} {request.url.path}: there are POST {PREFIX}/chat/completions, "
-            f"POST {PREFIX}/responses and GET {PREFIX}/models."
+            f"POST {PREFIX}/responses, GET {PREFIX}/models, and {PREFIX}/files."
         )
 
     return api

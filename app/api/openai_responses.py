@@ -17,6 +17,8 @@ from pydantic import Field
 from app.api.openai_turns import MOST_TOKENS, Answering, Asked, Message, error_body, rested_on, tokens_of, was_cut
 from app.asking.answer_options import LONGEST, AnswerOptions
 from app.asking.turns import said_in
+from app.errors import NotFound
+from app.listing import find_context
 from sessions import TurnRow
 
 
@@ -73,7 +75,16 @@ def add_responses(api: APIRouter, answering: Answering) -> None:
         return [*rules, *said, *asked]
 
     def begin(given: ResponseRequest) -> TurnRow:
-        return answering.begin(given.model, messages_of(given), given.options(), given.store)
+        return answering.begin(model_of(given), messages_of(given), given.options(), given.store)
+
+    def model_of(given: ResponseRequest) -> str:
+        """Return the context that is asked: the given one, or that of the previous response if none has this name."""
+        if given.previous_response_id:
+            try:
+                find_context(answering.service, given.model)
+            except NotFound:
+                return store.sessions.get(store.turns.get(given.previous_response_id).session_id).context_id
+        return given.model
 
     @api.post("/responses", responses={200: {"content": {"text/event-stream": {}}}})
     async def respond(given: ResponseRequest, request: Request) -> Response:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, model_validator
 
 import sessions
 from app import deletion
+from app.api.sent_files import context_of
 from app.asking.answer_options import AnswerOptions
 from app.asking.turns import branch, checked_question, keep_question, new_session, said_in
 from app.errors import UsageError
@@ -35,6 +36,8 @@ POLL_SEC = 0.05
 """Time between two looks for more of an answer in the store."""
 TEXT_PARTS = ("text", "input_text", "output_text")
 """Kinds of message parts that hold text, in the chat API and the responses API."""
+FILE_PARTS = ("file", "input_file")
+"""Kinds of message parts that name a file, in both."""
 Said = Sequence[tuple[str, str]]
 """Questions and their answers."""
 
@@ -48,18 +51,25 @@ class Given(BaseModel):
         return {key: each for key, each in given.items() if each is not None} if isinstance(given, dict) else given
 
 
-class TextPart(Given):
-    """A part of a message."""
+class FileNamed(Given):
+    """A file in a part of a message."""
+
+    file_id: str = ""
+
+
+class Part(FileNamed):
+    """A part of a message: text, or the name of a file, in the way of the chat API or of the responses API."""
 
     type: str
     text: str = ""
+    file: FileNamed = FileNamed()
 
 
 class Message(Given):
     """A message of the system, the user or the assistant."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart] = ""
+    content: str | list[Part] = ""
 
     @property
     def text(self) -> str:
@@ -70,9 +80,23 @@ class Message(Given):
         """
         if isinstance(self.content, str):
             return self.content
-        if other := next((part.type for part in self.content if part.type not in TEXT_PARTS), None):
-            raise UsageError(f"A message holds text, not {other}: what is to be read is read with `stockpot ingest`.")
+        known = (*TEXT_PARTS, *FILE_PARTS)
+        if other := next((part.type for part in self.content if part.type not in known), None):
+            raise UsageError(f"A message holds text or files, not {other}: send what is to be read to {PREFIX}/files.")
         return "".join(part.text for part in self.content)
+
+    @property
+    def files(self) -> list[str]:
+        """Return the ids of the files that the message names.
+
+        Raises:
+            UsageError: it holds a file itself.
+        """
+        parts = [part for part in self.content if not isinstance(part, str) and part.type in FILE_PARTS]
+        ids = [part.file.file_id or part.file_id for part in parts]
+        if not all(ids):
+            raise UsageError(f"A message names a file by its file_id: send the file itself to {PREFIX}/files first.")
+        return ids
 
 
 class Asked(Given):
@@ -182,7 +206,7 @@ class Answering:
         """Keep the question and queue it.
 
         Args:
-            model: title or id of a context.
+            model: title or id of a context; not looked at if a message names a file.
             messages: the whole conversation.
             options: options for the answer.
             store: whether an existing session may be used; otherwise the turn gets a session of its own.
@@ -191,7 +215,8 @@ class Answering:
             UsageError, NotFound: it cannot be asked.
         """
         said, question = turns_of(messages)
-        context = find_context(self.service, model, LISTED)
+        files = [id for each in messages for id in each.files]
+        context = context_of(self.service, files) if files else find_context(self.service, model, LISTED)
         plain = next(each.text.strip() for each in messages if each.role == "user")
         first = said[0][0] if said else question
         title = None if first == plain else shorten(plain, SHOWN_TITLE)  # without the system's text before it

@@ -143,7 +143,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
             queue = partial(worker.add, context_id=base_for(service, given.add_to, [] if sent else kept).id)
         else:
             method = given.method or engine.DEFAULT_METHOD
-            model = canonical_model(given.model or service.models.default)
+            model = canonical_model(given.model or service.models.default, service.home)
             method_for(model, method, settings)
             queue = partial(worker.ingest, method=method, settings=settings, model=model)
         copies = copy_in(service.home, sent) if sent else []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 QUOTE_CHARACTERS = 600
-"""Most characters of the sentences around a passage; a longer sentence is cut between words."""
+"""Most characters of the sentences around a passage; a longer sentence is cut at a clause, or between words."""
 
 FEW_WORDS = 3  # fewer characters of a sentence at the edge do not count, unless they are half of it
 
@@ -22,6 +22,7 @@ _UNSPACED = re.compile(
     "\U00020000-\U0003ffff])"
 )
 _SENTENCE_END = re.compile(r"(?P<stop>[.!?…؟۔।])[\"'”’»)\]*_]*(?=\s)|(?P<full>[。！？])[”’」』）]*|\n[ \t]*\n")
+_CLAUSE_END = re.compile(r"[,;:—–][\"'”’»)\]]*\s|[，；：、]")
 _LINE_END = re.compile(r"(\S)[^\S\n]*\n")
 _SAID = re.compile(r"\s*(?![#|`])(?!\d+[.)]$).*\w")  # start of a line of an answer
 _ABBREVIATION = re.compile(
@@ -73,10 +74,15 @@ class PageWords:
 
 @dataclass(frozen=True)
 class Span:
-    """Characters `start` to `end` (exclusive) of a text."""
+    """Characters `start` to `end` (exclusive) of a text.
+
+    begins, ends: whether it begins and ends with a sentence; False where a long sentence is cut.
+    """
 
     start: int
     end: int
+    begins: bool = True
+    ends: bool = True
 
 
 def sentences_around(text: str, start: int, end: int, limit: int = QUOTE_CHARACTERS) -> Span:
@@ -91,7 +97,7 @@ def sentences_around(text: str, start: int, end: int, limit: int = QUOTE_CHARACT
         limit: most characters.
 
     Returns:
-        A span inside `text` without blank space at its ends. A sentence longer than the limit is cut between words.
+        A span inside `text` without blank space at its ends. A sentence longer than the limit is cut.
     """
     start, end = max(0, min(start, len(text))), max(0, min(end, len(text)))
     low, high = max(0, start - limit), min(len(text), end + limit)
@@ -126,17 +132,23 @@ def _trimmed(text: str, start: int, end: int) -> Span:
 
 
 def _cut(text: str, sentence: Span, start: int, end: int, limit: int) -> Span:
-    """Return as much of a sentence around characters `start` to `end` as the limit allows, cut between words."""
+    """Return as much of a sentence around characters `start` to `end` as the limit allows.
+
+    It is cut behind a clause, or else between words.
+    """
     start, end = max(start, sentence.start), min(end, sentence.end, start + limit)
     first = max(sentence.start, end - limit)
-    if first > sentence.start and not text[first - 1].isspace():
-        space = text.find(" ", first, start)
-        first = space + 1 if space >= 0 else start
+    if first > sentence.start:
+        clause = _CLAUSE_END.search(text, first, start)
+        space = -1 if text[first - 1].isspace() else text.find(" ", first, start)
+        first = clause.end() if clause else space + 1 if space >= 0 else first if text[first - 1].isspace() else start
     last = min(sentence.end, first + limit)
-    if last < sentence.end and not text[last].isspace():
-        space = text.rfind(" ", end, last)
-        last = space if space >= 0 else end
-    return _trimmed(text, first, last)
+    if last < sentence.end:
+        clauses = [clause.end() for clause in _CLAUSE_END.finditer(text, end, last)]
+        space = -1 if text[last].isspace() else text.rfind(" ", end, last)
+        last = clauses[-1] if clauses else space if space >= 0 else last if text[last].isspace() else end
+    span = _trimmed(text, first, last)
+    return Span(span.start, span.end, begins=first == sentence.start, ends=last == sentence.end)
 
 
 def _sentence_ends(text: str, start: int, end: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from app.asking.quotes import quotations_in, sentences_around
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 MOST_SOURCES = 5  # for the answer as a whole; those of its sentences are added
 MOST_CITED = 12
+CUT = "…"
+"""Stands in a quote where a sentence is cut."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Source:
     document: id of the document.
     page: number of the page, as the file counts, from 1.
     place: the place in words, "page 12".
-    quote: the whole sentences there, as on the page.
+    quote: the whole sentences there, as on the page; "…" stands where a very long one is cut.
     weight: share of the attention on the documents, 0 to 1.
     start, end: characters of the quote in the document's text.
     paragraph: number of the paragraph, if the document has paragraphs.
@@ -113,17 +115,18 @@ def _source(document_cache: DocumentCache, document_id: str, start: int, end: in
     index = bisect_right(document.page_starts, start) - 1
     offset, page_text = document.page_starts[index], document.pages[index].text
     span = sentences_around(page_text, start - offset, end - offset)
-    return (
-        _at(document_cache, document_id, offset + span.start, offset + span.end, weight)
-        if span.start < span.end
-        else None
-    )
+    if span.start >= span.end:
+        return None
+    found = _at(document_cache, document_id, offset + span.start, offset + span.end, weight)
+    return replace(found, quote=f"{'' if span.begins else CUT}{found.quote}{'' if span.ends else CUT}")
 
 
 def _merged(document_cache: DocumentCache, sources: Sequence[Source]) -> Source:
     """Return one source for several that overlap."""
-    start, end = min(each.start for each in sources), max(each.end for each in sources)
-    return _at(document_cache, sources[0].document, start, end, sum(each.weight for each in sources))
+    first, last = min(sources, key=lambda each: each.start), max(sources, key=lambda each: each.end)
+    found = _at(document_cache, first.document, first.start, last.end, sum(each.weight for each in sources))
+    before, behind = (CUT if cut else "" for cut in (first.quote.startswith(CUT), last.quote.endswith(CUT)))
+    return replace(found, quote=f"{before}{found.quote}{behind}")
 
 
 def _at(document_cache: DocumentCache, document_id: str, start: int, end: int, weight: float) -> Source:

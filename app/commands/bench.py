@@ -2,8 +2,8 @@
 
 import argparse
 
-from app.commands.common import Arguments, Commands, add_json_flag
-from app.machine.model_names import named_model, split_model
+from app.commands.common import Arguments, Commands, add_json_flag, chosen_model
+from app.machine.model_names import split_model
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def run(arguments: Arguments, shared: argparse.ArgumentParser) -> int:
     _, options = shared.parse_known_args(arguments.options, arguments)
     benchmark = importlib.import_module(f"benchmarks.{arguments.benchmark}")
     argv = ["--device", arguments.device, *(["--json"] if arguments.json else [])]
-    name = named_model(arguments.model, arguments.quantize)
+    name = chosen_model(arguments)
     if name:
         model, quantize = split_model(name)
         argv += ["--model", model, "--quantize", quantize]

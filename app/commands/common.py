@@ -36,6 +36,18 @@ def open_service(arguments: Arguments) -> "Iterator[Service]":
         yield service
 
 
+def chosen_model(arguments: Arguments) -> str | None:
+    """Return the model that --model and --quantize name, by its whole name; None without them.
+
+    Raises:
+        AppError: a short name means no model, or several.
+    """
+    from app.machine.model_names import canonical_model, named_model
+
+    name = named_model(arguments.model, arguments.quantize)
+    return canonical_model(name, arguments.home) if name else None
+
+
 def note_other_model(arguments: Arguments, context: "ContextRow") -> None:
     """Say that --model and --quantize do not change the model of an existing context."""
     from app.machine.model_names import canonical_model, named_model

@@ -2,7 +2,7 @@
 
 import argparse
 
-from app.commands.common import Arguments, Commands, add_json_flag, print_json
+from app.commands.common import Arguments, Commands, add_json_flag, chosen_model, print_json
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -38,10 +38,10 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def run_methods(arguments: Arguments) -> int:
     """List the methods and their settings."""
-    from app.machine.model_names import default_model, named_model
+    from app.machine.model_names import default_model
     from app.reading.methods import methods_table
 
-    rows = methods_table(named_model(arguments.model, arguments.quantize) or default_model())
+    rows = methods_table(chosen_model(arguments) or default_model())
     if arguments.json:
         print_json(rows)
         return 0
@@ -63,9 +63,8 @@ def _typed(value: object) -> str:
 def run_doctor(arguments: Arguments) -> int:
     """Check everything; return 1 if something that is needed is missing."""
     from app.machine.doctor import examine
-    from app.machine.model_names import named_model
 
-    model = named_model(arguments.model, arguments.quantize)
+    model = chosen_model(arguments)
     checks = examine(arguments.home, model, arguments.device, arguments.read_data, arguments.repair)
     fit = all(check.ok or not check.needed for check in checks)
     if arguments.json:

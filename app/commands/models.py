@@ -58,9 +58,9 @@ def _register_get(actions: Commands, shared: argparse.ArgumentParser) -> None:
         description="Fetch a model of the hub into its cache, where --model finds it: configuration, tokenizer, chat "
         "template and weights in safetensors, never code. Each file is compared with its checksum. After Ctrl-C or a "
         "broken connection the same command goes on from what has come.",
-        epilog=examples("models get Qwen3-0.6B", "models get meta-llama/Llama-3.1-8B-Instruct"),
+        epilog=examples("models get qwen3-0.6b", "models get meta-llama/Llama-3.1-8B-Instruct"),
     )
-    parser.add_argument("name", metavar="NAME", help="hub id, or the last part of a recommended one's")
+    parser.add_argument("name", metavar="NAME", help="hub id, or short name of a recommended model")
     parser.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON value instead of text"
     )

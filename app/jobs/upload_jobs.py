@@ -6,7 +6,7 @@ reading. Several uploads are processed at a time, so that a slow file delays onl
 
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -75,6 +75,7 @@ class UploadJobs(JobRunner):
         model: str | None = None,
         wait: bool = False,
         documents: Sequence[str] = (),
+        facts: Mapping[str, Any] | None = None,
     ) -> JobRow:
         """Queue files to be ingested and read. They are removed afterwards, so pass copies in the home.
 
@@ -88,8 +89,10 @@ class UploadJobs(JobRunner):
                 False,
                 nobody is asked, and encrypted files are removed with the others.
             documents: ids of kept documents to read before the files.
+            facts: more to keep in the payload of the job.
         """
-        return self._queue(files, options, wait, documents, {"method": method, "settings": settings, "model": model})
+        how = {"method": method, "settings": settings, "model": model, **(facts or {})}
+        return self._queue(files, options, wait, documents, how)
 
     def add(
         self,

@@ -12,6 +12,9 @@ from sessions import disk_free
 if TYPE_CHECKING:
     import engine
 
+SLOWER_TIERS = {"device": ("host", "disk"), "host": ("disk",)}
+"""Where an archive may lie instead, the fastest first."""
+
 
 def plan_reading(
     model: "engine.Model", name: str, method: "engine.Method", tokens: int, read: int = 0
@@ -115,10 +118,11 @@ def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
         fewer = best.plan.quantize if best.plan.quantize != plan.quantize else ""
         model = f" and weights in {fewer} (:{fewer} behind the model's name)" if fewer else ""
         ways.append(method_in_words(best.plan.method.name, best.plan.method.settings()) + model)
-    if plan.method.settings().get("tier") == "host":
-        on_disk = engine.make_method(plan.method.name, **{**plan.method.settings(), "tier": "disk"})
-        if planner.plan(on_disk, plan.tokens, plan.quantize, weights).fits:
-            ways.insert(0, f"{plan.method.name} with tier=disk, which is slower")
+    for tier in SLOWER_TIERS.get(plan.method.settings().get("tier", ""), ()):
+        slower = engine.make_method(plan.method.name, **{**plan.method.settings(), "tier": tier})
+        if planner.plan(slower, plan.tokens, plan.quantize, weights).fits:
+            ways.insert(0, f"{plan.method.name} with tier={tier}, which is slower")
+            break
     if plan.longest:
         ways.append(f"up to {plan.longest:,} tokens with {plan.method.name}")
     return f"What would fit: {', or '.join(ways)}." if ways else "Close other programs, or choose a smaller model."

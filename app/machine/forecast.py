@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from app.errors import AppError
 from app.formatting import byte_size, plural, roughly, time_in_words
+from app.language import t
 from app.machine.fitting import refusal, require_disk
 from app.machine.local_models import local_folder
 from app.machine.model_names import split_model
@@ -86,10 +87,14 @@ def forecast_text(
         window: tokens that the model was trained for.
     """
     size = sum(plan.footprint.usage.bytes.values())
-    facts = [together(titles), pages, time_in_words(seconds), byte_size(size), "it fits"]
+    facts = [together(titles), pages, time_in_words(seconds), byte_size(size), t("it fits")]
     doubt = plan.beyond
     if plan.method.budget is None and plan.tokens > window:
-        doubt = f"The model was trained for shorter texts ({window:,} tokens; this has about {roughly(plan.tokens)})."
+        doubt = t(
+            "The model was trained for shorter texts ({n_window} tokens; this has about {n}).",
+            n_window=window,
+            n=roughly(plan.tokens),
+        )
     return " · ".join(filter(None, facts)), doubt
 
 
@@ -101,7 +106,9 @@ def room_here(
     See `reading_plan` for the arguments and errors.
     """
     if local_folder(name) is None:  # nothing is downloaded to say this
-        return f"{split_model(name)[0]} is not on this computer yet: it is fetched before the reading begins."
+        return t(
+            "{model} is not on this computer yet: it is fetched before the reading begins.", model=split_model(name)[0]
+        )
     try:
         plan, seconds = reading_plan(name, method, BOOK_TOKENS, home, device, loaded=loaded, measured=measured)
     except AppError:
@@ -111,9 +118,12 @@ def room_here(
             raise
         plan, seconds = reading_plan(name, method, longest, home, device, loaded=loaded, measured=measured)
     if plan.longest is None:
-        room = "There is room for a text of any length."
+        room = t("There is room for a text of any length.")
     else:
         pages = max(1, plan.longest * TOKEN_CHARACTERS // PAGE_CHARACTERS)
-        room = f"There is room for {plural(1, 'page') if pages == 1 else f'about {roughly(pages)} pages'}."
-    takes = f" A book of {BOOK_PAGES} pages takes {time_in_words(seconds)} to read." if seconds is not None else ""
-    return room + takes if plan.tokens == BOOK_TOKENS else room
+        length = plural(1, "page") if pages == 1 else t("about {n} pages", n=roughly(pages))
+        room = t("There is room for {length}.", length=length)
+    if seconds is None or plan.tokens != BOOK_TOKENS:
+        return room
+    takes = t("A book of {n} pages takes {time} to read.", n=BOOK_PAGES, time=time_in_words(seconds))
+    return f"{room} {takes}"

@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from app.errors import AppError, NotFound, UsageError
 from app.machine.model_names import POCKET, SMOLLM2, split_model
 from app.machine.recommended import RECOMMENDED
+from app.machine.short_names import meant, nearest, recommended_names
 
 
 def hub_id(name: str) -> str:
-    """Return the hub id for a name: the id itself, or that of a recommended model with this last part.
+    """Return the hub id for a name: the id itself, or that of a recommended model with this short name.
 
     Raises:
         UsageError: the name is neither.
+        Ambiguous: it is the beginning of several.
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # looked up when asked for
@@ -22,13 +24,13 @@ def hub_id(name: str) -> str:
     plain = split_model(name)[0]
     if plain in (POCKET, SMOLLM2):
         raise UsageError(f"{plain} comes with Stockpot and is not fetched from the hub: `stockpot models` lists it.")
-    short = {each.name.rpartition("/")[2].lower(): each.name for each in RECOMMENDED}
-    if plain.lower() in short:
-        return short[plain.lower()]
     if "/" not in plain:
-        near = difflib.get_close_matches(plain.lower(), short, n=1)
-        meant = f"did you mean {short[near[0]]}?" if near else "give a hub id, such as Qwen/Qwen3-0.6B."
-        raise UsageError(f"No recommended model is called {plain!r}: {meant}")
+        short = recommended_names()
+        if found := meant(plain, short):
+            return found
+        near = nearest(plain, short)
+        hint = f"did you mean {short[near]}?" if near else "give a hub id, such as Qwen/Qwen3-0.6B."
+        raise UsageError(f"No recommended model is called {plain!r}: {hint}")
     try:
         validate_repo_id(plain)
     except HFValidationError:

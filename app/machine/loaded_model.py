@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.machine.model_names import canonical_model, default_model, model_source, split_model
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 class Models:
     """Loads models by name and keeps the last one."""
 
-    def __init__(self, default: str | None, device: str, on_leave: Callable[[], None]) -> None:
+    def __init__(
+        self, default: str | None, device: str, on_leave: Callable[[], None], home: Path | None = None
+    ) -> None:
         """Start without a loaded model.
 
         Args:
@@ -22,8 +25,9 @@ class Models:
                 for `default_model`.
             device: auto, cpu or cuda.
             on_leave: called before another model replaces the loaded one, to drop whatever uses it.
+            home: the home folder, whose models have short names.
         """
-        self.default = canonical_model(default or default_model())
+        self.default = canonical_model(default or default_model(), home)
         self.device = device
         self._on_leave = on_leave
         self._lock = threading.Lock()

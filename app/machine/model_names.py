@@ -6,6 +6,7 @@ from pathlib import Path
 
 from app.errors import AppError
 from app.home import ASSETS
+from app.language import t
 from app.machine.found_models import OLLAMA, find_model
 
 POCKET = "pocket"
@@ -79,11 +80,13 @@ def local_path(source: str) -> Path | None:
     return Path(source).resolve() if Path(source).is_dir() else None
 
 
-def check_model(name: str) -> None:
-    """Refuse a path without a model, before the model is needed. A hub id may still be downloaded.
+def check_model(name: str, home: str | Path | None = None) -> None:
+    """Refuse a path or short name without a model, before the model is needed. A hub id may still be downloaded.
+
+    home: the home folder; None for the default one.
 
     Raises:
-        AppError: there is no such model.
+        AppError: there is no such model, or a short name means several.
     """
     plain, _ = split_model(name)
     if plain.startswith(OLLAMA):
@@ -92,19 +95,30 @@ def check_model(name: str) -> None:
     is_path = plain.startswith(("/", ".", "~")) or plain.count("/") > 1 or plain.endswith(GGUF)
     if is_path and not Path(plain).expanduser().exists():
         raise AppError(f"There is no model at {plain!r}: give a folder with config.json, a .gguf file, or a hub id.")
+    canonical_model(plain, home)
 
 
-def canonical_model(name: str) -> str:
-    """Return the name under which a model is kept: its whole path if it is a file or folder."""
+def canonical_model(name: str, home: str | Path | None = None) -> str:
+    """Return the name under which a model is kept: its whole path if it is a file or folder, or its hub id.
+
+    home: the home folder, whose models have short names; None for the default one.
+
+    Raises:
+        AppError: a short name means no model, or several.
+    """
     plain, quantize = split_model(name)
     path, known = Path(plain).expanduser(), plain
-    if plain not in (POCKET, SMOLLM2) and path.exists():
+    if plain.lower() in (POCKET, SMOLLM2):
+        known = plain.lower()
+    elif path.exists():
         known = str(path.resolve())
-    elif plain not in (POCKET, SMOLLM2) and "/" not in plain and (model := find_model(plain)):
-        known = str(model.path)
+    elif "/" not in plain:
+        from app.machine.short_names import full_name
+
+        known = full_name(plain, home)
     return known if quantize == "none" else f"{known}:{quantize}"
 
 
 def shown_name(name: str) -> str:
     """Return a model's name for people: the last part of its path."""
-    return {SMOLLM2: "SmolLM2 135M", POCKET: "Pocket, a demo"}.get(name, Path(name).name)
+    return {SMOLLM2: "SmolLM2 135M", POCKET: t("Pocket, a demo")}.get(name, Path(name).name)

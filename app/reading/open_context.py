@@ -259,5 +259,8 @@ def fork_conversation(service: "Service", session_id: str, turns: int, branch_id
 
 
 def to_host(parts: "Mapping[str, engine.Part]") -> dict[str, Part]:
-    """Return the engine's parts as the store's, copied to host memory."""
-    return {name: Part({key: x.cpu() for key, x in part.tensors.items()}, part.sealed) for name, part in parts.items()}
+    """Return the engine's parts as the store's, in host memory; sealed ones are copied when they are written."""
+    return {
+        name: Part(part.tensors if part.sealed else {key: x.cpu() for key, x in part.tensors.items()}, part.sealed)
+        for name, part in parts.items()
+    }

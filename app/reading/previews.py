@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import ingest
 from app.errors import phrase
 from app.formatting import plural, roughly
+from app.language import t
 from app.lru_cache import LruCache
 from app.reading.token_stream import read_text
 from ingest.subprocess import ingest_in_subprocess
@@ -77,7 +78,7 @@ def pages_in_words(lengths: Sequence[Length]) -> str:
     pages = sum(each.pages for each in lengths)
     if all(each.printed for each in lengths):
         return plural(pages, "page")
-    return "about 1 page" if pages == 1 else f"about {roughly(pages)} pages"
+    return t("about 1 page") if pages == 1 else t("about {n} pages", n=roughly(pages))
 
 
 def preview_of(document: ingest.Document, title: str = "") -> Preview:

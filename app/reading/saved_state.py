@@ -7,6 +7,8 @@ from app.reading.token_stream import PART
 from sessions import ContextRow, StoreCorrupt
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from engine import LoadedParts
 
 CLOCK = ("done", "begun", "chunk")  # counts; other clock facts are seconds
@@ -34,6 +36,10 @@ def _check_context(parts: "LoadedParts", meta: dict[str, Any]) -> None:
         raise ValueError(f"{total} tokens, {len(starts)} places of them")
     if total and (int(ids.min()) < 0 or int(starts.min()) < 0):
         raise ValueError("a token or its place is negative")
+    for part in parts.values():
+        for name, tensor in part.items():
+            if name.rpartition(".")[2] == "source" and not _are_places(tensor, total):
+                raise ValueError(f"places outside its {total} tokens")
     first = 0
     for each in meta["stretches"]:
         if each["first"] != first or not first <= each["end"] <= total or not isinstance(each["document_id"], str):
@@ -65,6 +71,13 @@ def _check_context(parts: "LoadedParts", meta: dict[str, Any]) -> None:
             raise ValueError("a reading beyond its end")
         if any(not isinstance(value, int | float) or isinstance(value, bool) for value in clock.values()):
             raise ValueError("a clock that is none")
+
+
+def _are_places(source: "Tensor", total: int) -> bool:
+    """Return whether these are positions in a text of so many tokens; -1 stands for a token that is not from it."""
+    if source.is_floating_point() or source.dtype.is_complex or source.dtype.itemsize == 1:
+        return False
+    return not source.numel() or (int(source.min()) >= -1 and int(source.max()) < total)
 
 
 def check_conversation(meta: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from app.asking.named_pages import pages_in_words
 from app.errors import phrase
 from app.formatting import shorten
 from app.jobs.worker import ANSWER
+from app.language import place_words, t, told
 from app.machine.model_names import shown_name
 from app.machine.recommended import good_for
 from app.service import Service
@@ -65,7 +66,7 @@ class ChatProps:
         if context is None:
             return ""
         return "".join(
-            live_turn(turn, self._stage(context, turn) if turn is answering[0] else "Waiting for its turn")
+            live_turn(turn, self._stage(context, turn) if turn is answering[0] else t("Waiting for its turn"))
             for turn in answering
         )
 
@@ -75,10 +76,10 @@ class ChatProps:
         if work and work.status == "queued":
             return self._waits_for()
         if context.id not in self.service.contexts and not self.service.read_here(context.id):
-            return "Opening the document"
+            return t("Opening the document")
         if work and work.stage:
-            return work.stage
-        return f"Turning to {pages_in_words(turn.pages)}" if turn.pages else "Thinking"
+            return told(work.stage)
+        return t("Turning to {place}", place=place_words(pages_in_words(turn.pages))) if turn.pages else t("Thinking")
 
     def _welcome(self, context: ContextRow) -> str:
         """Return what is shown before the first question."""
@@ -98,10 +99,9 @@ class ChatProps:
         """Return in words which answer must end before a question is answered."""
         for job in self.store.jobs.all(status="running", kind=ANSWER):
             with suppress(NotFound):  # deleted meanwhile
-                return (
-                    f"Waiting for the answer to “{shorten(self.store.turns.get(job.subject_id).question, MOST_QUOTED)}”"
-                )
-        return "Waiting for its turn"
+                question = shorten(self.store.turns.get(job.subject_id).question, MOST_QUOTED)
+                return t("Waiting for the answer to “{question}”", question=question)
+        return t("Waiting for its turn")
 
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:
@@ -115,7 +115,7 @@ class ChatProps:
 def _export_links(session: SessionRow) -> str:
     at = f"api/sessions/{esc(session.id)}/export?format="
     return (
-        f'<p class="export">Take this chat with you: <a href="{at}md" download id="export-md">Markdown</a> '
+        f'<p class="export">{t("Take this chat with you:")} <a href="{at}md" download id="export-md">Markdown</a> '
         f'<a href="{at}json" download id="export-json">JSON</a></p>'
     )
 

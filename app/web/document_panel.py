@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import gradio as gr
 
+from app.web.search_box import search_box
+
 BESIDE = (
     '<section class="beside" hidden aria-label="Page"><div class="beside-bar">'
     '<button type="button" data-action="page-back">← Back to the document</button><span class="zoom">'
@@ -37,14 +39,7 @@ def build_document_panel() -> DocumentPanel:
     """Build the right side in the current column."""
     gr.HTML(BESIDE, apply_default_css=False, elem_id="beside")
     with gr.Column(visible=False, elem_id="find-area") as find_area:
-        find = gr.Textbox(
-            placeholder="Search in the text",
-            label="Search in the text of what was read",
-            show_label=False,
-            elem_id="find",
-            container=False,
-            max_lines=1,
-        )
+        find = search_box("Search in the text of what was read", "Search in the text", "find")
         found = gr.HTML(apply_default_css=False, elem_id="found")
     book = gr.HTML(apply_default_css=False, elem_id="book")
     with gr.Accordion("This computer", open=False, elem_id="gauge") as gauge:

@@ -1,15 +1,15 @@
 """The events of the page: each runs an action, then shows the state of the store.
 
-Every handler ends in `updates`, which sends the components that have changed for this tab. No handler waits for the
-model: the worker does the work, and two timers outside Gradio's queue show its progress. Errors are shown in the
-    notice,
-because outside the queue Gradio shows none.
+Every handler ends in `updates`, which sends the components that have changed for this tab, in the language of its
+browser. No handler waits for the model: the worker does the work, and two timers outside Gradio's queue show its
+progress. Errors are shown in the notice, because outside the queue Gradio shows none.
 """
 
 import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from app.errors import log_error, phrase
 from app.jobs.worker import Worker
+from app.language import language_of, speaking
 from app.service import Service
 from app.web.actions import Actions
 from app.web.actions.manage import unasked
@@ -191,7 +192,8 @@ class Events:
 
         async def handle(request: gr.Request, event: gr.EventData, tab: Tab, *inputs: Any) -> list[Any]:
             async with tab.turn:
-                return await run_in_threadpool(work, request, event, tab, inputs)
+                with _language(request):
+                    return await run_in_threadpool(work, request, event, tab, inputs)
 
         return handle
 
@@ -228,11 +230,12 @@ class Events:
     ) -> None:
         """Let an event update components that do not depend on the selection. It does not wait for other events."""
 
-        def handle(*given: Any) -> list[Any]:
-            try:
-                return [*act(*given), gr.skip()]
-            except Exception as error:
-                return [*[gr.skip()] * len(outputs), refusal(error)]
+        def handle(request: gr.Request, *given: Any) -> list[Any]:
+            with _language(request):
+                try:
+                    return [*act(*given), gr.skip()]
+                except Exception as error:
+                    return [*[gr.skip()] * len(outputs), refusal(error)]
 
         listener(handle, inputs, [*outputs, self.page.notice], **how, **QUIET)
 
@@ -358,6 +361,11 @@ class Events:
             self.on(button.click, partial(ask, kind), extra=confirm.parts)
         self.on(confirm.yes.click, self.actions.manage.delete, [confirm.named], confirm.parts, done="Deleted.")
         confirm.keep.click(unasked, None, confirm.parts, **QUIET)
+
+
+def _language(request: gr.Request) -> AbstractContextManager[None]:
+    """Use the language of the browser that sent a request."""
+    return speaking(language_of(request.headers.get("accept-language", "")))
 
 
 def refusal(error: Exception) -> Any:

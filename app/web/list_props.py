@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from app import listing
-from app.formatting import plural
+from app.formatting import plural, whole_percent
 from app.jobs.uploads import INGEST, WAITING, is_listed, is_locked, name_of
+from app.language import t
 from app.machine.model_names import shown_name
 from app.reading.preparing import can_grow
 from app.reading.previews import Length, length_of, pages_in_words
@@ -24,7 +25,10 @@ MORE = 5
 """Steps of AT_ONCE turns, or of LISTED items, that are added when more are asked for."""
 CAN_GO_ON = "Choose a document that was read before, to read these behind its end."
 GOES_ON = "These are read behind its end, with the same model and memory. It is not read again, and stays as it is."
-GOES_ON_ALONG = f"{GOES_ON} The chat goes along."
+GOES_ON_ALONG = (
+    "These are read behind its end, with the same model and memory. It is not read again, and stays as it is. The chat "
+    "goes along."
+)
 SHOWN_LETTERS = 28
 """Characters of a title that a list surely has room for."""
 
@@ -47,7 +51,7 @@ class ListProps:
                 continue
             running = "waiting" if job.stage == WAITING else "opening"
             words = {"queued": "waiting", "running": running, "failed": "could not be read"}
-            state = "needs a password" if is_locked(self.service, job) else words[job.status]
+            state = t("needs a password" if is_locked(self.service, job) else words[job.status])
             name = f"{name_of(self.service, job)}\n{state}"
             found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
         apart = _differences(contexts)
@@ -81,10 +85,10 @@ class ListProps:
         return {
             **listed,
             "add_to": {
-                "choices": [(OF_ITS_OWN, ""), *listed["add_to"]["choices"]],
+                "choices": [(t(OF_ITS_OWN), ""), *listed["add_to"]["choices"]],
                 "value": selection.add_to,
                 "visible": bool(able),
-                "info": GOES_ON_ALONG if selection.along else GOES_ON if selection.add_to else CAN_GO_ON,
+                "info": t(_going_on(selection)),
             },
             "how": alone,
             "more_how": alone,
@@ -137,8 +141,18 @@ def list_props(
     hidden = len(choices) - len(shown)
     return {
         name: {"choices": shown, "value": value},
-        f"more_{name}": {"visible": bool(hidden), "value": f"Show more {things} ({hidden:,})" if hidden else ""},
+        f"more_{name}": {
+            "visible": bool(hidden),
+            "value": t(f"Show more {things} ({{n}})", n=hidden) if hidden else "",
+        },
     }
+
+
+def _going_on(selection: "Selection") -> str:
+    """Return a sentence on what happens to documents that are added to others."""
+    if selection.along:
+        return GOES_ON_ALONG
+    return GOES_ON if selection.add_to else CAN_GO_ON
 
 
 def _differences(contexts: list[ContextRow]) -> dict[str, str]:
@@ -152,7 +166,7 @@ def _differences(contexts: list[ContextRow]) -> dict[str, str]:
             (
                 shown_name(row.model),
                 row.method,
-                f"{row.budget:,}" if row.budget else "no limit",
+                f"{row.budget:,}" if row.budget else t("no limit"),
                 day(row.created_at),
             )
             for row in rows
@@ -177,8 +191,8 @@ def _state_of(context: ContextRow, share: float, apart: str, lengths: Mapping[st
     own = [lengths[id] for id in context.document_ids if id in lengths]
     states = {
         "ready": pages_in_words(own) if own else "",
-        "reading": f"reading {share:.0%}",
-        "paused": f"stopped at {share:.0%}",
+        "reading": t("reading {share}", share=whole_percent(share)),
+        "paused": t("stopped at {share}", share=whole_percent(share)),
     }
     how = [apart] if apart else listing.how_read(context)
-    return " · ".join(filter(None, [*how, states.get(context.status, context.status)]))
+    return " · ".join(filter(None, [*how, states.get(context.status, t(context.status))]))

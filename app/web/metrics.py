@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 
 from app.jobs.worker import HISTORY
+from app.language import t
 from app.service import Service
 from app.web.views.metrics_panel import Latency, Metrics
 from sessions import ContextRow, SessionRow
@@ -101,7 +102,11 @@ class MetricsReader:
     def _model_line(self) -> str:
         held = self.service.models.held
         name = (held or self.service.models.default).rpartition("/")[2]
-        return f"{name} on {self.service.models.device_in_use}" if held else f"{name}, loaded when it is needed"
+        return (
+            f"{name} · {self.service.models.device_in_use}"
+            if held
+            else t("{model}, loaded when it is needed", model=name)
+        )
 
 
 def _rates(read: list[dict[str, Any]]) -> list[float]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import gradio as gr
 
-from app.formatting import byte_size, plural
+from app.formatting import byte_size, plural, whole_percent
+from app.language import t, told
 from app.machine.local_models import LocalModel
 from app.machine.model_names import named_model, shown_name
 from app.machine.recommended import BESIDE
@@ -68,8 +69,8 @@ def model_choices(found: Sequence[LocalModel], room: int) -> list[tuple[str, str
     able = importlib.util.find_spec("bitsandbytes") is not None
     return [
         (
-            f"{shown_name(each.name)}{IN_WORDS[way]} · {byte_size(size)} · "
-            f"{'fits' if size + BESIDE <= room else 'too large for the memory that is free'}",
+            f"{shown_name(each.name)}{IN_WORDS[way] and t(IN_WORDS[way])} · {byte_size(size)} · "
+            f"{t('fits') if size + BESIDE <= room else t('too large for the memory that is free')}",
             named_model(each.name, way) or each.name,
         )
         for each in found
@@ -85,8 +86,8 @@ def hub_choices(recommended: Sequence[dict[str, Any]], found: Sequence[LocalMode
     selection = [each for each in recommended if each["fits"] == "none" and each["name"] not in here]
     return [
         (
-            f"{Path(each['name']).name} · {byte_size(each['download'])} to fetch · {each['licence']}\n"
-            f"Good for {each['suits']}.",
+            f"{Path(each['name']).name} · {t('{size} to fetch', size=byte_size(each['download']))} · "
+            f"{each['licence']}\n{told('Good for ' + each['suits'] + '.')}",
             each["name"],
         )
         for each in selection
@@ -95,10 +96,12 @@ def hub_choices(recommended: Sequence[dict[str, Any]], found: Sequence[LocalMode
 
 def unusable_models(found: Sequence[LocalModel]) -> str:
     """Return the models here that cannot be used, each with the reason, as HTML; empty if there are none."""
-    reasons = [f"<li><b>{esc(Path(each.name).name)}</b>: {esc(each.reason)}</li>" for each in found if each.reason]
+    reasons = [
+        f"<li><b>{esc(Path(each.name).name)}</b>: {esc(told(each.reason))}</li>" for each in found if each.reason
+    ]
     if not reasons:
         return ""
-    said = f"{plural(len(reasons), 'model')} on this computer cannot be used"
+    said = t("{models} on this computer cannot be used", models=plural(len(reasons), "model"))
     return f'<details class="quiet"><summary>{said}</summary><ul>{"".join(reasons)}</ul></details>'
 
 
@@ -109,10 +112,12 @@ def fetch_line(job: JobRow | None) -> str:
     name = esc(shown_name(job.subject_id))
     if job.status in UNDER_WAY:
         share = job.done / job.total if job.total else 0.0
-        line = job.stage or f"Waiting to fetch {job.subject_id}"
-        return f'<p class="quiet" role="status">{esc(line)}</p>{bar(share, f"{share:.0%} fetched", "wide")}'
+        line = told(job.stage) if job.stage else t("Waiting to fetch {model}", model=job.subject_id)
+        come = t("{share} fetched", share=whole_percent(share))
+        return f'<p class="quiet" role="status">{esc(line)}</p>{bar(share, come, "wide")}'
     if job.status == "failed":
-        return f'<p class="note" role="alert">{esc(job.error or "")}</p>'
+        return f'<p class="note" role="alert">{esc(told(job.error or ""))}</p>'
     if job.status == "cancelled":
-        return f'<p class="quiet" role="status">Stopped. Get {name} again to go on from what has come.</p>'
-    return f'<p class="quiet" role="status">{name} is here.</p>'
+        said = t("Stopped. Get {model} again to go on from what has come.", model=name)
+        return f'<p class="quiet" role="status">{said}</p>'
+    return f'<p class="quiet" role="status">{t("{model} is here.", model=name)}</p>'

@@ -41,7 +41,7 @@ def serve(arguments: Namespace) -> int:
     _check_port(arguments.host, arguments.port)
     _keep_private(home)
     name = named_model(arguments.model, arguments.quantize)
-    check_model(name or default_model())
+    check_model(name or default_model(), home)
     import uvicorn
 
     from app.jobs.uploads import uploads
@@ -155,7 +155,7 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
 
     uploads(service.home)  # before Gradio makes it readable for everybody
     import gradio as gr
-    from fastapi import FastAPI
+    from fastapi import FastAPI, Request
     from fastapi.responses import HTMLResponse
     from starlette.routing import Mount
 
@@ -163,10 +163,12 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
     from app.api.error_handlers import MOST_BODY, add_error_handlers, status_of
     from app.api.routes import UNKEPT, router
     from app.jobs.worker import Worker
+    from app.language import language_of, speaking, told
     from app.reading.pages import page_of
     from app.web.dropped_files import DroppedFiles
     from app.web.gradio_routes import GradioRoutes
     from app.web.page import build_page
+    from app.web.static_texts import translate
     from app.web.theme import make_head, make_theme
     from app.web.views.document_page import document_page, no_page, page_beside
     from app.web.views.markup import esc
@@ -192,32 +194,36 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
         return {"status": "ok" if worker.is_alive() else "no worker"}
 
     @app.get("/documents/{id}/pages/{number}", include_in_schema=False)
-    def page_of_document(id: str, number: int, start: int = 0, end: int = 0) -> HTMLResponse:
+    def page_of_document(request: Request, id: str, number: int, start: int = 0, end: int = 0) -> HTMLResponse:
         """Show a page of a document. start, end: characters of its text to mark."""
-        try:
-            return HTMLResponse(document_page(page_of(service, id, number), start, end), headers=UNKEPT)
-        except (AppError, StoreError) as error:
-            return HTMLResponse(no_page(phrase(error)), status_of(error), headers=UNKEPT)
+        with speaking(language_of(request.headers.get("accept-language", ""))):
+            try:
+                return HTMLResponse(document_page(page_of(service, id, number), start, end), headers=UNKEPT)
+            except (AppError, StoreError) as error:
+                return HTMLResponse(no_page(phrase(error)), status_of(error), headers=UNKEPT)
 
     @app.get("/documents/{id}/pages/{number}/beside", include_in_schema=False)
-    def page_beside_answer(id: str, number: int, start: int = 0, end: int = 0) -> HTMLResponse:
+    def page_beside_answer(request: Request, id: str, number: int, start: int = 0, end: int = 0) -> HTMLResponse:
         """Return the part of the page that shows a page of a document. start, end: characters of its text to mark."""
-        try:
-            return HTMLResponse(page_beside(page_of(service, id, number), start, end), headers=UNKEPT)
-        except (AppError, StoreError) as error:
-            sentence = f'<p class="note failed" role="alert">{esc(phrase(error))}</p>'
-            return HTMLResponse(sentence, status_of(error), headers=UNKEPT)
+        with speaking(language_of(request.headers.get("accept-language", ""))):
+            try:
+                return HTMLResponse(page_beside(page_of(service, id, number), start, end), headers=UNKEPT)
+            except (AppError, StoreError) as error:
+                sentence = f'<p class="note failed" role="alert">{esc(told(phrase(error)))}</p>'
+                return HTMLResponse(sentence, status_of(error), headers=UNKEPT)
 
     app.include_router(router(service, worker), max_body_size=MOST_BODY)
     app.include_router(openai_chat.router(service, worker), max_body_size=MOST_BODY)
     add_error_handlers(app)
+    page = build_page(service, worker)
     gr.mount_gradio_app(
         app,
-        build_page(service, worker),
+        page,
         path="/",
         theme=make_theme(),
         css_paths=[ASSETS / "style.css"],
         head=make_head(ASSETS),
+        i18n=translate(page),
         footer_links=[],
         run_history=False,
         ssr_mode=False,

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import gradio as gr
 
+from app.web.search_box import search_box
+
 LOGO = """
 <svg viewBox="0 0 32 32" width="28" height="28" aria-hidden="true"><path d="M5 12h22v9a6 6 0 0 1-6 6H11a6 6 0 0 1-6-6z"
 fill="currentColor"/><path d="M2.5 12h27" stroke="currentColor" stroke-width="2.6" stroke-linecap="round"/>
@@ -42,14 +44,7 @@ def build_sidebar() -> Sidebar:
     """Build the left side in the current column."""
     gr.HTML(BRAND, apply_default_css=False, elem_id="brand")
     new = gr.Button("New document", variant="primary", elem_id="new-reading")
-    search = gr.Textbox(
-        placeholder="Search",
-        label="Search documents and chats",
-        show_label=False,
-        elem_id="search",
-        container=False,
-        max_lines=1,
-    )
+    search = search_box("Search documents and chats", "Search", "search")
     hits = gr.Radio(choices=[], label="Found", elem_id="hits", elem_classes="list", visible=False)
     contexts = gr.Radio(choices=[], label="Documents", elem_id="contexts", elem_classes="list")
     more_contexts = gr.Button("", size="sm", elem_id="more-contexts", visible=False)

@@ -13,6 +13,7 @@ from app import deletion, listing
 from app.jobs.job_runner import READ
 from app.jobs.model_fetcher import last_fetch
 from app.jobs.uploads import INGEST, is_locked, name_of, names_in
+from app.language import t
 from app.reading.memory_map import load_map
 from app.reading.open_context import has_begun
 from app.reading.preparing import can_grow
@@ -22,7 +23,7 @@ from app.web.list_props import ListProps, Props, list_props
 from app.web.metrics import MetricsReader
 from app.web.model_field import fetch_line
 from app.web.outline import Outlines, cells
-from app.web.views.book import book, no_book
+from app.web.views.book import Book, book, no_book
 from app.web.views.markup import esc
 from app.web.views.metrics_panel import Metrics, gauge_label, kept, panel
 from app.web.views.reading_card import ingest_card, reading_card
@@ -45,7 +46,7 @@ class Selection:
     add_to: id of the context that documents are added to.
     along: id of the session that then goes on.
     renamed: id of the thing that gets another title.
-    found: id of the turn that was searched for.
+    found: id of the turn that was searched for, or the address of a page.
     unrolled: how often earlier turns of the session were asked for.
     listed: how often longer lists were asked for; it stays with any selection.
     """
@@ -176,7 +177,7 @@ class TabState:
             **self._rename_props(selection, context, session),
             "unroll": {
                 "visible": bool(hidden),
-                "value": f"Show earlier questions ({hidden:,})" if hidden else "",
+                "value": t("Show earlier questions ({n})", n=hidden) if hidden else "",
             },
             "ask": {"visible": edited is not None or not answering},
             "edit_area": {"visible": edited is not None},
@@ -254,16 +255,17 @@ class TabState:
         looked = answered[-1].sources if answered and answered[-1].measurements.get("found", True) else []
         return {
             "find_area": {"visible": bool(outlines)},
-            "book": {"value": book(documents, outlines, drawn, remembered, looked)},
+            "book": {"value": book(Book(documents, outlines, drawn, remembered, looked))},
         }
 
     def _rename_props(self, selection: Selection, context: ContextRow | None, session: SessionRow | None) -> Props:
         named: list[tuple[str, listing.Titled]] = []
         if session is not None:
-            named.append(("this chat", session))
+            named.append((t("this chat"), session))
         if context is not None:
-            named.append(("what was read", context))
-            named += [(f"the document “{row.title}”", row) for row in self.store.contexts.documents(context.id)]
+            named.append((t("what was read"), context))
+            documents = self.store.contexts.documents(context.id)
+            named += [(t("the document “{title}”", title=row.title), row) for row in documents]
         what = next((row for _, row in named if row.id == selection.renamed), named[0][1] if named else None)
         return {
             "rename_what": {"choices": [(name, row.id) for name, row in named], "value": what.id if what else None},
@@ -284,7 +286,7 @@ def _where(selection: Selection, edited: TurnRow | None, turns: list[TurnRow]) -
     """Return facts for the page's script (assets/page.js), as HTML.
 
     These are the address, the place of the question field and its first content, the last question with its turn, and
-    the turn that was searched for.
+    what was searched for.
     """
     place = edited.id if edited else selection.session or selection.context
     question, pages = (edited.question, edited.pages) if edited else ("", "")

@@ -2,9 +2,16 @@
 the rest.
 """
 
+import json
+import re
 from pathlib import Path
 
 import gradio as gr
+
+from app.language import LANGUAGES, words
+
+SAID = re.compile(r'\bsay\("([^"\\]+)"\)')
+"""Texts in the page's script."""
 
 SANS = [
     "Inter",
@@ -31,9 +38,15 @@ def make_theme() -> gr.themes.Base:
 
 
 def make_head(folder: Path) -> str:
-    """Return the page's head: its script inline, so that it runs before Gradio draws, and the style for print."""
+    """Return the page's head: its script inline, so that it runs before Gradio draws, and the style for print.
+
+    The script has its texts in all languages, as `TEXTS`.
+    """
     script, paper = ((folder / name).read_text(encoding="utf-8") for name in ("page.js", "print.css"))
+    own = SAID.findall(script)
+    texts = {each: {text: words(each)[text] for text in own if text in words(each)} for each in LANGUAGES}
+    known = json.dumps(texts, ensure_ascii=False).replace("<", "\\u003c")
     return (
         f'<meta name="color-scheme" content="light dark">\n<style media="print">\n{paper}</style>\n'
-        f"<script>\n{script}</script>\n"
+        f"<script>\nconst TEXTS = {known};\n{script}</script>\n"
     )

@@ -94,7 +94,7 @@ class Growing:
         self._tokens, self._chunk, self.total = tokens, chunk, len(self._ids)
         self.memory.reserve(self.total)
         if self.memory.archive:
-            self.memory.archive.check_host_room()
+            self.memory.archive.check_room()
 
     @property
     def behind(self) -> int:

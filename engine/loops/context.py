@@ -109,7 +109,28 @@ def restore(memory: Memory, parts: LoadedParts, meta: dict[str, Any]) -> None:
         OutOfMemory: the tensors do not fit.
     """
     try:
+        _check_shapes(memory.spec, parts)
         with oom_as_engine_error(memory.spec.device, "while what was saved was opened"):
             memory.load(parts, meta)
     except (KeyError, IndexError, RuntimeError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ContextMismatch(f"The saved state does not fit this model and method ({error}): read again.") from error
+
+
+def _check_shapes(spec: ModelSpec, parts: LoadedParts) -> None:
+    """Raise ValueError if tensors that are used as they are, and not copied into others, do not fit the model."""
+    hidden = parts.get("slots", {}).get("last_hidden")
+    if hidden is not None and spec.projections and hidden.shape != (spec.projections[0].inputs,):
+        raise ValueError(f"a hidden state of {tuple(hidden.shape)}")
+    for name in (name for name in parts if name.startswith("host-")):
+        entries = parts[name]["source"].shape
+        for layer, own in enumerate(spec.layers):
+            for bank, heads in (("keys", own.kv_heads), ("values", own.value_heads)):
+                rows = parts[name].get(f"{layer}.{bank}")
+                if rows is None:
+                    continue
+                fits = rows.dim() == 3 and rows.shape[0] >= heads and rows.shape[1:2] == entries
+                if not fits or not rows.is_floating_point():
+                    raise ValueError(f"{bank} of {tuple(rows.shape)} in layer {layer}, {rows.dtype}")
+    for part in parts.values():
+        if len({len(tensor) for name, tensor in part.items() if name.endswith(".units") and tensor.dim()}) > 1:
+            raise ValueError("units of several numbers")

@@ -111,7 +111,7 @@ class Reader:
         else:
             self._go_on(*checkpoint)
         if self.memory.archive:
-            self.memory.archive.check_host_room()
+            self.memory.archive.check_room()
 
     def _go_on(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
         """Load a checkpoint of this text."""

@@ -83,8 +83,8 @@ def suited_method(window: int, name: str, /, **settings: Any) -> Method:
 
 
 def suited_stores(window: int, name: str, /, **settings: Any) -> list[Method]:
-    """Return the method as it suits a model, with its archive, if it has one, in ever fewer bits."""
-    if make_method(name).settings().get("store") not in HOST_STORES:
+    """Return the method as it suits a model; its archive, if no store is given for it, in ever fewer bits."""
+    if "store" in settings or make_method(name).settings().get("store") not in HOST_STORES:
         return [suited_method(window, name, **settings)]
     return [suited_method(window, name, store=store, **settings) for store in HOST_STORES]
 

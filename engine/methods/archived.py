@@ -16,7 +16,7 @@ from engine.parts.archive.tier_plan import archive_footprint, bank_footprint
 from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.positions import PRUNING_RULES
 from engine.parts.selectors.stages import Stage, compared, parse_stages
-from engine.records import HOST
+from engine.records import DISK, HOST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class ArchiveSettings:
     Attributes:
         looks: how often a question is asked at most (`QUESTION_PASSES`).
         store: dtype of the archive, a key of `DTYPES`.
-        tier: where full slabs go, host or disk.
+        tier: where entries lie (`TIERS`): in host memory, on the device, or full slabs on disk.
     """
 
     archive_choices: ClassVar[Mapping[str, Collection[Any]]] = {
@@ -38,6 +38,11 @@ class ArchiveSettings:
     looks: int = 2
     store: str = "bfloat16"
     tier: str = HOST
+
+    @property
+    def read_in_place(self) -> bool:
+        """True if a GPU's kernels read the archive where it lies."""
+        return self.tier != DISK
 
     def new_archive(self, spec: ModelSpec, sketch: torch.dtype | None = None) -> Archive:
         """Return an empty archive. sketch: kind of the keys' sketches, or None.

@@ -28,7 +28,6 @@ from engine.parts.selectors.top_k import TopKSelector
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
 from engine.parts.window_plan import window_footprint
-from engine.records import HOST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +95,7 @@ class Exact(ArchiveSettings, Method):
             looks=self.looks,
             while_reading=False,
             each_query=True,
-            recorded=self.looks == 1 and self.tier == HOST,
+            recorded=self.looks == 1 and self.read_in_place,
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)

@@ -161,7 +161,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             compared=self.compared,
             looks=self.looks,
             fetching=last.query_block,
-            in_place=self.tier == HOST,
+            in_place=self.read_in_place,
             search_every=first.refresh,
             recorded=self._recorded,
             stages=self.parsed_stages,
@@ -185,4 +185,4 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
     @property
     def _recorded(self) -> bool:
         """True if a token of an answer is recorded (`PruningSelector.far_kind`)."""
-        return self.tier == HOST and self.looks == 1 and TRUE not in (self.pruning, self.first_pruning)
+        return self.read_in_place and self.looks == 1 and TRUE not in (self.pruning, self.first_pruning)

@@ -22,11 +22,10 @@ from engine.parts.archive.slabs import group_size_of
 from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.retrieval_plan import Selection, selector_footprint, unit_footprint
 from engine.parts.selectors.beside_window import window_pass_limit
-from engine.parts.selectors.units import UnitSelector
+from engine.parts.selectors.units import PRODUCTS, SCORES, UnitSelector, unit_heads
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
 from engine.parts.window_plan import window_footprint
-from engine.records import HOST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +40,8 @@ class InfLLM(BankSettings, Method):
         sinks: initial tokens.
         block: tokens per memory unit.
         representatives: tokens of a unit that stand for it.
+        scores: how they are chosen: by dot products with later queries, heads together, as in the paper; or by the
+            probabilities of later queries, each query head its own, as in the authors' code.
         units: units looked up for each block of `query_block` queries.
         Others: see `BankSettings`.
     """
@@ -50,12 +51,13 @@ class InfLLM(BankSettings, Method):
     summary: ClassVar[str] = "Keeps everything in host memory; each block of tokens looks up its most relevant units."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = INFLLM
     long_window: ClassVar[str | None] = "llama-3"
-    choices: ClassVar[Mapping[str, Collection[Any]]] = BankSettings.bank_choices
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {**BankSettings.bank_choices, "scores": SCORES}
 
     budget: int | None = 1024
     sinks: int = 4
     block: int = 8
     representatives: int = 8
+    scores: str = PRODUCTS
     units: int = 64
     query_block: int = 32
     looks: int = 3
@@ -98,7 +100,8 @@ class InfLLM(BankSettings, Method):
         """Return how many tokens of a text a pass may carry, which is as many as the window has room for."""
         if self.budget is None:
             return None
-        return window_pass_limit(self.window, group_size_of(DTYPES[self.store]), self.query_block)
+        limit = window_pass_limit(self.window, group_size_of(DTYPES[self.store]), self.query_block)
+        return limit if self.scores == PRODUCTS else min(limit, self.query_block)
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Return an empty memory; without a budget, slots for everything, where nothing is ever looked up."""
@@ -106,7 +109,8 @@ class InfLLM(BankSettings, Method):
             return Memory(spec, SlotStore(spec))
         store = WindowStore(spec, self.sinks, self.window, self.query_block, keeps_wider=True)
         archive = self.new_archive(spec)
-        selector = UnitSelector(spec, store, archive, self.block, self.representatives, self.units)
+        chosen = self.block, self.representatives, self.units, self.scores
+        selector = UnitSelector(spec, store, archive, *chosen)
         selector.use_bank(self.bank_units(spec, self.units + 1), self.block, self.policy)
         return Memory(spec, store, archive=archive, selector=selector)
 
@@ -121,11 +125,11 @@ class InfLLM(BankSettings, Method):
             looks=self.looks,
             together=self.query_block,  # by their sum
             fetching=self.query_block,
-            recorded=self.looks == 1 and self.tier == HOST,
+            recorded=self.looks == 1 and self.scores == PRODUCTS and self.read_in_place,
             banked=self.bank_units(spec, self.units + 1) > 0,
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)
         yield self.bank_footprint(spec, task, self.units + 1, self.block)
         yield selector_footprint(spec, task, self.sinks, selection)
-        yield unit_footprint(spec, task.total, self.block)
+        yield unit_footprint(spec, task.total, self.block, lambda layer: unit_heads(layer, self.scores))

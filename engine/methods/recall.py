@@ -32,7 +32,6 @@ from engine.parts.retrieval_plan import Selection, search_footprint, selector_fo
 from engine.parts.selectors.gist import GistSelector
 from engine.parts.selectors.stages import LayerRule, Pruning, parse_stages
 from engine.parts.slots import SlotStore
-from engine.records import HOST
 
 GISTS = ("locret", "infinipot")
 SELECTIONS = ("infinitehip", "exact")
@@ -152,7 +151,7 @@ class Recall(PruningSettings, ArchiveSettings, Method):
         if self.budget is None:
             return
         exactly = self.select == "exact"
-        pruned = not exactly and self.tier == HOST
+        pruned = not exactly and self.read_in_place
         selection = Selection(
             chosen=self.selected,
             compared=1.0 if exactly else self.compared,
@@ -161,7 +160,7 @@ class Recall(PruningSettings, ArchiveSettings, Method):
             each_query=exactly,
             in_place=pruned,
             search_every=1 if exactly else self.parsed_stages[0].refresh,
-            recorded=self.looks == 1 and self.tier == HOST and (exactly or self.pruning != TRUE),
+            recorded=self.looks == 1 and self.read_in_place and (exactly or self.pruning != TRUE),
             stages=self.parsed_stages if pruned else (),
         )
         yield self.archive_footprint(spec, task, task.prefix, grows=False)

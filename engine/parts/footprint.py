@@ -79,7 +79,7 @@ class Work(Additive):
         default=0, metadata={"combine": max}
     )  # highest position that is rotated to, if above `widest`
     operations: int = 0  # of PyTorch, views included, that a layer runs for a token of an answer on a CPU
-    numbers_coded: int = 0  # of an entry, which the host puts into 8 or 4 bits while the text is read
+    numbers_coded: int = 0  # of an entry, which are put into 8 or 4 bits while the text is read
     recorded: bool = field(
         default=True, metadata={"combine": operator.and_}
     )  # whether a GPU replays a recorded pass for such a token
@@ -124,6 +124,8 @@ class Footprint(Additive):
     saved_bytes: int = 0  # on disk, of what is in no slab, without rotated keys or unused capacity
     host_saving_bytes: int = 0  # in host memory, beside usage, while a slab is saved
     host_conversation_bytes: int = 0  # in host memory, for the first slabs of these forks
+    resident: int = 0  # entries of the archive that lie on a GPU
+    resident_bytes: int = 0  # their bytes, which are in usage too
     weight_bytes: int = 0  # on the device, of trained weights beside the model's
     work: Work = Work()
     lookup: Lookup = Lookup()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from engine.models.spec import ModelSpec
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.search import searching_bytes
 from engine.parts.archive.sketch import CANDIDATES, entry_sketch_bytes, sketch_bytes, sketched, sketching_bytes
 from engine.parts.archive.tier_plan import FIRST_OF_CONVERSATION
@@ -93,9 +94,10 @@ def selector_footprint(spec: ModelSpec, task: ReadingTask, first: int, selection
     )
 
 
-def unit_footprint(spec: ModelSpec, tokens: int, size: int) -> Footprint:
-    """Return the footprint of the representative keys of memory units, one for each unit of `size` tokens."""
-    held = tokens // size * spec.looking_far.key_bytes
+def unit_footprint(spec: ModelSpec, tokens: int, size: int, heads: Callable[[LayerSpec], int]) -> Footprint:
+    """Return the footprint of the keys of memory units of `size` tokens. heads: how many keys a unit has in a layer."""
+    looking = (layer for layer in spec.layers if layer.sliding_window is None)
+    held = tokens // size * sum(heads(layer) * layer.head_size * spec.dtype.itemsize for layer in looking)
     return Footprint(Usage({}, {DEVICE: held}), saved_bytes=held)
 
 

@@ -46,11 +46,11 @@ class Counts:
 TRUNCATE = Counts(Requests(42, 1), Requests(37, 3), Requests(35, 3))
 LOCRET = Counts(Requests(59, 2), Requests(43, 2), Requests(41, 3))  # with the condensing between two passes
 STREAMING = Counts(Requests(55, 2), Requests(48, 4), Requests(48, 5))
-INFINITEHIP = Counts(Requests(162, 8), Requests(55, 5), Requests(53, 5))
-RECALL = Counts(Requests(61, 3), Requests(62, 5), Requests(60, 5))
-SKETCHED = Counts(Requests(65, 6), Requests(116, 8), Requests(96, 8))
-EXACT = Counts(Requests(58, 4), Requests(107, 8), Requests(86, 8))
-INFLLM = Counts(Requests(106, 6), Requests(77, 5), Requests(79, 6))
+INFINITEHIP = Counts(Requests(160, 6), Requests(53, 5), Requests(53, 5))
+RECALL = Counts(Requests(59, 3), Requests(62, 5), Requests(60, 5))
+SKETCHED = Counts(Requests(62, 4), Requests(114, 8), Requests(96, 8))
+EXACT = Counts(Requests(55, 2), Requests(105, 8), Requests(86, 8))
+INFLLM = Counts(Requests(105, 4), Requests(75, 5), Requests(79, 6))
 BY_NAME = {"streaming": STREAMING, "infinitehip": INFINITEHIP, "recall": RECALL, "infllm": INFLLM}
 
 

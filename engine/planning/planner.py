@@ -215,7 +215,8 @@ class Planner:
 
     def _beyond(self, method: Method, footprint: Footprint) -> str:
         window = self.model.spec.window
-        most = footprint.usage.entries[DEVICE] + footprint.lookup.fetched_per_answer_token
+        beside = footprint.usage.entries[DEVICE] - footprint.resident
+        most = beside + footprint.lookup.fetched_per_answer_token
         if unseen := self._unseen(method, footprint):
             return unseen
         if method.budget is None:
@@ -241,7 +242,7 @@ class Planner:
             seen, instead = f"so what {method.name} keeps of the text is never looked up", "condense it, with "
         elif method.budget is None and footprint.work.passed > spec.window:
             seen, instead = f"so with {method.name} they see the end of the text alone", "condense it, with "
-        elif method.budget is not None and footprint.usage.entries[DEVICE] > STRETCH * spec.reach:
+        elif method.budget is not None and footprint.usage.entries[DEVICE] - footprint.resident > STRETCH * spec.reach:
             seen, instead = f"so of what {method.name} keeps they see the last alone", "take "
         else:
             return ""
@@ -444,7 +445,8 @@ def _disk_bytes(footprint: Footprint) -> int:
     Full slabs are written once. The rest is written anew each time, beside its previous copy.
     """
     kept = footprint.usage.bytes
-    return 2 * footprint.saved_bytes + kept.get(HOST, 0) + kept.get(DISK, 0) + footprint.host_saving_bytes
+    archived = kept.get(HOST, 0) + kept.get(DISK, 0) + footprint.resident_bytes
+    return 2 * footprint.saved_bytes + archived + footprint.host_saving_bytes
 
 
 def _bearable(plan: Plan, others: list[Plan]) -> bool:

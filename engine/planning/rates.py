@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-from kernels import quantise
-
 SIDE = 1024  # of the matrices that are multiplied; too small for a GPU, which would wait for launches
 GPU_SIDE = 4096
 COPIED = 64 << 20  # bytes; a large GPU's cache holds nearly twice as many
@@ -20,10 +18,8 @@ LEAST_SEC = 0.1  # each rate is measured for at least this long,
 TIMES = 3  # as often; the best counts, since the others include the load of the machine
 SMALL_OPERATION_SEC = 6e-6  # a kernel launch, if nothing was measured
 NODE_SEC = 3.4e-6  # a small kernel of a replayed recording, as on an H200
-CODING_SEC = 1.1e-9  # a number that the host puts into 4 bits, as by 16 threads
 PACKED_SHARE = 0.33  # share of a GPU's memory rate at which weights of 4 bits are multiplied with one token
 NODES = 256  # small kernels in the graph that is timed
-CODED = (64, 64, 128)  # shape of numbers whose coding is timed
 PACKED = (4096, 14336)  # rows and columns of the weights in 4 bits that are multiplied
 PACKED_TIMES = 8  # weights, one after the other: no cache holds all of them
 
@@ -39,7 +35,6 @@ class Rates:
     host_memory: float
     operation_sec: float = SMALL_OPERATION_SEC  # seconds of one small operation, however little it computes
     node_sec: float = NODE_SEC  # seconds of a small kernel of a replayed recording
-    coding_sec: float = CODING_SEC  # seconds that the host takes to put a number into 4 bits
     packed_share: float = PACKED_SHARE  # of `memory`, at which weights of 4 bits are multiplied with one token
 
 
@@ -49,12 +44,11 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
     host_flops, host_memory = _flops(here, torch.float32), _copying(here, here)
     if device.type == "cpu":
         flops = host_flops if dtype == torch.float32 else _flops(here, dtype)
-        return Rates(flops, host_memory, host_memory, host_flops, host_memory, _small(here), coding_sec=_coding())
+        return Rates(flops, host_memory, host_memory, host_flops, host_memory, _small(here))
     flops, memory, link = _flops(device, dtype), _copying(device, device), _copying(here, device)
     return Rates(
         *(flops, memory, link, host_flops, host_memory, _small(device)),
         node_sec=_node(device),
-        coding_sec=_coding(),
         packed_share=_packed(device, dtype) / memory,
     )
 
@@ -80,11 +74,6 @@ def _copying(source: torch.device, target: torch.device) -> float:
 def _small(device: torch.device) -> float:
     vector = torch.ones(64, device=device)
     return _seconds(lambda: vector + 1, device)
-
-
-def _coding() -> float:
-    numbers = torch.randn(CODED)
-    return _seconds(lambda: quantise.quantise(numbers, torch.quint4x2), numbers.device) / numbers.numel()
 
 
 def _node(device: torch.device) -> float:

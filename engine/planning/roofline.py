@@ -2,8 +2,8 @@
 
 A pass takes as long as its matrix products or as reading its weights, whichever is longer, and then its attention. On a
 GPU it takes at least as long as the host needs to ask for its kernels, and a replayed token as long as all its kernels
-take at least. What kernels read in host memory, and what the host puts into fewer bits, comes on top: both were seen to
-wait for one another. The rates were measured on this machine or stated for another (`rates.py`).
+take at least. What kernels read in host memory comes on top: passes were seen to wait for it. The rates were measured
+on this machine or stated for another (`rates.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ CODED_MOVES = 8  # times that a quantised entry is read or written while it is d
 KERNEL_SHARE = 0.55  # of a GPU's memory rate, at which attention reads entries for one token
 SUMMED_BYTES = 12  # moved per key and query head, where an answer's attention is summed
 ELEMENTWISE = 180  # bytes that norms, rotations and activations move on a GPU per number of a hidden state and layer
-APPENDED, APPENDED_CODED = 0.5, 4.0  # small operations that take as long as putting one key or value of a token home
+APPENDED = 0.5  # small operations that take as long as putting one key or value of a token home
+CODED_BYTES = 24  # moved on a GPU for each number that it quantises: joined, normalised in float32, and read again
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Roofline:
         if self.shared:
             reading += _far_bytes(footprint) / self.rates.link
         if lookup.sketched and not self.shared:  # keys come back to be sketched
-            reading += _far_bytes(footprint) * self.model.spec.key_share / self.rates.link
+            reading += _far_bytes(footprint) * self.model.spec.key_share / self._far_rate(footprint)
         # By a second look some passages usually stand out, which leaves little to search.
         searching = self._search_sec(footprint) if lookup.looks == 1 else 0.0
         passes = math.ceil(QUESTION / lookup.asked_together)
@@ -81,20 +82,20 @@ class Roofline:
 
     def _reading_pass_sec(self, footprint: Footprint, rows: float, head: int) -> float:
         """Return the seconds of a pass of the text, copies to host memory and from it included."""
-        work, spec = footprint.work, self.model.spec
+        work = footprint.work
         each = self._pass_sec(footprint, rows, work.attended, head, work.explicit)
         if self.shared or not _far_bytes(footprint):
             return each
-        home = rows * spec.looking_far.entry_bytes / self.rates.link  # on a stream of its own
-        coding = rows * work.numbers_coded * self.rates.coding_sec
+        away = 0 if footprint.resident else rows * _entry_bytes(footprint)
+        home = away / self.rates.link  # on a stream of its own
+        coding = rows * work.numbers_coded * CODED_BYTES / self.rates.memory
         return max(each, home) + coding + self._link_sec(footprint, rows * footprint.lookup.fetched)
 
     def _append_sec(self, footprint: Footprint) -> float:
         """Return the seconds for keeping a token of an answer in host memory, after its pass."""
         if self.shared or not _far_bytes(footprint):
             return 0.0
-        each = APPENDED_CODED if footprint.work.numbers_coded else APPENDED
-        return 2 * len(self.model.spec.layers) * each * self.rates.operation_sec
+        return 2 * len(self.model.spec.layers) * APPENDED * self.rates.operation_sec
 
     def _picked(self, footprint: Footprint) -> float:
         """Return the entries that a token of a question picks for itself, in all its heads."""
@@ -194,21 +195,27 @@ class Roofline:
             fetched = tokens * lookup.picking * lookup.candidates * each  # less those fetched anyway
             fetched -= min(fetched, tokens * lookup.picking * lookup.fetched_per_answer_token * each)
             flops = rates.host_flops if self.shared else rates.flops
-            return products / flops + (looked_at + scores) / rates.memory + fetched / rates.link
+            return products / flops + (looked_at + scores) / rates.memory + fetched / self._far_rate(footprint)
         if lookup.in_place and not self.shared:  # it compares some keys while others are on the link
-            return max(products / rates.flops + scores / rates.memory, keys / rates.link)
+            return max(products / rates.flops + scores / rates.memory, keys / self._far_rate(footprint))
         return products / rates.host_flops + (keys + scores) / rates.host_memory
 
     def _link_sec(self, footprint: Footprint, entries: float) -> float:
         """Return the seconds for sending entries to a GPU; 0 on a CPU, as it attends to them in place."""
-        return 0.0 if self.shared or not entries else entries * _entry_bytes(footprint) / self.rates.link
+        return 0.0 if self.shared or not entries else entries * _entry_bytes(footprint) / self._far_rate(footprint)
+
+    def _far_rate(self, footprint: Footprint) -> float:
+        """Return the bytes of the archive that a GPU reads per second: over the link, or from its own memory."""
+        return self.rates.memory if footprint.resident else self.rates.link
 
 
 def _entry_bytes(footprint: Footprint) -> float:
-    """Return the bytes of one entry of the host tier, in all layers."""
+    """Return the bytes of one entry of the archive, in all layers."""
     entries = footprint.usage.entries
-    return _far_bytes(footprint) / (entries[HOST] + entries.get(DISK, 0))
+    return _far_bytes(footprint) / (entries.get(HOST, 0) + entries.get(DISK, 0) + footprint.resident)
 
 
 def _far_bytes(footprint: Footprint) -> int:
-    return footprint.usage.bytes.get(HOST, 0) + footprint.usage.bytes.get(DISK, 0)
+    """Return the bytes of the archive."""
+    held = footprint.usage.bytes
+    return held.get(HOST, 0) + held.get(DISK, 0) + footprint.resident_bytes

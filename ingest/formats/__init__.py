@@ -60,6 +60,22 @@ class Format:
 
 _ROWS = (
     Format(
+        name="cbz",
+        title="comic (CBZ)",
+        module="ingest.print.cbz",
+        suffixes=("cbz",),
+        in_archive=lambda archive: archive.is_comic,
+        page_noun="page",
+        scan_advice="If they are scans, install Tesseract with its language data and read the file again with OCR.",
+    ),
+    Format(
+        name="doc",
+        title="Word document of before 2007",
+        module="ingest.office.legacy",
+        suffixes=("doc", "dot"),
+        signature=lambda sample: sample.old_office == "doc",
+    ),
+    Format(
         name="docx",
         title="Word document",
         module="ingest.office.docx",
@@ -131,6 +147,14 @@ _ROWS = (
         is_strict=True,
     ),
     Format(
+        name="msg",
+        title="mail of Outlook",
+        module="ingest.formats.msg",
+        suffixes=("msg",),
+        signature=lambda sample: sample.is_outlook,
+        is_strict=True,
+    ),
+    Format(
         name="odp",
         title="OpenDocument presentation",
         module="ingest.office.odp",
@@ -167,6 +191,15 @@ _ROWS = (
         scan_advice="If they are scans, install Tesseract with its language data and read the file again with OCR.",
     ),
     Format(
+        name="ppt",
+        title="PowerPoint presentation of before 2007",
+        module="ingest.office.legacy",
+        suffixes=("ppt", "pps", "pot"),
+        signature=lambda sample: sample.old_office == "ppt",
+        page_noun="slide",
+        scan_advice="If they are pictures of text, save the presentation as PDF and read that with OCR.",
+    ),
+    Format(
         name="pptx",
         title="PowerPoint presentation",
         module="ingest.office.pptx",
@@ -199,12 +232,29 @@ _ROWS = (
         by_suffix=True,
     ),
     Format(
+        name="xls",
+        title="Excel workbook of before 2007",
+        module="ingest.office.legacy",
+        suffixes=("xls", "xlt"),
+        signature=lambda sample: sample.old_office == "xls",
+    ),
+    Format(
         name="xlsx",
         title="Excel workbook",
         module="ingest.office.xlsx",
         suffixes=("xlsx", "xlsm", "xltx", "xltm"),
         is_open_xml=True,
         is_strict=True,
+    ),
+    Format(
+        name="xps",
+        title="XPS document",
+        module="ingest.print.xps",
+        suffixes=("xps", "oxps"),
+        in_archive=lambda archive: bool(archive.ending(".fdseq", ".fdoc")),
+        is_strict=True,
+        page_noun="page",
+        scan_advice="If they are scans, install Tesseract with its language data and read the file again with OCR.",
     ),
 )
 

@@ -23,7 +23,8 @@ from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
 from ingest.imprints import LONGEST, TYPES, is_imprint, is_imprint_title
 from ingest.limits import Limits
 from ingest.markup import html
-from ingest.markup.xml import parse_xml
+from ingest.markup.html_damage import damage_warnings
+from ingest.markup.xml import parse_xml, plain_markup
 from ingest.sample import EPUB_CONTAINER
 from ingest.sections import LONGEST_LABEL, Block, first_heading, paginate
 from ingest.wording import count, listed
@@ -153,7 +154,9 @@ class _Book:
         for done, chapter in enumerate(chapters, 1):
             try:
                 markup, warnings = decode(self._bytes(chapter))
+                markup = plain_markup(markup)
                 found, anchors, _ = html.extract(markup, f"{self.name}: {chapter}")
+                warnings += damage_warnings(markup)
                 if _OPENED.search(markup) and not _CLOSED.search(markup, max(0, len(markup) - _END)):
                     where = f"{chapter} ends in the middle, behind {_last_words(found)}"
                     self.warnings.append(f"{where}: what followed is missing. Fetch it again.")

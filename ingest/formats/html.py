@@ -7,7 +7,11 @@ from ingest.charset import decode
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import EmptyDocument
 from ingest.markup.html import extract
+from ingest.markup.html_damage import damage_warnings
 from ingest.sections import first_heading, paginate
+
+_BEGUN = re.compile(r"<html\b[^<>]*>|<body\b[^<>]*>", re.IGNORECASE)
+_ENDED = re.compile(r"</(?:html|body|frameset)\b", re.IGNORECASE)
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
@@ -21,6 +25,9 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     limits = options.limits
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
     markup, warnings = decode(path.read_bytes())
+    warnings += damage_warnings(markup)
+    if _BEGUN.search(markup) and not _ENDED.search(markup):
+        warnings.append("The page has no end (</html>), so it may be cut off: compare its end with the original.")
     blocks, _, title = extract(markup, path.name)
     if blocks and re.search(r"<frameset\b", markup, re.IGNORECASE):
         warnings.append(
@@ -31,6 +38,8 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
     if not pages:
+        if warnings:
+            raise EmptyDocument(f"{path.name} has no text. {warnings[0]}")
         raise EmptyDocument(
             f"{path.name} has no text. If a script fills the page in, open it in a browser and save it from there; "
             "of a page in frames, save each frame."

@@ -21,6 +21,7 @@ from ingest.errors import BrokenFile, EmptyDocument
 from ingest.formats.mail_encoding import decoded_payload, strip_uuencoded
 from ingest.formats.paragraphs import plain_blocks
 from ingest.markup import html
+from ingest.markup.html_damage import damage_warnings
 from ingest.sections import Block, first_heading, paginate
 from ingest.wording import listed
 
@@ -230,7 +231,7 @@ def _blocks(part: MIMEPart, name: str) -> _Text:
     text, warnings = decode(decoded_payload(part), part.get_content_charset())
     kind = part.get_content_type()
     if kind in _HTML:
-        return _Text(part, html.extract(text, name)[0], warnings, [])
+        return _Text(part, html.extract(text, name)[0], [*warnings, *damage_warnings(text)], [])
     text, files = strip_uuencoded(strip_terminal_codes(re.sub(r"\r\n?", "\n", text)))
     if part.get_param("format") == "flowed":
         text = _unflowed(text, glue="" if str(part.get_param("delsp")).casefold() == "yes" else " ")

@@ -1,10 +1,12 @@
 """Transfer encodings of mails: base64 in pieces or with a footer, and uuencoded files in the text."""
 
 import binascii
+import quopri
 import re
 from email.message import MIMEPart
 
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
+_BLANKS = re.compile(rb"[ \t]+(?=\r?(?:\n|\Z))")
 _FULL = 60  # characters of a full line of base64
 _UUENCODED = re.compile(r"^begin [0-7]{3,4} (\S[^\n]*)\n(?:[ -`]{1,62}\r?\n)*?[ `]?\r?\n?end[ \t]*$\n?", re.MULTILINE)
 
@@ -12,7 +14,10 @@ _UUENCODED = re.compile(r"^begin [0-7]{3,4} (\S[^\n]*)\n(?:[ -`]{1,62}\r?\n)*?[ 
 def decoded_payload(part: MIMEPart) -> bytes:
     """Return the decoded bytes of a part, with all pieces of base64. Python stops at the first padding."""
     raw = part.get_payload(decode=False)
-    if str(part.get("Content-Transfer-Encoding", "")).strip().casefold() != "base64" or not isinstance(raw, str):
+    coding = str(part.get("Content-Transfer-Encoding", "")).strip().casefold()
+    if coding == "quoted-printable" and isinstance(raw, str):  # blanks at line ends were put there on the way
+        return quopri.decodestring(_BLANKS.sub(b"", raw.encode("utf-8", "surrogateescape")))
+    if coding != "base64" or not isinstance(raw, str):
         decoded = part.get_payload(decode=True)
         return decoded if isinstance(decoded, bytes) else b""
     pieces: list[bytes] = []

@@ -16,7 +16,7 @@ FORM_FIELDS = frozenset({"button", "input", "select", "textarea", "label"})
 _SKIPPED = frozenset(
     {
         *("script", "style", "template", "noscript", "head", "title", "meta", "link", "iframe", "object"),
-        *("embed", "applet", "canvas", "audio", "video", "map"),
+        *("embed", "applet", "canvas", "audio", "video"),
         *("nav", "rp", "rt", "dialog", "annotation", "annotation-xml", "del"),
     }
 )

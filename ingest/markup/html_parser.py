@@ -7,6 +7,7 @@ from lxml import etree
 
 from ingest.clean import one_line
 from ingest.errors import BrokenFile
+from ingest.markup.html_damage import mended
 from ingest.markup.xml import plain_markup
 
 _LONG_TAG = re.compile(r"<([A-Za-z][\w:-]*)\s[^<>]{8000,}>")
@@ -32,6 +33,7 @@ def parse_html(markup: str, name: str) -> etree._Element:
     markup = _LONG_TAG.sub(_fewer_attributes, _CONTROLS.sub("", markup))
     if _XHTML.search(markup, 0, _XHTML_WITHIN):
         markup = plain_markup(markup)
+    markup = mended(markup)
     # libxml2 stops at the first </html>; browsers read on: pages saved together, the output of a script.
     markup = _ENDS.sub("", markup)
     try:

@@ -7,6 +7,7 @@ dates and numbers of slides, the layout's own text, and names of sections. A war
 
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,8 @@ class _Walk:
             return Page(number, f"slide {number}", "", PageQuality(0, "none", (why,)))
 
     def _page(self, number: int, slide: Any) -> Page:
-        for part in (slide, slide.notes_slide) if slide.has_notes_slide else (slide,):
+        notes_slide = _notes_slide(slide)
+        for part in filter(None, (slide, notes_slide)):
             _settle(part._element)
         shapes = list(slide.shapes)
         titles = [shape for shape in shapes if placeholder_kind(shape._element) in TITLES]
@@ -118,7 +120,7 @@ class _Walk:
         headings = [block for shape in titles for block in self._shape(shape)]
         title = one_line(" ".join(block.text for block in headings))[:LONGEST_LABEL]
         blocks = [*headings, *self._shapes(shape for shape in shapes if shape not in titles)]
-        if slide.has_notes_slide and (notes := list(self._shapes(slide.notes_slide.shapes))):
+        if notes_slide is not None and (notes := list(self._shapes(notes_slide.shapes))):
             blocks += [Block("Speaker notes:"), *notes]
         blocks += map(Block, self._comments(slide.part.rels.values()))
         text = PARAGRAPH_SEPARATOR.join(paragraph_texts(blocks))
@@ -182,6 +184,13 @@ def _without_lost_slides(presentation: Any) -> None:
         identity = slide.get(f"{RELATED}id") or ""
         if identity not in relations or relations[identity].is_external:
             slide.getparent().remove(slide)
+
+
+def _notes_slide(slide: Any) -> Any:
+    """Return the page of a slide's notes; None without one, or if the file lacks it, of which a warning says so."""
+    with suppress(KeyError, AttributeError, ValueError):
+        return slide.notes_slide if slide.has_notes_slide and slide.notes_slide.shapes is not None else None
+    return None
 
 
 def _slides(numbers: list[int]) -> str:

@@ -37,18 +37,20 @@ def alone_with_mupdf() -> Iterator[list[str]]:
             tools.mupdf_display_warnings(warnings)
 
 
-def open_pdf(path: Path, password: str | None) -> Any:
+def open_pdf(path: Path, password: str | None, kind: str = "pdf") -> Any:
     """Open a file as a PDF, whatever its name. The caller holds `alone_with_mupdf()` and closes the document.
+
+    kind: MuPDF's name of another format with pages.
 
     Raises:
         BrokenFile: MuPDF cannot open it.
         PasswordNeeded, WrongPassword: it is encrypted.
     """
     try:
-        document = pymupdf.open(str(path), filetype="pdf")
+        document = pymupdf.open(str(path), filetype=kind)
     except Exception as error:  # MuPDF raises many kinds
         raise BrokenFile(
-            f"{path.name} cannot be opened as PDF ({_reason(error, path)}). "
+            f"{path.name} cannot be opened as {kind.upper()} ({_reason(error, path)}). "
             "The file is damaged or incomplete: fetch it again, or open and re-save it elsewhere."
         ) from error
     try:

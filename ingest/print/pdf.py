@@ -30,8 +30,10 @@ OCR_HINT = (
 )
 
 
-def convert(path: Path, options: ConvertOptions) -> Content:
+def convert(path: Path, options: ConvertOptions, kind: str = "pdf") -> Content:
     """Convert a PDF to pages of text.
+
+    kind: MuPDF's name of another format with pages.
 
     Raises:
         BrokenFile: it cannot be opened, or has no pages.
@@ -44,15 +46,15 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     if options.ocr and not languages:
         raise OcrUnavailable(f"{path.name}: OCR was asked for, but Tesseract's language data is not here: {OCR_HINT}.")
     with alone_with_mupdf() as messages:
-        content = _convert(path, options, "+".join(languages))
+        content = _convert(path, options, "+".join(languages), kind)
     content.warnings.extend(repair_warnings(messages))
     return content
 
 
-def _convert(path: Path, options: ConvertOptions, language: str) -> Content:
+def _convert(path: Path, options: ConvertOptions, language: str, kind: str) -> Content:
     """Convert a PDF with MuPDF locked. language: for Tesseract; "" without OCR."""
     limits = options.limits
-    document = open_pdf(path, options.password)
+    document = open_pdf(path, options.password, kind)
     try:
         total: int = document.page_count
         if not total:
@@ -74,7 +76,7 @@ def _convert(path: Path, options: ConvertOptions, language: str) -> Content:
             raise EmptyDocument(_why_empty(path.name, pages, language))
         metadata_title = (document.metadata or {}).get("title")
         attached = [name for page in found for name in page.attached]
-        warnings = [*attachments_warning(document, attached), *xfa_warning(document)]
+        warnings = [*attachments_warning(document, attached), *xfa_warning(document)] if document.is_pdf else []
         return Content(pages, _toc(document, total), [metadata_title, _title_in_print(found)], warnings)
     finally:
         document.close()

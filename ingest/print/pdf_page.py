@@ -59,13 +59,14 @@ def read_page(document: Any, index: int, language: str) -> PdfPage:
             blocks = text_blocks(page.get_text("rawdict", flags=_FLAGS), page.rotation_matrix)
         if document.is_form_pdf:
             blocks = fill_in(page, blocks)
-        notes = below_print(page, comments(page))
+        notes = below_print(page, comments(page) if document.is_pdf else ())
+        attached = attached_files(page) if document.is_pdf else ()
         pictured, warnings = _is_pictured(page, len(raw)), []
         if language and (pictured or is_unreadable(raw)):
             try:
                 recognised = recognise(page, language)
                 if text_length(recognised) > (0 if is_unreadable(raw) else 2 * len(raw)):  # more than was there already
-                    return PdfPage(PrintedPage([*recognised, *notes], height), "ocr", attached=attached_files(page))
+                    return PdfPage(PrintedPage([*recognised, *notes], height), "ocr", attached=attached)
                 warnings.append(OCR_FOUND_NOTHING)
             except Exception as error:  # Tesseract's trouble with one page must not lose the book
                 warnings.append(f"OCR failed: {one_line(str(error))[:120]}")
@@ -75,9 +76,7 @@ def read_page(document: Any, index: int, language: str) -> PdfPage:
         if pictured and beside and not language:
             warnings.append(f"a picture fills the page, with only {count(beside, 'character')} of text beside it")
         blocks += notes
-        return PdfPage(
-            PrintedPage(blocks, height), "text" if blocks else "none", tuple(warnings), pictured, attached_files(page)
-        )
+        return PdfPage(PrintedPage(blocks, height), "text" if blocks else "none", tuple(warnings), pictured, attached)
     except Exception as error:  # one bad page must not lose the book
         return PdfPage(PrintedPage([], 1.0), "none", (f"could not be read: {one_line(str(error))[:120]}",))
 

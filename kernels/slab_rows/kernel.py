@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.launch import power_of_2
-from kernels.rows import QuantizedSlab, Slabs, StableSlabs
+from kernels.rows import QuantizedSlab, Slabs, facts_of
 
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 QUANTIZED = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}
@@ -90,22 +90,22 @@ class Table(NamedTuple):
 
 
 def table(slabs: Slabs, device: torch.device) -> Table:
-    """Return the table of some slabs; for `StableSlabs` it is built once per device.
+    """Return the table of some slabs. It is built once per device, until a slab is added.
 
     Raises:
         ValueError: slabs of more than two kinds, quantised slabs that differ in kind, group size or channel scale, or
             rows that are not contiguous.
     """
-    if not isinstance(slabs, StableSlabs):
-        return _table(slabs, device)
-    if device not in slabs.tables:
-        slabs.tables[device] = _table(slabs, device)
-    found: Table = slabs.tables[device]
-    return found
+    known = facts_of(slabs).tables
+    if device not in known:
+        known[device] = _table(slabs, device)
+    found: Table = known[device]
+    rows = sum([length for _, length in slabs])
+    return found if found.rows == rows else found._replace(rows=rows)
 
 
 def _table(slabs: Slabs, device: torch.device) -> Table:
-    # One loop: a million tokens take about thirty slabs, and this runs for every layer of every token.
+    # One loop, since a million tokens take about thirty slabs.
     lines: list[tuple[int, ...]] = []
     kinds: list[tl.dtype] = []
     quantized: list[QuantizedSlab] = []
@@ -148,10 +148,7 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
 
 @functools.lru_cache(maxsize=1024)
 def _table_on_device(lines: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
-    """Copy table lines to a device in one transfer.
-
-    Cached: only the last slab grows, so most tokens need the same table.
-    """
+    """Copy table lines to a device in one transfer, once for a window that is shown again at the same address."""
     return torch.tensor(lines).to(device, non_blocking=True)
 
 

@@ -121,6 +121,11 @@ def test_what_was_found_is_brought_into_sight(tab: Page, server: Server, reading
         expect(flown).to_be_in_viewport()
         tab.locator("#past .turn").last.scroll_into_view_if_needed()
         expect(flown).not_to_be_in_viewport()
+    tab.get_by_role("button", name="New document").click()
+    tab.locator("#search input, #search textarea").first.fill("lamp Orlen")
+    tab.locator("#hits label").filter(has_text="paragraph").first.click()
+    expect(tab.locator("#beside mark")).to_be_in_viewport()  # a passage opens its chat and its page
+    expect(tab.locator("#context-head")).to_contain_text(reading["title"])
 
 
 def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, reading: dict[str, Any]) -> None:

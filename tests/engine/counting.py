@@ -24,10 +24,13 @@ from engine import Conversation, Method, Model, Reader, make_method
 from engine.decode import recorder
 from engine.decode.recorder import Recording
 from engine.memory import Memory
+from engine.parts.archive.host_tier import HostTier
+from engine.parts.archive.options import DTYPES
 from engine.trained import retaining
 from engine.trained.retaining import RetainingHeads
 from engine.trained.sidecar_weights import save_weights
 from kernels import choice, rows
+from kernels.slab_rows import kernel as slab_rows
 from tests.engine import simulated
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.simulated import NAME, OnDevice, Watched, register, tensors_in
@@ -53,10 +56,12 @@ METHODS = {
 
 
 class Count(NamedTuple):
-    """Requests of one pass to the device."""
+    """Requests of one pass to the device, operations of the host on tensors of its own, and new tables of slabs."""
 
     operations: int
     launches: int
+    host: int
+    tables: int
     where: Counter[str]
 
 
@@ -67,8 +72,9 @@ class Counting:
         from triton.runtime.interpreter import GridExecutor
 
         self.device, self.on = device, False
-        self.operations, self.launches, self.where = 0, 0, Counter[str]()
-        plain = simulated.run_operation
+        self.operations, self.launches, self.host, self.tables, self.where = 0, 0, 0, 0, Counter[str]()
+        plain, made = simulated.run_operation, slab_rows._table
+        patch.setattr(slab_rows, "_table", lambda slabs, place: self._tabled(made(slabs, place)))
         patch.setattr(GridExecutor, "__call__", lambda executor, *args, **kwargs: self._launched(executor.fn.__name__))
 
         def counted(function: Any, args: Any, kwargs: Any, watched: Any) -> Any:
@@ -77,6 +83,10 @@ class Counting:
 
         patch.setattr(simulated, "run_operation", counted)
 
+    def _tabled(self, table: slab_rows.Table) -> slab_rows.Table:
+        self.tables += self.on
+        return table
+
     def _launched(self, name: str) -> None:
         if self.on:
             self.launches += 1
@@ -84,27 +94,27 @@ class Counting:
 
     def _note(self, function: Any, args: Any, kwargs: Any) -> None:
         name = function.overloadpacket.__name__
+        if not self.on or VIEWS.fullmatch(name):
+            return
         place = kwargs.get("device")
         there = any(isinstance(x, OnDevice) for x in [*tensors_in(args), *tensors_in(kwargs.values())])
-        if (
-            not self.on
-            or VIEWS.fullmatch(name)
-            or not (there or (place is not None and torch.device(place).type == NAME))
-        ):
-            return
-        self.operations += 1
+        there = there or (place is not None and torch.device(place).type == NAME)
+        if there:
+            self.operations += 1
+        else:
+            self.host += 1
         frame = sys._getframe()
         while frame is not None and not OURS.search(frame.f_code.co_filename):
             frame = frame.f_back  # type: ignore[assignment]
         at = "model" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-        self.where[f"{at} {name}"] += 1
+        self.where[f"{at} {name}{'' if there else ' on the host'}"] += 1
 
     def during(self, do: Callable[[], object]) -> Count:
         """Count the requests to the device while a function runs."""
-        self.operations, self.launches, self.where, self.on = 0, 0, Counter(), True
+        self.operations, self.launches, self.host, self.tables, self.where, self.on = 0, 0, 0, 0, Counter(), True
         do()
         self.on = False
-        return Count(self.operations, self.launches, self.where)
+        return Count(self.operations, self.launches, self.host, self.tables, self.where)
 
 
 def world(device: Watched, layers: int) -> Model:
@@ -173,8 +183,23 @@ def _halved(few: Count, more: Count) -> Count:
     where = Counter(more.where)
     where.subtract(few.where)
     rest = Counter({place: times / 2 for place, times in where.items() if times > 0})
-    operations, launches = ((getattr(more, each) - getattr(few, each)) / 2 for each in Count._fields[:2])
-    return Count(round(operations), round(launches), rest)
+    numbers = (round((getattr(more, each) - getattr(few, each)) / 2) for each in Count._fields[:4])
+    return Count(*numbers, rest)
+
+
+def appended(store: str) -> list[Count]:
+    """Return what keeping one token in an archive takes, with two layers and with four; the dearest of a few groups."""
+    device, found = device_there(), list[Count]()
+    for layers in (2, 4):
+        spec = world(device, layers).spec
+        with pytest.MonkeyPatch.context() as patch, device:
+            counting = Counting(device, patch)
+            tier = HostTier(spec, DTYPES[store]).fork()
+            new = [torch.zeros(layer.kv_heads, 1, layer.head_size, device=spec.device) for layer in spec.layers]
+            source = torch.zeros(1, dtype=torch.int32)
+            each = [counting.during(lambda: tier.append(new, new, source)) for _ in range(200)]  # noqa: B023
+            found.append(max(each[100:], key=lambda count: count.host))
+    return found
 
 
 _DEVICE: list[Watched] = []
@@ -190,7 +215,8 @@ def device_there() -> Watched:
 if __name__ == "__main__":
     named = [each for each in sys.argv[1:] if not each.startswith("--")] or list(METHODS)
     for each in named:
-        for kind, (operations, launches, where) in per_layer(each).items():
-            print(f"{each:16s} {kind:9s} {operations:4d} operations, {launches} launches", flush=True)
+        for kind, (operations, launches, host, tables, where) in per_layer(each).items():
+            asked = f"{operations:4d} operations, {launches} launches"
+            print(f"{each:16s} {kind:9s} {asked}, {host} on the host, {tables} tables", flush=True)
             if "--where" in sys.argv:
                 print("\n".join(f"    {times:5.1f} {place}" for place, times in where.most_common()))

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from engine.planning.counts import LAUNCHED, Counts, Requests
 from engine.planning.rates import Rates
 
+CODING_THEN = 71e-6  # seconds in which the host put a token of 65,536 numbers into 4 bits, which a GPU does today
+APPENDING_THEN = 3.5  # small operations more than today that putting one key or value of a token home took in codes
 LAUNCHED_THEN = 11.0  # small operations that a launch took the host, of which most are saved today
 
 
@@ -19,7 +21,6 @@ def rates(operation_sec: float) -> Rates:
     return Rates(
         *(6.5e14, 4.0e12, 5.38e10, 2e12, 2e11, operation_sec),
         node_sec=3.4e-6,
-        coding_sec=71e-6 / 65536,  # 71 us a token of 65,536 numbers
         packed_share=1.5e12 / 4.0e12,
     )
 

@@ -24,6 +24,17 @@ TIGHT: dict[str, Method] = {
     "infllm-each": make_method(
         "infllm", budget=96, block=4, units=6, representatives=2, query_block=1, store="float32"
     ),
+    "infllm-probabilities": make_method(
+        "infllm",
+        budget=160,
+        block=8,
+        units=4,
+        query_block=16,
+        representatives=3,
+        scores="probabilities",
+        looks=1,
+        store="float32",
+    ),
     "infinitehip": make_method(
         "infinitehip", budget=160, stages="16:16:64:4 8:4:24:2", first_keep=32, store="float32", extend_always=True
     ),

@@ -91,8 +91,9 @@ class Event:
     def synchronize(self) -> None:
         """Wait, which completes the copies."""
         self.watched.note("wait", "event")
-        for there, numbers in self.coming:
-            there.copy_(numbers)
+        with no_dispatch():  # the copy engine writes them, not the host
+            for there, numbers in self.coming:
+                there.copy_(numbers)
         done = {id(pair) for pair in self.coming}
         self.watched.coming = [pair for pair in self.watched.coming if id(pair) not in done]
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, SmolLM3Config, SmolLM3ForCausalLM
 
-from engine import METHODS, Answer, Context, Conversation, Model, Reader, Sampling, make_method
+from engine import METHODS, Answer, Context, Conversation, Method, Model, Reader, Sampling, make_method
 from engine.decode import recorder
 from engine.decode.recorder import Recording
 from engine.memory import Memory
@@ -155,12 +155,12 @@ def dearest(counted: list[Counter[str]]) -> tuple[int, int]:
     return max(waits), max(each["sent"] for each in counted)
 
 
-def told(model: Model, name: str, device: Watched) -> tuple[list[object], tuple[int, int], tuple[int, int]]:
+def told(model: Model, method: Method, device: Watched) -> tuple[list[object], tuple[int, int], tuple[int, int]]:
     """Read with an interruption, save, resume, and hold two conversations, one of them saved and restored.
 
     Returns the results, and the costs of the dearest pass of the reading and of the dearest token; see `dearest`.
     """
-    method, ids = TIGHT[name], text()
+    ids = text()
     reader = Reader(model, method, ids, chunk=37)
     for _, _progress in zip(range(4), reader.run(), strict=False):
         pass
@@ -188,12 +188,16 @@ def told(model: Model, name: str, device: Watched) -> tuple[list[object], tuple[
     return [*found, first.usage().entries, context.usage().entries], dearest(passes), dearest(tokens[1:])
 
 
-def told_alike(name: str, kind: str = "llama") -> tuple[tuple[int, int], tuple[int, int]]:
-    """Check that both devices give the same results, and return the costs."""
+def told_alike(name: str, kind: str = "llama", tier: str | None = None) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Check that both devices give the same results, and return the costs. tier: on the device, if another."""
     cpu, sim, device = world(kind)
-    expected, *_ = told(cpu, name, device)
+    method = TIGHT[name]
+    expected, *_ = told(cpu, method, device)
+    if tier is not None:
+        method = replace(method, tier=tier)  # type: ignore[type-var]
+        expected[-2:] = [{"device": sum(entries.values())} for entries in expected[-2:]]  # type: ignore[attr-defined]
     with device:
-        found, chunk, token = told(sim, name, device)
+        found, chunk, token = told(sim, method, device)
     for ours, theirs in zip(found, expected, strict=True):
         assert ours == theirs, f"{ours} on the device, {theirs} on the CPU"
     return chunk, token
@@ -213,6 +217,17 @@ def test_a_method_does_there_what_it_does_on_a_cpu(elsewhere: Elsewhere, name: s
 @pytest.mark.parametrize("name", ["infllm", "infinitehip", "recall"])
 def test_layers_without_rope_have_no_table_elsewhere(elsewhere: Elsewhere, name: str) -> None:
     elsewhere(told_alike, name, "smollm3")
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("exact-int8", (0, 5, 12, 8)), ("infllm-int4", (0, 8, 0, 8)), ("recall-pot-int4", (0, 4, 0, 4))],
+)
+def test_an_archive_on_the_device_gives_the_same(elsewhere: Elsewhere, name: str, most: tuple[int, ...]) -> None:
+    """Check readings that are saved, resumed on it, forked and opened again. No pass is copied to the host."""
+    chunk, token = elsewhere(told_alike, name, "llama", "device")
+    for found, limit in zip((*chunk, *token), most, strict=True):
+        assert found <= limit, (chunk, token)
 
 
 def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int) -> list[tuple[str, int]]:
@@ -294,10 +309,17 @@ def recorded_where(name: str, kernels: str, tier: str) -> bool:
     return bool(conversation.memory.recordings)
 
 
-@pytest.mark.parametrize("name", ["exact", "exact-sketched", "infllm", "infinitehip", "recall"])
 @pytest.mark.parametrize(
-    ("kernels", "tier", "recorded"),
-    [("triton", "host", True), ("triton", "disk", False), ("torch", "host", False)],
+    ("name", "kernels", "tier", "recorded"),
+    [
+        *[
+            (name, *where)
+            for name in ("exact", "exact-sketched", "infllm", "infinitehip", "recall")
+            for where in (("triton", "host", True), ("triton", "disk", False), ("torch", "host", False))
+        ],
+        ("exact-int8", "triton", "device", True),
+        ("infinitehip", "triton", "device", True),
+    ],
 )
 def test_a_pass_is_not_recorded_where_the_host_reads_the_host_tier(
     elsewhere: Elsewhere, name: str, kernels: str, tier: str, recorded: bool

@@ -220,6 +220,28 @@ def test_a_snapshot_is_not_moved_by_later_entries(tier: HostTier) -> None:
     assert int(snapshot.search(0, torch.ones(QUERY_HEADS, 1, SIZE), torch.tensor([201]), 1000)[0].max()) <= 200
 
 
+def test_forks_and_snapshots_fill_an_open_group_each_for_themselves(model: Model) -> None:
+    """Check 100 entries, of which 36 wait, and 40 more in each line of history, which fill the group."""
+    context = HostTier(model.spec, torch.int8)
+    context.append(*entries(100, 0))
+    lines = [context.fork(), context.fork(), context]
+    before = lines[0].snapshot()
+    lines[0].append(*entries(20, 9))  # taken back
+    lines[0] = before
+    for count in (7, 33):
+        for seed, line in enumerate(lines):
+            line.append(*entries(count, 10 * count + seed))
+    index = torch.arange(128).expand(QUERY_HEADS, 1, -1)
+    for seed, line in enumerate(lines):
+        alone = HostTier(model.spec, torch.int8)
+        for count, number in ((100, 0), (7, 70 + seed), (33, 330 + seed)):
+            alone.append(*entries(count, number))
+        assert line.stored == 128
+        assert torch.equal(line.source(), alone.source())
+        for mine, theirs in zip(*(tier.gather(1, index, index.device) for tier in (line, alone)), strict=True):
+            assert torch.equal(mine, theirs)
+
+
 def test_full_slabs_are_sealed_and_everything_comes_back(tier: HostTier, model: Model) -> None:
     parts = tier.state()
     assert [part.sealed for part in parts.values()] == [True, True, True, False]
@@ -435,3 +457,12 @@ def test_keys_whose_products_outgrow_float16_are_found(model: Model) -> None:
     scores = q @ keys[0].half().float().repeat_interleave(3, dim=0).transpose(1, 2)
     assert float(scores.max()) > torch.finfo(torch.float16).max
     assert torch.equal(index.sort().values, scores.topk(8).indices.sort().values)
+
+
+def test_without_a_gpu_the_device_is_the_host(model: Model, ids: Tensor) -> None:
+    settings = {"budget": 160, "top_k": 24, "store": "int8"}
+    told = []
+    for tier in ("device", "host"):
+        context = read(model, make_method("exact", **settings, tier=tier), ids)
+        told.append((context.usage(), answer(Conversation(context), "What is it?")))
+    assert told[0] == told[1]

@@ -15,6 +15,7 @@ from engine.models.rope import NoRope, Rope
 from engine.models.spec import ModelSpec
 from engine.parts.mass import AttentionMass
 from engine.parts.selectors.unit_keys import Units
+from engine.parts.selectors.units import PROBABILITIES, PRODUCTS
 from tests.engine.plain import GROUP, Turned, attended, full_attention, mixed, stream, tail, through
 
 WINDOW, BLOCK = 24, 8
@@ -49,16 +50,21 @@ def infllm(rope: Rope, q: Tensor, k: Tensor, blocks: list[range], settings: InfL
     """Return probabilities [HQ, T, T] for queries that come in these blocks."""
     sinks, size = settings.sinks, settings.block
     k = k.repeat_interleave(GROUP, 0)
-    scores, queries, keys = representative_scores(rope, q, k), Turned(rope, q), Turned(rope, k)
+    queries, keys = Turned(rope, q), Turned(rope, k)
     rows = torch.zeros(q.shape[0], q.shape[1], k.shape[1])
+    scores = torch.tensor(representative_scores(rope, q, k)).expand(q.shape[0], -1)
+    if settings.scores == PROBABILITIES:
+        scores = torch.zeros(q.shape[0], k.shape[1])
     for block in blocks:
         evicted = list(range(sinks, block[0] - WINDOW + 1))
         units = [evicted[i : i + size] for i in range(0, len(evicted) // size * size, size)]
         relevance = []
         for unit in units:
-            best = sorted(unit, key=lambda token: -scores[token])[: settings.representatives]
-            fit = queries[WINDOW][:, list(block)] @ keys[0][:, best].transpose(1, 2)
-            relevance.append(float(fit.sum()))  # over queries, representatives and heads
+            fit = 0.0  # summed over queries, representatives and heads
+            for head, own in enumerate(scores):
+                best = sorted(unit, key=lambda token: -float(own[token]))[: settings.representatives]
+                fit += float((queries[WINDOW][head, list(block)] @ keys[0][head, best].T).sum())
+            relevance.append(fit)
         chosen = sorted(range(len(units)), key=lambda unit: -relevance[unit])[: settings.units]
         far = [token for unit in chosen for token in units[unit]] + evicted[len(units) * size :]
         for now in block:
@@ -68,6 +74,9 @@ def infllm(rope: Rope, q: Tensor, k: Tensor, blocks: list[range], settings: InfL
             else:
                 places |= {token: (now, token) for token in range(sinks) if token <= now}
             rows[:, now] = attended(queries, keys, now, places)
+            if settings.scores == PROBABILITIES:
+                near = range(max(0, block[0] - WINDOW + 1), now + 1)
+                scores[:, near] += rows[:, now, near]
     return rows
 
 
@@ -76,16 +85,22 @@ def in_blocks(first: int, last: int, size: int) -> list[range]:
 
 
 @pytest.mark.parametrize(
-    ("chunk", "rope"),
-    [(8, None), (16, None), (24, None), (16, Rope(torch.tensor([1.0, 0.1]), attention_scaling=1.6))],
-    ids=["8", "16", "24", "partly-rotated-and-scaled"],
+    ("chunk", "scores", "rope"),
+    [
+        (8, PRODUCTS, None),
+        (24, PRODUCTS, None),
+        (16, PRODUCTS, Rope(torch.tensor([1.0, 0.1]), attention_scaling=1.6)),
+        (8, PROBABILITIES, None),
+    ],
+    ids=["8", "24", "partly-rotated-and-scaled", "as-the-authors-choose"],
 )
-def test_reading_and_answering_equal_the_paper(model: Model, chunk: int, rope: Rope | None) -> None:
+def test_reading_and_answering_equal_the_paper(model: Model, chunk: int, scores: str, rope: Rope | None) -> None:
+    settings = dataclasses.replace(SETTINGS, scores=scores)
     qkv = stream(110)
     q, k, v = qkv
     rope = rope or model.spec.layers[0].rope
     layers = tuple(dataclasses.replace(layer, rope=rope) for layer in model.spec.layers)
-    context = new_memory(dataclasses.replace(model.spec, layers=layers))
+    context = new_memory(dataclasses.replace(model.spec, layers=layers), settings)
     read = through(context, tail(qkv, 0, 92), chunk)  # the last block is not full
     fork = context.fork()
     asked = through(fork, tail(qkv, 92, 106), chunk)
@@ -94,7 +109,7 @@ def test_reading_and_answering_equal_the_paper(model: Model, chunk: int, rope: R
     asked_blocks = [
         part for begin in range(92, 106, chunk) for part in in_blocks(begin, min(begin + chunk, 106), BLOCK)
     ]
-    rows = infllm(rope, q, k, [*blocks, *asked_blocks, *in_blocks(106, 110, 1)])
+    rows = infllm(rope, q, k, [*blocks, *asked_blocks, *in_blocks(106, 110, 1)], settings)
     torch.testing.assert_close(torch.cat([read, asked, decoded], dim=1), mixed(rows, v), **CLOSE)
 
 

@@ -180,7 +180,7 @@ def test_selection_runs_in_questions_and_answers(model: Model) -> None:
         ({"budget": 300}, "leaves no gist beside 256 selected entries: give at least 384"),
         ({"top_k": 0}, "top_k is at least 1"),
         ({"store": "int2"}, "store is one of .*int4.*, not .int2."),
-        ({"tier": "tape"}, "tier is one of host, disk"),
+        ({"tier": "tape"}, "tier is one of host, device, disk"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, object], message: str) -> None:
@@ -235,7 +235,7 @@ def test_a_text_is_refused_that_could_be_kept_but_not_saved(model: Model, monkey
         with pytest.raises(OutOfMemory, match="5,000 tokens") if short else nullcontext():
             memory = method.new_memory(model.spec, lambda text: 0)
             memory.reserve(5000)
-            memory.archive.check_host_room()
+            memory.archive.check_room()
 
 
 def test_slabs_that_were_saved_are_counted_on_disk(model: Model) -> None:

@@ -122,7 +122,7 @@ def test_markup_that_declares_no_encoding_is_guessed_with_a_warning(tmp_path: Pa
     document = read(tmp_path / "a.html", b"<html><body>" + body)
     assert words.strip() in document.text
     assert "read as cp1251" in document.warnings[0]
-    late = b"<html><head><script>" + b" " * 4000 + b"</script><meta charset=windows-1251></head>" + body
+    late = b"<html><head><script>" + b" " * 4000 + b"</script><meta charset=windows-1251></head>" + body + b"</html>"
     document = read(tmp_path / "b.html", late)
     assert words.strip() in document.text
     assert not document.warnings

@@ -1,10 +1,11 @@
 """HTML: markup that changes the meaning, tables, elements without end."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from ingest import BrokenFile, ingest
+from ingest import BrokenFile, EmptyDocument, ingest
 from tests.ingest import makers
 from tests.ingest.makers import read
 
@@ -204,11 +205,11 @@ def test_a_page_of_frames_says_so(tmp_path: Path) -> None:
     assert (document.text, len(document.warnings)) == ("No frames.", 1)
     assert "were not read: add them too" in document.warnings[0]
     document = read(
-        tmp_path / "b.html", "<html><p>Page.<iframe title=a srcdoc='<p>Frame.'></iframe><iframe src=b></iframe>"
+        tmp_path / "b.html", "<html><p>Page.<iframe title=a srcdoc='<p>Frame.'></iframe><iframe src=b></iframe></html>"
     )
     assert (document.text, len(document.warnings)) == ("Page.", 1)
     assert "holds others in frames, which were not read" in document.warnings[0]
-    assert read(tmp_path / "c.html", "<html><p>Page.<iframe src=b></iframe>").warnings == ()
+    assert read(tmp_path / "c.html", "<html><p>Page.<iframe src=b></iframe></html>").warnings == ()
 
 
 def test_page_breaks_that_do_not_end_do_not_take_for_ever(tmp_path: Path) -> None:
@@ -221,3 +222,51 @@ def test_a_title_full_of_blanks_does_not_take_for_ever(tmp_path: Path) -> None:
     """The time grew with the square of their number: nothing else could run for hours."""
     document = read(tmp_path / "a.md", f'---\ntitle: "a{" " * 1_000_000}b"\n---\n\nIntro.\n')
     assert document.title == "a b"
+
+
+@pytest.mark.parametrize(
+    ("markup", "text", "said"),
+    [
+        ("<!-- remark <p>Lost.</p>", "", "A comment at line 3 has no end"),
+        ("<script>var a <p>Lost.</p>", "", "<script> at line 3 has no end"),
+        ("<style>p {} <p>Lost.</p>", "", "<style> at line 3 has no end"),
+        ("<noscript><p>Lost.</p>", "", "<noscript> at line 3 has no end"),
+        ("<select><option>a<p>Lost.</p>", "", "<select> at line 3 has no end"),
+        ("<video src=x><p>Lost.</p>", "", "<video> at line 3 has no end"),
+        ("<a href='x><p>Lost.</p>", "", "A tag at line 3 is not closed or wrongly quoted"),
+        ('<a href="x>Lost.</a><p class="b">Found.</p>', "Found.", "A tag at line 3 is not closed or wrongly quoted"),
+        ("<p>a<b and lost.</p><p>Found.</p>", "a\n\nFound.", "A tag at line 3 is not closed or wrongly quoted"),
+        ("<textarea>typed <p>Found.</p>", "typed <p>Found.</p>", ""),
+        ("<plaintext>Found <p>as it is", "Found <p>as it is", ""),
+        ("<nav><a href=x>menu</a><p>Found.</p>", "menu\n\nFound.", ""),
+        ("<button>ok<p>Found.</p>", "ok\n\nFound.", ""),
+        ("<svg><path d='M'><p>Found.</p>", "Found.", ""),
+        ("<map name=m><area href=x><p>Found.</p></map>", "Found.", ""),
+        ("<p>By <anna@example.org>, <https://example.org>.</p>", "By <anna@example.org>, <https://example.org>.", ""),
+        ("<!--><p>Found.</p><!--->", "Found.", ""),
+        ("<p data-a='<b>x</b>' title=\"a > b\">Found.</p>", "Found.", ""),
+    ],
+)
+def test_markup_without_an_end_is_read_on_or_said_to_hide_text(
+    tmp_path: Path, markup: str, text: str, said: str
+) -> None:
+    whole = f"<html><head><title>Mill</title></head>\n<body><p>First.</p>\n{markup}</body></html>"
+    document = read(tmp_path / "a.html", whole)
+    assert document.text == f"First.\n\n{text}".strip()
+    assert bool(document.warnings) == bool(said)
+    assert all(said in warning for warning in document.warnings)
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("<p class='a", "cut off in a tag at line 2"),
+        ("<p>And he", r"has no end \(</html>\), so it may be cut off"),
+        ("<script>var a", "<script> at line 2 has no end"),
+    ],
+)
+def test_a_page_that_is_cut_off_says_so(tmp_path: Path, end: str, said: str) -> None:
+    document = read(tmp_path / "a.html", f"<html><body><p>First.</p>\n{end}")
+    assert re.search(said, document.warnings[0])
+    with pytest.raises(EmptyDocument, match="<title> at line 1 has no end"):
+        read(tmp_path / "b.html", "<html><head><title>Mill<body><p>First.</p></body></html>")

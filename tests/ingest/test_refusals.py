@@ -48,7 +48,7 @@ from tests.ingest import makers
             UnsupportedFormat,
             "Excel or PowerPoint",
         ),
-        ("a.doc", b"\xd0\xcf\x11\xe0" + bytes(600), UnsupportedFormat, "before 2007"),
+        ("a.doc", b"\xd0\xcf\x11\xe0" + bytes(600), BrokenFile, "before 2007"),
         ("a.txt", b"\x89PNG\r\n\x1a\n" + bytes(50), UnsupportedFormat, "PNG picture"),
         ("a.pdf", b"\x7fELF" + bytes(50), UnsupportedFormat, "a program"),
         ("a.bin", bytes(range(256)) * 4, UnsupportedFormat, "binary file of unknown kind"),

@@ -11,6 +11,7 @@ import gradio as gr
 from app.errors import AppError, expected, phrase
 from app.jobs.model_fetcher import FETCH, last_fetch
 from app.jobs.worker import Worker
+from app.language import t, told
 from app.machine.forecast import Measured, forecast_text, reading_plan, room_here
 from app.machine.hub import hub_id
 from app.machine.local_models import local_folder, local_models
@@ -147,14 +148,15 @@ class FormActions:
             waiting = None in opened
             if waiting:
                 at = opened.index(None)
-                line, doubt = f"Opening {Path((files or ())[at]).name} …", ""
+                line, doubt = t("Opening {file} …", file=Path((files or ())[at]).name), ""
             else:
                 found += [each for each in opened if each is not None]
                 line, doubt = self._expected(found, name, method_now)
         except Exception as error:
             if not expected(error):
                 raise
-            return [f'<p class="note" role="status">{esc(phrase(error))}</p>', gr.update(active=False), _about(name)]
+            reason = f'<p class="note" role="status">{esc(told(phrase(error)))}</p>'
+            return [reason, gr.update(active=False), _about(name)]
         more = f'<p class="quiet">{esc(doubt)}</p>' if doubt else ""
         facts = " · ".join(f"<span>{esc(each)}</span>" for each in line.split(" · "))  # wrapped between them
         return [f'<p class="expected" role="status">{facts}</p>{more}', gr.update(active=waiting), _about(name)]
@@ -169,7 +171,7 @@ class FormActions:
         loaded = self.service.models.held == name
         measured = self._measured(name, method)
         usable = [each for each in found if not each.reason]
-        reasons = " ".join(each.reason for each in found if each.reason)
+        reasons = " ".join(told(each.reason) for each in found if each.reason)
         if not usable:
             return (
                 (reasons, "")
@@ -178,7 +180,8 @@ class FormActions:
             )
         titles, pages = [each.title for each in usable], pages_in_words([each.length for each in usable])
         if local_folder(name) is None:
-            line = f"{together(titles)} · {pages}. {shown_name(name)} is fetched before they are read."
+            fetched = t("{model} is fetched before they are read.", model=shown_name(name))
+            line = f"{together(titles)} · {pages}. {fetched}"
             return line, reasons
         chat = self._chat(name)
         tokens = sum(each.tokens(lambda text: len(chat.encode(text).ids)) for each in usable)
@@ -206,7 +209,9 @@ class FormActions:
 
     def model(self, typed: str | None) -> str:
         """Return the typed model, or the server's."""
-        return canonical_model(typed.strip()) if typed and typed.strip() else self.service.models.default
+        if not typed or not typed.strip():
+            return self.service.models.default
+        return canonical_model(typed.strip(), self.service.home)
 
     def fetch(self, selection: Selection, name: str | None) -> Selection:
         """Fetch a model, or go on with it."""
@@ -224,4 +229,4 @@ class FormActions:
 
 def _about(name: str) -> str:
     about = good_for(name)
-    return f'<p class="quiet">{esc(about)}</p>' if about else ""
+    return f'<p class="quiet">{esc(told(about))}</p>' if about else ""

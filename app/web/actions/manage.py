@@ -11,13 +11,21 @@ import gradio as gr
 from app import deletion, listing
 from app.formatting import byte_size
 from app.jobs.uploads import discard, unread
+from app.language import t
 from app.service import Service
 from app.web.tab_state import Selection, TabState
 from app.web.views.markup import esc
-from sessions import listed
 
 MOST_NAMED = 6
 """Documents that are named before they are deleted; others are counted."""
+
+THE_ONE = {
+    "document": "the document {titles}",
+    "context": "the context {titles}",
+    "session": "the session {titles}",
+}
+THE_DOCUMENTS = "the documents {titles}"
+"""Several things are always documents."""
 
 
 def asked(named: str, doomed: list[tuple[str, str]], size: int) -> list[Any]:
@@ -28,8 +36,10 @@ def asked(named: str, doomed: list[tuple[str, str]], size: int) -> list[Any]:
         doomed: kind and id of each.
         size: bytes of disk that are freed.
     """
-    frees = f"frees {byte_size(size)} and " if size else ""
-    text = f'<p role="alert">Delete the {esc(named)}? This {frees}cannot be undone.</p>'
+    frees = t("This cannot be undone.")
+    if size:
+        frees = t("This frees {size} and cannot be undone.", size=byte_size(size))
+    text = f'<p role="alert">{t("Delete {things}?", things=esc(named))} {frees}</p>'
     return [gr.update(visible=True), gr.update(value=text), doomed]
 
 
@@ -79,7 +89,7 @@ class ManageActions:
         context = self.service.store.contexts.get(selection.context)
         named = self._named("context", [context])
         if kind == "documents" and (rows := deletion.own_documents(self.service, context)):
-            named = f"{named} and the {self._named('document', rows, also=False)}"
+            named = t("{first} and {last}", first=named, last=self._named("document", rows, also=False))
             return selection, asked(
                 named, [("reading", context.id)], deletion.bytes_to_free(self.service, "document", *rows)
             )
@@ -89,9 +99,9 @@ class ManageActions:
 
     def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
         """Return things of a kind by their titles. also: whether to add the things deleted with them."""
-        titles = listed([f"“{row.title}”" for row in rows], MOST_NAMED)
+        titles = listing.joined([f"“{row.title}”" for row in rows], MOST_NAMED)
         further = deletion.deleted_with(self.service, kind, *rows) if also else ""
-        return f"{kind}{'' if len(rows) == 1 else 's'} {titles}{further}"
+        return t(THE_ONE[kind] if len(rows) == 1 else THE_DOCUMENTS, titles=titles) + further
 
     def _to_delete(self, kind: str, selection: Selection) -> list[Any]:
         store = self.service.store

@@ -1,9 +1,11 @@
 """The right side as HTML: a map of the documents, their contents, and passages that a search found."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from app.formatting import percent, plural
+from app.language import place_words, t
 from app.reading.memory_map import Remembered, tenths
 from app.search import Passage
 from app.web.outline import Cell, Outline
@@ -20,46 +22,41 @@ WIDTH, HEIGHT = 480.0, 30.0
 """Size of the map's drawing."""
 
 
-def book(
-    documents: Sequence[DocumentRow],
-    outlines: Mapping[str, Outline],
-    drawn: Sequence[Cell],
-    remembered: Sequence[Remembered],
-    looked: Sequence[Mapping[str, Any]],
-) -> str:
-    """Return the map and the contents of the documents of a chat.
+@dataclass(frozen=True)
+class Book:
+    """The documents of a chat, and what is drawn of them.
 
-    Args:
-        documents: the documents, in reading order.
-        outlines: their outlines; those that cannot be opened are missing.
-        drawn: the cells of the map.
-        remembered: the memory map; empty if everything is held.
-        looked: sources of the last answer.
+    documents: the documents, in reading order.
+    outlines: their outlines by id; those that cannot be opened are missing.
+    drawn: the cells of the map.
+    remembered: the memory map; empty if everything is held.
+    looked: sources of the last answer.
     """
-    listed = [_contents(number, row, outlines.get(row.id), documents) for number, row in enumerate(documents, 1)]
-    name = "Documents" if len(documents) > 1 else "This document"
-    return (
-        f'<section class="book"><h2>{name}</h2>{_map(documents, outlines, drawn, remembered, looked)}'
-        f"{''.join(listed)}</section>"
-    )
+
+    documents: Sequence[DocumentRow]
+    outlines: Mapping[str, Outline]
+    drawn: Sequence[Cell]
+    remembered: Sequence[Remembered] = ()
+    looked: Sequence[Mapping[str, Any]] = ()
+
+
+def book(shown: Book) -> str:
+    """Return the map and the contents of the documents of a chat."""
+    documents = shown.documents
+    listed = [_contents(number, row, shown.outlines.get(row.id), documents) for number, row in enumerate(documents, 1)]
+    name = t("Documents") if len(documents) > 1 else t("This document")
+    return f'<section class="book"><h2>{name}</h2>{_map(shown)}{"".join(listed)}</section>'
 
 
 def no_book() -> str:
     """Return the text for the right side while no document is open."""
-    return (
-        '<section class="book"><p class="quiet">The document that you choose is shown here: its contents, a map of it, '
-        "and its pages beside each answer.</p></section>"
-    )
+    said = t("The document that you choose is shown here: its contents, a map of it, and its pages beside each answer.")
+    return f'<section class="book"><p class="quiet">{said}</p></section>'
 
 
-def _map(
-    documents: Sequence[DocumentRow],
-    outlines: Mapping[str, Outline],
-    drawn: Sequence[Cell],
-    remembered: Sequence[Remembered],
-    looked: Sequence[Mapping[str, Any]],
-) -> str:
-    if not drawn:
+def _map(shown: Book) -> str:
+    documents, outlines, remembered, looked = shown.documents, shown.outlines, shown.remembered, shown.looked
+    if not shown.drawn:
         return ""
     before, total = {}, 0
     for row in documents:
@@ -72,14 +69,14 @@ def _map(
         return WIDTH * (before[document] + character) / max(1, total)
 
     pieces = []
-    for cell in drawn:
+    for cell in shown.drawn:
         left, right = across(cell.document, cell.start), across(cell.document, cell.end)
         # The root makes small shares distinguishable.
         dark = 1.0 if cell.share is None else cell.share**0.5
-        told = _told(cell, outlines[cell.document], titles[cell.document] if len(documents) > 1 else "")
+        said = _told(cell, outlines[cell.document], titles[cell.document] if len(documents) > 1 else "")
         pieces.append(
             f'<rect x="{left:.2f}" y="9" width="{max(0.1, right - left):.2f}" height="14" fill-opacity="{dark:.3f}" '
-            f"{_leads(cell.document, cell.page, cell.start)}><title>{esc(told)}</title></rect>"
+            f"{_leads(cell.document, cell.page, cell.start)}><title>{esc(said)}</title></rect>"
         )
     ticks = []
     for row in documents:
@@ -96,19 +93,21 @@ def _map(
     marks = []
     for source in looked:
         if source["document"] in before and "start" in source:
+            there = t("The last answer looked here: {place}", place=esc(place_words(source["place"])))
             at = across(source["document"], int(source["start"]))
             marks.append(
                 f'<path class="looked" d="M{at - 4:.2f} 0h8l-4 8z" '
                 f"{_leads(source['document'], int(source['page']), int(source['start']), int(source['end']))}>"
-                f"<title>The last answer looked here: {esc(source['place'])}</title></path>"
+                f"<title>{there}</title></path>"
             )
     kept = (
-        f"How much is remembered of each tenth: {', '.join(map(percent, tenths(remembered)))}"
+        t("How much is remembered of each tenth: {shares}.", shares=", ".join(map(percent, tenths(remembered))))
         if remembered
-        else "Everything is remembered"
+        else t("Everything is remembered.")
     )
-    places = ", ".join(dict.fromkeys(str(source["place"]) for source in looked))
-    label = f"Map from beginning to end. {kept}.{f' The last answer looked at {places}.' if places else ''}"
+    places = ", ".join(dict.fromkeys(place_words(str(source["place"])) for source in looked))
+    last = t("The last answer looked at {place}.", place=places) if places else ""
+    label = " ".join(filter(None, [t("Map from beginning to end."), kept, last]))
     return (
         f'<figure class="map{"" if remembered else " whole"}"><svg viewBox="-4 0 {WIDTH + 8:.0f} {HEIGHT:.0f}" '
         f'preserveAspectRatio="none" role="img" aria-label="{esc(label)}">{"".join([*pieces, *ticks, *marks])}</svg>'
@@ -121,22 +120,23 @@ def _legend(remembered: Sequence[Remembered], looked: bool, chapters: bool) -> s
     if remembered:
         shares = [each.share for each in remembered]
         least, most = percent(min(shares)), percent(max(shares))
-        said.append(f'<span><i class="key shade"></i>darker: remembers more ({least} to {most})</span>')
+        darker = t("darker: remembers more ({least} to {most})", least=least, most=most)
+        said.append(f'<span><i class="key shade"></i>{darker}</span>')
     else:
-        said.append('<span><i class="key held"></i>everything is remembered</span>')
+        said.append(f'<span><i class="key held"></i>{t("everything is remembered")}</span>')
     if looked:
-        said.append('<span><i class="key looked"></i>where the last answer looked</span>')
+        said.append(f'<span><i class="key looked"></i>{t("where the last answer looked")}</span>')
     if chapters:
-        said.append('<span><i class="key tick"></i>chapters</span>')
-    return "".join([*said, "<span>Click a spot to read it.</span>"])
+        said.append(f'<span><i class="key tick"></i>{t("chapters")}</span>')
+    return "".join([*said, f"<span>{t('Click a spot to read it.')}</span>"])
 
 
 def _told(cell: Cell, outline: Outline, title: str) -> str:
     """Return the tooltip of a cell: its chapter and page, and the share that is remembered."""
     chapter = next((each.title for each in reversed(outline.chapters) if each.start <= cell.start), "")
-    page = f"{outline.noun} {cell.page}"
+    page = t(f"{outline.noun} {{n}}", n=cell.page)
     place = ", ".join(filter(None, [title, chapter, "" if chapter and outline.noun == "section" else page]))
-    return place if cell.share is None else f"{place}: {percent(cell.share)} remembered"
+    return place if cell.share is None else t("{place}: {share} remembered", place=place, share=percent(cell.share))
 
 
 def _leads(document: str, page: int, start: int, end: int = 0) -> str:
@@ -146,13 +146,13 @@ def _leads(document: str, page: int, start: int, end: int = 0) -> str:
 
 def _contents(number: int, row: DocumentRow, outline: Outline | None, documents: Sequence[DocumentRow]) -> str:
     several = len(documents) > 1
-    title = page_link(row.id, 1, esc(row.title), hint="Read it from its first page")
+    title = page_link(row.id, 1, esc(row.title), hint=t("Read it from its first page"))
     if outline is None:
         return f'<div class="document"><p class="name">{title}</p></div>'
     size = plural(row.pages, outline.noun)
     alone = (
         f'<button type="button" data-action="name" data-pages="{number}:" '
-        f'title="The next answer comes from this document only">Ask about this one only</button>'
+        f'title="{t("The next answer comes from this document only")}">{t("Ask about this one only")}</button>'
         if several
         else ""
     )
@@ -163,7 +163,7 @@ def _contents(number: int, row: DocumentRow, outline: Outline | None, documents:
     )
     folded = (
         f'<details data-fold="contents {esc(row.id)}"{" open" if len(documents) <= MOST_UNFOLDED else ""}>'
-        f"<summary>Contents</summary><ol>{lines}</ol></details>"
+        f"<summary>{t('Contents')}</summary><ol>{lines}</ol></details>"
         if lines
         else ""
     )
@@ -174,7 +174,7 @@ def _contents(number: int, row: DocumentRow, outline: Outline | None, documents:
 def found(passages: Sequence[Passage], several: bool) -> str:
     """Return the passages that a search found. several: whether to name their documents."""
     if not passages:
-        return '<p class="quiet" role="status">Nothing found in the text.</p>'
+        return f'<p class="quiet" role="status">{t("Nothing found in the text.")}</p>'
     items = []
     for each in passages:
         words, at = "", 0
@@ -183,10 +183,10 @@ def found(passages: Sequence[Passage], several: bool) -> str:
             at = end
         words += esc(each.snippet[at:])
         title = f'<span class="title">{esc(each.title)}</span>' if several else ""
-        link = page_link(each.document, each.page, esc(each.place), place_after(each.start, each.end))
+        link = page_link(each.document, each.page, esc(place_words(each.place)), place_after(each.start, each.end))
         items.append(
             f"<li>{link}{title}<p>{words}</p>"
             f'<button type="button" data-action="name" data-pages="{esc(each.pages)}" '
-            'title="The next answer comes from this place">Ask about this place</button></li>'
+            f'title="{t("The next answer comes from this place")}">{t("Ask about this place")}</button></li>'
         )
     return f'<p class="quiet" role="status">{plural(len(passages), "passage")}</p><ol>{"".join(items)}</ol>'

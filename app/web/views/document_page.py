@@ -2,6 +2,7 @@
 shown as printed too.
 """
 
+from app.language import place_words, present, t, told
 from app.reading.pages import DocumentPage
 from app.web.views.markup import esc
 
@@ -57,12 +58,12 @@ THEME = 'document.documentElement.dataset.theme = localStorage.getItem("stockpot
 def document_page(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
     """Return the whole page as HTML. start, end: characters of the document's text to mark as `#passage`.
 
-    The page's own words are English; the language of the document is unknown.
+    The language of the document is unknown.
     """
     page = shown.page
     return _whole(
-        f"{page.label} · {shown.title}",
-        f'<header><h1 lang="">{esc(page.label)}</h1><p lang="">{esc(shown.title)}</p>{_elsewhere(shown)}'
+        f"{place_words(page.label)} · {shown.title}",
+        f'<header><h1 lang="">{esc(place_words(page.label))}</h1><p lang="">{esc(shown.title)}</p>{_elsewhere(shown)}'
         f"{_contents(shown)}</header>"
         f'<div id="text" lang="">{_marked(page.text, start - shown.start, end - shown.start)}</div>'
         f"{_printed(shown, start, end)}",
@@ -76,34 +77,37 @@ def page_beside(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
     """
     page, id = shown.page, esc(shown.document)
     number, (first, last) = page.number, shown.numbers
-    steps = [(number - 1, "Previous")] if number > first else []
-    steps += [(number + 1, "Next")] if number < last else []
+    steps = [(number - 1, t("Previous"))] if number > first else []
+    steps += [(number + 1, t("Next"))] if number < last else []
     links = "".join(f'<a href="documents/{id}/pages/{to}">{name}</a>' for to, name in steps)
-    counted = f"<span>{number:,} of {last:,}</span>" if last > first else ""
+    counted = f"<span>{t('{n} of {n_all}', n=number, n_all=last)}</span>" if last > first else ""
     text = f'<div class="page-text" lang="">{_marked(page.text, start - shown.start, end - shown.start)}</div>'
     if shown.printed:
         address = f"api/documents/{id}/pages/{number}/picture?start={start}&amp;end={end}"
+        printed = t("{place} as it is printed", place=esc(place_words(page.label)))
         text = (
-            f'<figure><p class="quiet" role="status">Drawing the page …</p><img hidden data-from="{address}" '
-            f'alt="{esc(page.label)} as it is printed"></figure><details class="as-text"><summary>Its text</summary>'
+            f'<figure><p class="quiet" role="status">{t("Drawing the page …")}</p><img hidden data-from="{address}" '
+            f'alt="{printed}"></figure><details class="as-text">'
+            f"<summary>{t('Its text')}</summary>"
             f"{text}</details>"
         )
     elif not page.text.strip():
-        text = '<p class="quiet">There is no text here.</p>'
+        text = f'<p class="quiet">{t("There is no text here.")}</p>'
     return (
-        f'<header><h2 lang="" tabindex="-1">{esc(page.label)}</h2><p lang="">{esc(shown.title)}</p>'
+        f'<header><h2 lang="" tabindex="-1">{esc(place_words(page.label))}</h2><p lang="">{esc(shown.title)}</p>'
         f"<nav>{counted}{links}</nav></header>{text}"
     )
 
 
 def no_page(sentence: str) -> str:
     """Return the HTML for a page that cannot be shown."""
-    return _whole("No such page", f'<header><h1>No such page</h1><p role="alert">{esc(sentence)}</p></header>')
+    none = t("No such page")
+    return _whole(none, f'<header><h1>{none}</h1><p role="alert">{esc(told(sentence))}</p></header>')
 
 
 def _whole(title: str, body: str) -> str:
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{esc(title)}</title>'
+        f'<!doctype html><html lang="{present()}"><head><meta charset="utf-8"><title>{esc(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style><script>{THEME}</script></head><body><main>{body}</main></body></html>"
     )
@@ -119,12 +123,12 @@ def _marked(text: str, start: int, end: int) -> str:
 def _elsewhere(shown: DocumentPage) -> str:
     """Return its number in the file, and links to its neighbours and the whole file."""
     number, (first, last) = shown.page.number, shown.numbers
-    here = f"<span>{number:,} of {last:,}</span>" if last > first else ""
-    links = [(str(number - 1), "Previous")] if number > first else []
-    links += [(str(number + 1), "Next")] if number < last else []
+    here = f"<span>{t('{n} of {n_all}', n=number, n_all=last)}</span>" if last > first else ""
+    links = [(str(number - 1), t("Previous"))] if number > first else []
+    links += [(str(number + 1), t("Next"))] if number < last else []
     if shown.printed:
-        links.append((f"../../../api/documents/{esc(shown.document)}/file#page={number}", "Open the PDF here"))
-        links.append(("#printed", "As it is printed"))
+        links.append((f"../../../api/documents/{esc(shown.document)}/file#page={number}", t("Open the PDF here")))
+        links.append(("#printed", t("As it is printed")))
     shown_links = "".join(f'<a href="{link}">{name}</a>' for link, name in links)
     return f"<nav>{here}{shown_links}</nav>" if links else ""
 
@@ -137,7 +141,7 @@ def _contents(shown: DocumentPage) -> str:
         f'<li style="--level:{min(entry.level, DEEPEST)}"><a href="{entry.page}">{esc(entry.title)}</a></li>'
         for entry in shown.contents
     )
-    return f'<details><summary>Contents</summary><ol lang="">{lines}</ol></details>'
+    return f'<details><summary>{t("Contents")}</summary><ol lang="">{lines}</ol></details>'
 
 
 def _printed(shown: DocumentPage, start: int, end: int) -> str:
@@ -145,7 +149,5 @@ def _printed(shown: DocumentPage, start: int, end: int) -> str:
         return ""
     number = shown.page.number
     link = f"../../../api/documents/{esc(shown.document)}/pages/{number}/picture?start={start}&amp;end={end}"
-    return (
-        f'<figure id="printed"><img data-from="{link}" alt="Page {number} as it is printed"></figure>'
-        f"<script>{SCRIPT}</script>"
-    )
+    printed = t("{place} as it is printed", place=esc(place_words(shown.page.label)))
+    return f'<figure id="printed"><img data-from="{link}" alt="{printed}"></figure><script>{SCRIPT}</script>'

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 
+from app.language import t, told
+
 
 def esc(text: object) -> str:
     """Return text for use as HTML text or in a quoted attribute; nothing in it is markup."""
@@ -64,14 +66,14 @@ def thin(values: Sequence[float], most: int = 80) -> list[float]:
 def day(seconds: float) -> str:
     """Return a date for a list, with the time of day if it is of this year."""
     then = datetime.fromtimestamp(seconds)
-    return then.strftime("%d %b, %H:%M" if then.year == datetime.now().year else "%d %b %Y")
+    return then.strftime(t("%d %b, %H:%M") if then.year == datetime.now().year else t("%d %b %Y"))
 
 
 def notice_of(sentence: str) -> str:
     """Return a notice that fades by itself. Each one is a new element, so that screen readers announce it."""
-    return f'<p role="alert" data-at="{time.time()}">{esc(sentence)}</p>'
+    return f'<p role="alert" data-at="{time.time()}">{esc(told(sentence))}</p>'
 
 
 def read_out(sentence: str) -> str:
     """Return a message for screen readers."""
-    return f'<i data-at="{time.time()}" data-told="{esc(sentence)}"></i>'
+    return f'<i data-at="{time.time()}" data-told="{esc(told(sentence))}"></i>'

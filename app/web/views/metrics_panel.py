@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.formatting import byte_size, duration, short_seconds, speed
+from app.formatting import byte_size, duration, short_seconds, speed, whole_percent
+from app.language import figure, t
 from app.web.views.markup import bar, esc, sparkline, thin
 
 TIERS = {
@@ -62,11 +63,11 @@ def panel(metrics: Metrics) -> str:
 
 def gauge_label(metrics: Metrics) -> str:
     """Return the line of the closed gauge: the memory of the document, and the time to the first word."""
-    said = ["This computer"]
+    said = [t("This computer")]
     if metrics.usage:
         said.append(byte_size(sum(metrics.usage["bytes"].values())))
     if metrics.first_token_sec is not None:
-        said.append(f"first word after {short_seconds(metrics.first_token_sec)}")
+        said.append(t("first word after {time}", time=short_seconds(metrics.first_token_sec)))
     return " · ".join(said)
 
 
@@ -74,28 +75,32 @@ def kept(metrics: Metrics) -> str:
     """Return the top of the panel: entries and bytes of the memory."""
     if not metrics.usage:
         return (
-            '<div class="live"><section><h2>Memory of the document</h2>'
-            '<p class="quiet">No document is open.</p></section></div>'
+            f'<div class="live"><section><h2>{t("Memory of the document")}</h2>'
+            f'<p class="quiet">{t("No document is open.")}</p></section></div>'
         )
     entries, size = metrics.usage["entries"], metrics.usage["bytes"]
     device = entries["device"]
-    of = f"of {metrics.budget:,} tokens" if metrics.budget else "tokens"
-    main = f'<p class="big"><strong id="kv-entries">{device:,}</strong> <span>{of}</span></p>'
-    full = bar(device / metrics.budget, f"{device:,} {of} beside the model", "wide budget") if metrics.budget else ""
+    of = t("of {n} tokens", n=metrics.budget) if metrics.budget else t("tokens")
+    main = f'<p class="big"><strong id="kv-entries">{figure(f"{device:,}")}</strong> <span>{of}</span></p>'
+    full = ""
+    if metrics.budget:
+        beside = t("{n} of {n_all} tokens beside the model", n=device, n_all=metrics.budget)
+        full = bar(device / metrics.budget, beside, "wide budget")
     most = max(size.values()) or 1
     rows = "".join(
-        f'<tr><th scope="row" title="{esc(told)}"><i class="dot {tier}"></i>{name}</th><td>{entries[tier]:,}</td>'
+        f'<tr><th scope="row" title="{esc(t(hint))}"><i class="dot {tier}"></i>{t(name)}</th>'
+        f"<td>{figure(f'{entries[tier]:,}')}</td>"
         f'<td>{byte_size(size[tier])}</td><td class="cell-bar">'
-        f"{bar(size[tier] / most, f'{name}: {byte_size(size[tier])}', tier)}</td></tr>"
-        for tier, (name, told) in TIERS.items()
+        f"{bar(size[tier] / most, f'{t(name)}: {byte_size(size[tier])}', tier)}</td></tr>"
+        for tier, (name, hint) in TIERS.items()
         if entries[tier] or size[tier] or tier != "disk"
     )
     return (
-        f'<div class="live"><section><h2>Memory of the document</h2>{main}{full}<table><thead><tr>'
-        f'<th scope="col">Where</th>'
-        f'<th scope="col" title="Tokens that are remembered, in each layer and head">Tokens</th>'
-        f'<th scope="col">Size</th>'
-        f'<th><span class="sr">Share</span></th></tr></thead><tbody>{rows}</tbody></table></section></div>'
+        f'<div class="live"><section><h2>{t("Memory of the document")}</h2>{main}{full}<table><thead><tr>'
+        f'<th scope="col">{t("Where")}</th>'
+        f'<th scope="col" title="{t("Tokens that are remembered, in each layer and head")}">{t("Tokens")}</th>'
+        f'<th scope="col">{t("Size")}</th>'
+        f'<th><span class="sr">{t("Share")}</span></th></tr></thead><tbody>{rows}</tbody></table></section></div>'
     )
 
 
@@ -105,24 +110,26 @@ def _figure(name: str, value: str, title: str) -> str:
 
 def _speeds(metrics: Metrics) -> str:
     none = "–"
-    read = f"{metrics.tokens_read:,}" if metrics.tokens_read else none
+    read = figure(f"{metrics.tokens_read:,}") if metrics.tokens_read else none
     figures = [
-        _figure("Tokens read", read, f"of {metrics.tokens:,}"),
+        _figure(t("Tokens read"), read, t("of {n} tokens", n=metrics.tokens)),
         _figure(
-            "Reading", f"{speed(metrics.reading_speed)} tok/s" if metrics.reading_speed else none, "Tokens per second"
+            t("Reading"),
+            f"{speed(metrics.reading_speed)} tok/s" if metrics.reading_speed else none,
+            t("Tokens per second"),
         ),
         _figure(
-            "First word",
+            t("First word"),
             none if metrics.first_token_sec is None else short_seconds(metrics.first_token_sec),
-            "From the last question to the first word of its answer",
+            t("From the last question to the first word of its answer"),
         ),
         _figure(
-            "Answering",
+            t("Answering"),
             none if metrics.answer_speed is None else f"{speed(metrics.answer_speed)} tok/s",
-            "Tokens per second of the last answer",
+            t("Tokens per second of the last answer"),
         ),
     ]
-    return f'<section><h2>Speed</h2><dl class="figures-grid">{"".join(figures)}</dl></section>'
+    return f'<section><h2>{t("Speed")}</h2><dl class="figures-grid">{"".join(figures)}</dl></section>'
 
 
 def _latency(metrics: Metrics) -> str:
@@ -145,20 +152,26 @@ def _latency(metrics: Metrics) -> str:
     reading = " ".join(f"{x(tokens):.1f},{y(tokens / rate):.1f}" for tokens in steps)
     usual = sorted(sec for _, sec in points)[len(points) // 2]
     dots = "".join(
-        f'<circle cx="{x(tokens):.1f}" cy="{y(sec):.1f}" r="3"><title>{tokens:,} tokens: '
-        f"{short_seconds(sec)}</title></circle>"
+        f'<circle cx="{x(tokens):.1f}" cy="{y(sec):.1f}" r="3"><title>'
+        f"{t('{n} tokens', n=tokens)}: {short_seconds(sec)}</title></circle>"
         for tokens, sec in points
     )
-    label = (
-        f"Time to the first word for texts of up to {longest:,} tokens: {short_seconds(usual)} as a rule. Reading "
-        f"{longest:,} tokens again for each question would take {duration(again)}."
+    label = t(
+        "Time to the first word for texts of up to {n} tokens: {time} as a rule. Reading {n} tokens again for each "
+        "question would take {whole}.",
+        n=longest,
+        time=short_seconds(usual),
+        whole=duration(again),
     )
+    reads = t("if it read all of it again: {time}", time=duration(again))
+    rule = t("as a rule: {time}", time=short_seconds(usual))
     return (
-        f'<section><h2>First word, by the length of the text</h2><figure class="latency"><svg viewBox="0 0 {width:.0f} '
-        f'{height:.0f}" role="img" aria-label="{esc(label)}"><polyline class="again" points="{reading}"/>'
+        f'<section><h2>{t("First word, by the length of the text")}</h2><figure class="latency">'
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{esc(label)}">'
+        f'<polyline class="again" points="{reading}"/>'
         f'<line class="usual" x1="0" x2="{width:.0f}" y1="{y(usual):.1f}" y2="{y(usual):.1f}"/>{dots}</svg>'
-        f'<figcaption><span><i class="key again"></i>if it read all of it again: {duration(again)}</span>'
-        f'<span><i class="key usual"></i>as a rule: {short_seconds(usual)}</span></figcaption></figure></section>'
+        f'<figcaption><span><i class="key again"></i>{reads}</span><span><i class="key usual"></i>{rule}</span>'
+        "</figcaption></figure></section>"
     )
 
 
@@ -166,56 +179,62 @@ def _machine(metrics: Metrics) -> str:
     process, gpu = metrics.memory.get("process_bytes", 0), metrics.memory.get("gpu_bytes", 0)
     mapped = metrics.memory.get("mapped_bytes", 0)
     rows = _figure(
-        "Process",
+        t("Process"),
         byte_size(process),
-        f"Memory of this server. {byte_size(mapped)} of it are files, documents among them, that are mapped "
-        "into memory as they are looked at: the system takes that back when others need the room.",
+        t(
+            "Memory of this server. {size} of it are files, documents among them, that are mapped into memory as they "
+            "are looked at: the system takes that back when others need the room.",
+            size=byte_size(mapped),
+        ),
     )
     if gpu:
-        rows += _figure("GPU", byte_size(gpu), "Allocated on the GPU")
+        rows += _figure("GPU", byte_size(gpu), t("Allocated on the GPU"))
     else:
-        rows += _figure("GPU", "none", "The model runs on the processor")
+        rows += _figure("GPU", t("none"), t("The model runs on the processor"))
     share = process / metrics.memory_total if metrics.memory_total else 0.0
-    line, opened = bar(share, f"{share:.0%} of the machine's memory", "thin"), ""
+    line, opened = bar(share, t("{share} of the machine's memory", share=whole_percent(share)), "thin"), ""
     if metrics.open_limit:
-        there = {"device": "GPU", "host": "memory"}
-        held = (
-            " · ".join(
-                f"{byte_size(metrics.open_bytes[tier])} in {name}"
-                for tier, name in there.items()
-                if metrics.open_bytes.get(tier)
-            )
-            or "none"
-        )
+        there = {"device": "{size} in GPU", "host": "{size} in memory"}
+        held = " · ".join(
+            t(name, size=byte_size(metrics.open_bytes[tier]))
+            for tier, name in there.items()
+            if metrics.open_bytes.get(tier)
+        ) or t("none")
         figure = _figure(
-            f"Open documents, at most {byte_size(metrics.open_limit)}",
+            t("Open documents, at most {size}", size=byte_size(metrics.open_limit)),
             held,
-            "Documents that are ready to be asked; the least recently used are put away first",
+            t("Documents that are ready to be asked; the least recently used are put away first"),
         )
         opened = f'<dl class="figures-grid">{figure}</dl>'
     return (
-        f'<section><h2>This machine</h2><dl class="figures-grid">{rows}</dl>{line}{opened}'
+        f'<section><h2>{t("This machine")}</h2><dl class="figures-grid">{rows}</dl>{line}{opened}'
         f'<p class="quiet">{esc(metrics.model)}</p></section>'
     )
 
 
 def _plots(metrics: Metrics) -> str:
     plots = [
-        _plot("Tokens kept", metrics.entries_history, lambda value: f"{value:,.0f}", "device"),
-        _plot("Reading, tokens/s", metrics.reading_history, speed, "read"),
-        _plot("First word", metrics.first_token_history, short_seconds, "first"),
-        _plot("Answering, tokens/s", metrics.answer_history, speed, "answer"),
-        _plot("Process memory", metrics.memory_history, byte_size, "memory"),
+        _plot(t("Tokens kept"), metrics.entries_history, lambda value: figure(f"{value:,.0f}"), "device"),
+        _plot(t("Reading, tokens/s"), metrics.reading_history, speed, "read"),
+        _plot(t("First word"), metrics.first_token_history, short_seconds, "first"),
+        _plot(t("Answering, tokens/s"), metrics.answer_history, speed, "answer"),
+        _plot(t("Process memory"), metrics.memory_history, byte_size, "memory"),
     ]
     shown = "".join(plot for plot in plots if plot)
-    return f'<section><h2>History</h2><div class="plots">{shown}</div></section>' if shown else ""
+    return f'<section><h2>{t("History")}</h2><div class="plots">{shown}</div></section>' if shown else ""
 
 
 def _plot(name: str, values: Sequence[float], text: Any, kind: str) -> str:
     if len(values) < 2:
         return ""
     few = thin(values)
-    label = f"{name}: from {text(few[0])} to {text(few[-1])}, at most {text(max(few))}"
+    label = t(
+        "{name}: from {first} to {last}, at most {most}",
+        name=name,
+        first=text(few[0]),
+        last=text(few[-1]),
+        most=text(max(few)),
+    )
     return (
         f"<figure>{sparkline(few, label, kind)}<figcaption><span>{esc(name)}</span>"
         f"<b>{esc(text(values[-1]))}</b></figcaption></figure>"

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.formatting import byte_size, clock, of_budget, plural, speed
+from app.formatting import byte_size, clock, of_budget, plural, speed, whole_percent
+from app.language import t, told
 from app.listing import how_read
 from app.reading.documents import LEFT_OUT
 from app.web.views.markup import bar, esc, page_link
@@ -43,25 +44,33 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
     missing = job.progress.get("left_out", [])
     if job.status == "failed":
         if job.progress.get("locked"):
-            ready = f"{plural(kept, 'other file')} {'is' if kept == 1 else 'are'} ready and kept here."
-            said = f"{ready} What is left out can be added later."
+            files = plural(kept, "other file")
+            ready = t("{files} is ready and kept here.", files=files)
+            if kept > 1:
+                ready = t("{files} are ready and kept here.", files=files)
+            said = f"{ready} {t('What is left out can be added later.')}"
         else:
-            whose, them = ("Its text", "it") if kept == 1 else (f"The text of {plural(kept, 'document')}", "them")
-            said = f"{whose} is kept: New document lists {them}, to be read in another way."
+            said = t("Its text is kept: New document lists it, to be read in another way.")
+            if kept > 1:
+                said = t(
+                    "The text of {documents} is kept: New document lists them, to be read in another way.",
+                    documents=plural(kept, "document"),
+                )
         quiet = f'<p class="quiet">{said}</p>' if kept else ""
         if job.progress.get("locked") or kept:  # otherwise the reason names them all
-            others = f"{plural(len(missing), 'other file')} cannot be read"
+            others = t("{files} cannot be read", files=plural(len(missing), "other file"))
             quiet += _folded(job.id, others, missing, "left-out", expanded=True)
-        reason = f'<p class="note failed" role="alert">{esc(job.error or "")}</p>'
+        reason = f'<p class="note failed" role="alert">{esc(told(job.error or ""))}</p>'
         return f"{head}{reason}{quiet}</section>"
     if job.status == "cancelled":
-        return f'{head}<p class="note">Cancelled. Nothing new was kept.</p></section>'
+        return f'{head}<p class="note">{t("Cancelled. Nothing new was kept.")}</p></section>'
     stage, colon, rest = _stage(job).partition(": ")
     how_far = colon + rest  # changes too often to be read out
-    pages = f"{job.done:,} of {plural(job.total, 'page')}" if job.total else ""
+    pages = t("{n} of {whole}", n=job.done, whole=plural(job.total, "page")) if job.total else ""
     share = job.done / job.total if job.total else 0.0
-    line = bar(share, f"Pages: {pages or 'none yet'}", "wide")
-    left_out = _folded(job.id, f"{plural(len(missing), 'file')} cannot be read", missing, "left-out", expanded=True)
+    line = bar(share, t("Pages: {pages}", pages=pages or t("none yet")), "wide")
+    unread = t("{files} cannot be read", files=plural(len(missing), "file"))
+    left_out = _folded(job.id, unread, missing, "left-out", expanded=True)
     return (
         f'{head}<p class="stage"><span role="status">{esc(stage)}</span>{esc(how_far)}</p>'
         f'{line}<p class="figures"><span>{pages}</span></p>{left_out}</section>'
@@ -70,17 +79,17 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
 
 def _tab_of_upload(job: JobRow, name: str) -> str:
     """Return the text for the browser's tab of an upload, which page.js shows."""
-    failed = "Needs a password · " if job.progress.get("locked") else "Could not be read · "
-    return esc(f"{failed if job.status == 'failed' else ''}{shown_title(name)}")
+    failed = t("Needs a password") if job.progress.get("locked") else t("Could not be read")
+    return esc(f"{f'{failed} · ' if job.status == 'failed' else ''}{shown_title(name)}")
 
 
 def _stage(job: JobRow) -> str:
     """Return the work of a job in words."""
     if job.status == "queued":
-        return WAITING
+        return t(WAITING)
     if job.cancel_requested:
-        return STOPPING
-    return STAGES.get(job.stage, job.stage[:1].upper() + job.stage[1:])
+        return t(STOPPING)
+    return told(STAGES.get(job.stage, job.stage[:1].upper() + job.stage[1:]))
 
 
 def reading_card(
@@ -94,24 +103,26 @@ def reading_card(
     total = int(progress.get("tokens_total", 0)) or context.tokens
     share = done / total if total else 0.0
     running = context.status == "reading"
-    stage = _stage(job) if job else "Read by another program"
+    stage = _stage(job) if job else t("Read by another program")
     if not running:
-        stage = context.error or ENDED.get(context.status, context.status)
-    left = f"{clock(progress.get('seconds_left'))} left" if running and progress.get("tokens_per_second") else ""
-    rate = f"{speed(progress['tokens_per_second'])} tokens/s" if progress.get("tokens_per_second") else ""
+        stage = told(context.error or ENDED.get(context.status, context.status))
+    left, rate = "", ""
+    if progress.get("tokens_per_second"):
+        left = t("{time} left", time=clock(progress.get("seconds_left"))) if running else ""
+        rate = t("{n} tokens/s", n=speed(progress["tokens_per_second"]))
     pages = sum(document.pages for document in documents)
     nouns = {noun_of_pages(document.format) for document in documents}
     noun = nouns.pop() if len(nouns) == 1 else "section"
-    place = f"about {share * pages:,.0f} of {plural(pages, noun)}"
-    figures = [f"{done:,} of {plural(total, 'token')}", place, rate, left]
+    place = t("about {n} of {whole}", n=round(share * pages), whole=plural(pages, noun))
+    figures = [t("{n} of {whole}", n=done, whole=plural(total, "token")), place, rate, left]
     cells = "".join(f"<span>{esc(each)}</span>" for each in figures if each)
     tone = "failed" if context.status == "failed" else ""
-    titles = [_opened(document) for document in documents]
+    titles, read = [_opened(document) for document in documents], whole_percent(share)
     listed = _folded_lines(context.id, plural(len(titles), "document"), titles, "names") if len(titles) > 1 else ""
     return (
         f'<section class="card" data-tab="{_tab(context, share)}"><h1>{esc(context.title)}</h1>{listed}'
         f'<p class="stage {tone}" role="status">{esc(stage)}</p>'
-        f'<div class="percent">{share:.0%}</div>{bar(share, f"{share:.0%} read", "wide")}'
+        f'<div class="percent">{read}</div>{bar(share, t("{share} read", share=read), "wide")}'
         f'<p class="figures">{cells}</p>{_warned(context, expanded=True)}'
         f"{kept(context, progress.get('usage') or context.usage)}</section>"
     )
@@ -149,7 +160,7 @@ def context_head(
         share: share of the text that is read.
         expanded: whether to unfold the files left out and the warnings.
     """
-    how = f"Read by {' with '.join(how_read(context))}"
+    how = t("Read by {model}", model=t(" with ").join(how_read(context)))
     so_far = "" if context.status == "ready" else _so_far(context, share)
     formats = Counter(document.format.upper() for document in documents)
     kinds = ", ".join(each if count == 1 else f"{count:,} {each}" for each, count in formats.items())
@@ -160,7 +171,8 @@ def context_head(
         lines = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
     covered = f'<p class="coverage">{"".join(f"<span>{line}</span>" for line in lines)}</p>'
     if len(lines) > MOST_COVERAGE:
-        covered = _folded_lines(context.id, f"{plural(len(lines), 'document')}: what of each has text", lines)
+        summary = t("{documents}: what of each has text", documents=plural(len(lines), "document"))
+        covered = _folded_lines(context.id, summary, lines)
     return (
         f'<header class="context-head" data-tab="{_tab(context, share)}"><h1>{title}</h1>'
         f'<p class="how">{esc(how)} · {esc(kinds)}</p>{so_far}{covered}'
@@ -173,7 +185,10 @@ def _warned(context: ContextRow, said: Sequence[str] = (), expanded: bool = Fals
     warnings = list(dict.fromkeys(context.warnings))
     missing = [each.removeprefix(LEFT_OUT) for each in warnings if each.startswith(LEFT_OUT)]
     doubts = [each for each in warnings if not each.startswith(LEFT_OUT) and not each.endswith(tuple(said))]
-    left_out = f"{plural(len(missing), 'file')} {'was' if len(missing) == 1 else 'were'} left out"
+    files = plural(len(missing), "file")
+    left_out = t("{files} were left out", files=files)
+    if len(missing) == 1:
+        left_out = t("{files} was left out", files=files)
     folded = _folded(context.id, left_out, missing, "left-out", expanded)
     return folded + _folded(context.id, plural(len(doubts), "warning"), doubts, "doubts", expanded)
 
@@ -181,31 +196,36 @@ def _warned(context: ContextRow, said: Sequence[str] = (), expanded: bool = Fals
 def _tab(context: ContextRow, share: float) -> str:
     """Return the text for the browser's tab, which page.js shows: the share read if unfinished, and the title."""
     title = shown_title(context.title)
-    return esc(title if context.status == "ready" else f"{share:.0%} · {title}")
+    return esc(title if context.status == "ready" else f"{whole_percent(share)} · {title}")
 
 
 def _opened(document: DocumentRow) -> str:
     """Return the title of a document as a link to its first page."""
-    return page_link(document.id, 1, esc(document.title), hint="Read it from its first page")
+    return page_link(document.id, 1, esc(document.title), hint=t("Read it from its first page"))
 
 
 def _covered(document: DocumentRow, line: str) -> str:
     before = f"{document.title}: "
-    return f"{_opened(document)}: {esc(line.removeprefix(before))}" if line.startswith(before) else esc(line)
+    return (
+        f"{_opened(document)}: {esc(told(line.removeprefix(before)))}" if line.startswith(before) else esc(told(line))
+    )
 
 
 def _so_far(context: ContextRow, share: float) -> str:
     """Return how much of an unfinished text can be asked about, with a link to its reading."""
-    going = "and it goes on" if context.status == "reading" else "and then it stopped"
+    read = whole_percent(share)
+    said = t("{share} of it has been read, and then it stopped: questions are answered from that.", share=read)
+    if context.status == "reading":
+        said = t("{share} of it has been read, and it goes on: questions are answered from that.", share=read)
     return (
-        f'<p class="so-far">{share:.0%} of it has been read, {going}: questions are answered from that. '
-        f'<a href="?context={esc(context.id)}">Show the reading</a></p>{bar(share, f"{share:.0%} read", "thin")}'
+        f'<p class="so-far">{said} <a href="?context={esc(context.id)}">{t("Show the reading")}</a></p>'
+        f"{bar(share, t('{share} read', share=read), 'thin')}"
     )
 
 
 def _folded(of: str, summary: str, items: Sequence[str], kind: str = "", expanded: bool = False) -> str:
     """Return a folded list of texts under a summary; empty without items. of: id of the thing it is about."""
-    return _folded_lines(of, summary, [esc(each) for each in items], kind, expanded) if items else ""
+    return _folded_lines(of, summary, [esc(told(each)) for each in items], kind, expanded) if items else ""
 
 
 def _folded_lines(of: str, summary: str, lines: Sequence[str], kind: str = "", expanded: bool = False) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from app.asking.named_pages import pages_around, pages_in_words
 from app.formatting import plural, short_seconds, speed
+from app.language import place_words, t, told
 from app.web.views.markdown import Mark, rendered
 from app.web.views.markup import bar, esc, page_link, place_after
 from sessions import TurnRow
@@ -55,7 +56,7 @@ def _reasoning(turn: TurnRow) -> str:
     if not turn.reasoning.strip():
         return ""
     return (
-        f'<details class="reasoning" data-fold="{esc(turn.id)}"><summary>Reasoning '
+        f'<details class="reasoning" data-fold="{esc(turn.id)}"><summary>{t("Reasoning")} '
         f'<span class="count">{plural(len(turn.reasoning.split()), "word")}</span></summary>'
         f"<p>{esc(turn.reasoning)}</p></details>"
     )
@@ -67,7 +68,8 @@ def _question(turn: TurnRow) -> str:
 
 def _answer_text(turn: TurnRow) -> str:
     if not turn.answer.strip():
-        return "" if turn.status != "done" else '<p class="answer-text nothing">The model ended without a word.</p>'
+        nothing = t("The model ended without a word.") if turn.status == "done" else ""
+        return nothing and f'<p class="answer-text nothing">{nothing}</p>'
     marks = sorted([*_quotations(turn), *_citations(turn)], key=lambda mark: mark[0])
     html = rendered(turn.answer, tuple(marks))
     as_written = html == f"<p>{esc(turn.answer.strip())}</p>"
@@ -84,11 +86,12 @@ def _quotations(turn: TurnRow) -> Iterator[Mark]:
             continue
         at = end
         if each["place"]:
-            yield start, f'<q class="verified" title="These words are on {esc(each["place"])}">'
+            said = t("These words are on {place}", place=esc(place_words(each["place"])))
+            yield start, f'<q class="verified" title="{said}">'
             yield end, "</q>"
         else:
-            yield start, '<span class="unverified" title="These words are not in the documents">'
-            yield end, '<span class="sr"> (these words are not in the documents)</span></span>'
+            yield start, f'<span class="unverified" title="{t("These words are not in the documents")}">'
+            yield end, f'<span class="sr"> ({t("these words are not in the documents")})</span></span>'
 
 
 def _citations(turn: TurnRow) -> Iterator[Mark]:
@@ -97,25 +100,25 @@ def _citations(turn: TurnRow) -> Iterator[Mark]:
     for each in turn.measurements.get("citations", []):
         source = turn.sources[each["source"]]
         number = places.index((source["document"], source["place"])) + 1
-        told = f"The model looked most at {esc(source['place'])}"
+        said = t("The model looked most at {place}", place=esc(place_words(source["place"])))
         yield (
             each["end"],
-            f'<button type="button" class="cite" data-action="cite" data-place="{number}" title="{told}">'
-            f'<span class="sr">{told}, place </span>{number}</button>',
+            f'<button type="button" class="cite" data-action="cite" data-place="{number}" title="{said}">'
+            f'<span class="sr">{said}, {t("place")} </span>{number}</button>',
         )
 
 
 def _before(turn: TurnRow, titles: Mapping[str, str]) -> str:
     """Return a note if more was read after the question."""
     before = turn.asked_before(list(titles.values()))
-    return f'<p class="note">{esc(before)}</p>' if before else ""
+    return f'<p class="note">{esc(told(before))}</p>' if before else ""
 
 
 def _note(turn: TurnRow) -> str:
     note = NOTES.get(turn.status)
     notes = turn.measurements.get("warnings", []) if note is None else [turn.error or note]
     notes = [*filter(None, [turn.damage]), *notes]
-    return "".join(f'<p class="note {esc(turn.status)}" role="status">{esc(each)}</p>' for each in notes)
+    return "".join(f'<p class="note {esc(turn.status)}" role="status">{esc(told(each))}</p>' for each in notes)
 
 
 def _measured(turn: TurnRow, titles: Mapping[str, str]) -> str:
@@ -123,20 +126,20 @@ def _measured(turn: TurnRow, titles: Mapping[str, str]) -> str:
     numbers, shown, folded = turn.measurements, "", ""
     if numbers:
         shown = _read_again(numbers.get("read_again_tokens", 0), turn.pages)
-        shown += '<button type="button" data-action="copy">Copy</button>'
+        shown += f'<button type="button" data-action="copy">{t("Copy")}</button>'
         if cited := _cited(turn, titles):
             shown += (
                 f'<button type="button" data-action="copy" data-cited="{esc(cited)}" '
-                'title="With its document and place">Copy with source</button>'
+                f'title="{t("With its document and place")}">{t("Copy with source")}</button>'
             )
         folded = _speed(turn)
     number = turn.position + 1
     return (
         f'<div class="measured">{shown}'
-        '<button type="button" data-action="edit" title="Ask in other words, in a new chat" '
-        f'aria-label="Edit question {number}">Edit</button>'
-        '<button type="button" data-action="again" title="Ask the same once more, in a new chat" '
-        f'aria-label="Ask question {number} again">Ask again</button>{folded}</div>'
+        f'<button type="button" data-action="edit" title="{t("Ask in other words, in a new chat")}" '
+        f'aria-label="{t("Edit question {n}", n=number)}">{t("Edit")}</button>'
+        f'<button type="button" data-action="again" title="{t("Ask the same once more, in a new chat")}" '
+        f'aria-label="{t("Ask question {n} again", n=number)}">{t("Ask again")}</button>{folded}</div>'
     )
 
 
@@ -146,18 +149,22 @@ def _cited(turn: TurnRow, titles: Mapping[str, str]) -> str:
         return ""
     named: dict[str, list[str]] = {}
     for document, place in list(_places(turn))[:MOST_CITED]:
-        named.setdefault(titles.get(document, ""), []).append(place)
+        named.setdefault(titles.get(document, ""), []).append(place_words(place))
     return "; ".join(", ".join(filter(None, [title, *places])) for title, places in named.items())
 
 
 def _speed(turn: TurnRow) -> str:
     numbers = turn.measurements
-    first = "reasoning" if numbers.get("reasoning_tokens") else "answer"
+    first = (
+        t("From the question to the first word of the reasoning")
+        if numbers.get("reasoning_tokens")
+        else t("From the question to the first word of the answer")
+    )
+    began = t("{time} to the first word", time=short_seconds(numbers["time_to_first_token_seconds"]))
     return (
-        f'<details class="speed" data-fold="{esc(turn.id)} speed"><summary>Speed</summary><p>'
-        f'<span title="From the question to the first word of the {first}">'
-        f"{short_seconds(numbers['time_to_first_token_seconds'])} to the first word</span>{_reasoned(numbers)}"
-        f"<span>{speed(numbers['tokens_per_second'])} tokens/s</span>"
+        f'<details class="speed" data-fold="{esc(turn.id)} speed"><summary>{t("Speed")}</summary><p>'
+        f'<span title="{first}">{began}</span>{_reasoned(numbers)}'
+        f"<span>{t('{n} tokens/s', n=speed(numbers['tokens_per_second']))}</span>"
         f"<span>{plural(numbers['answer_tokens'], 'token')}</span></p></details>"
     )
 
@@ -165,27 +172,29 @@ def _speed(turn: TurnRow) -> str:
 def _reasoned(numbers: Mapping[str, Any]) -> str:
     """Return the time of the reasoning; old turns have only its tokens."""
     tokens = numbers.get("reasoning_tokens", 0)
-    took = f"{short_seconds(numbers['reasoning_seconds'])} of " if numbers.get("reasoning_seconds") else ""
-    return f'<span title="{plural(tokens, "token")}">{took}reasoning</span>' if tokens else ""
+    said = t("reasoning")
+    if numbers.get("reasoning_seconds"):
+        said = t("{time} of reasoning", time=short_seconds(numbers["reasoning_seconds"]))
+    return f'<span title="{plural(tokens, "token")}">{said}</span>' if tokens else ""
 
 
 def _read_again(tokens: int, pages: str) -> str:
     if pages and not tokens:
-        why = "As was asked: of the text only these, and the beginning and the end that are always seen"
-        return f'<span title="{why}">looked at {esc(pages_in_words(pages))}</span>'
+        why = t("As was asked: of the text only these, and the beginning and the end that are always seen")
+        return f'<span title="{why}">{t("looked at {place}", place=esc(place_words(pages_in_words(pages))))}</span>'
     if pages:
-        return f'<span title="{plural(tokens, "token")}, as was asked">{esc(pages_in_words(pages))} read again</span>'
+        again = t("{place} read again", place=esc(place_words(pages_in_words(pages))))
+        return f'<span title="{plural(tokens, "token")}">{again}</span>'
     if not tokens:
         return ""
-    why = "The passages that the question looked at were read again first, as words of them had been forgotten"
-    return f'<span title="{why}">{plural(tokens, "token")} read again</span>'
+    why = t("The passages that the question looked at were read again first, as words of them had been forgotten")
+    return f'<span title="{why}">{t("{place} read again", place=plural(tokens, "token"))}</span>'
 
 
 def edit_line(turn: TurnRow) -> str:
     """Return a line that says where an edited question will go."""
-    return (
-        f'<p role="status">This starts a new chat from question {turn.position + 1}. The old chat stays as it is.</p>'
-    )
+    said = t("This starts a new chat from question {n}. The old chat stays as it is.", n=turn.position + 1)
+    return f'<p role="status">{said}</p>'
 
 
 def _places(turn: TurnRow) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
@@ -203,10 +212,10 @@ def _weight(sources: Sequence[Mapping[str, Any]]) -> float:
 def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
     if not turn.sources:
         said = turn.status == "done" and turn.measurements.get("found", True) and turn.answer.strip()
-        return f'<p class="quiet nowhere">{NOWHERE}</p>' if said else ""
+        return f'<p class="quiet nowhere">{t(NOWHERE)}</p>' if said else ""
     places, cited = _places(turn), bool(turn.measurements.get("citations"))
     found = turn.measurements.get("found", True)
-    name = "Where the model looked" if found else "Closest passages"
+    name = t("Where the model looked") if found else t("Closest passages")
     items = "".join(
         _place(f"{turn.id} {number}", sources, titles, number, numbered=cited)
         for number, sources in enumerate(places.values(), 1)
@@ -226,14 +235,15 @@ def _place(
     several = f'<span class="title">{esc(title)}</span>' if len(titles) > 1 else ""
     shown = f'<span class="number">{number}</span>' if numbered else ""
     weight = _weight(sources)
-    share = f"{weight:.0%}"
+    share = t("{n}%", n=f"{100 * weight:.0f}")
+    drawn = t("Share of the attention that this answer drew to the documents")
     passages = "".join(map(_passage, sources))
     passages += _to_ask_about(sources[0], list(titles))
     return (
         f'<li><details data-fold="{esc(fold)}"{" open" if number == 1 else ""}>'
-        f'<summary class="place">{shown}<b>{esc(sources[0]["place"])}</b>{several}'
-        f'<span class="share" title="Share of the attention that this answer drew to the documents">{share}</span>'
-        f"</summary>{bar(weight, f'{share} of the attention', 'thin')}{passages}</details></li>"
+        f'<summary class="place">{shown}<b>{esc(place_words(sources[0]["place"]))}</b>{several}'
+        f'<span class="share" title="{drawn}">{share}</span>'
+        f"</summary>{bar(weight, t('{share} of the attention', share=share), 'thin')}{passages}</details></li>"
     )
 
 
@@ -245,12 +255,12 @@ def _to_ask_about(source: Mapping[str, Any], documents: Sequence[str]) -> str:
     document = documents.index(source["document"]) + 1 if len(documents) > 1 else None
     named = pages_around(int(source["page"]), None if paragraph is None else int(paragraph), document, source["place"])
     return (
-        f'<button type="button" data-action="name" data-pages="{named}" title="Turn to it for the next answer">'
-        "Ask about this place</button>"
+        f'<button type="button" data-action="name" data-pages="{named}" title="{t("Turn to it for the next answer")}">'
+        f"{t('Ask about this place')}</button>"
     )
 
 
 def _passage(source: Mapping[str, Any]) -> str:
     place = place_after(int(source["start"]), int(source["end"])) if "start" in source else ""
-    link = page_link(source["document"], int(source["page"]), "Read the whole page", place)
+    link = page_link(source["document"], int(source["page"]), t("Read the whole page"), place)
     return f"<blockquote>{esc(source['quote'])}</blockquote>{link}"

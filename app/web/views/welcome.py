@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from app.asking.introduction import Introduction
 from app.formatting import plural
+from app.language import t, told
 from app.reading.previews import length_of, pages_in_words
 from app.web.views.markup import esc
 from ingest import FORMATS, Document
@@ -28,23 +29,23 @@ def welcome(
         making: whether more of it is being made.
         model: name of the model, for people.
     """
-    parts = [f"<p>{READ if ready else READ_SO_FAR}</p>"]
+    parts = [f"<p>{t(READ if ready else READ_SO_FAR)}</p>"]
     if ready and documents:
         parts.append(f'<p class="extent">{esc(extent(documents))}</p>')
     if made is not None and made.summary:
         parts.append(
-            f'<section class="summary" aria-label="Summary"><p>{esc(made.summary)}</p>'
-            f'<p class="quiet">Written by {esc(model)}: check it against the text.</p></section>'
+            f'<section class="summary" aria-label="{t("Summary")}"><p>{esc(made.summary)}</p>'
+            f'<p class="quiet">{t("Written by {model}: check it against the text.", model=esc(model))}</p></section>'
         )
     if made is not None and made.questions:
         asked = "".join(
             f'<li><button type="button" data-action="suggested">{esc(each)}</button></li>' for each in made.questions
         )
-        parts.append(f'<ul class="suggested" aria-label="Questions to begin with">{asked}</ul>')
+        parts.append(f'<ul class="suggested" aria-label="{t("Questions to begin with")}">{asked}</ul>')
     if making:
-        parts.append(f'<p class="quiet" role="status">{WRITING}</p>')
+        parts.append(f'<p class="quiet" role="status">{t(WRITING)}</p>')
     if about:
-        parts.append(f'<p class="about">{esc(about)}</p>')
+        parts.append(f'<p class="about">{esc(told(about))}</p>')
     return f'<div class="empty welcome">{"".join(parts)}</div>'
 
 
@@ -52,11 +53,12 @@ def extent(documents: Sequence[Document]) -> str:
     """Return how long documents are, in words: "12 pages, 5 chapters.", "About 180 pages in 15 sections."."""
     words = pages_in_words([length_of(each.format, len(each.pages), len(each.text)) for each in documents])
     if len(documents) > 1:
-        return f"{plural(len(documents), 'document')}, {words}."
+        return f"{plural(len(documents), 'document')}, {words}."  # numbers with their nouns: alike in all languages
     [document] = documents
     chapters = sum(entry.level == 1 for entry in document.toc)
     if not FORMATS[document.format].has_fixed_pages:
-        words = f"{words[:1].upper()}{words[1:]} in {plural(len(document.pages), noun_of_pages(document.format))}"
+        sections = plural(len(document.pages), noun_of_pages(document.format))
+        words = t("{length} in {sections}", length=f"{words[:1].upper()}{words[1:]}", sections=sections)
     elif chapters >= FEW_CHAPTERS:
         words += f", {plural(chapters, 'chapter')}"
     return f"{words}."

@@ -1,4 +1,4 @@
-"""The archive: keys and values behind the sinks, in host memory or on disk, and the part that a question searches."""
+"""The archive: keys and values behind the sinks, whole, and the part of them that a question searches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.parts.archive.focus import WIDEST, FocusedEntries, SecondLook
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.sketch import Sketch
 from engine.parts.quantized_slots import check_quantization
-from engine.records import DISK, HOST, LoadedParts, Parts, Usage
+from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
 from kernels import choice
 from kernels.rows import Slabs, StableSlabs
 
@@ -25,7 +25,7 @@ class Archive:
 
     Attributes:
         host: the entries.
-        tier: where full slabs go, host or disk.
+        tier: where entries lie (`options.TIERS`).
         question_passes: how often a question is asked at most.
         answering: whether this is a conversation's archive.
         reads_text: whether passes of a conversation are text that is read.
@@ -46,7 +46,7 @@ class Archive:
         Args:
             spec: sizes of the model.
             dtype: type of the entries.
-            tier: where full slabs go, host or disk.
+            tier: where entries lie (`options.TIERS`).
             question_passes: how often a question is asked at most.
             sketch: type of the keys' sketches, or None.
 
@@ -56,7 +56,8 @@ class Archive:
         check_quantization(spec, dtype)
         looking = spec.looking_far
         self.device = spec.device
-        self.host = HostTier(looking, dtype, sketch=None if sketch is None else Sketch(looking, sketch))
+        on_device = tier == DEVICE and spec.device.type != "cpu"
+        self.host = HostTier(looking, dtype, on_device, sketch=None if sketch is None else Sketch(looking, sketch))
         self.tier = tier
         self.question_passes = question_passes
         self.answering = False
@@ -80,13 +81,13 @@ class Archive:
         """Announce how many tokens come, so that the last slab is no larger than needed."""
         self.host.expected = tokens
 
-    def check_host_room(self) -> None:
-        """Raise if host memory cannot hold the rest of the reserved tokens.
+    def check_room(self) -> None:
+        """Raise if there is no room for the rest of the reserved tokens.
 
         Raises:
             OutOfMemory: the message names the size of the rest.
         """
-        self.host.check_host_room(leaving=self.tier == DISK)
+        self.host.check_room(leaving=self.tier == DISK)
 
     def prepare_lookup(self, entries: int) -> None:
         """Make the first `entries` entries readable for a pass, and set which of them it may look up."""
@@ -189,19 +190,23 @@ class Archive:
         """Return the device's usage with the archive's entries and bytes added. Mapped slabs count as disk."""
         entries, size = self.host.on_disk()
         (name, on_device), *_ = device.bytes.items()
-        held = {**device.entries, HOST: self.host.length - entries}
-        gather_rows = {name: on_device + self.host.device_bytes(), HOST: self.host.nbytes()}
+        rest = self.host.length - entries
+        if self.host.on_device:
+            held = {**device.entries, name: device.entries[name] + rest}
+        else:
+            held = {**device.entries, HOST: rest}
+        kept = {name: on_device + self.host.device_bytes(), HOST: self.host.nbytes()}
         if entries:
-            held, gather_rows = {**held, DISK: entries}, {**gather_rows, DISK: size}
-        return Usage(held, gather_rows)
+            held, kept = {**held, DISK: entries}, {**kept, DISK: size}
+        return Usage(held, kept)
 
     def reclaimable_bytes(self) -> int:
         """Return the bytes that `use_mapped_files` would free after the memory is saved."""
         return self.host.reclaimable_bytes() if self.tier == DISK else 0
 
     def use_mapped_files(self, parts: LoadedParts) -> None:
-        """Use full slabs from mapped files after they were saved or loaded, unless a GPU needs them pinned."""
-        if self.tier == DISK or not self.host.pinned:
+        """Use full slabs from mapped files after they were saved or loaded, unless a GPU reads them in place."""
+        if self.tier == DISK or self.device.type == "cpu":
             self.host.use_mapped_files(parts)
 
     def state(self) -> Parts:

@@ -1,9 +1,10 @@
-"""The host tier: every key (before RoPE) and value ever read, in host memory, searchable.
+"""The host tier: every key (before RoPE) and value ever read, searchable, in host memory or on the model's device.
 
 Entries lie in slabs (`slabs.py`), so a million tokens are never copied to grow. A full slab is sealed: forks share it,
 it is written to disk once, and can be used from its mapped file. In a quantised tier, entries that do not fill a group
-stay pending beside the slabs in the model's dtype. Attention cannot see them there, so a memory with such a tier keeps
-its window one group longer than its passes. Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
+wait beside the slabs in the model's dtype (`open_group.py`). Attention cannot see them there, so a memory with such a
+tier keeps its window one group longer than its passes. Sizes: HQ query heads, H KV heads, T queries, N entries, D head
+size.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,18 +20,20 @@ from torch import Tensor
 from engine.memory_usage import require_memory
 from engine.models.spec import ModelSpec
 from engine.parts.archive import tier_plan
+from engine.parts.archive.open_group import OpenGroup, coded, loaded_group, loaded_scales, saved_group
 from engine.parts.archive.search import Found, best_among, best_by_sketch, best_of_all
 from engine.parts.archive.sketch import Sketch
 from engine.parts.archive.slabs import Slab, group_size_of
+from engine.parts.archive.stacks import Stacks
 from engine.parts.archive.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
 from engine.parts.archive.transfers import Staging, copy_to_host_async
 from engine.pinned_memory import use_exact_pinned_sizes
 from engine.records import LoadedParts, Part, Parts
-from kernels import quantise, rows
+from kernels import rows
 from kernels.gathering import gather_rows
-from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab, Slabs, take
+from kernels.rows import ChannelScale, Slabs, take
 
-TAIL = "host-tail"  # the part with pending entries
+TAIL = "host-tail"  # the part with the open group
 MOVED = 2048  # entries of the largest slab that is moved to make room in it
 
 
@@ -38,8 +41,8 @@ class Arriving(NamedTuple):
     """A pass that is still being copied from the device.
 
     Attributes:
-        wait: waits for the copy and returns the keys and values.
-        source: its source positions.
+        wait: waits for the copy and returns the rows for each of `Slab.stacks`.
+        source: their source positions.
         nbytes: bytes of all its tensors.
     """
 
@@ -55,12 +58,13 @@ class HostTier:
     Attributes:
         spec: sizes of the model.
         dtype: type of the entries: a float type, or one of `quantise.KINDS`.
+        on_device: whether slabs lie on the model's device, else in host memory.
         slabs: the slabs.
         shared: how many of them belong to the context.
         forked: whether this is a conversation's tier, even if its context has no slabs.
         length: entries in all, pending ones included.
         expected: entries that are to come in all, 0 if unknown.
-        pending: entries of an open group: per layer keys and values [H, N, D], and source positions.
+        group: the open group; None without quantisation, and before the first entry.
         channel_scales: per layer, of keys and values; empty without quantisation.
         mirror: source positions on the device, and how many of them are valid.
         arriving: the last pass, until its copy from the device was waited for.
@@ -70,19 +74,23 @@ class HostTier:
 
     spec: ModelSpec
     dtype: torch.dtype
+    on_device: bool = False
     slabs: list[Slab] = field(default_factory=list)
     shared: int = 0
     forked: bool = False
     length: int = 0
     expected: int = 0
-    pending: tuple[list[Tensor], list[Tensor], Tensor] | None = None
+    group: OpenGroup | None = None
     channel_scales: list[tuple[ChannelScale, ChannelScale]] = field(default_factory=list)
     mirror: tuple[Tensor | None, int] = (None, 0)
     arriving: Arriving | None = None
     sketch: Sketch | None = None
     staging: Staging = field(default_factory=Staging, init=False)
+    stacks: Stacks = field(init=False)
+    _stacked_scales: list[ChannelScale] = field(default_factory=list)  # of each stack, once they are needed
 
     def __post_init__(self) -> None:
+        self.stacks = Stacks(self.spec)
         if self.pinned:
             use_exact_pinned_sizes()
 
@@ -94,8 +102,13 @@ class HostTier:
     @property
     def stored(self) -> int:
         """Entries in slabs, which can be searched and fetched."""
-        pending = 0 if self.pending is None else len(self.pending[2])
-        return self.length - pending - (0 if self.arriving is None else len(self.arriving.source))
+        arriving = 0 if self.arriving is None else len(self.arriving.source)
+        return self.length - len(self._pending_source) - arriving
+
+    @property
+    def _pending_source(self) -> Tensor:
+        """Source positions of the entries in the open group, int32 [N]."""
+        return torch.empty(0, dtype=torch.int32) if self.group is None else self.group.source
 
     @property
     def together(self) -> int:
@@ -103,14 +116,19 @@ class HostTier:
         return self.group_size if self.sketch is None else rows.GROUP_SIZE
 
     @property
-    def _heads(self) -> tuple[list[int], list[int]]:
-        """Heads of keys and heads of values, per layer."""
-        return [layer.kv_heads for layer in self.spec.layers], [layer.value_heads for layer in self.spec.layers]
-
-    @property
     def pinned(self) -> bool:
         """True if slabs are in pinned memory, where kernels on a GPU can read them."""
-        return self.spec.device.type == "cuda"
+        return self.spec.device.type == "cuda" and not self.on_device
+
+    @property
+    def place(self) -> torch.device:
+        """Device of the slabs."""
+        return self.spec.device if self.on_device else torch.device("cpu")
+
+    @property
+    def local(self) -> bool:
+        """True if slabs lie where the model computes."""
+        return self.on_device or self.spec.device.type == "cpu"
 
     def _new_slab(self, stored: int, least: int = 0) -> Slab:
         """Return an empty slab. least: entries that fit into one of a conversation."""
@@ -118,33 +136,7 @@ class HostTier:
         capacity = min(tier_plan.SLAB, max(FIRST_OF_CONVERSATION, least, own)) if self.forked else tier_plan.SLAB
         if self.expected // self.group_size * self.group_size > stored:
             capacity = min(capacity, self.expected // self.group_size * self.group_size - stored)
-        banks = [
-            [
-                self._new_bank(
-                    heads,
-                    layer.head_size,
-                    capacity,
-                    self.channel_scales[number][which] if self.channel_scales else None,
-                )
-                for which, heads in enumerate((layer.kv_heads, layer.value_heads))
-            ]
-            for number, layer in enumerate(self.spec.layers)
-        ]
-        source = torch.empty(capacity, dtype=torch.int32)
-        return Slab([keys for keys, _ in banks], [values for _, values in banks], source)
-
-    def _new_bank(self, heads: int, size: int, capacity: int, channel_scales: ChannelScale | None) -> Bank:
-        pinned = self.pinned
-        if channel_scales is None:
-            return torch.empty(heads, capacity, size, dtype=self.dtype, pin_memory=pinned)
-        width, stored = quantise.width(self.dtype, size), quantise.stored(self.dtype)
-        return QuantizedSlab(
-            torch.empty(heads, capacity, width, dtype=stored, pin_memory=pinned),
-            torch.empty(heads, capacity // self.group_size, pin_memory=pinned),
-            channel_scales,
-            self.dtype,
-            self.spec.dtype,
-        )
+        return Slab.empty(self.spec, self.stacks, self.dtype, capacity, self.channel_scales, self.place, self.pinned)
 
     def make_room(self, tokens: int) -> None:
         """Let the last slab of a conversation have room for so many more tokens, unless it is too large to be moved."""
@@ -162,8 +154,8 @@ class HostTier:
             self.mirror = None, 0
         self._sketch_rest()
 
-    def check_host_room(self, leaving: bool) -> None:
-        """Raise if host memory cannot hold the rest of the expected entries.
+    def check_room(self, leaving: bool) -> None:
+        """Raise if there is no room for the rest of the expected entries.
 
         Args:
             leaving: whether full slabs leave memory once they are saved.
@@ -172,6 +164,10 @@ class HostTier:
             OutOfMemory: the rest does not fit.
         """
         rest = max(0, self.expected - self.length)
+        if self._elsewhere:
+            needed = slab_bytes(self.spec, self.dtype, rest)
+            require_memory(needed, self.place, f"Keeping {rest:,} tokens on the device")
+            return
         # A slab exists twice while it is saved, or while the next one fills before it is on disk.
         held = min(rest, tier_plan.SLAB) if leaving else rest
         twice = slab_bytes(self.spec, self.dtype, min(rest, tier_plan.SLAB))
@@ -181,8 +177,8 @@ class HostTier:
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
         """Add all tokens of a pass, or none if memory runs out.
 
-        Heads that the tier's spec does not have are dropped. Tensors of a GPU are copied while the GPU goes on. They
-        are in slabs after the next pass, or after `flush`.
+        Heads that the tier's spec does not have are dropped. On a GPU, entries are quantised there. They are copied
+        while the GPU goes on, quantised ones in whole groups, and are in slabs after the next pass, or after `flush`.
 
         Args:
             keys: per layer [H, T, D], before RoPE.
@@ -193,23 +189,28 @@ class HostTier:
             OutOfMemory: nothing of the pass is added.
         """
         self.flush()  # the pass before; if this fails, it is still arriving
-        before = self.length
+        before = self.length, self.group
         try:
-            stored = self.dtype if self.group_size == 1 else self.spec.dtype
-            coming = [
-                x[:count].to(stored)
-                for each, heads in zip((keys, values), self._heads, strict=True)
-                for x, count in zip(each, heads, strict=True)
-            ]
-            self.arriving = Arriving(
-                copy_to_host_async(coming, self.staging), source, source.nbytes + sum(x.nbytes for x in coming)
-            )
-            self.length += source.shape[0]
-            if not coming[0].is_cuda:
+            coming, tokens = self.stacks.stacked(keys, values), len(source)
+            if self.group_size > 1:
+                coming, source = self._whole_groups(coming, source)
+            else:
+                coming = [x.to(self.dtype) for x in coming]
+            if len(source):
+                wait = (lambda: coming) if self.local else self._sent_home(coming)
+                self.arriving = Arriving(wait, source, source.nbytes + sum(x.nbytes for x in coming))
+            self.length += tokens
+            if self.local:
                 self.flush()
         except BaseException:
-            self.length, self.arriving = before, None
+            (self.length, self.group), self.arriving = before, None
             raise
+
+    def _sent_home(self, coming: list[Tensor]) -> Callable[[], list[Tensor]]:
+        """Start copying tensors to the host, and return a function that waits for them."""
+        order = sorted(range(len(coming)), key=lambda number: -coming[number].itemsize)
+        wait = copy_to_host_async([coming[number] for number in order], self.staging)
+        return lambda: [x for _, x in sorted(zip(order, wait(), strict=True), key=lambda pair: pair[0])]
 
     def flush(self, needed: int | None = None) -> None:
         """Put the last pass into slabs, waiting for its copy from the device.
@@ -220,41 +221,38 @@ class HostTier:
         there = self.stored if self.sketch is None else self.sketch.length
         if self.arriving is None or (needed is not None and needed <= there):
             return
-        home, source, pending = self.arriving.wait(), self.arriving.source, self.pending
-        keys, values = home[: len(home) // 2], home[len(home) // 2 :]
-        if self.group_size > 1:
-            keys, values, source, pending = self._whole_groups(keys, values, source)
-        self._fill(keys, values, source)
-        self.pending, self.arriving = pending, None  # only now, so that nothing is lost if memory runs out
+        self._fill(self.arriving.wait(), self.arriving.source)
+        self.arriving = None  # only now, so that nothing is lost if memory runs out
 
     def _rest(self) -> None:
         """Flush the last pass and free the staging memory."""
         self.flush()
         self.staging = Staging()
 
-    def _whole_groups(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> tuple[Any, ...]:
-        """Split pending and new entries into whole groups for slabs and the rest, which is pending."""
-        if self.pending is not None:
-            before = self.pending
-            keys = [torch.cat(pair, dim=1) for pair in zip(before[0], keys, strict=True)]
-            values = [torch.cat(pair, dim=1) for pair in zip(before[1], values, strict=True)]
-            source = torch.cat([before[2], source])
-        whole = source.shape[0] // self.group_size * self.group_size
-        if whole and not self.channel_scales:  # of the first group, so that the size of passes does not matter
-            first = slice(0, self.group_size)
-            self.channel_scales = [
-                (ChannelScale.of(k[:, first]), ChannelScale.of(v[:, first])) for k, v in zip(keys, values, strict=True)
-            ]
-        full, rest = slice(0, whole), slice(whole, None)
-        # Copies, because a view would keep the whole pass alive.
-        pending = [x[:, rest].clone() for x in keys], [x[:, rest].clone() for x in values], source[rest].clone()
-        return [x[:, full] for x in keys], [x[:, full] for x in values], source[full], pending
+    def _whole_groups(self, new: list[Tensor], source: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Add stacks of entries to the open group, and return the codes and scales of the groups that are whole."""
+        group = self.group or OpenGroup.empty(self.spec, self.stacks)
+        full, whole, self.group = group.joined(new, source)
+        if not len(whole):
+            return [], whole
+        if not self.channel_scales:  # of the first group, so that the size of passes does not matter
+            self._use_scales([ChannelScale.of(x[:, : self.group_size]).on_host() for x in full])
+        each = zip(full, self._stacked_scales, strict=True)
+        return [x for rows, scale in each for x in coded(rows, scale, self.dtype)], whole
 
-    def _fill(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
-        """Put entries into slabs, all or none. Quantised tiers get whole groups."""
+    def _use_scales(self, stacked: list[ChannelScale]) -> None:
+        """Normalise channels by these scales of each stack."""
+        for scale in stacked:
+            scale.on(self.spec.device)  # copied there before a pass needs it
+        parts = [scale.parted(heads) for scale, heads in zip(stacked, self.stacks.heads, strict=True)]
+        keys, values = self.stacks.of_layers(parts)
+        self._stacked_scales, self.channel_scales = stacked, list(zip(keys, values, strict=True))
+
+    def _fill(self, new: list[Tensor], source: Tensor) -> None:
+        """Put entries, one tensor for each of `Slab.stacks`, into slabs, all or none."""
         slabs, last = len(self.slabs), self.slabs[-1].length if self.slabs else 0
         try:
-            self._filled(keys, values, source)
+            self._filled(new, source)
             self._sketch_rest()
         except BaseException:
             del self.slabs[slabs:]
@@ -262,15 +260,16 @@ class HostTier:
                 self.slabs[-1].length = last
             raise
 
-    def _filled(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
+    def _filled(self, new: list[Tensor], source: Tensor) -> None:
         done, count, before = 0, source.shape[0], self.stored
         while done < count:
             if len(self.slabs) == self.shared or self.slabs[-1].full:
                 self.slabs.append(self._new_slab(before + done))
             slab = self.slabs[-1]
-            there = slice(done, min(count, done + slab.capacity - slab.length))
-            slab.put([k[:, there] for k in keys], [v[:, there] for v in values], source[there])
-            done = there.stop
+            end = min(count, done + slab.capacity - slab.length)
+            there = (slice(*(rows.used(x, at, count) for at in (done, end))) for x in new)
+            slab.put([x[:, some] for x, some in zip(new, there, strict=True)], source[done:end])
+            done = end
 
     def _sketch_rest(self) -> None:
         """Sketch all entries in slabs, with capacity for full slabs.
@@ -289,16 +288,19 @@ class HostTier:
         """
         assert not self.forked, "a conversation is a fork of a context, not of another conversation"
         self._rest()
+        self.group = self.group and self.group.forked()
         slabs = self.slabs[:-1] + [dataclasses.replace(last) for last in self.slabs[-1:]]
         return HostTier(
             self.spec,
             self.dtype,
+            self.on_device,
             slabs,
             shared=len(slabs),
             forked=True,
             length=self.length,
-            pending=self.pending,
+            group=self.group,
             channel_scales=self.channel_scales,
+            _stacked_scales=self._stacked_scales,
             sketch=self.sketch and self.sketch.fork(),
         )
 
@@ -389,22 +391,36 @@ class HostTier:
     def source(self) -> Tensor:
         """Return the source position of every entry, int32 [N]."""
         self.flush()
-        pending = torch.empty(0, dtype=torch.int32) if self.pending is None else self.pending[2]
-        return torch.cat([*(slab.source[: slab.length] for slab in self.slabs), pending])
+        return torch.cat([*(slab.source[: slab.length] for slab in self.slabs), self._pending_source])
 
     def nbytes(self) -> int:
         """Return the bytes in host memory, shared slabs included, mapped slabs excluded."""
-        keys, values, source = self.pending or ([], [], torch.empty(0))
-        pending = sum(x.nbytes for x in [*keys, *values, source])
-        channel_scales = sum(each.nbytes() for pair in self.channel_scales for each in pair)
         arriving = self.arriving  # read once: a panel asks while a pass flushes it
-        sizes = [slab.nbytes() for slab in self.slabs if not slab.mapped] + [arriving.nbytes if arriving else 0]
-        return sum(sizes) + pending + channel_scales
+        coming = 0 if arriving is None or self.on_device else arriving.nbytes
+        held = sum(slab.source.nbytes + (0 if self._elsewhere else slab.row_bytes()) for slab in self._unmapped)
+        scales = sum(each.nbytes() for pair in self.channel_scales for each in pair)
+        waiting = self._pending_source.nbytes + (self._waiting_bytes if self.spec.device.type == "cpu" else 0)
+        return held + coming + waiting + scales
 
     def device_bytes(self) -> int:
-        """Return the bytes on the device: sketches and source positions."""
+        """Return the bytes on the device: sketches, source positions, and what of the entries lies there."""
         source_on_device = 0 if self.mirror[0] is None else self.mirror[0].nbytes
-        return source_on_device + (0 if self.sketch is None else self.sketch.nbytes())
+        held = sum(slab.row_bytes() for slab in self._unmapped) if self._elsewhere else 0
+        held += 0 if self.spec.device.type == "cpu" else self._waiting_bytes
+        return held + source_on_device + (0 if self.sketch is None else self.sketch.nbytes())
+
+    @property
+    def _unmapped(self) -> list[Slab]:
+        return [slab for slab in self.slabs if not slab.mapped]
+
+    @property
+    def _elsewhere(self) -> bool:
+        """True if slabs are not in host memory."""
+        return self.place.type != "cpu"
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return 0 if self.group is None else self.group.nbytes()
 
     def on_disk(self) -> tuple[int, int]:
         """Return entries and bytes of the mapped slabs."""
@@ -423,33 +439,22 @@ class HostTier:
                 self.slabs[self.shared + number] = dataclasses.replace(self._loaded(saved), mapped=True)
 
     def state(self) -> Parts:
-        """Return own slabs as one part each, full ones sealed, and the pending entries."""
+        """Return own slabs as one part each, full ones sealed, and the open group."""
         self._rest()
         parts: Parts = {}
         own = [slab for slab in self.slabs[self.shared :] if slab.length]
         for number, slab in enumerate(own):
             parts[f"host-{number:05d}"] = Part(slab.saved(), sealed=slab.full)
-        if self.pending is not None:
-            parts[TAIL] = Part(self._tail())
+        if self.group is not None:
+            parts[TAIL] = Part(saved_group(self.group, self.stacks, self.channel_scales))
         return parts
-
-    def _tail(self) -> dict[str, Tensor]:
-        assert self.pending is not None
-        keys, values, source = self.pending
-        tensors = {"source": source}
-        for layer in range(len(keys)):
-            tensors |= {f"{layer}.keys": keys[layer], f"{layer}.values": values[layer]}
-        for layer, pair in enumerate(self.channel_scales):
-            for name, channel_scales in zip(BANKS, pair, strict=True):
-                tensors |= channel_scales.saved(f"{layer}.{name}")
-        return tensors
 
     def load(self, parts: LoadedParts, stay: bool = False) -> None:
         """Load saved slabs. Full ones are used from their mapped files.
 
-        For a GPU they are copied into pinned memory, unless they are to stay on disk. If more entries may come, a last
-        slab that was not full is copied and continued. Slabs then have the same borders as in an uninterrupted reading,
-        so scores are computed in the same groups and have the same last bits.
+        For a GPU they are copied to the device or into pinned memory, unless they are to stay on disk. If more entries
+        may come, a last slab that was not full is copied and continued. Slabs then have the same borders as in an
+        uninterrupted reading, so scores are computed in the same groups and have the same last bits.
 
         Args:
             parts: tensors by part.
@@ -460,31 +465,20 @@ class HostTier:
         """
         if TAIL in parts:
             tail = parts[TAIL]
-            every = zip(BANKS, self._heads, strict=True)  # another spec may have saved more heads
-            keys, values = (
-                [tail[f"{layer}.{name}"][:count].clone() for layer, count in enumerate(heads)] for name, heads in every
-            )
             self.length += tail["source"].shape[0] - (self.length - self.stored)  # the tail begins where the slabs end
-            self.pending = keys, values, tail["source"].clone()
+            self.group = loaded_group(tail, self.spec, self.stacks)
             if "0.keys.centre" in tail and not self.channel_scales:  # a conversation has those of its context
-
-                def channel_scales(layer: int, which: int) -> ChannelScale:
-                    heads = self._heads[which][layer]
-                    return ChannelScale.loaded(tail, f"{layer}.{BANKS[which]}", heads, torch.device("cpu"))
-
-                self.channel_scales = [
-                    (channel_scales(layer, 0), channel_scales(layer, 1)) for layer in range(len(keys))
-                ]
+                self._use_scales(loaded_scales(tail, self.stacks))
         names = sorted(name for name in parts if name.startswith("host-") and name != TAIL)
-        copied = self.pinned and not stay
+        copied = (self.pinned and not stay) or self._elsewhere
         if copied:
             sent = (tensor for name in names for tensor in parts[name].values())
-            needed = sum(tensor.nbytes for tensor in sent if not tensor.is_pinned())
-            require_memory(needed, torch.device("cpu"), "Opening this reading for a GPU")
+            needed = sum(tensor.nbytes for tensor in sent if self._elsewhere or not tensor.is_pinned())
+            require_memory(needed, self.place, "Opening this reading for a GPU")
         for name in names:
             tensors = parts[name]
             if copied:
-                tensors = {key: tensor.pin_memory() for key, tensor in tensors.items()}
+                tensors = {key: self._copied(key, tensor) for key, tensor in tensors.items()}
             self.slabs.append(self._loaded(tensors))
             self.length += self.slabs[-1].length
         if names and (self.forked or self.expected > self.length):
@@ -492,6 +486,12 @@ class HostTier:
             room = self._new_slab(self.stored - last.length)
             self.slabs.append(last.moved(room) if last.length < room.capacity else last)
         self._sketch_rest()
+
+    def _copied(self, name: str, tensor: Tensor) -> Tensor:
+        """Return a copy of a saved tensor where slabs lie. Source positions stay in host memory."""
+        if not self._elsewhere:
+            return tensor.pin_memory()
+        return tensor.clone() if name == "source" else tensor.to(self.place)
 
     def _loaded(self, tensors: dict[str, Tensor]) -> Slab:
         return Slab.loaded(tensors, self.spec, self.dtype, self.channel_scales)

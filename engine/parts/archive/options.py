@@ -8,7 +8,7 @@ from engine.errors import require
 from engine.models.spec import ModelSpec
 from engine.parts.archive.slabs import group_size_of
 from engine.parts.quantized_slots import QUANTIZED_TYPES
-from engine.records import DISK, HOST
+from engine.records import DEVICE, DISK, HOST
 from kernels.rows import GROUP_SIZE
 
 DTYPES = {
@@ -17,8 +17,8 @@ DTYPES = {
     "float16": torch.float16,
     **QUANTIZED_TYPES,
 }
-TIERS = (HOST, DISK)
-"""Tiers for full slabs."""
+TIERS = (HOST, DEVICE, DISK)
+"""Where an archive lies; on disk are full slabs alone. Without a GPU, the device's memory is the host's."""
 QUESTION_PASSES = (1, 2, 3)
 """Values of the setting `looks`: 1 asks a question once, 2 asks again over the passages that stood out, 3 adds a pass
 over more passages if none did. None of the papers asks twice.
@@ -28,10 +28,10 @@ over more passages if none did. None of the papers asks twice.
 def cache_units(spec: ModelSpec, wanted: int | None, needed: int, tier: str) -> int:
     """Return the units of the device bank: the wanted number, or a default.
 
-    The default is 0 if attention reads the host tier in place. On a GPU with full slabs on disk it is twice the need of
+    The default is 0 if attention reads the archive in place. On a GPU with full slabs on disk it is twice the need of
     a block of queries.
     """
-    in_place = spec.device.type != "cuda" or tier == HOST
+    in_place = spec.device.type != "cuda" or tier != DISK
     return wanted if wanted is not None else 0 if in_place else 2 * needed
 
 

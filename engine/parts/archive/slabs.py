@@ -1,7 +1,7 @@
-"""Slabs of the host tier: keys and values of all layers for some tokens, allocated whole and filled in place.
+"""Slabs of an archive: keys and values of all layers for some tokens, allocated whole and filled in place.
 
-If the tier is quantised (8 or 4 bits, see `kernels/rows.py`), a slab holds whole groups. Sizes: H KV heads, T tokens,
-D head size.
+If the archive is quantised (8 or 4 bits, see `kernels/rows.py`), a slab holds whole groups. Sizes: H KV heads, R heads
+of a stack, T tokens, D head size.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.models.spec import ModelSpec
+from engine.parts.archive.stacks import Stacks
 from kernels import quantise, rows
 from kernels.rows import BANKS, Bank, ChannelScale, QuantizedSlab
 
@@ -31,6 +32,8 @@ class Slab:
         source: int32 [capacity].
         length: entries that are filled.
         mapped: whether they are in a mapped file, so that their memory can be reclaimed.
+        stacks: the tensors that hold all of them [R, capacity or groups, ...], per stack one, or codes and scales;
+            none if the slab was loaded, and is full.
     """
 
     keys: list[Bank]
@@ -38,6 +41,52 @@ class Slab:
     source: Tensor
     length: int = 0
     mapped: bool = False
+    stacks: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def empty(
+        cls,
+        spec: ModelSpec,
+        stacks: Stacks,
+        dtype: torch.dtype,
+        capacity: int,
+        channel_scales: list[tuple[ChannelScale, ChannelScale]],
+        place: torch.device,
+        pinned: bool,
+    ) -> Slab:
+        """Return a slab without entries.
+
+        Args:
+            spec: sizes of the tier.
+            stacks: where heads lie.
+            dtype: type of the tier.
+            capacity: entries that fit.
+            channel_scales: per layer, of keys and values; empty without quantisation.
+            place: device of the entries; their source positions are in host memory.
+            pinned: whether a GPU reads them in host memory.
+        """
+        source, each = torch.empty(capacity, dtype=torch.int32), list(zip(stacks.rows, stacks.sizes, strict=True))
+
+        def room(heads: int, *shape: int, kind: torch.dtype = torch.float32) -> Tensor:
+            return torch.empty(heads, *shape, dtype=kind, device=place, pin_memory=pinned)
+
+        if group_size_of(dtype) == 1:
+            numbers = [room(heads, capacity, size, kind=dtype) for heads, size in each]
+            parts = stacks.parted(numbers)
+            return cls([*parts[0]], [*parts[1]], source, stacks=tuple(numbers))
+        kind, groups = quantise.stored(dtype), capacity // group_size_of(dtype)
+        codes = [room(heads, capacity, quantise.width(dtype, size), kind=kind) for heads, size in each]
+        scales = [room(heads, groups) for heads, _ in each]
+        quantized: list[list[Bank]] = [
+            [
+                QuantizedSlab(rows, scale, pair[which], dtype, spec.dtype)
+                for rows, scale, pair in zip(parts, coarse, channel_scales, strict=True)
+            ]
+            for which, (parts, coarse) in enumerate(zip(stacks.parted(codes), stacks.parted(scales), strict=True))
+        ]
+        every = (x for pair in zip(codes, scales, strict=True) for x in pair)
+        keys, values = quantized
+        return cls(keys, values, source, stacks=tuple(every))
 
     @property
     def capacity(self) -> int:
@@ -51,23 +100,23 @@ class Slab:
 
     def nbytes(self) -> int:
         """Return the bytes of all tensors. Channel scales are counted once for the whole tier."""
-        banks = [*self.keys, *self.values]
-        return self.source.nbytes + sum(tensor.nbytes for bank in banks for tensor in _tensors(bank).values())
+        return self.source.nbytes + self.row_bytes()
 
-    def put(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
+    def row_bytes(self) -> int:
+        """Return the bytes of keys and values."""
+        return sum(x.nbytes for bank in [*self.keys, *self.values] for x in _tensors(bank).values())
+
+    def put(self, new: list[Tensor], source: Tensor) -> None:
         """Add entries behind those that are there.
 
         Args:
-            keys: per layer [H, T, D].
-            values: per layer [H, T, D].
+            new: rows for each of `stacks`.
             source: int32 [T].
         """
         end = self.length + source.shape[0]
-        for bank, new in zip([*self.keys, *self.values], [*keys, *values], strict=True):
-            if isinstance(bank, QuantizedSlab):
-                bank.write(self.length, new)
-            else:
-                bank[:, self.length : end] = new
+        for room, x in zip(self.stacks, new, strict=True):
+            first, last = (rows.used(room, length, self.capacity) for length in (self.length, end))
+            room[:, first:last] = x
         self.source[self.length : end] = source
         self.length = end
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 
 from engine.models.spec import ModelSpec
@@ -18,21 +20,39 @@ FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; later sla
 
 
 def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int) -> int:
-    """Return the bytes of the slabs of a reading that appends `entries` and announced `expected` of them.
+    """Return the bytes in host memory of a reading that appends `entries` and announced `expected` of them.
 
     Slabs are allocated whole; only the last one is cut to what is still expected. Quantised entries are in slabs in
-    whole groups, and the rest waits in the model's dtype.
+    whole groups, and the rest waits in the model's dtype, on a GPU there.
     """
     group_size = group_size_of(dtype)
     grouped = entries // group_size * group_size
-    capacity = min(-(-grouped // SLAB) * SLAB, max(expected // group_size * group_size, grouped))
-    if group_size == 1:
-        return capacity * (spec.entry_width * dtype.itemsize + 4)
-    rows = [(layer.kv_heads + layer.value_heads, layer.head_size) for layer in spec.layers]
-    row_bytes = sum(count * quantise.width(dtype, size) for count, size in rows)
-    scales = capacity // group_size * sum(count for count, _ in rows) * 4
-    pending = (entries - grouped) * (spec.entry_bytes + 4)
-    return capacity * (row_bytes + 4) + scales + pending + (channel_scale_bytes(spec) if grouped else 0)
+    waiting = 4 * (entries - grouped)  # their source positions
+    if spec.device.type == "cpu":
+        waiting += open_group_bytes(spec, dtype, entries)
+    slabs = slab_bytes(spec, dtype, _capacity(dtype, entries, expected))
+    return slabs + waiting + (_scale_bytes(spec, dtype) if grouped else 0)
+
+
+def _capacity(dtype: torch.dtype, entries: int, expected: int) -> int:
+    """Return the entries that slabs have room for."""
+    group_size = group_size_of(dtype)
+    grouped = entries // group_size * group_size
+    return min(-(-grouped // SLAB) * SLAB, max(expected // group_size * group_size, grouped))
+
+
+def row_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
+    """Return the bytes of keys and values in slabs with room for so many entries, without source positions."""
+    return slab_bytes(spec, dtype, entries) - 4 * (entries // group_size_of(dtype) * group_size_of(dtype))
+
+
+def open_group_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
+    """Return the bytes of the rows in which entries wait for their group to fill, where the model computes."""
+    return group_size_of(dtype) * spec.entry_bytes if group_size_of(dtype) > 1 and entries else 0
+
+
+def _scale_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
+    return channel_scale_bytes(spec) if group_size_of(dtype) > 1 else 0
 
 
 def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
@@ -44,9 +64,13 @@ def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
 
 def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
     """Return the bytes of slabs alone, with room for so many entries; if quantised, for whole groups of them."""
-    grouped = entries // group_size_of(dtype) * group_size_of(dtype)
-    channel_scales = channel_scale_bytes(spec) if group_size_of(dtype) > 1 and grouped else 0
-    return host_bytes(spec, dtype, grouped, grouped) - channel_scales
+    group_size = group_size_of(dtype)
+    if group_size == 1:
+        return entries * (spec.entry_width * dtype.itemsize + 4)
+    rows = [(layer.kv_heads + layer.value_heads, layer.head_size) for layer in spec.layers]
+    row_bytes = sum(count * quantise.width(dtype, size) for count, size in rows)
+    groups = entries // group_size
+    return groups * group_size * (row_bytes + 4) + groups * sum(count for count, _ in rows) * 4
 
 
 def mapped_entries(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
@@ -78,8 +102,7 @@ def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int,
 
 def waiting_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
     """Return the most bytes beside the slabs: of quantised entries a group that is not full, and the channel scales."""
-    group_size = group_size_of(dtype)
-    return host_bytes(spec, dtype, 2 * group_size - 1, group_size) - slab_bytes(spec, dtype, group_size)
+    return (group_size_of(dtype) - 1) * (spec.entry_bytes + 4) + _scale_bytes(spec, dtype)
 
 
 def archive_footprint(
@@ -87,21 +110,35 @@ def archive_footprint(
 ) -> Footprint:
     """Return the bytes of an archive of everything behind the `first` tokens.
 
-    tier: where full slabs go; grows: whether conversations are archived too.
+    tier: where entries lie; grows: whether conversations are archived too.
     """
     looking, far = spec.looking_far, max(0, task.total - first)
     mapped = mapped_entries(looking, dtype, max(0, task.prefix + task.read - first)) if task.read else 0
     on_gpu = spec.device.type == "cuda"
     sources = 4 * far if on_gpu and grows else 0
+    waiting = open_group_bytes(looking, dtype, far) if on_gpu else 0
+    usage = host_usage(looking, dtype, far, task.total, mapped, leaving=tier == DISK)
+    begun, held, there = _first_bytes(looking, dtype), 0, 0
+    if on_gpu and tier == DEVICE:
+        held, there = row_bytes(looking, dtype, _capacity(dtype, far, task.total)), begun
+        usage, begun = Usage({DEVICE: far}, {HOST: usage.bytes[HOST] - held}), 0
     return Footprint(
-        usage=host_usage(looking, dtype, far, task.total, mapped, leaving=tier == DISK),
+        usage=dataclasses.replace(usage, bytes={DEVICE: waiting + held, **usage.bytes}),
+        resident=far if held else 0,
+        resident_bytes=held,
         arriving_bytes=task.chunk * looking.entry_bytes if on_gpu else 0,
-        conversation_bytes=2 * sources,
+        conversation_bytes=2 * (sources + (waiting + there if grows else 0)),
         saved_bytes=waiting_bytes(looking, dtype),
         host_saving_bytes=slab_bytes(looking, dtype, min(LARGEST_SLAB, far - mapped)),  # on its way to disk, or copied
-        host_conversation_bytes=2 * slab_bytes(looking, dtype, first_room(spec, FIRST_OF_CONVERSATION)) if grows else 0,
+        host_conversation_bytes=2 * begun if grows else 0,
         work=Work(numbers_coded=looking.entry_width if group_size_of(dtype) > 1 else 0),
     )
+
+
+def _first_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
+    """Return the bytes of a conversation's first slab, and of its open group on a CPU."""
+    waiting = open_group_bytes(spec, dtype, 1) if spec.device.type == "cpu" else 0
+    return waiting + slab_bytes(spec, dtype, first_room(spec, FIRST_OF_CONVERSATION))
 
 
 def bank_footprint(size: int) -> Footprint:

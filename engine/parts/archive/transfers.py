@@ -26,13 +26,12 @@ class Staging:
         """Start without any memory."""
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
-    def room(self, count: int, like: Tensor) -> Tensor:
-        """Return space for `count` numbers of the dtype of a tensor. It overwrites the data of the last call."""
-        needed = count * like.itemsize
+    def room(self, needed: int, device: torch.device) -> Tensor:
+        """Return so many bytes for data of a device. They overwrite the data of the last call."""
         if needed > len(self._bytes):
             self._bytes = torch.empty(0, dtype=torch.uint8)  # frees its memory before the larger one is allocated
-            self._bytes = torch.empty(needed, dtype=torch.uint8, pin_memory=like.device.type == "cuda")
-        return self._bytes[:needed].view(like.dtype)
+            self._bytes = torch.empty(needed, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        return self._bytes[:needed]
 
 
 @cache
@@ -50,10 +49,10 @@ def copy_to_host(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def copy_to_host_async(tensors: list[Tensor], staging: Staging) -> Callable[[], list[Tensor]]:
-    """Start copying tensors of one dtype from a GPU to the host, in few copies.
+    """Start copying tensors from a GPU to the host, in few copies.
 
     Args:
-        tensors: on one device.
+        tensors: on one device, those of wider numbers first.
         staging: memory for the copies, which are valid until it is used again.
 
     Returns:
@@ -61,16 +60,17 @@ def copy_to_host_async(tensors: list[Tensor], staging: Staging) -> Callable[[], 
     """
     if not tensors[0].is_cuda:
         return lambda: tensors
-    counts = [x.numel() for x in tensors]
-    room = staging.room(sum(counts), tensors[0])
-    coming = [there.view(x.shape) for there, x in zip(torch.split(room, counts), tensors, strict=True)]
-    here, way = torch.cuda.current_stream(tensors[0].device), _copy_stream(tensors[0].device, home=True)
+    sizes, device = [x.nbytes for x in tensors], tensors[0].device
+    room = staging.room(sum(sizes), device)
+    parts = zip(torch.split(room, sizes), tensors, strict=True)
+    coming = [there.view(x.dtype).view(x.shape) for there, x in parts]
+    here, way = torch.cuda.current_stream(device), _copy_stream(device, home=True)
     begin = 0
     while begin < len(tensors):
-        sizes = itertools.accumulate(x.nbytes for x in tensors[begin:])
-        end = begin + max(1, sum(size <= PACKED_BYTES for size in sizes))
-        packed = torch.cat([x.reshape(-1) for x in tensors[begin:end]])
-        first = sum(counts[:begin])
+        end = begin + max(1, sum(size <= PACKED_BYTES for size in itertools.accumulate(sizes[begin:])))
+        flat = [x.reshape(-1).view(torch.uint8) for x in tensors[begin:end]]
+        packed = torch.cat(flat) if len(flat) > 1 else flat[0]
+        first = sum(sizes[:begin])
         way.wait_stream(here)
         with torch.cuda.stream(way):
             room[first : first + len(packed)].copy_(packed, non_blocking=True)

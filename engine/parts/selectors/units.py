@@ -8,9 +8,15 @@ answering look up alike.
 A recorded pass always writes the unit that fills up next, into the row behind the others, where it is seen once it is
 full.
 
-Queries and keys are taken as the paper writes them, as vectors of all heads together: representatives and units are
-the same for all heads of a layer. Both scores are sums of dot products, so of a unit only the sum of its
-representatives' keys is kept, and a block of queries is looked up by its sum.
+By `PRODUCTS`, queries and keys are taken as the paper writes them, as vectors of all heads together: representatives
+are those with the highest mean dot product with the queries of their window, the same for all heads of a layer.
+
+By `PROBABILITIES`, representatives are chosen as in the authors' code: each query head takes its own, those that its
+softmax gave most while they were in the window. That softmax is the one that the pass attends with. So a pass is one
+block of queries: the units that it looks up were judged by the blocks before it. No such pass is recorded.
+
+A look-up sums dot products, so of a unit only the sum of its representatives' keys is kept, and a block of queries is
+looked up by its sum.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.models.spec import ModelSpec
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.attention import Segment
 from engine.parts.positions import QueryBlocks
@@ -36,22 +42,52 @@ from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from kernels.gathering import gather_rows
 from kernels.rows import Slabs
 
+PRODUCTS, PROBABILITIES = "products", "probabilities"
+SCORES = (PRODUCTS, PROBABILITIES)
+
+
+def unit_heads(layer: LayerSpec, scores: str) -> int:
+    """Return how many heads have a key in every unit. scores: one of `SCORES`."""
+    return layer.kv_heads if scores == PRODUCTS else layer.query_heads
+
 
 class UnitSelector(WindowSelector):
     """Selects initial tokens, looked-up units and tokens that do not fill a unit yet, beside the window."""
 
     def __init__(
-        self, spec: ModelSpec, store: WindowStore, archive: Archive, size: int, representatives: int, count: int
+        self,
+        spec: ModelSpec,
+        store: WindowStore,
+        archive: Archive,
+        size: int,
+        representatives: int,
+        count: int,
+        scores: str = PRODUCTS,
     ) -> None:
-        """size: l_bs, tokens per unit. representatives: r_k. count: k_m, units looked up for each block of queries."""
+        """Look units up beside this store.
+
+        Args:
+            spec: sizes of the model.
+            store: sinks and window.
+            archive: everything that has been read.
+            size: l_bs, tokens per unit.
+            representatives: r_k.
+            count: k_m, units looked up for each block of queries.
+            scores: one of `SCORES`.
+        """
         super().__init__(spec, store, archive)
         self.size, self.representatives, self.count = size, representatives, count
+        self.by_head = scores == PROBABILITIES
         like = torch.empty(0, dtype=spec.dtype, device=spec.device)
-        self.units = [Units(like.new_empty(0, layer.kv_heads * layer.head_size)) for layer in archive.host.spec.layers]
+        every = archive.host.spec.layers
+        self.units = [Units(like.new_empty(0, unit_heads(layer, scores) * layer.head_size)) for layer in every]
         looking = [number for number, layer in enumerate(spec.layers) if layer.sliding_window is None]
         self._row = {layer: row for row, layer in enumerate(looking)}  # of `scores`
-        # r_m of the entries behind the last unit, as far as their window has passed; replaced, never changed
-        self.scores = torch.zeros(len(looking), 0, device=spec.device)
+        # Of the entries behind the last unit, as far as their window has passed; replaced, never changed. By head
+        # [layers, HQ, entries], else r_m [layers, entries].
+        heads = {spec.layers[layer].query_heads for layer in looking} if self.by_head else set()
+        assert len(heads) <= 1, "the scores of all layers are kept in one tensor"
+        self.scores = torch.zeros(len(looking), *heads, 0, device=spec.device)
         self._coming: dict[int, tuple[Tensor, Tensor]] = {}  # layer -> units and scores after this pass
         self._shared: dict[object, Tensor] = {}  # of this pass: tensors that are the same in all layers
         self._fixed: dict[int, FixedUnits] = {}  # by the buffer's capacity
@@ -83,12 +119,16 @@ class UnitSelector(WindowSelector):
         if self.store.fixed:
             self._observe_fixed(layer, q)
         else:
-            scores = self._representative_scores(layer, q)
+            scores = self._known_scores(layer, q) if self.by_head else self._representative_scores(layer, q)
             self._coming[layer] = self._new_units(layer, scores, self._lookers().last // self.size)
 
     def _summed(self, layer: int, q: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Return queries [H, T, D], summed over the heads of a group."""
         return q.view(self.spec.layers[layer].kv_heads, -1, *q.shape[1:]).sum(dim=1, dtype=dtype)
+
+    def _known_scores(self, layer: int, q: Tensor) -> Tensor:
+        """Return the scores of each head until now, with room for the entries of this pass; float32 [HQ, entries]."""
+        return F.pad(self.scores[self._row[layer]], (0, q.shape[1] - self.store.new_sinks))
 
     def _lookers(self) -> QueryBlocks:
         """Return the queries in the blocks that look units up together."""
@@ -161,21 +201,32 @@ class UnitSelector(WindowSelector):
 
     def _new_units(self, layer: int, scores: Tensor, complete: int) -> tuple[Tensor, Tensor]:
         """Return rows [N, H * D] of the units that fill up in this pass, and the scores behind them."""
-        spec, known, size = self.spec.layers[layer], self.units[layer].total, self.size
+        known, size = self.units[layer].total, self.size
         new = complete - known
         if new <= 0:
-            return scores.new_empty(0, spec.kv_heads * spec.head_size, dtype=self.spec.dtype), scores
-        best = scores[: new * size].view(new, size).topk(self.representatives, dim=1).indices
+            return self.units[layer].own[:0], scores
+        best = (
+            scores[..., : new * size].reshape(*scores.shape[:-1], new, size).topk(self.representatives, dim=-1).indices
+        )
         first = torch.arange(known, complete, device=scores.device) * size
-        keys = self._keys(self.archive.host.keys(layer), layer, (first[:, None] + best).view(-1))
-        grouped = keys.view(spec.kv_heads, new, -1, spec.head_size).sum(dim=2)
-        return grouped.transpose(0, 1).reshape(new, -1), scores[new * size :]
+        keys = self._representatives(layer, first[:, None] + best)
+        return keys.transpose(0, 1).reshape(new, -1), scores[..., new * size :]
+
+    def _representatives(self, layer: int, best: Tensor) -> Tensor:
+        """Return the sums of keys [H, N, D] of the entries int64 [N, r_k], or of each query head's [HQ, N, r_k]."""
+        if self.by_head:
+            own = best.reshape(self.spec.layers[layer].kv_heads, -1)
+            keys = gather_rows(self.archive.host.keys(layer), own, self.spec.device, self.spec.dtype)
+            return keys.view(*best.shape, -1).sum(dim=2)
+        keys = self._keys(self.archive.host.keys(layer), layer, best.view(-1))
+        return keys.view(len(keys), *best.shape, -1).sum(dim=2)
 
     def _look_up(self, layer: int, q: Tensor, fresh: Tensor | None) -> Tensor:
         """Return the entries int64 [NB, k_m * l_bs] of each block's units with the highest sim(X, B) (section 2.2)."""
         shared, block, rope = self._shared, self.store.query_block, self.spec.layers[layer].rope
         # Sums over a block and its heads outgrow float16, and bfloat16 cannot tell them apart.
-        total = self._summed(layer, self.at_distance(rope, q, self.store.window), torch.float32)
+        turned = self.at_distance(rope, q, self.store.window)
+        total = turned.float() if self.by_head else self._summed(layer, turned, torch.float32)
         if q.shape[1] > 1:
             padded = F.pad(total, (0, 0, 0, -q.shape[1] % block))
             total = padded.view(len(total), -1, block, q.shape[2]).sum(dim=2)
@@ -188,6 +239,30 @@ class UnitSelector(WindowSelector):
         best, unit = fit.topk(min(self.count, fit.shape[1]), dim=1)
         start = (unit * self.size).masked_fill(best == float("-inf"), EMPTY)
         return (start[..., None] + shared["inside"]).flatten(1)
+
+    def pass_limit(self) -> int:
+        """Return how many tokens the next pass may carry: one block where its attention judges the next one's units."""
+        limit = super().pass_limit()
+        return min(limit, self.store.query_block) if self.by_head else limit
+
+    def watches(self, layer: int) -> bool:
+        """Tell whether attention judges entries: of the window by head, of the bank by its policy."""
+        return (self.by_head and layer in self._row) or super().watches(layer)
+
+    def attended(self, layer: int, attention: list[Tensor]) -> None:
+        """Add the attention to the entries in the window, which comes last or before what is selected."""
+        if super().watches(layer):
+            super().attended(layer, attention)
+        if self.by_head:
+            window = attention[-2 if self._looks_far else -1][:, 0]
+            fresh, scores = self._coming[layer]
+            count = min(window.shape[1], scores.shape[1])
+            scores[:, scores.shape[1] - count :] += window[:, window.shape[1] - count :]
+            self._coming[layer] = fresh, scores
+
+    def graph_kind(self) -> int | None:
+        """Return None where a token's attention is added to scores whose number grows."""
+        return None if self.by_head else super().graph_kind()
 
     def make_room(self, tokens: int) -> None:
         """Make room for the units that so many more tokens fill."""

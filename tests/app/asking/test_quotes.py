@@ -74,6 +74,17 @@ def test_a_passage_longer_than_the_limit_is_cut_at_its_end() -> None:
     assert (span.start, span.end) == (100, 150)
 
 
+def test_a_very_long_sentence_is_cut_behind_a_clause_and_says_so() -> None:
+    text = f"When the lamp went out, {'and on and on, ' * 9}the keeper rose; {'so it went, ' * 9}and nobody came."
+    at = text.index("keeper")
+    span = sentences_around(text, at, at + 6, 80)
+    assert text[span.start : span.end].startswith("and on and on, ")
+    assert text[span.start : span.end].endswith("the keeper rose;")
+    assert (span.begins, span.ends) == (False, False)
+    whole = sentences_around(text, at, at + 6, 600)
+    assert (text[whole.start : whole.end], whole.begins, whole.ends) == (text, True, True)
+
+
 def test_quotations_are_compared_by_their_words() -> None:
     pages = PageWords(["“The lamp must\nnever go dark,” she wrote", "on her first evening at Cape Orlen", "nothing"])
     assert pages.find("the lamp must never go DARK") == 0

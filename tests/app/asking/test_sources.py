@@ -55,6 +55,18 @@ def test_a_single_document_has_no_heading() -> None:
     assert "".join(chr(token) for token in alone.ids.tolist()) == FIRST.text
 
 
+def test_a_sentence_that_is_too_long_to_show_is_cut_and_says_so() -> None:
+    long = f"The list begins, {'and it goes on, ' * 99}and it ends."
+    document = Document("Long", "pdf", "3" * 64, (Page(1, "page 1", long, PageQuality(len(long), "text")),))
+    cache, text = DocumentCache({"d-long": document}.__getitem__), compose(Letters(), [("d-long", document)])  # type: ignore[arg-type]
+    near, far = (find_sources([Passage(at, at + 4, 0.5)], text, cache)[0] for at in (0, len(long) - 8))
+    assert near.quote.startswith("The list")
+    assert near.quote.endswith("and it goes on,…")
+    assert far.quote.startswith("…and it goes on")
+    assert far.quote.endswith("and it ends.")
+    assert long[near.start : near.end] == near.quote.removesuffix("…")
+
+
 def test_a_stream_survives_saving() -> None:
     saved = stream()
     loaded = Stream.load(saved.tensors(), saved.meta())

@@ -113,7 +113,7 @@ def test_what_other_programs_keep_is_named_as_they_name_it(machine: Path) -> Non
     assert model_source("ollama/llama3.2:1b:nf4") == str(blob)
     assert canonical_model("ollama/llama3.2:1b:nf4") == "ollama/llama3.2:1b:nf4"
     assert canonical_model("Qwen3-4B-Q4_K_M:8bit") == f"{file}:8bit"
-    assert canonical_model("Qwen3-9B") == "Qwen3-9B"  # it may be on the hub
+    assert canonical_model("someone/Qwen3-9B") == "someone/Qwen3-9B"  # it may be on the hub
     check_model("ollama/llama3.2:1b")
     with pytest.raises(AppError, match="`stockpot models` lists all"):
         check_model("ollama/someone/llama3.2:9b")
@@ -125,3 +125,31 @@ def test_they_are_listed_with_the_reason_why_one_cannot_be_used(machine: Path) -
     assert found.name == "broken"
     assert "broken.gguf" in found.reason
     assert not found.to_json()["usable"]
+
+
+def test_a_short_name_means_a_model_here_before_a_recommended_one(machine: Path) -> None:
+    home = machine / "home"
+    assert canonical_model("qwen3-8b:nf4", home) == "Qwen/Qwen3-8B:nf4"
+    assert canonical_model("Llama-3.1-8B", home) == "meta-llama/Llama-3.1-8B-Instruct"
+    assert canonical_model("SmolLM2", home) == "smollm2"
+    (machine / "hub" / "models--someone--Tale-7B").mkdir(parents=True)
+    assert canonical_model("tale-7b", home) == "someone/Tale-7B"
+    found = put(machine / ".lmstudio" / "models" / "someone" / "GGUF" / "Qwen3-8B-Q4_K_M.gguf")
+    assert canonical_model("qwen3-8b", home) == str(found)
+    config = put(home / "models" / "Qwen3-8B" / "config.json", "{}")
+    assert canonical_model("qwen3-8b", home) == str(config.parent)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("qwen3", "'qwen3' fits several models: did you mean Qwen/Qwen3-0.6B, .* or Qwen/Qwen3-8B?"),
+        ("qwn3-8b", "No model is called 'qwn3-8b': Did you mean Qwen/Qwen3-8B?"),
+        ("smolm2", "Did you mean smollm2?"),
+        ("qwen3-8", "Did you mean Qwen/Qwen3-8B?"),
+        ("zzz", "Give a path, or a hub id such as Qwen/Qwen3-0.6B. `stockpot models` lists"),
+    ],
+)
+def test_a_short_name_of_no_model_or_of_several_is_refused(machine: Path, name: str, sentence: str) -> None:
+    with pytest.raises(AppError, match=sentence):
+        check_model(name, machine)

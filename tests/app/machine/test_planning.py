@@ -111,7 +111,6 @@ def test_a_plan_for_one_method_with_its_settings(
             "host_memory",
             "operation_sec",
             "node_sec",
-            "coding_sec",
             "packed_share",
         }
     ]

@@ -207,7 +207,7 @@ def test_every_session_is_found_however_often_one_has_the_words(service: Service
             store.turns.finish(store.turns.add(session.id, "Where was the lamp?").id, answer="There.", sources=[])
 
     def found(query: str) -> set[str]:
-        ids = {id for _, id in actions.navigate.search(query)[0]["choices"]}
+        ids = {id for _, id in actions.navigate.search(query)[0]["choices"] if " " not in id}  # no passages
         return {store.turns.get(id).session_id if id.startswith("t-") else id for id in ids}
 
     assert found("lamp") == {talkative.id, other.id}
@@ -215,6 +215,11 @@ def test_every_session_is_found_however_often_one_has_the_words(service: Service
     assert found("nowhere") == found("  ") == set()
     lamps = add_context(service, add_document(service, "Of Lamps")).id
     assert found("LAMP of") == {lamps}
+    [(passage, there), *_] = [each for each in actions.navigate.search("lamp")[0]["choices"] if " " in each[1]]
+    assert "lamp" in passage.partition("\n")[2].lower()
+    assert passage.startswith("part 1, paragraph")
+    [shown, _] = actions.navigate.choose_hit(Selection(), there)
+    assert (shown.context, shown.found.partition("?")[0]) == (context, there.split()[1].partition("?")[0])
     assert found("lamp") == {talkative.id, other.id, lamps}
     assert actions.navigate.choose_hit(Selection(), lamps)[0] == Selection(lamps)
     assert actions.navigate.choose_hit(Selection(), other.id)[0] == Selection(context, other.id)
@@ -344,7 +349,7 @@ def test_what_is_called_the_same_but_for_a_number_is_told_apart_where_lists_cut_
         f"{long} (2)\n(2) · 1 question",
     }
     [found] = actions.navigate.search("lamp")
-    assert {name for name, _ in found["choices"]} == {
+    assert {name for name, id in found["choices"] if " " not in id} == {
         f"{long}\n{long}\nHarbour · exact · 320",
         f"{long} (2)\n(2) · {long}\nHarbour · exact · 320",
     }

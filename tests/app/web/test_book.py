@@ -10,7 +10,7 @@ from app.reading.pages import DocumentPage
 from app.search import Passage
 from app.service import Service
 from app.web.outline import Outlines, cells
-from app.web.views.book import book, found, no_book
+from app.web.views.book import Book, book, found, no_book
 from app.web.views.document_page import page_beside
 from app.web.views.metrics_panel import Latency, Metrics, gauge_label, panel
 from ingest import Page, PageQuality
@@ -54,7 +54,7 @@ def test_the_map_leads_to_places_and_says_where_the_last_answer_looked(service: 
     outlines = {id: Outlines(service).of(id) for id in two}
     source = {"document": two[0], "page": 2, "place": EVIL, "start": 30, "end": 40}
     drawn = cells([*outlines.items()], [])
-    html = book(rows, outlines, drawn, [], [source, {**source, "document": "d-gone"}])
+    html = book(Book(rows, outlines, drawn, looked=[source, {**source, "document": "d-gone"}]))
     assert html.count('class="looked"') == 1
     assert f'data-href="documents/{two[0]}/pages/2?start=30&amp;end=40#passage"' in html
     assert "everything is remembered" in html
@@ -63,11 +63,11 @@ def test_the_map_leads_to_places_and_says_where_the_last_answer_looked(service: 
     assert 'data-pages="2:"' in html
     assert "<img" not in html
     kept = [Remembered(two[0], 0, 9, "The Storm", 3, 0.25)]
-    html = book(rows[:1], outlines, cells([*outlines.items()], kept), kept, [])
+    html = book(Book(rows[:1], outlines, cells([*outlines.items()], kept), kept))
     assert "The Storm: 25% remembered" in html
     assert "darker: remembers more" in html
     assert "Ask about this one only" not in html
-    assert "map" not in book(rows, {}, [], [], []).replace('href="', "")
+    assert "map" not in book(Book(rows, {}, [])).replace('href="', "")
     assert "<svg" not in no_book()
 
 

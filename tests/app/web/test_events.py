@@ -46,7 +46,7 @@ class Visitor:
         inputs = [None if each.stateful else (values or {}).get(each.elem_id, each.value) for each in does.inputs]
         for name, value in (values or {}).items():
             self.shown.setdefault(name, {})["value"] = value
-        request, data = gr.Request(query_params=self.query), gr.EventData(None, told)
+        request, data = gr.Request(headers={}, query_params=self.query), gr.EventData(None, told)
         sent = await self.blocks.process_api(does, inputs, self.state, request, event_data=data)
         for block, update in zip(does.outputs, sent["data"], strict=True):
             if not block.stateful:

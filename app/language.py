@@ -1,0 +1,135 @@
+"""The language of the page: the one that the browser prefers, if it is among assets/languages. English is the source.
+
+A file there maps English text to its translation, with the same {placeholders}: one that begins with n stands for a
+number. Its part "page" has texts that the page's own code puts together (`t`), "sentences" has errors, notes and stages
+that other code makes and keeps in English (`told`), and "places" the names of pages (`place_words`). The command line
+and the APIs stay English, because only the page calls `speaking`.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, lru_cache
+
+from app.home import ASSETS
+
+ENGLISH = "en"
+LANGUAGES = ("de", "es", "fr", "ja", "zh-CN")
+"""Tags of the languages beside English, as Gradio names its own words."""
+_SEPARATORS = {"de": ".,", "es": ".,", "fr": "\u202f,"}
+"""The signs between thousands and before decimals, where they are not those of English."""
+
+_present: ContextVar[str] = ContextVar("language", default=ENGLISH)
+
+
+def language_of(accepted: str) -> str:
+    """Return the language for an Accept-Language header: its first one, as Gradio chooses, or English."""
+    first = accepted.split(",")[0].partition(";")[0].strip()
+    return next((each for each in (first, first.partition("-")[0]) if each in LANGUAGES), ENGLISH)
+
+
+@contextmanager
+def speaking(language: str) -> Iterator[None]:
+    """Let `t`, `told` and `figure` use a language."""
+    before = _present.set(language)
+    try:
+        yield
+    finally:
+        _present.reset(before)
+
+
+def present() -> str:
+    """Return the tag of the language in use."""
+    return _present.get()
+
+
+@cache
+def words(language: str, part: str = "") -> dict[str, str]:
+    """Return the translations of a language by their English text; none for English.
+
+    part: "page", "sentences" or "places", see above; "" for all of them.
+    """
+    if language == ENGLISH:
+        return {}
+    parts: dict[str, dict[str, str]] = json.loads(
+        (ASSETS / "languages" / f"{language}.json").read_text(encoding="utf-8")
+    )
+    return parts[part] if part else {text: said for each in parts.values() for text, said in each.items()}
+
+
+def t(text: str, **values: object) -> str:
+    """Return a text in the language in use. values: its placeholders; whole numbers get separators."""
+    said = words(_present.get()).get(text, text)
+    shown = {name: figure(f"{each:,}") if isinstance(each, int) else each for name, each in values.items()}
+    return said.format(**shown) if values else said
+
+
+def figure(number: str) -> str:
+    """Return a number that is written as in English with the separators of the language in use."""
+    signs = _SEPARATORS.get(_present.get())
+    return number.translate({ord(","): signs[0], ord("."): signs[1]}) if signs else number
+
+
+def told(sentence: str) -> str:
+    """Return an English sentence that was made elsewhere in the language in use, or unchanged if it has no translation.
+
+    Errors and notes are kept in English. They are matched whole, or else sentence by sentence.
+    """
+    language = _present.get()
+    return sentence if language == ENGLISH else _told(language, sentence)
+
+
+def place_words(label: str) -> str:
+    """Return a place, such as "page 3", in the language in use. A document's own headings stay as they are."""
+    language = _present.get()
+    return (_matched(language, "places", label) or label) if language != ENGLISH else label
+
+
+@lru_cache(maxsize=4096)
+def _told(language: str, sentence: str) -> str:
+    parts = [sentence] if _sentence(language, sentence) else re.split(r"(?<=[.;:!?]) ", sentence)
+    return " ".join(_sentence(language, part) or part for part in parts)
+
+
+def _sentence(language: str, sentence: str) -> str | None:
+    return words(language).get(sentence) or _matched(language, "sentences", sentence)
+
+
+def _matched(language: str, part: str, text: str) -> str | None:
+    for pattern, translation in _patterns(language, part):
+        if match := pattern.fullmatch(text):
+            found = match.groupdict()
+            return translation.format(**{name: _value(name, each) for name, each in found.items()})
+    return None
+
+
+def _value(name: str, value: str) -> str:
+    if name.startswith("n"):
+        return figure(value)
+    if name == "formats":
+        return ", ".join(t(each) for each in value.split(", "))
+    return place_words(value) if name == "place" else value
+
+
+@cache
+def _patterns(language: str, part: str) -> list[tuple[re.Pattern[str], str]]:
+    """Return the texts of a part as patterns, those with most words of their own first."""
+    held = sorted(words(language, part).items(), key=lambda each: -len(re.sub(r"\{\w+\}", "", each[0])))
+    return [(pattern_of(text), said) for text, said in held]
+
+
+def pattern_of(text: str) -> re.Pattern[str]:
+    """Return a pattern that matches a text with any values for its placeholders."""
+    pieces, seen = [], set()
+    for piece in re.split(r"(\{\w+\})", text):
+        name = piece[1:-1]
+        if not re.fullmatch(r"\{\w+\}", piece):
+            pieces.append(re.escape(piece))
+        elif name in seen:
+            pieces.append(f"(?P={name})")
+        else:
+            seen.add(name)
+            pieces.append(rf"(?P<{name}>[\d.,]+)" if name.startswith("n") else f"(?P<{name}>.+?)")
+    return re.compile("".join(pieces), re.DOTALL)
