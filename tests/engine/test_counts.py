@@ -14,7 +14,7 @@ MOST = {
     "truncate": {"reading": (42, 1), "token": (37, 3), "recorded": (35, 3)},
     "locret": {"reading": (48, 1), "token": (43, 2), "recorded": (41, 3)},
     "streaming": {"reading": (55, 2), "token": (48, 4), "recorded": (48, 5)},
-    "infinitehip": {"reading": (160, 6), "token": (53, 5), "recorded": (53, 5)},
+    "infinitehip": {"reading": (161, 6), "token": (53, 5), "recorded": (53, 5)},
     "recall": {"reading": (48, 1), "token": (62, 5), "recorded": (60, 5)},
     "exact-sketched": {"reading": (62, 4), "token": (114, 8), "recorded": (96, 8)},
     "exact": {"reading": (55, 2), "token": (105, 8), "recorded": (86, 8)},
@@ -38,7 +38,8 @@ def test_no_pass_takes_more_operations_per_layer_than_before(name: str, monkeypa
         assert found.launches <= most[1], f"{kind}: {found.launches} launches, {worst}"
     assert counts["reading"].host == 0, counts["reading"].where
     assert counts["token"].tables == 0
-    assert counts["reading"].tables <= 2, "keys and values of a window that has moved"
+    come = name == "infinitehip"  # all keys, for each pass
+    assert counts["reading"].tables <= 2 + come, "keys and values of a window that has moved"
 
 
 @pytest.mark.parametrize(("store", "most"), [("bfloat16", 2), ("int8", 4), ("int4", 4)])
