@@ -75,8 +75,8 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
         choices=("none", *QUANTIZED),
         default=default(None),
         help=described(
-            "keep the weights of --model in 8 or 4 bits: int8 or int4 on a CPU, where they make answers faster; "
-            "8bit or nf4 on any device (these need bitsandbytes; default: none)"
+            "keep the weights of --model in 8 or 4 bits: int4 on any device, or int8 on a CPU, where they make answers "
+            "faster; 8bit or nf4 on any device (these need bitsandbytes; default: none)"
         ),
     )
     group.add_argument(

@@ -89,8 +89,14 @@ def place_words(label: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _told(language: str, sentence: str) -> str:
-    parts = [sentence] if _sentence(language, sentence) else re.split(r"(?<=[.;:!?]) ", sentence)
-    return " ".join(_sentence(language, part) or part for part in parts)
+    parts, said = re.split(r"(?<=[.;:!?]) ", sentence), []
+    while parts:
+        longest = (" ".join(parts[:many]) for many in range(len(parts), 0, -1))
+        found = next(((each, known) for each in longest if (known := _sentence(language, each))), None)
+        given, known = found or (parts[0], parts[0])
+        said.append(known)
+        del parts[: len(re.split(r"(?<=[.;:!?]) ", given))]
+    return " ".join(said)
 
 
 def _sentence(language: str, sentence: str) -> str | None:

@@ -35,7 +35,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks import gpu_inputs
+from benchmarks import gpu_inputs, gpu_layers
 from benchmarks.gpu_check.gauge import computed_in, graph_seconds, median_seconds
 from benchmarks.gpu_compare import ALIKE, ODD, SLACK, Compared, Outputs, compared, scales_agree
 from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads, Inputs, Source, numbers
@@ -405,7 +405,7 @@ class _Bench:
         return self._row("pruning", what, compare, run, queries)
 
     def _weights(self) -> Iterator[Row]:
-        """Yield rows of MXFP4 experts as wide as gpt-oss's, with as many rows as the bank."""
+        """Yield rows of MXFP4 experts as wide as gpt-oss's, with as many rows as the bank; then of other layers."""
         from kernels.mxfp4 import kernel, torch_impl
 
         rows, groups = min(self.length, 2 * GPT_OSS), GPT_OSS // mxfp4.GROUP
@@ -427,6 +427,7 @@ class _Bench:
 
         yield self._row("mxfp4", "product", product, lambda: mxfp4.product(*given), None)
         yield self._row("mxfp4", "unpack", unpack, lambda: mxfp4.unpack(*unpacked), None)
+        yield from gpu_layers.rows(self.source, self.length, self._row)
 
     def _quantised(self, what: str, x: Tensor, kind: torch.dtype) -> Row:
         from kernels.quantise import kernel, torch_impl

@@ -188,7 +188,7 @@ def load_model(
     """Load a model from a folder, a GGUF file or a hub id.
 
     device: "auto" takes the GPU if there is one. dtype: see `dtype_on` for the default.
-    quantize: "none", "8bit" or "nf4", on a CPU also "int8" or "int4".
+    quantize: "none", "8bit", "nf4" or "int4", on a CPU also "int8".
 
     Raises, before any weight is read:
         ModelNotFound: nothing that can be loaded is there.

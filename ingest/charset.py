@@ -37,6 +37,7 @@ _LARGER = {
 # No supersets of ASCII, so believed only if declared outside of the markup.
 _NOT_AS_ASCII = ("utf-7", "hz", "utf-16", "utf-16le", "utf-16be", "iso-2022-kr", "iso-2022-cn")
 _JAPANESE = ("iso-2022-jp", "iso2022-jp", "csiso2022jp", "iso-2022-jp-1", "iso-2022-jp-ms", "cp50220", "cp50221")
+_MANY = 16  # NULs; fewer may be a slip of a program
 _UTF_32 = (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _DECLARED = re.compile(rb"<\?xml[^<>]*?encoding=[\"']([\w.:-]+)|<meta[^<>]+charset=[\"']?([\w.:-]+)", re.IGNORECASE)
@@ -59,7 +60,16 @@ def decode(data: bytes, declared: str | None = None) -> tuple[str, list[str]]:
         The text without an XML declaration, with U+FFFD for bytes outside the encoding; a warning if it was guessed.
     """
     text, warnings = _decode(data, declared)
-    return _XML_DECLARATION.sub("", text), warnings
+    return _XML_DECLARATION.sub("", text), [*warnings, *lost_blocks(text)]
+
+
+def lost_blocks(text: str) -> list[str]:
+    """Return a warning if NULs stand where text was lost, as a disk leaves blocks that were never written."""
+    lost = text.rstrip("\0").count("\0")
+    if lost < _MANY:
+        return []
+    line = text.count("\n", 0, text.index("\0")) + 1
+    return [f"{lost:,} NULs stand from line {line:,} on where text was lost. Compare it with the original."]
 
 
 def superset_encoding(declared: str) -> str:

@@ -451,3 +451,11 @@ def _rows(slab: Bank, places: Tensor) -> Tensor:
 def _flat_index(slab: Bank, index: Tensor) -> Tensor:
     head = torch.arange(index.shape[0], device=index.device)[:, None]
     return (index + head * slab.shape[1]).reshape(-1)
+
+
+def put_rows(buffer: Tensor, at: int | Tensor, rows: Tensor) -> None:
+    """Write rows [H, T, ...] into a buffer [H, N, ...], from row `at` on, or at the rows int64 [T] in a tensor."""
+    if isinstance(at, int):
+        buffer[:, at : at + rows.shape[1]] = rows
+    else:
+        buffer.index_copy_(1, at, rows)

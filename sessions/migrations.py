@@ -9,7 +9,7 @@ import json
 
 from sqlite_utils import Database, Migrations
 
-from sessions.checksums import keep_checksums
+from sessions.checksums import keep_checksums, widen_checksums
 from sessions.errors import StoreError
 
 migrations = Migrations("stockpot.sessions")
@@ -180,6 +180,11 @@ def m015_pages_to_search(db: Database) -> None:
     db.table("pieces").enable_fts(["text"], create_triggers=True, tokenize="unicode61 remove_diacritics 2")
 
 
+def m016_checksums_of_more_columns(db: Database) -> None:
+    """Add measurements, warnings, errors and times to the checksums, as a changed one went unnoticed."""
+    widen_checksums(db)
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -196,6 +201,7 @@ for step in (
     m013_tokens_read_before,
     m014_checksums_of_rows,
     m015_pages_to_search,
+    m016_checksums_of_more_columns,
 ):
     migrations()(step)
 

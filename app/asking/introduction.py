@@ -42,6 +42,8 @@ PATIENCE = 2
 LEAST_NAME = 4  # characters
 OFTEN = 3
 """Least number of times that a text has a name that it is asked about."""
+PASS_TOKENS = 8
+"""Tokens of a pass: a question with a passage in one pass would keep a real question waiting for seconds."""
 LEAST_PASSAGE, PASSAGE = 150, 300
 """Characters of a passage that a question is made of."""
 WORDS = 4, 25
@@ -211,7 +213,7 @@ class _Maker:
         import engine
 
         sampling = replace(self.opened.model.sampling, temperature=0.0, max_tokens=tokens, max_reasoning=0, seed=1)
-        options = engine.AskOptions(on_pass=self._look, repetition_start=repetition_start)
+        options = engine.AskOptions(self._look, repetition_start=repetition_start, pass_tokens=PASS_TOKENS)
         with closing(engine.Conversation(self.opened.context).ask(question, sampling, options)) as events:
             for event in events:
                 self._look()

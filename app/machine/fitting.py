@@ -118,7 +118,7 @@ def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
         fewer = best.plan.quantize if best.plan.quantize != plan.quantize else ""
         model = f" and weights in {fewer} (:{fewer} behind the model's name)" if fewer else ""
         ways.append(method_in_words(best.plan.method.name, best.plan.method.settings()) + model)
-    for tier in SLOWER_TIERS.get(plan.method.settings().get("tier", ""), ()):
+    for tier in SLOWER_TIERS.get(str(plan.method.settings().get("tier")), ()):
         slower = engine.make_method(plan.method.name, **{**plan.method.settings(), "tier": tier})
         if planner.plan(slower, plan.tokens, plan.quantize, weights).fits:
             ways.insert(0, f"{plan.method.name} with tier={tier}, which is slower")

@@ -109,8 +109,8 @@ def build_new_reading(default_model: str) -> NewReading:
             ocr = gr.Radio(choices=list(OCR), value=next(iter(OCR)), label="Scanned pages (OCR)", elem_id="ocr")
             with gr.Column(elem_id="more-how") as more_how:
                 gr.HTML(
-                    '<p class="quiet">With :nf4 behind its name a model needs about a quarter of the memory, with '
-                    ":8bit half; without a GPU it is :int4 and :int8.</p>",
+                    '<p class="quiet">With :nf4 or :int4 behind its name a model needs about a quarter of the memory, '
+                    "with :8bit half; without a GPU that is :int8.</p>",
                     apply_default_css=False,
                 )
                 expert = build_expert_fields(default_model)

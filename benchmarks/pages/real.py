@@ -42,6 +42,33 @@ def _perplexity(row: Row) -> str:
     return f"{row['perplexity']:.1f} [{low:.1f}–{high:.1f}] of {row['n']:,}"
 
 
+def quantised(rows: list[Row]) -> list[str]:
+    """Return the perplexity with quantised weights, beside that with plain ones."""
+    lines = []
+    for row in rows:
+        name = row["weights"]
+        if name == "int4":
+            name += f", groups of {row['group']}" + (", fitted" if row["fitted"] else "")
+            name = f"plain, the head in {name}" if row.get("head") else name
+        low, high = row["ratio_95"]
+        more = "–" if name == "plain" else f"{row['ratio']:.3f} [{low:.3f}–{high:.3f}]"
+        count = row["windows"] * row["window"]
+        alike = "–" if name == "plain" else share(round(row["same_successor"] * count), count)
+        lines.append([name, f"{row['perplexity']:.2f}", more, alike])
+    note = (
+        f"{conditions(rows)} Perplexity of {rows[0]['tokens']:,} tokens of four novels, in {rows[0]['windows']} "
+        "windows read by themselves; its ratio to that with plain weights, with an interval over windows; and tokens "
+        "with the same most likely successor, in %. The plain weights are those of a GGUF file in 4 bits, whose "
+        "channels were put into another order, so that no group is one of the file's. Only linear layers are "
+        "quantised, and in the last row only the head."
+    )
+    return [
+        "## Real models: quantised weights",
+        note,
+        markdown(["weights", "perplexity", "ratio", "same successor"], lines),
+    ]
+
+
 def gguf(rows: list[Row]) -> list[str]:
     """Return how far the tokens that we predict from a GGUF file are from llama.cpp's."""
     lines = []
@@ -75,3 +102,36 @@ def _beside(speed: Row) -> str:
     ratios = speed["ratios"]
     spread = f"×{median(ratios):.2f} [{ratios[0]:.2f}–{ratios[-1]:.2f}]"
     return f"{speed['ours']:.3g} / {speed['theirs']:.3g}: {spread}"
+
+
+def way_in(rows: list[Row]) -> list[str]:
+    """Return how many questions about a text are answered and cited rightly, and when the first is."""
+    lines = []
+    for row in rows:
+        ours = row["tool"] == "stockpot"
+        lines.append(
+            [
+                row["model"],
+                row["text"],
+                f"{row['tokens']:,}",
+                "Stockpot, through its page" if ours else "llama.cpp, whole text",
+                share(row["right"], row["asked"]),
+                share(row["cited"], row["asked"]) if ours else "–",
+                share(row["first"], row["asked"]) if ours else "–",
+                _seconds(row["first_right_cited_cpu_sec"] if ours else row["first_right_cpu_sec"]),
+            ]
+        )
+    note = (
+        f"{conditions(rows)} A browser drops in a text, reads it, and asks ten questions about it, each in a "
+        "new chat; llama.cpp gets the whole text before each question and keeps what it has read of it. The text is "
+        "the beginning of *The Great Gatsby*, or a paper of two pages. Right: the answer contains an accepted one. "
+        "Cited: a passage shown with the answer says it; first: the first passage does. Time: of processors, from the "
+        "start of the program to the first right answer, for Stockpot to the first that is right and cited. The "
+        "machine was shared and busy, so clocks tell little. `python -m benchmarks.way_in` measures it."
+    )
+    header = ["model", "text", "tokens", "program", "right", "cited", "first", "first right answer"]
+    return ["## Real models: the way in", note, markdown(header, lines)]
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f} s"

@@ -25,6 +25,8 @@ class AskOptions:
         repetition_start: called at each token with the answer so far, or with the reasoning before it. It returns how
             many characters to keep because the rest only repeats them, or None to go on. The answer is cut there and
             ends; the reasoning ends uncut.
+        pass_tokens: most tokens of a pass over the question, rounded up to whole blocks of the method's queries. None
+            for as many as keep the device busy; with fewer, `on_pass` is called sooner.
     """
 
     on_pass: Callable[[], None] = lambda: None
@@ -32,3 +34,4 @@ class AskOptions:
     text: Tensor | None = None
     named: Tensor | None = None
     repetition_start: Callable[[str], int | None] = lambda text: None
+    pass_tokens: int | None = None

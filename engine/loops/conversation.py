@@ -44,6 +44,7 @@ class Conversation:
         self.mass = AttentionMass(context.source_tokens, context.model.device)
         self.turns = 0
         self.said: list[list[int]] = []
+        self._pass_tokens = default_chunk(self.model.device.type == "cpu")
 
     def ask(
         self,
@@ -60,12 +61,13 @@ class Conversation:
             sampling: greedy by default.
             options: callbacks, and the text to read again.
         """
-        sampling = sampling or Sampling()
+        sampling, options = sampling or Sampling(), options or AskOptions()
+        self._pass_tokens = options.pass_tokens or default_chunk(self.model.device.type == "cpu")
         self._make_room_to_answer(len(self.model.chat.question(question, self.turns == 0)), sampling)
         before = self.memory.snapshot()
         finished = False
         try:
-            told = yield from self._answer(question, sampling, options or AskOptions())
+            told = yield from self._answer(question, sampling, options)
             self._note(told)
             finished = True
         finally:
@@ -386,8 +388,8 @@ class Conversation:
         """
         hidden = torch.empty(0, 0)
         source = no_source(len(ids)) if source is None else source
-        chunk = default_chunk(self.model.device.type == "cpu")
-        for step in feed(self.model, self.method, self.memory, torch.tensor(ids), source, chunk, repeated):
+        tokens = torch.tensor(ids)
+        for step in feed(self.model, self.method, self.memory, tokens, source, self._pass_tokens, repeated):
             hidden = step.hidden if step.hidden is not None else hidden
             on_pass()
         return hidden[-1] if ids else hidden

@@ -22,6 +22,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from engine.errors import NO_NUMBERS, ModelError
 from engine.models import mla
 from engine.models.architectures import architecture_of
+from engine.models.fusing import fuse
 from engine.models.recurrent_state import RecurrentState, limit_kernels_to_gpu
 from engine.models.rope import NoRope, Rope
 from engine.models.rotary import NoRotation, leave_unrotated, rope_of, rotary_of
@@ -171,7 +172,7 @@ def _extra_rows(network: PreTrainedModel, extra_tokens: ExtraTokens | None) -> I
 
 
 def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
-    """Replace the attention of a loaded model in place, and return its sizes.
+    """Replace the attention of a loaded model in place, join what it computes (`fusing.py`), and return its sizes.
 
     folder: that it was loaded from, for `ModelSpec.folder`.
 
@@ -179,6 +180,7 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
         ModelError: the model computes NaN.
     """
     base, architecture = model.base_model, architecture_of(model.config)
+    fuse(model)
     rotary = rotary_of(model)
     if rotary is not None:
         setattr(base, architecture.rotary, NoRotation(rotary))

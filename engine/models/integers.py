@@ -1,27 +1,30 @@
-"""Linear layers of integers for a CPU: products are computed from weights in 8 or 4 bits directly.
+"""Linear layers of integers: products are computed from weights in 8 or 4 bits directly.
 
-| kind | a weight | beside the weights |
-|---|---|---|
-| int8 | a byte | one scale a row |
-| int4 | half a byte | one scale and one offset for each `GROUP` weights of a row, in bfloat16 |
+| kind | a weight | beside the weights | where |
+|---|---|---|---|
+| int8 | a byte | one scale a row | CPU |
+| int4 | half a byte | a scale and an offset for each group of a row (`four_bits.py`) | CPU or GPU |
 
-The products are PyTorch's (`_weight_int8pack_mm`, `_weight_int4pack_mm_for_cpu`). For one token they take as long as
-reading the weights, so half the bytes take half the time. They are no faster in long passes, where weights of 8 bits
-are unpacked first.
+The products are PyTorch's. For one token they take as long as reading the weights, so half the bytes take half the
+time. In long passes they are no faster than plain ones, and weights of 8 bits are unpacked first.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engine.models import four_bits
+
 INTEGERS = ("int8", "int4")
-GROUP = 32  # weights that share a scale and an offset
 DIRECT = 8  # most rows whose product with weights of 8 bits is faster than unpacking them
 LEAST_ROWS, LEAST_COLUMNS = 16, 32  # PyTorch's products take multiples of these
+PACKED_ROWS = 64  # rows that PyTorch packs together in 4 bits, on some CPUs
 
 
 def fits(rows: int, columns: int) -> bool:
@@ -35,7 +38,7 @@ def layer_bytes(kind: str, rows: int, columns: int, itemsize: int) -> int:
         return rows * columns * itemsize
     if kind == "int8":
         return rows * (columns + itemsize)
-    return rows * columns // 2 + 4 * rows * columns // GROUP
+    return rows * columns // 2 + 4 * rows * columns // four_bits.GROUP
 
 
 class IntegerLinear(nn.Module):
@@ -44,22 +47,22 @@ class IntegerLinear(nn.Module):
     codes: Tensor
     scales: Tensor
 
-    def __init__(self, linear: nn.Linear, kind: str) -> None:
-        """Quantise the weight of a layer. kind: int8 or int4."""
+    def __init__(self, linear: nn.Linear, kind: str, place: torch.device | None = None) -> None:
+        """Quantise the weight of a layer. kind: int8 or int4. place: device of the codes; None for the weight's."""
         super().__init__()
         self.in_features, self.out_features, self.kind = linear.in_features, linear.out_features, kind
         self.bias = linear.bias
         weight = linear.weight.detach()
-        codes, scales = _in_eight_bits(weight) if kind == "int8" else _in_four_bits(weight)
-        self.register_buffer("codes", codes)
+        weight = weight.to(weight.device if place is None else place)
+        codes, scales = _in_eight_bits(weight) if kind == "int8" else four_bits.in_four_bits(weight)
+        self.register_buffer("codes", codes if kind == "int8" else four_bits.packed(codes))
         self.register_buffer("scales", scales)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the products [..., out] with x [..., in], and the bias added."""
         rows = x.reshape(-1, self.in_features)
         if self.kind == "int4":
-            codes, scales = self.codes, self.scales
-            found = torch.ops.aten._weight_int4pack_mm_for_cpu(rows.bfloat16(), codes, GROUP, scales).to(x.dtype)
+            found = four_bits.product(rows, self.codes, self.scales).to(x.dtype)
         elif len(rows) <= DIRECT:
             found = torch.ops.aten._weight_int8pack_mm(rows.contiguous(), self.codes, self.scales)
         else:
@@ -68,33 +71,53 @@ class IntegerLinear(nn.Module):
         return product if self.bias is None else product.add_(self.bias)
 
 
+def joinable(layers: Sequence[IntegerLinear]) -> bool:
+    """Return whether the codes of layers, one behind the other, are those of one layer."""
+    alike = {(layer.kind, layer.in_features, layer.codes.dtype, layer.scales.dtype) for layer in layers}
+    whole = all(layer.out_features % PACKED_ROWS == 0 for layer in layers[:-1])
+    return len(alike) == 1 and (whole or layers[0].kind == "int8")
+
+
+def join_integers(layers: Sequence[IntegerLinear], bias: Tensor | None) -> IntegerLinear:
+    """Return the layer of all outputs of these, in order. They keep views of its codes.
+
+    bias: of all of them, or None.
+    """
+    whole = copy.copy(layers[0])
+    whole._buffers, whole._parameters = {}, {}
+    whole.out_features = sum(layer.out_features for layer in layers)
+    if bias is not None:
+        whole.bias = nn.Parameter(bias, requires_grad=False)
+    rows = 0 if layers[0].kind == "int8" else 1  # dimension of the rows among the scales
+    whole.codes, whole.scales = (
+        torch.cat([getattr(layer, name) for layer in layers], dim=dim) for name, dim in (("codes", 0), ("scales", rows))
+    )
+    begin_of_codes = begin = 0
+    for layer in layers:
+        count = len(layer.codes)
+        layer.codes = whole.codes[begin_of_codes : begin_of_codes + count]
+        layer.scales = whole.scales.narrow(rows, begin, layer.out_features)
+        begin_of_codes, begin = begin_of_codes + count, begin + layer.out_features
+    return whole
+
+
 def _in_eight_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return codes int8 [rows, columns], and scales [rows] in the dtype of the weight."""
     scales = (weight.float().abs().amax(dim=1) / 127).clamp_min(torch.finfo(weight.dtype).tiny).to(weight.dtype)
     return (weight.float() / scales.float()[:, None]).round().clamp(-127, 127).to(torch.int8), scales
 
 
-def _in_four_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return codes in PyTorch's packing, and scales and offsets bfloat16 [columns / GROUP, rows, 2].
+def in_integers(network: nn.Module, kind: str, place: torch.device, head: Any, kept: Sequence[str] = ()) -> None:
+    """Replace a network's linear layers by layers of integers on a device, one after another.
 
-    A code c stands for (c - 8) * scale + offset.
+    Layers whose names end with one of `kept` stay as they are. The head becomes int4 unless it is the embeddings, which
+    would lie beside it.
     """
-    groups = weight.float().view(len(weight), -1, GROUP)
-    low, high = groups.amin(dim=2), groups.amax(dim=2)
-    scale = ((high - low) / 15).clamp_min(torch.finfo(torch.float32).tiny).bfloat16()
-    offset = (low + 8 * scale.float()).bfloat16()
-    codes = ((groups - offset.float()[..., None]) / scale.float()[..., None] + 8).round().clamp(0, 15)
-    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.view(weight.shape).int(), 1)
-    return packed, torch.stack([scale, offset], dim=-1).transpose(0, 1).contiguous()
-
-
-def in_integers(network: nn.Module, kind: str, head: nn.Module | None, kept: Sequence[str] = ()) -> None:
-    """Replace a network's linear layers by layers of integers, one after another.
-
-    The head stays as it is, and so do layers whose names end with one of `kept`.
-    """
+    embeddings = {id(each.weight) for each in network.modules() if isinstance(each, nn.Embedding)}
     for path, module in list(network.named_modules()):
         for name, layer in list(module.named_children()):
-            stays = layer is head or f"{path}.{name}".endswith(tuple(kept))
+            stays = f"{path}.{name}".endswith(tuple(kept))
+            if layer is head:
+                stays = kind == "int8" or id(head.weight) in embeddings
             if isinstance(layer, nn.Linear) and not stays and fits(*layer.weight.shape):
-                setattr(module, name, IntegerLinear(layer, kind))
+                setattr(module, name, IntegerLinear(layer, kind, place))

@@ -28,6 +28,7 @@ from engine.memory_usage import free_bytes
 from engine.models.architectures import architecture_of
 from engine.models.building import LOADING
 from engine.models.checkpoint import check_files, check_loaded, named_files
+from engine.models.four_bits import check_device
 from engine.models.fp8 import FP8
 from engine.models.gguf.header import is_gguf
 from engine.models.gguf.model_file import generation_of, weights_of
@@ -56,6 +57,8 @@ def load_network(
     """
     published, fp8, sizes = Published.of(config), FP8.of(config), model_sizes(config, dtype, place)
     sizes.check(quantize)
+    if quantize == "int4":
+        check_device(place)
     if published is not None:
         published.require_packages()
     bits_and_bytes = quantize not in ("none", *INTEGERS)
@@ -104,11 +107,11 @@ def load_network(
     network.config.name_or_path = str(source)
     if published is not None and published.experts:
         network.config.quantization_config = config.quantization_config
+    if quantize in INTEGERS:  # before the rest goes to a GPU, which need not hold the plain layers
+        kept = architecture_of(config).unquantised
+        in_integers(network, quantize, place, network.get_output_embeddings(), kept)  # type: ignore[no-untyped-call]
     if not bits_and_bytes and published is None:
         network.to(place)  # type: ignore[arg-type]  # its decorator hides its parameters
-    if quantize in INTEGERS:
-        kept = architecture_of(config).unquantised
-        in_integers(network, quantize, network.get_output_embeddings(), kept)  # type: ignore[no-untyped-call]
     unpack_as_computed(network)
     return network
 
@@ -116,25 +119,29 @@ def load_network(
 def _require_room(source: str | Path, sizes: ModelSizes, quantize: str, place: torch.device, as_stored: bool) -> None:
     """Refuse weights that cannot fit in free memory, and name a quantisation that would.
 
-    On their way to a GPU, plain weights go through host memory if their dtype changes; else they are mapped from their
-    files. Quantised weights go tensor by tensor, the experts of a layer together.
+    On their way to a GPU, plain weights go through host memory if their dtype changes, and so do those that will be
+    integers; else they are mapped from their files. Weights that bitsandbytes quantises go tensor by tensor, the
+    experts of a layer together.
 
     as_stored: whether plain weights keep their dtype.
     """
 
+    def needed(each: str, device: torch.device) -> int:
+        return sizes.loading_bytes(each) if device == place else sizes.weight_bytes("none")
+
     def too_small(each: str) -> torch.device | None:
-        straight = as_stored or sizes.packed(each) or place.type == "cpu"
+        straight = as_stored or (sizes.packed(each) and each not in INTEGERS) or place.type == "cpu"
         on_the_way = (place,) if straight else (place, CPU)
-        return next((device for device in on_the_way if sizes.loading_bytes(each) > free_bytes(device)), None)
+        return next((device for device in on_the_way if needed(each, device) > free_bytes(device)), None)
 
     device = too_small(quantize)
     if device is None:
         return
     fitting = [each for each in sizes.quantizations if too_small(each) is None]
     advice = f"--quantize {fitting[0]} would fit" if fitting else "choose a smaller model, or close other programs"
-    needed, free = sizes.loading_bytes(quantize), free_bytes(device)
+    wanted, free = needed(quantize, device), free_bytes(device)
     raise OutOfMemory(
-        f"The weights of '{source}' need {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free on {device}: {advice}."
+        f"The weights of '{source}' need {wanted / 1e9:.1f} GB and {free / 1e9:.1f} GB are free on {device}: {advice}."
     )
 
 

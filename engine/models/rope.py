@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels.rotation import rotate
+from kernels.layers import turn
 
 
 class Rope:
@@ -26,11 +26,11 @@ class Rope:
         self._tables: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
     def rotate(self, x: Tensor, start: int | Tensor, limit: int | None = None) -> Tensor:
-        """Rotate x [..., T, D] to positions start, start+1, ... or, if `start` is an int64 tensor [T], to those.
+        """Rotate x [H, T, D] to positions start, start+1, ... or, if `start` is an int64 tensor [T], to those.
 
         limit: bound that all positions in the tensor lie below, which saves reading them from the device.
         """
-        return rotate(x, *self.rows(start, x.shape[-2], x.dtype, limit))
+        return turn(x, *self.rows(start, x.shape[-2], x.dtype, limit))
 
     def rows(
         self, start: int | Tensor, count: int, dtype: torch.dtype, limit: int | None = None
@@ -43,11 +43,11 @@ class Rope:
         return cos[start], sin[start]
 
     def to_constant(self, x: Tensor, position: int) -> Tensor:
-        """Rotate every row of x [..., T, D] to the same position."""
+        """Rotate every row of x [H, T, D] to the same position."""
         if position == 0 and self.attention_scaling == 1.0:  # a rotation by nothing
             return x
         cos, sin = self._table(position + 1, x.dtype)
-        return rotate(x, cos[position], sin[position])
+        return turn(x, cos[position], sin[position])
 
     def towards_kept(self, turned: Tensor) -> Tensor:
         """Scale rotated queries [..., D] for products with unrotated keys that stand at position 0.

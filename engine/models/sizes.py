@@ -23,7 +23,8 @@ from engine.models import architectures
 from engine.models.building import outline
 from engine.models.expert_packing import MXFP4, PACKINGS, Packing
 from engine.models.experts import PackedExperts, has_experts, shapes_of, together_on
-from engine.models.integers import INTEGERS, layer_bytes
+from engine.models.four_bits import AT_ONCE, TILE, UNPACKED
+from engine.models.integers import DIRECT, INTEGERS, fits, layer_bytes
 from engine.models.load_errors import load_errors_as
 from engine.models.quantised import Published, eight_bit_bytes, four_bit_bytes
 from engine.models.recurrence import Recurrence, recurrence_of
@@ -44,9 +45,10 @@ class ModelSizes:
     experts: tuple[tuple[int, int, int], ...]  # (experts, output, input) of each stack: up, down, up, down, ...
     chosen: int  # experts that a token goes through in each layer
     biased: bool  # experts have biases
-    other: int  # weights that are never quantised: embeddings, head, norms, biases, routers
+    other: int  # weights that are never quantised: embeddings, norms, biases, routers; a head that is the embeddings
     multiplied: int  # those of them that every token is multiplied with, without the head
     head: int
+    tied: bool  # the head is the embeddings
     hidden: int
     mlp: int  # width of the widest hidden layer
     vocabulary: int
@@ -72,14 +74,18 @@ class ModelSizes:
             "The weights of this model are quantised already: leave --quantize out.",
         )
         require(
-            quantize not in INTEGERS or (self.spec.device.type == "cpu" and not self.experts),
-            f"--quantize {quantize} is for models without experts on a CPU: choose 8bit or nf4.",
+            quantize not in INTEGERS or not self.experts,
+            f"--quantize {quantize} is for models without experts: choose 8bit or nf4.",
+        )
+        require(
+            quantize != "int8" or self.spec.device.type == "cpu",
+            "--quantize int8 is for a CPU: choose 8bit, int4 or nf4.",
         )
 
     @property
     def parameters(self) -> int:
         """Number of all weights."""
-        return self.other + self.linear_weights + self.expert_weights
+        return self.other + self.linear_weights + self.expert_weights + (0 if self.tied else self.head)
 
     @cached_property
     def alike(self) -> Counter[tuple[int, int]]:
@@ -112,7 +118,19 @@ class ModelSizes:
         Raises:
             SettingsError: see `check`.
         """
-        return self.other * self.spec.dtype.itemsize + self.linear_bytes(quantize) + self.expert_bytes(quantize)
+        head = 0 if self.tied else self.head_bytes(quantize)
+        plain = self.other * self.spec.dtype.itemsize
+        return plain + head + self.linear_bytes(quantize) + self.expert_bytes(quantize)
+
+    def head_is_plain(self, quantize: str) -> bool:
+        """Return whether the head keeps its type."""
+        return quantize != "int4" or self.tied or not fits(self.vocabulary, self.hidden)
+
+    def head_bytes(self, quantize: str) -> int:
+        """Return the bytes of the head, which every token of an answer is multiplied with."""
+        if self.head_is_plain(quantize):
+            return self.head * self.spec.dtype.itemsize
+        return layer_bytes(quantize, self.vocabulary, self.hidden, self.spec.dtype.itemsize)
 
     def linear_bytes(self, quantize: str) -> int:
         """Return the bytes of the linear layers.
@@ -147,16 +165,28 @@ class ModelSizes:
         """Return the most bytes that loading takes on the device of the weights.
 
         That is the weights, and for packed experts two copies of one layer's larger stack, which transformers makes as
-        it joins it. For integers the whole plain checkpoint is loaded first.
+        it joins it. For integers the whole plain checkpoint is loaded into host memory first; on their way to a GPU
+        layers are packed one by one.
         """
-        if quantize in INTEGERS:
+        if quantize in INTEGERS and self.spec.device.type == "cpu":
             return self.weight_bytes("none")
+        if quantize in INTEGERS:
+            largest = max(self.head, *(rows * columns for rows, columns in self.alike))
+            return self.weight_bytes(quantize) + (self.spec.dtype.itemsize + 2) * largest + 32 * AT_ONCE
         stacks = (count * rows * columns for count, rows, columns in self.experts if quantize != "none")
         return self.weight_bytes(quantize) + 2 * max(stacks, default=0) * self.spec.dtype.itemsize
 
     def packed(self, quantize: str) -> bool:
-        """Return whether weights are unpacked before products; for integers see `integers.py`."""
-        return quantize not in ("none", *INTEGERS) or self.published is not None
+        """Return whether weights are unpacked before products of many rows; for int8 see `integers.py`."""
+        on_gpu = self.spec.device.type != "cpu"
+        return quantize not in ("none", *INTEGERS) or (quantize == "int4" and on_gpu) or self.published is not None
+
+    def unpacks(self, quantize: str, rows: float) -> bool:
+        """Return whether linear layers are unpacked in a pass of `rows` tokens."""
+        if quantize in INTEGERS:
+            on_gpu = self.spec.device.type != "cpu"
+            return rows > DIRECT if quantize == "int8" else on_gpu and rows > TILE
+        return self.packed(quantize) and (rows > 1 or self.spec.device.type == "cpu")
 
     def unpacked_bytes(self, quantize: str) -> int:
         """Return the most bytes that are unpacked at once, 0 if nothing is packed.
@@ -167,6 +197,8 @@ class ModelSizes:
             return 0
         size = self.spec.dtype.itemsize
         largest = max((rows * columns * size for rows, columns in self.alike), default=0)
+        if quantize == "int4":
+            return 2 * min(max(largest // size, self.head), UNPACKED)
         packing = self.packing(quantize)
         if packing is None:
             return largest
@@ -249,7 +281,9 @@ def sizes_of(network: PreTrainedModel, spec: ModelSpec) -> ModelSizes:
     dense = getattr(config, "intermediate_size", None) or 0
     width = getattr(config, "moe_intermediate_size", None) or dense
     looked_up = [each.weight for each in network.modules() if isinstance(each, nn.Embedding)]
-    apart = {id(each) for each in (*looked_up, None if head is None else head.weight, *of_experts)}
+    of_head = getattr(head, "weight", None)  # None in 4 bits
+    tied = bool(config.tie_word_embeddings) if of_head is None else any(of_head is each for each in looked_up)
+    apart = {id(each) for each in (*looked_up, of_head, *of_experts)}
     multiplied = [own for own in rest.values() if own.dim() == 2 and id(own) not in apart]
     return ModelSizes(
         spec=spec,
@@ -257,7 +291,8 @@ def sizes_of(network: PreTrainedModel, spec: ModelSpec) -> ModelSizes:
         experts=experts,
         chosen=chosen,
         biased=any(bool(own.has_bias) for own in stacks),
-        other=sum(weight.numel() for weight in rest.values()),
+        other=sum(weight.numel() for weight in rest.values() if tied or weight is not of_head),
+        tied=tied,
         multiplied=sum(weight.numel() for weight in multiplied),
         head=config.hidden_size * config.vocab_size,
         hidden=config.hidden_size,

@@ -7,6 +7,7 @@ Sizes: HQ query heads, H KV heads, T queries, NB blocks of queries, N keys, D he
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from torch.nn.attention.bias import causal_lower_right
 
 from engine.models.spec import Scoring
 from engine.parts import flash
-from kernels import attention, choice, columns, softmax
+from kernels import attention, choice, columns, layers, softmax
 from kernels.attention import BlockTable, VisibleRange, torch_impl
 from kernels.rows import Slabs, reachable, require_unquantized
 
@@ -184,11 +185,18 @@ def attend(segments: list[Segment], scoring: Scoring, watched: bool = False) -> 
             return output, []
     elif sum(segment.logit_bytes() for segment in segments) <= FEW_BYTES and segments[0].q.shape[1] <= FEW_QUERIES:
         return _written_out(segments, scoring, watched)
-    output, total = softmax.merge([segment.attend(scoring) for segment in segments], always_seen=True)
+    output, total = merged([segment.attend(scoring) for segment in segments])
     if scoring.sink is not None:
         whole = torch.logaddexp(total, scoring.sink[:, None].to(total.dtype))
         output, total = (output * (total - whole).exp()[..., None]).to(output.dtype), whole
     return output, [segment.attention_per_key(total, scoring) for segment in segments] if watched else []
+
+
+def merged(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return the output and log-sum-exp of one softmax over all parts, one after another where a kernel merges two."""
+    if not choice.uses_triton(parts[0][0].device):
+        return softmax.merge(parts, always_seen=True)
+    return functools.reduce(lambda one, other: layers.merge(*one, *other), parts)
 
 
 def _written_out(segments: list[Segment], scoring: Scoring, watched: bool) -> tuple[Tensor, list[Tensor]]:

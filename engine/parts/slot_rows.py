@@ -16,15 +16,7 @@ from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.attention import BlockTable
 from engine.parts.mass import NOT_IN_SOURCE
 from kernels.gathering import EntryBuffers, gather
-from kernels.rows import Slabs
-
-
-def put_rows(buffer: Tensor, at: int | Tensor, rows: Tensor) -> None:
-    """Write rows [H, T, ...] into a buffer [H, N, ...], from row `at` on, or at the rows int64 [T] in a tensor."""
-    if isinstance(at, int):
-        buffer[:, at : at + rows.shape[1]] = rows
-    else:
-        buffer.index_copy_(1, at, rows)
+from kernels.rows import Slabs, put_rows
 
 
 class Slots:

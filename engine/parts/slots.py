@@ -33,10 +33,10 @@ from engine.parts.mass import NOT_IN_SOURCE, mass_rows
 from engine.parts.quantized_slots import Quantization, check_quantization
 from engine.parts.sharing import APART, shared
 from engine.parts.slot_plan import FIRST_CAPACITY, farthest, layer_window, planned_bytes, window_capacity
-from engine.parts.slot_rows import Slots, put_rows
+from engine.parts.slot_rows import Slots
 from engine.parts.store import Store
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from kernels.rows import Bank, Slabs, StableSlabs
+from kernels.rows import Bank, Slabs, StableSlabs, put_rows
 
 
 def _each_head(layer: LayerSpec) -> list[LayerSpec]:
@@ -247,12 +247,12 @@ class SlotStore(Store):
                 slots.blank = slots.blank and not self._reads_text
             if score is not None:
                 put_rows(slots.score, at, score)
-            rotated = keys
             if slots.rotates:
-                start, limit, key = self._start(number, 0)
-                alone = q[:0] if len(group) > 1 else q
-                rotated = self.rotated_together(slots.layer, alone, keys, start, limit, key)
-            slots.write(at, keys, rotated, values)
+                alone, buffers = q[:0] if len(group) > 1 else q, (slots.keys, slots.rotated, slots.values)
+                kept = values[: slots.layer.value_heads]
+                self.write(slots.layer, alone, keys, kept, at, buffers, *self._start(number, 0))
+            else:
+                slots.write(at, keys, keys, values)
 
     def segments(
         self, number: int, q: Tensor, offset: int = 0, sinks_for: int | None = None, mask: Tensor | None = None

@@ -13,7 +13,7 @@ from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.attention import Segment
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.records import LoadedParts, Parts, Usage
-from kernels.rotation import rotate
+from kernels.layers import append, turn
 
 
 class Store(ABC):
@@ -74,15 +74,35 @@ class Store(ABC):
         """Forget tensors that were computed for all layers, because a recording computes them itself."""
         self._rows, self._queries = {}, {}
 
-    def rotated_together(
-        self, layer: LayerSpec, q: Tensor, k: Tensor, start: int | Tensor, limit: int | None, key: object
-    ) -> Tensor:
-        """Rotate keys [H, T, D], and with those of one token its queries [HQ, T, D], which `rotated` then has."""
-        if k.shape[1] != 1:
-            return self.rotated(layer, k, start, limit, key)
-        both = self.rotated(layer, torch.cat([q, k]), start, limit, key)
-        self._queries[key] = q, both[: len(q)]
-        return both[len(q) :]
+    def write(
+        self,
+        layer: LayerSpec,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        at: int | Tensor,
+        buffers: tuple[Tensor, Tensor, Tensor],
+        start: int | Tensor,
+        limit: int | None,
+        key: object,
+    ) -> None:
+        """Write keys, rotated keys and values of the pass into buffers; rotate queries of one token for `rotated`.
+
+        Args:
+            layer: that they are of.
+            q: [HQ, T, D], or none of them.
+            k: [H, T, D].
+            v: [HV, T, D].
+            at: the first row, or int64 [1] in a fixed pass.
+            buffers: [H, N, D] each, for keys, rotated keys and values.
+            start: see `rotated`.
+            limit: see `rotated`.
+            key: see `rotated`.
+        """
+        asked = q if k.shape[1] == 1 else q[:0]
+        turned = append(asked, k, v, *self._angles(layer, k, start, limit, key), at, *buffers)
+        if len(asked):
+            self._queries[key] = q, turned
 
     def rotated(self, layer: LayerSpec, x: Tensor, start: int | Tensor, limit: int | None, key: object) -> Tensor:
         """Rotate x [H, T, D] to positions, as `Rope.rotate` does; the table is read once a pass and not once a layer.
@@ -94,13 +114,19 @@ class Store(ABC):
         turned = self._queries.get(key)
         if turned is not None and turned[0] is x:
             return turned[1]
-        known = id(layer.rope), x.dtype, x.shape[-2], key
-        if known not in self._rows:
-            self._rows[known] = layer.rope.rows(start, x.shape[-2], x.dtype, limit)
-        found = rotate(x, *self._rows[known])
+        found = turn(x, *self._angles(layer, x, start, limit, key))
         if x.shape[-2] == 1:
             self._queries[key] = x, found
         return found
+
+    def _angles(
+        self, layer: LayerSpec, x: Tensor, start: int | Tensor, limit: int | None, key: object
+    ) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines for x [H, T, D], looked up once a pass for layers that rotate alike."""
+        known = id(layer.rope), x.dtype, x.shape[-2], key
+        if known not in self._rows:
+            self._rows[known] = layer.rope.rows(start, x.shape[-2], x.dtype, limit)
+        return self._rows[known]
 
     @abstractmethod
     def append(self, layer: int, q: Tensor, k: Tensor, v: Tensor, importance: Tensor | None = None) -> None:

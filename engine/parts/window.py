@@ -22,7 +22,6 @@ from engine.parts.attention import Segment, SharedKeys, VisibleRange
 from engine.parts.mass import NOT_IN_SOURCE, mass_rows
 from engine.parts.positions import sink_query_positions
 from engine.parts.slot_plan import window_slack
-from engine.parts.slot_rows import put_rows
 from engine.parts.store import Store
 from engine.parts.window_plan import split_by_window, window_room
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
@@ -230,14 +229,10 @@ class WindowStore(Store):
         if self.fixed:
             facts = self._fixed[held.layer.sliding_window]
             at, position = facts[0], facts[1]
-        put_rows(held.keys, at, k[:, fresh:])
-        put_rows(held.values, at, v[:, fresh:])
+        key = "behind the sinks" if fresh else ("window", held.layer.sliding_window)
+        asked, buffers = q[:0] if fresh else q, (held.keys, held.rotated, held.values)
         limit = self.sinks + held.capacity
-        if fresh:
-            rotated = self.rotated(held.layer, k[:, fresh:], position, limit, "behind the sinks")
-        else:
-            rotated = self.rotated_together(held.layer, q, k, position, limit, ("window", held.layer.sliding_window))
-        put_rows(held.rotated, at, rotated)
+        self.write(held.layer, asked, k[:, fresh:], v[:, fresh:], at, buffers, position, limit, key)
 
     def segments(self, number: int, q: Tensor, offset: int = 0, sinks_for: int | None = None) -> list[Segment]:
         """Return sinks and window. sinks_for: how many of the first queries see the sinks; None for all."""

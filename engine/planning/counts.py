@@ -13,7 +13,7 @@ from engine.methods.base import Method
 LAYER = 115.0  # small operations that take the host as long as the Python of a layer and of its packed weights
 VIEWED = 1.55  # small operations that a kernel of PyTorch takes the host, with the views around it
 LAUNCHED = 4.0  # the same for a launch of one of the engine's kernels
-LINEAR = 7  # kernels of a layer that multiply with its weights; the time of those is counted by their bytes
+LINEAR = 4  # kernels of a layer that multiply with its weights; the time of those is counted by their bytes
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Counts:
     recorded: Requests
 
 
-TRUNCATE = Counts(Requests(42, 1), Requests(37, 3), Requests(35, 3))
-LOCRET = Counts(Requests(59, 2), Requests(43, 2), Requests(41, 3))  # with the condensing between two passes
-STREAMING = Counts(Requests(55, 2), Requests(48, 4), Requests(48, 5))
-INFINITEHIP = Counts(Requests(160, 6), Requests(53, 5), Requests(53, 5))
-RECALL = Counts(Requests(59, 3), Requests(62, 5), Requests(60, 5))
-SKETCHED = Counts(Requests(62, 4), Requests(114, 8), Requests(96, 8))
-EXACT = Counts(Requests(55, 2), Requests(105, 8), Requests(86, 8))
-INFLLM = Counts(Requests(105, 4), Requests(75, 5), Requests(79, 6))
+TRUNCATE = Counts(Requests(8, 6), Requests(9, 7), Requests(7, 7))
+LOCRET = Counts(Requests(25, 7), Requests(15, 6), Requests(13, 7))  # with the condensing between two passes
+STREAMING = Counts(Requests(9, 9), Requests(8, 10), Requests(8, 11))
+INFINITEHIP = Counts(Requests(93, 16), Requests(13, 11), Requests(13, 11))
+RECALL = Counts(Requests(25, 8), Requests(22, 11), Requests(20, 11))
+SKETCHED = Counts(Requests(15, 11), Requests(59, 17), Requests(48, 16))
+EXACT = Counts(Requests(9, 9), Requests(50, 17), Requests(38, 16))
+INFLLM = Counts(Requests(52, 11), Requests(35, 11), Requests(39, 12))
 BY_NAME = {"streaming": STREAMING, "infinitehip": INFINITEHIP, "recall": RECALL, "infllm": INFLLM}
 
 

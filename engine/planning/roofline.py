@@ -29,7 +29,7 @@ LOGIT_BYTES = 24  # moved per explicit logit: written, masked, exponentiated, re
 MOVED_PER_SCORE = 12  # bytes moved by a search: written, and read again to find the best
 UNPACKING = 10  # operations that unpack and multiply with one of an expert's two stacks
 AROUND = 60  # operations of norms and an MLP around a layer that does not attend
-SLOWER_INT4 = 2.5  # factor of the time of products with weights of 4 bits in long passes
+SLOWER_INT4 = 2.5  # factor of the time of a CPU's products with weights of 4 bits in long passes
 CODED_MOVES = 8  # times that a quantised entry is read or written while it is decoded
 KERNEL_SHARE = 0.55  # of a GPU's memory rate, at which attention reads entries for one token
 SUMMED_BYTES = 12  # moved per key and query head, where an answer's attention is summed
@@ -113,13 +113,12 @@ class Roofline:
         size = model.spec.dtype.itemsize
         hit = model.hit(rows)
         coded: float = model.linear_bytes(self.quantize) + hit * model.expert_bytes(self.quantize)
-        weights: float = (model.multiplied + head) * size
+        weights: float = model.multiplied * size + (model.head_bytes(self.quantize) if head else 0)
         if not self.shared and rows == 1 and model.packed(self.quantize):
             weights += coded / rates.packed_share
         else:
             weights += coded
-        unpacked = rows > DIRECT if self.quantize == "int8" else model.packed(self.quantize)
-        if unpacked and (rows > 1 or self.shared):
+        if model.unpacks(self.quantize, rows):
             weights += 2 * model.linear_weights * size
         packing, at_once = model.packing(self.quantize), rows == 1 and together_on(model.spec.device)
         if packing and not (at_once and packing.direct):
@@ -129,7 +128,7 @@ class Roofline:
         share = passing.inserted / (passing.passed + passing.inserted) if passing.inserted else 1.0
         trained = 2 * rows * share * footprint.weight_bytes / size
         weights += footprint.weight_bytes
-        slower = SLOWER_INT4 if self.quantize == "int4" and rows > DIRECT else 1.0
+        slower = SLOWER_INT4 if self.shared and self.quantize == "int4" and rows > DIRECT else 1.0
         products = max(
             (slower * work.linear + work.head + work.recurrence + trained) / rates.flops, weights / rates.memory
         )

@@ -23,12 +23,14 @@ from ingest.markup import html
 from ingest.sections import Block, first_heading, paginate
 
 _STORED, _PALMDOC = 1, 2
+_SLACK = 16  # bytes: some writers count their own end, too
 _PAGE_BREAK = re.compile(rb"<\s*mbp:pagebreak[^<>]*>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class _Header:
     compression: int
+    length: int  # bytes of the text when unpacked
     text_records: int
     encryption: int
     codec: str  # "" for a PalmDOC, which is plain text without a declared encoding
@@ -68,6 +70,11 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         size += len(unpacked[-1])
         limits.check(path.name, "bytes when unpacked", size, limits.text_member_bytes)
     markup = b"".join(unpacked)
+    if len(packed) == header.text_records and abs(size - header.length) > _SLACK:
+        warnings.append(
+            f"The text has {size:,} bytes where the file says {header.length:,}: it is damaged, and some may be "
+            "missing. Compare it with the original."
+        )
     if header.flows is not None:
         markup = markup[: _first_flow(flows, path.name)]
     if header.codec:
@@ -122,19 +129,19 @@ def _taken(file: BinaryIO, spans: list[tuple[int, int]], name: str, limits: Limi
 
 
 def _header(record: bytes) -> _Header:
-    compression, _, _, text_records, _, encryption = struct.unpack_from(">HHLHHH", record, 0)
+    compression, _, length, text_records, _, encryption = struct.unpack_from(">HHLHHH", record, 0)
     if record[16:20] != b"MOBI":
-        return _Header(compression, text_records, encryption, "", None, 0)
-    length, _, encoding, _, version = struct.unpack_from(">LLLLL", record, 20)
+        return _Header(compression, length, text_records, encryption, "", None, 0)
+    header_length, _, encoding, _, version = struct.unpack_from(">LLLLL", record, 20)
     codec = "utf-8" if encoding == 65001 else known_encoding(f"cp{encoding}") or "cp1252"
     offset, size = struct.unpack_from(">LL", record, 84)
     title = record[offset : offset + size].decode(codec, errors="replace") if size < 500 else None
-    trailing = struct.unpack_from(">H", record, 242)[0] if length >= 228 and version >= 5 else 0
+    trailing = struct.unpack_from(">H", record, 242)[0] if header_length >= 228 and version >= 5 else 0
     flows = None
     if version >= 8:
         number, parts = struct.unpack_from(">LL", record, 192)
         flows = number if parts > 1 else None
-    return _Header(compression, text_records, encryption, codec, title, trailing, flows)
+    return _Header(compression, length, text_records, encryption, codec, title, trailing, flows)
 
 
 def _first_flow(record: bytes, name: str) -> int:

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from ingest.charset import decode_undeclared
+from ingest.charset import decode_undeclared, lost_blocks
 from ingest.clean import strip_terminal_codes
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import EmptyDocument
@@ -16,7 +16,6 @@ from ingest.sections import first_heading, paginate
 
 GUESSED = "The text is not clean UTF-8; it was read as {}. Check accented letters, or save it as UTF-8."
 _GUTENBERG_TITLE = re.compile(r"^Title:[ \t]*(\S.*)$", re.MULTILINE)
-_MANY = 16  # NULs; as many are no slip of a program but a block that was never written
 _JSON = ("json", "jsonl", "ndjson", "ipynb")
 _TABBED, _MAYBE_TABBED = ("tsv", "tab"), ("txt", "csv", "")
 
@@ -58,9 +57,7 @@ def read_text(path: Path, limits: Limits) -> tuple[str, list[str]]:
     warnings = []
     if guessed is not None:
         warnings.append(GUESSED.format(guessed))
-    if (lost := text.rstrip("\0").count("\0")) >= _MANY:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        warnings.append(f"{lost:,} NULs stand from line {line:,} on where text was lost. Compare it with the original.")
+    warnings += lost_blocks(text)
     text = strip_terminal_codes(text)
     text = re.sub(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]", "\n", text)
     limits.check(path.name, "characters", len(text), limits.characters)

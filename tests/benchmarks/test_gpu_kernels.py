@@ -37,8 +37,10 @@ PAGES = [
 ]
 MANY = "scoring, 8 queries, pages of 1"
 SKETCHED = ("quantise, 2 bits", "dequantise, 2 bits", "scoring, one query, 2 bits", "scoring, 8 queries, 2 bits")
+LAYERS = [f"layers, {step}, {count}" for count in (1, 16) for step in ("norm", "gate")]
+LAYERS += ["layers, turn", "layers, append", "layers, merge"]
 EXPECTED = {
-    "device": [*PLAIN, *BY_HEAD, "mxfp4, product", "mxfp4, unpack"],
+    "device": [*PLAIN, *BY_HEAD, "mxfp4, product", "mxfp4, unpack", *LAYERS, "int4, unpack"],
     "device int8": [*CODED, *PAGES, MANY],
     "device int4": [*CODED, *PAGES, MANY, *SKETCHED],
     "device fp8": [*CODED, *(each for each in PAGES if DEVICE.type == "cuda" or not each.startswith("quant")), MANY],

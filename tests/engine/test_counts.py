@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import pytest
 
+COUNTING = "tests.engine.counting"  # imported where triton is there, and only in a process of its own
+
 # Operations that launch a kernel, and launches of Triton, of one layer: of a pass of reading, an eager token of an
-# answer whose attention is counted, and a recorded one. The seven products of the linear layers are among them. A
+# answer whose attention is counted, and a recorded one. The four products of the linear layers are among them. A
 # figure that falls is lowered here.
 MOST = {
-    "truncate": {"reading": (42, 1), "token": (37, 3), "recorded": (35, 3)},
-    "locret": {"reading": (48, 1), "token": (43, 2), "recorded": (41, 3)},
-    "streaming": {"reading": (55, 2), "token": (48, 4), "recorded": (48, 5)},
-    "infinitehip": {"reading": (161, 6), "token": (53, 5), "recorded": (53, 5)},
-    "recall": {"reading": (48, 1), "token": (62, 5), "recorded": (60, 5)},
-    "exact-sketched": {"reading": (62, 4), "token": (114, 8), "recorded": (96, 8)},
-    "exact": {"reading": (55, 2), "token": (105, 8), "recorded": (86, 8)},
-    "infllm": {"reading": (105, 4), "token": (75, 5), "recorded": (79, 6)},
+    "truncate": {"reading": (8, 6), "token": (9, 7), "recorded": (7, 7)},
+    "locret": {"reading": (14, 6), "token": (15, 6), "recorded": (13, 7)},
+    "streaming": {"reading": (9, 9), "token": (8, 10), "recorded": (8, 11)},
+    "infinitehip": {"reading": (94, 16), "token": (13, 11), "recorded": (13, 11)},
+    "recall": {"reading": (14, 6), "token": (22, 11), "recorded": (20, 11)},
+    "exact-sketched": {"reading": (16, 11), "token": (59, 17), "recorded": (48, 16)},
+    "exact": {"reading": (9, 9), "token": (50, 17), "recorded": (38, 16)},
+    "infllm": {"reading": (52, 12), "token": (35, 11), "recorded": (39, 12)},
 }
 
 
-@pytest.mark.parametrize("name", MOST)
-def test_no_pass_takes_more_operations_per_layer_than_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton")
-    from tests.engine.counting import per_layer
+def apart(name: str, *arguments: Any) -> Any:
+    """Call a function of `counting` in a fork of this process, which has only imported it."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        return pool.submit(getattr(importlib.import_module(COUNTING), name), *arguments).result()
 
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        counts = pool.submit(per_layer, name).result()
+
+@pytest.fixture(scope="module")
+def count() -> Iterator[Callable[..., Any]]:
+    """Return a function that calls functions of `counting`, each as a fresh process does; imports are paid once."""
+    pytest.importorskip("triton")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), importlib.import_module, (COUNTING,)) as pool:
+            yield lambda *call: pool.submit(apart, *call).result()
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_no_pass_takes_more_operations_per_layer_than_before(name: str, count: Callable[..., Any]) -> None:
+    counts = count("per_layer", name)
     assert counts.keys() == MOST[name].keys()
     for kind, most in MOST[name].items():
         found = counts[kind]
@@ -43,12 +59,11 @@ def test_no_pass_takes_more_operations_per_layer_than_before(name: str, monkeypa
 
 
 @pytest.mark.parametrize(("store", "most"), [("bfloat16", 2), ("int8", 4), ("int4", 4)])
-def test_what_a_token_costs_the_host_to_keep_is_the_same_for_any_number_of_layers(store: str, most: int) -> None:
+def test_what_a_token_costs_the_host_to_keep_is_the_same_for_any_number_of_layers(
+    store: str, most: int, count: Callable[..., Any]
+) -> None:
     """Regression: its keys and values were put into slabs, or cut into groups and quantised, layer by layer."""
-    from tests.engine.counting import appended
-
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        few, more = pool.submit(appended, store).result()
+    few, more = count("appended", store)
     for found in (few, more):
         assert found.host <= most, found.where
         assert found.operations <= 3, found.where

@@ -83,7 +83,8 @@ def test_counts_are_about_those_of_the_code(name: str) -> None:
     counts = counts_of(make_method(name.split("-")[0], **sketched, **budget))
     for kind, (kernels, launches) in MOST[name].items():
         found: Requests = getattr(counts, kind)
-        assert 0.6 < found.kernels / kernels < 1.35, kind
+        condensing = 11 if kind == "reading" else 0  # kernels that follow only some passes
+        assert 0.6 * kernels < found.kernels < 1.35 * kernels + condensing, kind
         assert abs(found.launches - launches) <= 2, kind
 
 

@@ -38,6 +38,8 @@ from kernels.bank import kernel as bank
 from kernels.columns import kernel as columns
 from kernels.gathering import EntryBuffers
 from kernels.gathering import kernel as gathering
+from kernels.int4 import kernel as int4
+from kernels.layers import kernel as layers
 from kernels.mxfp4 import kernel as mxfp4
 from kernels.pruning import BRANCH
 from kernels.pruning import kernel as pruning
@@ -123,6 +125,14 @@ def launch_all(fp8: bool) -> None:
     which = torch.zeros(4, dtype=torch.int64)
     mxfp4.product(torch.zeros(4, 2880, dtype=BF16), blocks, scales, which)
     mxfp4.unpack(blocks, scales, which, BF16)
+    int4.unpack(torch.zeros(512, 32, 32, 4, dtype=torch.int32), torch.zeros(64, 4096, 2, dtype=BF16), BF16)
+    layers.rms_norm(torch.zeros(3, 4096, dtype=BF16), torch.zeros(4096, dtype=BF16), 1e-5, 0.0, True)
+    layers.gated(torch.zeros(3, 28672, dtype=BF16), "silu")
+    q, k, angle = torch.zeros(8, 3, 128, dtype=BF16), torch.zeros(2, 3, 128, dtype=BF16), torch.zeros(3, 64, dtype=BF16)
+    layers.turn(q, angle, angle)
+    layers.append(q, k, k, angle, angle, torch.zeros(1, dtype=torch.int64), room.keys, room.rotated, room.values)
+    layers.append(q, k, k, angle, angle, 0, room.keys, room.rotated, room.values)
+    layers.merge(q, torch.zeros(8, 3), q, torch.zeros(8, 3))
 
 
 def launch_lengths() -> None:

@@ -56,7 +56,8 @@ def test_every_kernel_compiles_and_fits_a_consumer_gpu(capability: int) -> None:
         *("_resolve", "_admit", "_fetch") * 3,
         *("_quantise", "_dequantise", "_scores") * 2,
         *("_quantise_in_two_bits", "_dequantise", "_scores"),
-        *("_product", "_unpack"),
+        *("_product", "_unpack", "_unpack", "_rms_norm", "_gated"),
+        *("_turn", "_append", "_append", "_merge_two"),
     ]
     assert set(names) == every_kernel(), "one is not compiled here"
     assert all(each["shared"] <= CONSUMER_SHARED and each["local"] <= SPILLED_DECODING for each in made), made

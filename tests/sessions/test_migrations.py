@@ -8,7 +8,8 @@ import pytest
 import sqlite_utils
 
 from sessions import Store, StoreError
-from sessions.migrations import m012_pages_as_the_file_counts_them, migrate
+from sessions.checksums import FIRST_SUMMED, SUMMED, keep_checksums
+from sessions.migrations import m012_pages_as_the_file_counts_them, m016_checksums_of_more_columns, migrate
 from tests.sessions.helpers import Filled
 
 
@@ -65,8 +66,33 @@ def test_a_newer_database_is_refused_by_name(store: Store) -> None:
 def test_older_turns_get_the_number_of_their_documents(grown: Any) -> None:
     store, sessions = grown
     with store.database.transaction() as db:
+        db.execute("DROP TRIGGER turns_added")  # they sum up the column
+        db.execute("DROP TRIGGER turns_changed")
         db.execute("ALTER TABLE turns DROP COLUMN asked_of")
         db.execute("DELETE FROM _sqlite_migrations WHERE name = 'm011_documents_of_turns'")
     store.close()
     with Store(store.home) as opened:
         assert [[turn.asked_of for turn in opened.turns.all(each.id)] for each in sessions] == [[1], [1, 2], [1, 2, 7]]
+
+
+def test_older_checksums_take_more_columns_and_stay_wrong_for_altered_rows(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, db = filled.store, filled.store.database.connection
+    session = filled.session()
+    good, altered = (filled.answered(session, f"Who is {name}?", "A woman.") for name in ("Emma", "Jane"))
+    db.execute("DROP TABLE checksums")
+    for table in SUMMED:
+        for name in ("added", "changed", "removed"):
+            db.execute(f"DROP TRIGGER {table}_{name}")
+    with monkeypatch.context() as patch:
+        patch.setattr("sessions.checksums.SUMMED", FIRST_SUMMED)
+        keep_checksums(db)
+    db.execute("UPDATE checksums SET value = value + 1 WHERE id = ?", [altered])
+    m016_checksums_of_more_columns(db)
+    assert [turn.intact for turn in store.turns.all(session.id)] == [True, False]
+    assert store.turns.get(filled.answered(session, "And who?", "Nobody.")).intact
+    with store.transaction():
+        db.execute("DROP TRIGGER turns_changed")
+        db.execute("UPDATE turns SET finished_at = 1 WHERE id = ?", [good])
+    assert not store.turns.get(good).intact

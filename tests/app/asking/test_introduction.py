@@ -23,6 +23,7 @@ from app.asking.introduction import (
 )
 from app.jobs.worker import Worker
 from app.listing import details
+from app.reading.open_context import open_context
 from app.reading.readings import Stopped
 from app.service import Service
 from app.web.tab_state import Selection, TabState
@@ -206,6 +207,18 @@ def test_it_makes_way_for_a_question_at_once_and_a_deletion_ends_it(
         wait_for(lambda: not under_way.is_set(), "it to end")
     finally:
         worker.stop()
+
+
+def test_it_looks_for_a_question_within_a_few_tokens(
+    service: Service, context: ContextRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question with a passage was read in one pass, and a person's question waited for its end."""
+    maker = introduction._Maker(service, open_context(service, context.id), lambda: False)
+    looks: list[None] = []
+    monkeypatch.setattr(maker, "_look", lambda: looks.append(None))
+    asked = introduction.ASK.format("The harbour of Orlen was built in 1703. " * 9)
+    maker._ask(asked, 1)
+    assert len(looks) >= maker.opened.model.turn_length(asked) // introduction.PASS_TOKENS > 9
 
 
 def test_each_reading_is_introduced_where_that_is_wanted(service: Service, book: Path) -> None:

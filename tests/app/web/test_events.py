@@ -268,7 +268,7 @@ def test_what_was_found_can_be_opened_again(service: Service, context: str) -> N
         tab = Visitor(blocks)
         await tab.open(session=two)
         await tab.do("search", "change", {"search": "Maren"})
-        assert [id for _, id in tab.shown["hits"]["choices"]] == [said]
+        assert [id for _, id in tab.shown["hits"]["choices"]][:1] == [said]  # passages follow
         await tab.do("hits", "input", {"hits": said})
         assert (tab.session, tab.shown["hits"]["value"]) == (one, None)
 

@@ -17,11 +17,12 @@ from app.formatting import byte_size, percent, plural
 from app.home import ASSETS
 from app.jobs.worker import Worker
 from app.language import LANGUAGES, figure, language_of, pattern_of, place_words, speaking, t, told, words
+from app.machine.recommended import good_for
 from app.service import Service
 from app.web.page import build_page
 from app.web.static_texts import parts_of, static_texts, translate
 from app.web.theme import SAID
-from ingest import ingest
+from ingest import FORMATS, ingest
 from ingest.document import page_label
 
 ROOT = Path(app.__file__).parent.parent
@@ -108,6 +109,8 @@ def _shown() -> Iterator[str]:
 
 def test_everything_that_is_shown_has_its_translation() -> None:
     assert [text for text in _shown() if text not in words("de")] == []
+    titles = {each.title for each in FORMATS.values()} - {"EPUB", "FictionBook", "HTML", "Markdown", "MOBI", "PDF"}
+    assert titles <= set(words("de"))
 
 
 def test_gradio_shows_the_components_in_the_language_of_the_browser(service: Service) -> None:
@@ -175,6 +178,7 @@ def test_numbers_places_and_sentences_are_put_into_the_language() -> None:
         assert [place_words(heading), place_words("Contents")] == [heading, "Contents"]  # a document's own words
         assert told("kim.pdf is encrypted: give its password and try again.").startswith("kim.pdf ist verschlüsselt")
         assert told("Stopped. Nobody has translated this.") == "Angehalten. Nobody has translated this."
+        assert "demo" not in told(good_for("pocket").partition(" SmolLM2 is not installed")[0])
         assert t("{n} tokens", n=41_573) == "41.573 Tokens"
     with speaking("fr"):
         assert figure("1,234.5") == "1\u202f234,5"
