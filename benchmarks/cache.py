@@ -3,14 +3,14 @@
     python -m benchmarks.cache --tokens 8K --units 24,32,48,64
 
 InfLLM reads one text without a cache, while the look-ups of its query blocks and their attention are recorded. Every
-policy and size then replays the same record. Tokens that do not fill a unit yet are left out: they are looked up too,
-but are no unit.
+policy and size then replays the same record, block by block. Tokens that do not fill a unit yet are left out: they are
+looked up too, but are no unit.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,49 +20,76 @@ from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Reader, make_method
 from engine.methods.infllm import InfLLM
-from engine.models.spec import ModelSpec
-from engine.parts.archive.bank import POLICIES, BankLayer, DeviceBank
-from engine.parts.archive.host_tier import HostTier
+from engine.parts.archive.archive import Archive
+from engine.parts.archive.bank import DeviceBank
+from engine.parts.selectors.banked import BankUse
 from engine.parts.selectors.units import UnitSelector
+from kernels.bank import POLICIES, UnitBank, bring
+from kernels.rows import Slabs
 
 UNITS = 16  # units that each block of queries looks up
 
 
-class Recorder(DeviceBank):
-    """A cache that holds everything and records each look-up."""
+class Call(NamedTuple):
+    """A look-up of one block of queries.
 
-    def __init__(self, spec: ModelSpec, units: int, size: int) -> None:
-        """Create the cache; `units` is the number of units in the text."""
-        super().__init__(spec, units, size, "frequency")
-        self.remainder = size - 1  # last entries of a look-up, outside the units
-        self.calls: list[tuple[int, int, Tensor, Tensor]] = []
-        self.latest: dict[int, int] = {}  # layer -> entries that the host tier held at its look-up
+    Attributes:
+        layer: number of the layer.
+        starts, limits: int64 [1, U] and [1], see `kernels.bank`.
+        stored: int64 [1], entries that the host tier held.
+        entries, attention: int64 and float32 [1, N], entries of the units and attention to them.
+    """
 
-    def gather(self, layer: int, host: HostTier, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Gather the entries, and record the length of the host tier."""
-        self.latest[layer] = host.stored
-        return super().gather(layer, host, index)
-
-    def attended(self, layer: int, index: Tensor, probability: Tensor) -> None:
-        """Record the look-up with its attention."""
-        whole = slice(0, index.shape[1] - self.remainder)
-        self.calls.append((layer, self.latest[layer], index[:, whole], probability[:, whole]))
+    layer: int
+    starts: Tensor
+    limits: Tensor
+    stored: Tensor
+    entries: Tensor
+    attention: Tensor
 
 
-class Table(DeviceBank):
-    """A cache that keeps only its table of units and moves no data."""
+class Recorder(BankUse):
+    """The use of a bank that holds everything; it records each look-up."""
 
-    def replay(self, call: tuple[int, int, Tensor, Tensor], host: HostTier) -> None:
-        """Replay one look-up with its attention."""
-        layer, stored, index, probability = call
-        host.length = stored
-        held = self.layer(layer)
-        for row in index:
-            self.let_go(held, self.bring(layer, held, host, torch.unique(row[row >= 0] // self.size).tolist()))
-        self.attended(layer, index, probability)
+    def __init__(self, bank: DeviceBank, archive: Archive, sinks: int) -> None:
+        """Use this bank; see `BankUse`."""
+        super().__init__(bank, archive, sinks)
+        self.calls: list[Call] = []
+        self._latest: tuple[Tensor, Tensor] | None = None
 
-    def move(self, layer: int, held: BankLayer, host: HostTier, units: list[int], places: list[int]) -> None:
-        """Do nothing; there is no data to move."""
+    def bring(self, layer: int, slabs: tuple[Slabs, Slabs], starts: Tensor, limits: Tensor) -> Tensor:
+        """Look units up, and note which."""
+        self._latest = starts, limits
+        return super().bring(layer, slabs, starts, limits)
+
+    def attended(self, layer: int, rows: Tensor, entries: Tensor, attention: Tensor) -> None:
+        """Record the look-up with its attention, without entries that do not fill a unit."""
+        assert self._latest is not None
+        starts, limits = (x.clone() for x in self._latest)
+        stored, whole = torch.tensor([self.archive.host.stored]), slice(0, 1 - self.bank.size)
+        for row in range(len(starts)):
+            one = slice(row, row + 1)
+            self.calls.append(
+                Call(layer, starts[one, :-1], limits[one], stored, entries[one, whole], attention[one, whole])
+            )
+        super().attended(layer, rows, entries, attention)
+
+
+def replayed(calls: list[Call], policy: str, units: int, size: int, length: int) -> tuple[int, int]:
+    """Return hits and misses of a bank of so many units that all look-ups go through, with rows of one number."""
+    rows = torch.zeros(1, length, 1)
+    slabs, counts = [(rows, length)], torch.zeros(2, dtype=torch.int64)
+    banks: dict[int, UnitBank] = {}
+    for call in calls:
+        if call.layer not in banks:
+            table, place = -(-length // size), rows.device
+            banks[call.layer] = UnitBank.empty((rows, rows[:0]), units, size, table, policy, place)
+        held = banks[call.layer]
+        at = bring(held, call.starts, call.limits, slabs, slabs, call.stored, counts, 0)
+        if policy == "frequency":
+            held.attended(at, call.entries, call.attention)
+    hits, misses = counts.tolist()
+    return hits, misses
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -82,29 +109,20 @@ def main(argv: list[str] | None = None) -> int:
     method = make_method("infllm", block=32, representatives=4, units=UNITS, cache=chosen.tokens // 16)
     assert isinstance(method, InfLLM)
     reader = Reader(model, method, ids)
-    recorder = Recorder(model.spec, chosen.tokens // method.block + 1, method.block)
     archive, selector = reader.memory.archive, reader.memory.selector
     assert archive is not None
     assert isinstance(selector, UnitSelector)
-    selector.bank = recorder
+    assert selector.bank is not None
+    recorder = selector.bank = Recorder(selector.bank.bank, archive, method.sinks)
     for _ in reader.run():
         pass
     rows: list[dict[str, Any]] = []
-    host = archive.host
-    whole = host.length
     for policy in chosen.policies:
         for units in chosen.units:
-            cache = Table(model.spec, units, method.block, policy)
             with torch.no_grad():
-                for call in recorder.calls:
-                    cache.replay(call, host)
-            host.length = whole
-            traffic = cache.traffic
-            rate = traffic.misses / (traffic.hits + traffic.misses)
-            lookups = sum(len(index) for _, _, index, _ in recorder.calls)
-            rows.append({"policy": policy, "units": units, "tokens": chosen.tokens, "lookups": lookups})
-            rows[-1] |= {"hits": traffic.hits, "misses": traffic.misses}
-            rows[-1] |= {"miss_rate": rate}
+                hits, misses = replayed(recorder.calls, policy, units, method.block, chosen.tokens)
+            rows.append({"policy": policy, "units": units, "tokens": chosen.tokens, "lookups": len(recorder.calls)})
+            rows[-1] |= {"hits": hits, "misses": misses, "miss_rate": misses / (hits + misses)}
             print(rows[-1], file=sys.stderr, flush=True)
     publish("cache", rows, chosen.out, chosen.json, **named(model), looked_up=method.units, block=method.block)
     return 0

@@ -38,8 +38,9 @@ from torch import Tensor
 from benchmarks import gpu_inputs, gpu_layers
 from benchmarks.gpu_check.gauge import computed_in, graph_seconds, median_seconds
 from benchmarks.gpu_compare import ALIKE, ODD, SLACK, Compared, Outputs, compared, scales_agree
-from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads, Inputs, Source
-from kernels import attention, columns, gathering, mxfp4, pruning, quantise, scoring
+from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads, Inputs, Source, numbers
+from kernels import attention, bank, columns, gathering, mxfp4, pruning, quantise, scoring
+from kernels.bank import UnitBank
 from kernels.gathering import EntryBuffers
 from kernels.pruning import KeyPositions
 from kernels.rows import GROUP_SIZE
@@ -50,6 +51,7 @@ WINDOW = 2047  # rows visible to a query, as in Phi-3-mini
 PRUNED = 256  # rows of a chunk in the first pruning stage
 WATCHED = 32  # tokens of a catalyst
 KEPT = 4096  # entries that condensing keeps
+UNITS, UNIT = 256, 8  # last chunks that InfiniteHiP's presets choose, and entries in each
 SHORT = 8192  # keys, at most, with the heads of other models
 GPT_OSS, CHOSEN_EXPERTS = 2880, 4  # width of gpt-oss's experts, and experts per token
 EXACT_KEYS = 131072  # longer banks are only timed: in float64 they would not fit a small GPU
@@ -146,6 +148,7 @@ class _Bench:
         kind, host = self.source.store
         if host:
             yield from self._kept_by_host(kind)
+            yield from self._banked()
         elif kind is not None:
             yield from self._kept_in_codes(kind)
         else:
@@ -341,6 +344,40 @@ class _Bench:
             return gathering.gather_rows(source.keys, index, self.device, source.dtype)
 
         return self._row("gathering", f"{kept} taken", compare, run, 1)
+
+    def _banked(self) -> Iterator[Row]:
+        """Yield rows of a look-up of units none of which is in the bank, and of one that finds them all."""
+        from kernels.bank import kernel, torch_impl
+
+        source, units = self.source, self.length // UNIT
+        count = min(UNITS, units // 2)
+        order = torch.randperm(units, generator=source.generator, device=self.device) * UNIT
+        turns = order[:count], order[count : 2 * count]
+        limits, stored = (torch.full((1,), self.length, device=self.device) for _ in range(2))
+        traffic, like = torch.zeros(2, dtype=torch.int64, device=self.device), (source.keys[0][0], source.values[0][0])
+
+        def brought(module: Any, starts: Tensor, to: UnitBank) -> Tensor:
+            slabs = source.keys, source.values
+            found: Tensor = module.bring(to, starts[None], limits, *slabs, stored, traffic, 0)
+            return found
+
+        def copies(module: Any) -> list[Tensor]:
+            to = UnitBank.empty(like, count, UNIT, units, "lru", self.device)
+            rows = [brought(module, starts, to) for starts in turns][-1]
+            return [numbers(each, self.device)[:, rows[0]] for each in (to.keys, to.values)]
+
+        def compare() -> Compared:
+            plain = copies(torch_impl)
+            return compared(copies(kernel), plain, plain)
+
+        room = UnitBank.empty(like, count, UNIT, units, "lru", self.device)
+
+        def missing() -> None:
+            for starts in turns:
+                brought(bank, starts, room)
+
+        yield self._row("bank", f"{count} missing, twice", compare, missing, None)
+        yield self._row("bank", f"{count} held", compare, lambda: brought(bank, turns[-1], room), None)
 
     def _kept(self, count: int) -> Tensor:
         """Return random rows [H, count] for each head, ascending."""

@@ -30,11 +30,13 @@ DECODED = 32  # timed tokens of an answer, or as many as time allows
 WARMING = 6  # the warm-up reads the first length divided by this: longer than any window and a pass
 READING_SHARE = 0.12  # share of a method's time for reading; the rest of a length is filled in
 READING_ONCE_SHARE = 0.6  # the same if a memory is used for one length only
-# Variants of a method, by their names in the tables: with quantised entries on the device, with a sketch, with the
-# stages of InfiniteHiP's Table 11, whose third row is `infinitehip` itself, or with all of the archive on the device
+# Variants of a method, by their names in the tables: with quantised entries on the device, a sketch, a bank, the stages
+# of InfiniteHiP's Table 11, whose third row is `infinitehip` itself, or all of the archive on the device
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"locret-{store}": ("locret", {"store": store}) for store in ("int8", "fp8")},
     "exact-sketched": ("exact", {"sketch": "int2"}),
+    "infinitehip-cached": ("infinitehip", {"cache": 1024}),
+    "infllm-cached": ("infllm", {"cache": 80, "policy": "lru"}),
     **{
         f"infinitehip-{preset}": ("infinitehip", {"preset": preset}) for preset in ("3k", "3k-fast")
     },  # paper's Table 11

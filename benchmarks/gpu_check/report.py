@@ -34,7 +34,7 @@ COLUMNS = {
     "answering": [
         *("model", "method", "tokens", "held", "first_token_seconds", "planned_first_token_seconds"),
         *("answer_tokens", "replayed", "unrecorded", "recorded_anew", "tokens_per_second", "replayed_per_second"),
-        *("tokens_per_second_without_graphs", "planned_tokens_per_second", "to_dense"),
+        *("hit_ratio", "tokens_per_second_without_graphs", "planned_tokens_per_second", "to_dense"),
         *("device_bytes", "planned_device_bytes", "status"),
     ],
     "profile": [

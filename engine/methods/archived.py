@@ -75,9 +75,10 @@ class BankSettings(ArchiveSettings):
         """Return how many units the bank holds. needed: units that one block of queries looks up."""
         return cache_units(spec, self.cache, needed, self.tier)
 
-    def bank_footprint(self, spec: ModelSpec, needed: int, size: int) -> Footprint:
+    def bank_footprint(self, spec: ModelSpec, task: ReadingTask, needed: int, size: int) -> Footprint:
         """Return what the bank takes. needed: as above; size: entries per unit."""
-        return bank_footprint(bank_bytes(spec.looking_far, self.bank_units(spec, needed), size))
+        units, dtype = self.bank_units(spec, needed), DTYPES[self.store]
+        return bank_footprint(bank_bytes(spec.looking_far, units, size, dtype, task.total))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,11 +24,13 @@ from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, require_between
 from engine.parts.retrieval_plan import Selection, selector_footprint
 from engine.parts.selectors.beside_window import window_pass_limit
+from engine.parts.selectors.key_stream import streamed_bytes
 from engine.parts.selectors.pruned import FirstLayers, PruningSelector
 from engine.parts.selectors.stages import LayerRule
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
 from engine.parts.window_plan import window_footprint
+from engine.records import HOST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +154,8 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             yield from super().footprints(spec, task)
             return
         first, last = self.parsed_stages[0], self.parsed_stages[-1]
+        on_gpu = spec.device.type == "cuda" and self.tier == HOST
+        streamed = streamed_bytes(spec.looking_far, DTYPES[self.store], task.total) if on_gpu else 0
         selection = Selection(
             chosen=self._most(),
             compared=self.compared,
@@ -159,14 +163,17 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             fetching=last.query_block,
             in_place=self.read_in_place,
             search_every=first.refresh,
-            recorded=self._recorded(spec),
+            recorded=self._recorded,
             stages=self.parsed_stages,
             usual=self._usual(spec),
+            banked=self.bank_units(spec, self.cached_at_once()) > 0,
+            streamed=streamed,
+            together_at_most=self.pass_limit() or 0,
             positions=0 if self.extend_always else min(task.total, spec.window),
         )
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)
-        yield self.bank_footprint(spec, self.cached_at_once(), last.chunk)
+        yield self.bank_footprint(spec, task, self.cached_at_once(), last.chunk)
         yield selector_footprint(spec, task, self.sinks, selection)
 
     def _usual(self, spec: ModelSpec) -> float:
@@ -175,7 +182,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         first = min(self.first_layers, depth)
         return (first * (self.first_recent or self.kept_first) + (depth - first) * self.parsed_stages[-1].keep) / depth
 
-    def _recorded(self, spec: ModelSpec) -> bool:
-        """Tell whether a token of an answer is recorded (`PruningSelector.far_kind`)."""
-        in_place = self.read_in_place and self.bank_units(spec, self.cached_at_once()) == 0
-        return in_place and self.looks == 1 and TRUE not in (self.pruning, self.first_pruning)
+    @property
+    def _recorded(self) -> bool:
+        """True if a token of an answer is recorded (`PruningSelector.far_kind`)."""
+        return self.read_in_place and self.looks == 1 and TRUE not in (self.pruning, self.first_pruning)

@@ -119,17 +119,17 @@ class InfLLM(BankSettings, Method):
         if self.budget is None:
             yield from super().footprints(spec, task)
             return
-        in_place = self.read_in_place and self.bank_units(spec, self.units + 1) == 0
         selection = Selection(
             chosen=(self.units + 1) * self.block,
             compared=1 / self.block,
             looks=self.looks,
             together=self.query_block,  # by their sum
             fetching=self.query_block,
-            recorded=self.looks == 1 and self.scores == PRODUCTS and in_place,
+            recorded=self.looks == 1 and self.scores == PRODUCTS and self.read_in_place,
+            banked=self.bank_units(spec, self.units + 1) > 0,
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)
-        yield self.bank_footprint(spec, self.units + 1, self.block)
+        yield self.bank_footprint(spec, task, self.units + 1, self.block)
         yield selector_footprint(spec, task, self.sinks, selection)
         yield unit_footprint(spec, task.total, self.block, lambda layer: unit_heads(layer, self.scores))

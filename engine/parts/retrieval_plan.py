@@ -12,13 +12,13 @@ from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.search import searching_bytes
 from engine.parts.archive.sketch import CANDIDATES, entry_sketch_bytes, sketch_bytes, sketched, sketching_bytes
 from engine.parts.archive.tier_plan import FIRST_OF_CONVERSATION
+from engine.parts.asked import Asked
 from engine.parts.footprint import OPERATIONS, Footprint, Lookup, ReadingTask, Work
 from engine.parts.selectors.base import selected_in_pass, selecting_queries
 from engine.parts.selectors.stages import Stage
 from engine.parts.slot_plan import first_room
 from engine.records import DEVICE, Usage
 
-TILE = 128  # queries of a KV head that a kernel attends with at once
 SELECTING_OPERATIONS = 430  # of PyTorch that a layer runs for a token of an answer, if it selects entries
 
 
@@ -39,59 +39,9 @@ class Selection:
     positions: int = 0  # highest position that queries and keys keep from the text
     stages: tuple[Stage, ...] = ()  # of pruning
     usual: float | None = None  # entries that a query attends to, on average over layers; None for `chosen`
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Entries that kernels ask for in host memory, where they read it in place.
-
-    Each query head and block reads its own copy of the keys that a stage compares; attention reads the chosen entries
-    once for each `TILE` queries of a KV head, and the sums of an answer's attention read their keys once more.
-    """
-
-    spec: ModelSpec
-    selection: Selection
-    far: int
-
-    @property
-    def _group(self) -> float:
-        looking = self.spec.looking_far
-        return looking.query_heads / max(1, sum(layer.kv_heads for layer in looking.layers))
-
-    @property
-    def _attended(self) -> float:
-        usual = self.selection.chosen if self.selection.usual is None else self.selection.usual
-        return min(usual, self.far)
-
-    def _compared(self, stage: Stage, chunks: float) -> float:
-        """Return the entries whose keys a block of queries of all heads has sent by one stage."""
-        return chunks * (1 + math.log2(max(stage.chunk, 1))) * self._group * self.spec.key_share
-
-    def _chunks(self, number: int, first: float) -> float:
-        """Return the chunks that a stage compares; first: those of the first stage."""
-        if number == 0:
-            return first
-        return min(self.selection.stages[number - 1].keep, self.far) / self.selection.stages[number].chunk
-
-    def of_text(self) -> float:
-        """Return the entries that a token of the text asks for, on average over the text."""
-        block, stages = self.selection.fetching or 1, self.selection.stages
-        found = self._attended * math.ceil(block * self._group / TILE)
-        if stages and self.far > stages[0].keep:  # before that nothing need be left out
-            first = (self.far**2 - stages[0].keep ** 2) / (2 * self.far) / stages[0].chunk
-            found += sum(self._compared(stage, self._chunks(at, first)) for at, stage in enumerate(stages))
-        elif stages:
-            found += sum(self._compared(stage, self._chunks(at, 0.0)) for at, stage in enumerate(stages[1:], 1))
-        return found / block
-
-    def of_answer(self) -> float:
-        """Return the entries that a token of an answer asks for, on average over the renewals of the stages."""
-        stages = self.selection.stages
-        first = self.far / stages[0].chunk if stages and self.far > stages[0].keep else 0.0
-        renewed = sum(
-            self._compared(stage, self._chunks(number, first)) / stage.refresh for number, stage in enumerate(stages)
-        )
-        return self._attended * (1 + self.spec.key_share) + renewed
+    banked: bool = False  # whether chosen entries go through a bank on the device
+    streamed: int = 0  # bytes of a layer's keys, if all may come to a GPU for a pass; two layers are there at once
+    together_at_most: int = 0  # tokens of such a pass
 
 
 def looking_share(spec: ModelSpec) -> float:
@@ -104,10 +54,23 @@ def selector_footprint(spec: ModelSpec, task: ReadingTask, first: int, selection
     far, share = max(0, task.total - first), looking_share(spec)
     searched, selected = math.ceil(selection.compared * far), min(selection.chosen, far)
     attended = share * (selected + searched / selection.together / 2)  # half of the text is there on average
-    asked = _Asked(spec, selection, far)
+    together = min(task.chunk, selection.together_at_most) if selection.streamed else 0
+    asked = Asked(
+        spec,
+        far,
+        selection.chosen,
+        selection.usual,
+        selection.fetching or 1,
+        selection.stages,
+        selection.banked,
+        together,
+    )
+    streams = asked.streams()
     in_place = selection.fetching is not None or selection.in_place
     selecting = selection.each_query or selection.looks > 1
     return Footprint(
+        # Beside the pass that leaves, which the archive counts
+        arriving_bytes=task.chunk * spec.looking_far.entry_bytes + 2 * selection.streamed if streams else 0,
         conversation_bytes=selected_in_pass(spec, selected, task.chunk) if selecting else 0,
         work=Work(
             attended=attended if selection.while_reading else 0.0,
@@ -122,7 +85,7 @@ def selector_footprint(spec: ModelSpec, task: ReadingTask, first: int, selection
         lookup=Lookup(
             searched=searched,
             fetched=asked.of_text() if selection.fetching else 0.0,
-            asked=asked.of_answer() if in_place else 0.0,
+            asked=asked.of_answer() if in_place or selection.banked else 0.0,
             fetched_per_answer_token=selected,
             looks=min(selection.looks, 2),  # the third look is for what the first one has not found: little to search
             search_every=selection.search_every,

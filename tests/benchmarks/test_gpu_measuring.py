@@ -22,7 +22,7 @@ from benchmarks.gpu_check.report import compare
 from benchmarks.gpu_check.token_kinds import REPLAYED, watched
 from benchmarks.model_shapes import config_of
 from benchmarks.random_models import random_model
-from engine import Conversation, Machine, Model, Planner, Rates, Sampling, make_method, pinned_memory
+from engine import Context, Conversation, Machine, Model, Planner, Rates, Sampling, make_method, pinned_memory
 from engine.decode import recorder
 from engine.decode.recorder import Recorder
 from engine.models.sizes import sizes_of
@@ -87,6 +87,25 @@ def test_each_token_says_how_it_was_computed(model: Model, monkeypatch: pytest.M
         said = kinds.facts(time.monotonic())
     assert (said["unrecorded"], said["replayed"], said["replayed_per_second"]) == (len(said["token_seconds"]), 0, None)
     assert type(model.recorder) is Recorder
+
+
+def test_a_bank_is_counted_by_the_stage_where_a_choice_restarts(model: Model) -> None:
+    method = make_method(
+        "infinitehip", budget=160, stages="16:16:64:8 8:4:24:2", first_keep=24, looks=1, cache=10, extend_always=True
+    )
+    context = read(model, method, noise(model, 300))
+    said = watched_answer(model, context, 16)
+    chunks = 24 // 4 * len(model.spec.layers)
+    assert {stage: sum(counts) % chunks for stage, counts in said["bank_counts"].items()} == {0: 0, 1: 0}
+    assert 0 < said["hit_ratio"] < 1
+    assert "hit_ratio" not in watched_answer(model, read(model, make_method("streaming"), noise(model, 300)), 3)
+
+
+def watched_answer(model: Model, context: Context, tokens: int) -> dict[str, Any]:
+    """Return how the tokens of an answer were computed."""
+    with watched(model) as kinds:
+        list(Conversation(context).ask("What?", Sampling(max_tokens=tokens)))
+        return kinds.facts(time.monotonic())
 
 
 @pytest.mark.parametrize(("tokens", "shown"), [(8, False), (20, True)])

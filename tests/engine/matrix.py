@@ -147,6 +147,7 @@ STATIC: dict[str, Method] = {
         stages="8:8:48:4 8:4:24:2", first_keep=16, first_recent=20, attention="dynamic", pruning="chunk"
     ),
     "infinitehip-inside": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, extend_always=False),  # and then beyond
+    "infinitehip-banked": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, store="int8", cache=8),
     "recall": make_method("recall", budget=160, stages="16:16:64:8 8:8:32:4 8:4:24:2", store="float32", looks=1),
     "recall-searching": make_method("recall", budget=160, select="exact", top_k=24, store="float32", looks=1),
     "recall-chunks": make_method(
@@ -160,16 +161,15 @@ STATIC: dict[str, Method] = {
     "infllm": make_method(
         "infllm", budget=160, block=8, representatives=3, units=4, query_block=16, store="float32", looks=1
     ),
+    "infllm-banked": make_method(
+        "infllm", budget=160, block=8, representatives=3, units=4, query_block=16, store="float32", looks=1, cache=6
+    ),
     "infllm-small": make_method(
         "infllm", budget=140, block=6, representatives=5, units=4, query_block=16, store="float32", looks=1
     ),
 }
 OTHERS: dict[str, Method] = {
     "infinitehip-true": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, pruning="true"),
-    "infinitehip-cached": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, cache=40),
-    "infllm-cached": make_method(
-        "infllm", budget=160, block=8, units=4, query_block=16, store="float32", looks=1, cache=7
-    ),
     "locret-int8": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, store="int8"),
     "recall-true": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", looks=1, pruning="true"),
 }

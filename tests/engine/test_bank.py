@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from engine import Conversation, Method, Model, SettingsError, make_method
-from engine.parts.archive.bank import POLICIES, DeviceBank
-from engine.parts.archive.host_tier import HostTier
+from engine.parts.archive.bank import POLICIES
+from tests.engine.matrix import STATIC
 from tests.engine.reading import answer, next_logits, read
 
 INFLLM = make_method("infllm", budget=160, block=8, units=4, query_block=16, store="float32")
@@ -20,26 +20,6 @@ QUESTION = torch.tensor([1, 80, 81, 82, 2])
 
 def with_cache(method: Method, units: int, policy: str = "lru") -> Method:
     return dataclasses.replace(method, **{"cache": units, "policy": policy})  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def host(model: Model) -> HostTier:
-    """Make 150 entries whose keys and values tell their number."""
-    tier = HostTier(model.spec, torch.float32)
-    number = torch.arange(150.0)[None, :, None].expand(2, -1, 8)
-    tier.append([number] * 3, [-number] * 3, torch.arange(150, dtype=torch.int32))
-    return tier
-
-
-def looked_up(cache: DeviceBank, host: HostTier, *units: int) -> int:
-    """Look up all entries of some units of 8, check them, and return the number of misses."""
-    before = cache.traffic.misses
-    index = (torch.tensor(units)[:, None] * 8 + torch.arange(8)).view(1, -1)
-    keys, values = cache.gather(1, host, torch.where(index < 150, index, -1))
-    expected = torch.where(index < 150, index, 0).float()[None, :, :, None].expand(2, -1, -1, 8)
-    assert torch.equal(keys, expected)
-    assert torch.equal(values, -expected)
-    return cache.traffic.misses - before
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -57,49 +37,6 @@ def test_an_answer_is_the_same_with_a_cache(model: Model, ids: Tensor, method: M
     assert conversation.usage().traffic["hits"] > 0
 
 
-def test_what_is_given_up(model: Model, host: HostTier) -> None:
-    def cache(policy: str) -> DeviceBank:
-        return DeviceBank(model.spec, 3, 8, policy)
-
-    lru = cache("lru")
-    assert [looked_up(lru, host, unit) for unit in (0, 1, 2, 0, 3, 0, 1)] == [1, 1, 1, 0, 1, 0, 1]
-    fifo = cache("fifo")
-    assert [looked_up(fifo, host, unit) for unit in (0, 1, 2, 0, 3, 0, 1)] == [1, 1, 1, 0, 1, 1, 1]
-    frequency = cache("frequency")
-    index = torch.tensor([[0, 8, 16]])  # the first entries of units 0, 1 and 2
-    assert looked_up(frequency, host, 0, 1, 2) == 3
-    frequency.attended(1, index, torch.tensor([[0.1, 5.0, 0.3]]))
-    frequency.attended(1, index, torch.tensor([[0.1, 0.0, 0.3]]))  # 0.11, 0.5, 0.33
-    assert [looked_up(frequency, host, unit) for unit in (3, 1, 2, 0)] == [1, 0, 0, 1]
-    unlucky = cache("random")
-    assert sum(looked_up(unlucky, host, unit) for unit in (0, 1, 2, 0, 3, 0, 1)) >= 4
-
-
-def test_frequency_gives_up_what_earlier_look_ups_wanted_before_what_this_pass_does(
-    model: Model, host: HostTier
-) -> None:
-    """Check that attention to the look-ups of a pass is counted after the pass."""
-    cache = DeviceBank(model.spec, 4, 8, "frequency")
-    assert looked_up(cache, host, 0, 1) == 2
-    cache.attended(1, torch.tensor([[0, 8]]), torch.tensor([[9.0, 8.0]]))
-    assert [looked_up(cache, host, *pair) for pair in ((2, 3), (4, 5), (2, 4), (4, 5))] == [2, 2, 0, 0]
-    # 2 and 4 were wanted together, 3 not since the first look-up
-    blocks = torch.tensor([[16, 24], [32, 40], [16, 32], [32, 40]])
-    cache.attended(1, blocks, torch.tensor([[1.0, 5.0], [1.0, 1.0], [2.0, 1.0], [1.0, 1.0]]))
-    worth = cache.layer(1).importance
-    expected = {2: (1.0 * 0.01 + 2.0) * 0.1, 3: 5.0 * 0.001, 4: (1.0 * 0.1 + 1.0) * 0.1 + 1.0, 5: 1.0 * 0.01 + 1.0}
-    assert worth == pytest.approx(expected)
-    assert looked_up(cache, host, 0) == 1  # in the place of 3
-    assert [looked_up(cache, host, unit) for unit in (2, 4, 5)] == [0, 0, 0]
-
-
-def test_a_unit_that_is_not_full_yet_is_not_kept(model: Model, host: HostTier) -> None:
-    cache = DeviceBank(model.spec, 3, 8, "lru")
-    assert looked_up(cache, host, 17, 18) == 2  # 18 has entries 144 to 149
-    assert looked_up(cache, host, 17, 18) == 1
-    assert cache.traffic.moved_bytes == 3 * 8 * 2 * 2 * 8 * 4
-
-
 def test_a_cache_that_a_block_of_queries_would_not_fit_is_refused() -> None:
     with pytest.raises(SettingsError, match="A cache of 4 units cannot hold the 5 that one block"):
         with_cache(INFLLM, 4)
@@ -107,14 +44,34 @@ def test_a_cache_that_a_block_of_queries_would_not_fit_is_refused() -> None:
         with_cache(INFLLM, 8, "newest")
 
 
-def test_memory_that_runs_out_while_units_come_costs_no_places(
-    model: Model, host: HostTier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = DeviceBank(model.spec, 4, 8, "lru")
-    looked_up(cache, host, 0, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(HostTier, "gather_shared", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no more")))
-        for _ in range(3):
-            with pytest.raises(torch.OutOfMemoryError):
-                looked_up(cache, host, 2, 3, 4)
-    assert looked_up(cache, host, 1, 2, 3, 4) == 3
+@pytest.mark.parametrize("name", ["infllm", "infinitehip"])
+def test_conversations_that_share_a_bank_take_turns(model: Model, ids: Tensor, name: str) -> None:
+    """Check that a conversation's own units and slots are never taken for another's, nor for those before a retry."""
+    method = STATIC[f"{name}-banked"]
+    plain, cached = (read(model, each, ids) for each in (dataclasses.replace(method, cache=0), method))  # type: ignore[type-var]
+    ours, theirs = ([Conversation(each) for _ in range(2)] for each in (cached, plain))
+    assert ours[0].memory.selector.bank.bank is ours[1].memory.selector.bank.bank
+    generator = torch.Generator().manual_seed(3)
+    for turn in range(24):
+        number, told = turn % 2, torch.randint(4, 260, (1 + 90 * (turn % 5 == 0),), generator=generator).tolist()
+        if turn % 7 == 6:  # a line of history that is left again
+            for each in (ours, theirs):
+                there = each[number].memory
+                each[number].memory = there.snapshot()
+                each[number].feed([70, 71, 72])
+                each[number].memory = there
+        found, expected = (each[number].feed(told, repeated=True) for each in (ours, theirs))
+        assert torch.equal(found, expected), turn
+    bank = ours[0].memory.selector.bank
+    misses = ours[1].usage().traffic["misses"]
+    assert misses < sum(layer.facts[0] for layer in bank.bank.layers.values()) * method.cache  # type: ignore[attr-defined]
+
+
+def test_a_second_question_finds_what_the_first_one_brought(model: Model, ids: Tensor) -> None:
+    context = read(model, with_cache(STATIC["infllm"], 30), ids)
+    first, second = Conversation(context), Conversation(context)
+    for each in (first, second):
+        answer(each, "Who?")
+    assert second.usage().traffic["misses"] < first.usage().traffic["misses"] / 2
+    bank, host = second.memory.selector.bank.bank, second.memory.archive.host  # type: ignore[union-attr]
+    assert second.usage().bytes["device"] - context.usage().bytes["device"] < bank.nbytes(host)

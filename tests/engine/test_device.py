@@ -52,8 +52,8 @@ COSTS = {
     "exact-int8": (1, 5, 7, 26),
     "exact-sketched": (1, 8, 10, 18),
     "infllm": (7, 35, 4, 39),
-    "infllm-cached": (8, 50, 5, 21),
-    "infinitehip": (34, 54, 34, 55),
+    "infllm-cached": (13, 56, 4, 24),  # its cache is smaller than what a pass selects
+    "infinitehip": (4, 27, 34, 55),  # keys come to the device for a pass
     "recall": (1, 3, 33, 45),
     "recall-while-reading": (28, 38, 27, 38),
     "infinipot-both": (0, 5, 0, 4),  # its pass fills the pot, which is distilled as well
@@ -65,6 +65,7 @@ COSTS = {
 }
 # By the number of kinds of passes: one for each stage that choosing may restart at, and one where none is due
 PRUNED = {"infinitehip": 4, "infinitehip-recent": 3, "infinitehip-int8": 3, "infinitehip-inside": 3}
+PRUNED |= {"infinitehip-banked": 3}
 PRUNED |= {"recall": 4, "recall-chunks": 3}
 SEARCHED = (
     "recall-searching",
@@ -74,8 +75,9 @@ SEARCHED = (
     "exact-sketched-int4",
     "infllm",
     "infllm-small",
+    "infllm-banked",
 )
-IN_PLACE = {**PRUNED, **dict.fromkeys((*SEARCHED, "infllm", "infllm-small"), 1)}
+IN_PLACE = {**PRUNED, **dict.fromkeys(SEARCHED, 1)}
 Elsewhere = Callable[..., Any]
 
 

@@ -33,6 +33,8 @@ from triton.runtime.jit import JITFunction
 
 from kernels.attention import VisibleRange
 from kernels.attention import kernel as attention
+from kernels.bank import UnitBank
+from kernels.bank import kernel as bank
 from kernels.columns import kernel as columns
 from kernels.gathering import EntryBuffers
 from kernels.gathering import kernel as gathering
@@ -108,6 +110,12 @@ def launch_all(fp8: bool) -> None:
     room = EntryBuffers(*(torch.zeros(2, 5, 128, dtype=BF16) for _ in range(3)))
     gathering.gather(coded.keys, coded.values, index, angles, angles, room)
     gathering.gather_rows(dense.keys, index, index.device, BF16)
+    held, limits, traffic = torch.zeros(1, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), index[0]
+    for policy, size, slabs in zip(
+        ("lru", "lru", "random"), (8, 128, 6), (prefill.keys[2:], coded.keys, dense.keys), strict=True
+    ):
+        units = UnitBank.empty((slabs[0][0], slabs[0][0]), 4, size, 20, policy, index.device)
+        bank.bring(units, torch.zeros(2, 3, dtype=torch.int64), limits, slabs, slabs, held, traffic, 5)
     for kind in (INT4, FP8 if fp8 else INT8, INT2):
         codes, scale = quantise.quantise(room.keys, kind)
         quantise.dequantise(codes, scale, kind, BF16)

@@ -53,6 +53,7 @@ def test_every_kernel_compiles_and_fits_a_consumer_gpu(capability: int) -> None:
     names = [each["kernel"] for each in made]
     assert names == [
         *("_attend", "_merge", "_attend", "_attend", "_attend", "_column_sums", "_chunk_scores", "_gather", "_take"),
+        *("_resolve", "_admit", "_fetch") * 3,
         *("_quantise", "_dequantise", "_scores") * 2,
         *("_quantise_in_two_bits", "_dequantise", "_scores"),
         *("_product", "_unpack", "_unpack", "_rms_norm", "_gated"),

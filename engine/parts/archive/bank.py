@@ -1,205 +1,157 @@
-"""The device's bank of archive units: a fixed number of them per layer, found through a table.
+"""The device's bank of archive units: a fixed number of them per layer, which a context shares with its conversations.
 
 A unit is `size` entries of all KV heads of a layer: a memory unit of InfLLM or a last chunk of InfiniteHiP. Units that
-a block of queries selects are looked up in the table. Missing ones are gathered from the host tier at once, and replace
-units by one of these policies:
+blocks of queries select are looked up by `kernels/bank`. Missing ones are copied from the host tier as they are stored,
+and replace units by one of these policies:
 
-| policy | evicts first |
+| policy | gives up first |
 |---|---|
-| lru | the least recently used |
-| frequency | the lowest decayed sum of attention (InfLLM, appendix, equation 1, d = 0.1); units of this pass go last |
+| lru | the least recently used, by a clock that tells ages of 64, 16 and 4 look-ups apart |
+| frequency | the lowest decayed sum of attention (InfLLM, appendix, equation 1, d = 0.1), by the same clock |
 | fifo | the first that came |
-| random | any |
+| random | any, from a random place on |
 
-Entries of the host tier never change, so answers are the same with and without a bank. Sizes: H KV heads, NB blocks of
-queries, N entries selected for a block, D head size.
+Entries of the host tier never change, so answers are the same with and without a bank.
 """
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from engine.models.spec import ModelSpec
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.host_tier import HostTier
+from engine.parts.archive.slabs import group_size_of
+from kernels import bank as kernel
+from kernels.bank import POLICIES, UnitBank, unit_bytes, units_bytes
+from kernels.rows import Bank, Slabs
 
-POLICIES = ("lru", "frequency", "fifo", "random")
-DECAY = 0.1
+__all__ = ["POLICIES", "DeviceBank", "Line", "Traffic", "bank_bytes"]
+
+SLOT_BYTES = 5 * 4  # beside the unit in it
+LAYER_BYTES = 5 * 4  # beside slots and table
+
+
+def bank_bytes(spec: ModelSpec, units: int, size: int, dtype: torch.dtype, entries: int) -> int:
+    """Return the bytes of a bank of `units` units in all layers, with a table for so many entries of the archive."""
+    return sum(_layer_bytes(layer, units, size, dtype, entries) for layer in spec.layers)
+
+
+def _layer_bytes(layer: LayerSpec, units: int, size: int, dtype: torch.dtype, entries: int) -> int:
+    if not units or not layer.kv_heads:
+        return 0
+    each = units_bytes(layer.kv_heads + layer.value_heads, layer.head_size, size, dtype, group_size_of(dtype))
+    return units * (each + SLOT_BYTES) + LAYER_BYTES + -(-entries // size) * 4
+
+
+class Traffic:
+    """Counts of hits and misses of a memory in each layer, on the device.
+
+    `seen` is their copy on the host. It may lack those of a pass that a GPU is still running.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        """Start at zero."""
+        self.counts = torch.zeros(len(spec.layers), 2, dtype=torch.int64, device=spec.device)
+        on_gpu = spec.device.type == "cuda"
+        self.seen = torch.zeros(len(spec.layers), 2, dtype=torch.int64, pin_memory=on_gpu)
+
+    def send(self) -> None:
+        """Start to copy the counts to the host."""
+        self.seen.copy_(self.counts, non_blocking=True)
+
+
+@dataclass(eq=False)
+class Line:
+    """One line of history that looks units up. shared: from this unit on, all units are its own."""
+
+    shared: int = 1 << 60
 
 
 @dataclass
-class Traffic:
-    """Counts of a bank's look-ups.
-
-    Attributes:
-        hits: units that were in the bank.
-        misses: units that were not.
-        moved_bytes: bytes copied to the device for misses.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    moved_bytes: int = 0
-
-
-def bank_bytes(spec: ModelSpec, units: int, size: int) -> int:
-    """Return the bytes of the keys and values of `units` units in all layers."""
-    return units * size * spec.entry_bytes
-
-
-class BankLayer:
-    """The bank of one layer.
-
-    Attributes:
-        keys: [units, size, H, D].
-        values: the same for `value_heads`.
-        place: the place of each unit in the bank, in order of arrival.
-        free: places without a unit.
-        importance: per unit, the time of its last use or its attention sum, by policy.
-        waiting: per unit, its last look-up, until the attention of that look-up is counted.
-    """
-
-    def __init__(self, spec: ModelSpec, number: int, units: int, size: int) -> None:
-        """Allocate the bank of layer `number`, without units."""
-        layer = spec.layers[number]
-        shape = (units, size, layer.kv_heads, layer.head_size)
-        self.keys = torch.empty(shape, dtype=spec.dtype, device=spec.device)
-        self.values = self.keys.new_empty(units, size, layer.value_heads, layer.head_size)
-        self.place: dict[int, int] = {}
-        self.free = list(range(units))
-        self.importance: dict[int, float] = {}
-        self.waiting: dict[int, int] = {}
-
-
 class DeviceBank:
-    """A bank with `units` units of `size` entries in each layer."""
+    """A bank with `units` units of `size` entries in each layer.
 
-    def __init__(self, spec: ModelSpec, units: int, size: int, policy: str, traffic: Traffic | None = None) -> None:
-        """Start without units. Tensors are allocated when they are first needed."""
-        self.spec, self.units, self.size, self.policy = spec, units, size, policy
-        self.traffic = traffic or Traffic()
-        self._layers: dict[int, BankLayer] = {}
-        self._lookups = 0
-        self._random = random.Random(0)
+    Attributes:
+        spec: sizes of the layers that look far.
+        units: units that fit.
+        size: entries of a unit.
+        policy: which units leave first.
+        layers: tensors by layer, allocated when they are first needed.
+        line: whose units are in the bank beyond those that all share.
+        changes: how often slots have changed.
+    """
 
-    def fresh(self, traffic: Traffic | None = None) -> DeviceBank:
-        """Return another empty bank, for a memory whose units may differ from here on."""
-        return DeviceBank(self.spec, self.units, self.size, self.policy, traffic)
+    spec: ModelSpec
+    units: int
+    size: int
+    policy: str
+    layers: dict[int, UnitBank] = field(default_factory=dict)
+    line: Line | None = None
+    changes: int = 0
 
-    def nbytes(self) -> int:
-        """Return the bytes of its tensors once all layers have been looked up."""
-        return bank_bytes(self.spec, self.units, self.size)
+    def nbytes(self, host: HostTier) -> int:
+        """Return the bytes of its tensors once all layers have been looked up in."""
+        found = 0
+        for number, spec in enumerate(self.spec.layers):
+            layer = self.layers.get(number)
+            if layer is None:
+                found += _layer_bytes(spec, self.units, self.size, host.dtype, host.expected)
+            else:
+                facts = (layer.table, layer.owner, layer.used, layer.worth, layer.filled, layer.missing, layer.facts)
+                found += sum(x.nbytes for x in facts) + layer.slots * unit_bytes(layer)
+        return found
 
-    def layer(self, number: int) -> BankLayer:
-        """Return the bank of one layer."""
-        if number not in self._layers:
-            self._layers[number] = BankLayer(self.spec, number, self.units, self.size)
-        return self._layers[number]
+    def moved_bytes(self, traffic: Traffic) -> int:
+        """Return the bytes that the misses of a memory brought to the device."""
+        misses = traffic.seen[:, 1].tolist()
+        return sum(misses[number] * unit_bytes(layer) for number, layer in self.layers.items())
 
-    def gather(self, layer: int, host: HostTier, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Gather entries through the bank.
-
-        Args:
-            layer: number of the layer.
-            host: the tier that holds all entries.
-            index: int64 [NB, N] on the host, -1 for no entry.
-
-        Returns:
-            Keys and values [H, NB, N, D], zero for no entry.
-        """
-        held = self.layer(layer)
-        keys, values = (each.new_zeros(*index.shape, *each.shape[2:]) for each in (held.keys, held.values))
-        for block, chosen in enumerate(index):
-            seen = chosen >= 0
-            units = torch.unique(chosen[seen] // self.size)
-            if not len(units):
-                continue
-            passing = self.bring(layer, held, host, units.tolist())
-            # Both lists are ascending, so a search finds each unit's place.
-            places = torch.tensor([held.place[unit] for unit in units.tolist()])
-            at = places[torch.searchsorted(units, chosen // self.size)] * self.size + chosen % self.size
-            rows = at.masked_fill(~seen, -1).to(keys.device, non_blocking=True)
-            for found, kept in ((keys, held.keys), (values, held.values)):
-                picked = kept.flatten(0, 1).index_select(0, rows.clamp_min(0))
-                found[block] = torch.where(rows[:, None, None] >= 0, picked, 0)
-            self.let_go(held, passing)
-        keys, values = keys.permute(2, 0, 1, 3), values.permute(2, 0, 1, 3)
-        return keys, keys if self.spec.layers[layer].latent else values
-
-    def bring(self, layer: int, held: BankLayer, host: HostTier, units: list[int]) -> list[int]:
-        """Fetch the missing ones of these units.
-
-        Returns:
-            Units that are not full in the host tier yet, to be evicted after use.
-        """
-        self._lookups += 1
-        missing = [unit for unit in units if unit not in held.place]
-        self.traffic.hits += len(units) - len(missing)
-        self.traffic.misses += len(missing)
-        if missing:
-            self._make_room(held, len(missing), set(units))
-            places = held.free[-len(missing) :]
-            self.move(layer, held, host, missing, places)  # may run out of memory: until then places stay free
-            del held.free[-len(missing) :]
-            for unit, place in zip(missing, places, strict=True):
-                held.place[unit] = place
-                held.importance[unit] = 0.0
-        if self.policy == "lru":
-            held.importance.update(dict.fromkeys(units, float(self._lookups)))
-        elif self.policy == "frequency":
-            held.waiting.update(dict.fromkeys(units, self._lookups))
-        return [unit for unit in missing if (unit + 1) * self.size > host.stored]
-
-    def _make_room(self, held: BankLayer, count: int, needed: set[int]) -> None:
-        """Evict units until `count` new ones fit. Needed units stay."""
-        short = count - len(held.free)
-        if short <= 0:
+    def enter(self, line: Line) -> None:
+        """Let a line of history use the bank. Units that may differ from those of the last line are given up."""
+        if self.line is line:
             return
-        others = [unit for unit in held.place if unit not in needed]
-        assert short <= len(others), "a block of queries selects more units than the bank holds"
-        if self.policy == "random":
-            self._random.shuffle(others)
-        elif self.policy != "fifo":  # the table itself is in order of arrival
-            others.sort(key=lambda unit: (held.waiting.get(unit, 0), held.importance[unit]))
-        self.let_go(held, others[:short])
+        if self.line is not None:
+            for layer in self.layers.values():
+                layer.forget(min(line.shared, self.line.shared))
+        self.line, self.changes = line, self.changes + 1
 
-    def let_go(self, held: BankLayer, units: list[int]) -> None:
-        """Evict units from the bank."""
-        for unit in units:
-            held.free.append(held.place.pop(unit))
-            held.importance.pop(unit)
-            held.waiting.pop(unit, None)
+    def prepare(self, number: int, host: HostTier, room: int) -> UnitBank:
+        """Return the bank of one layer, with a table for `room` entries.
 
-    def move(self, layer: int, held: BankLayer, host: HostTier, units: list[int], places: list[int]) -> None:
-        """Copy units into their places, in one gather."""
-        entries = torch.tensor(units)[:, None] * self.size + torch.arange(self.size)
-        keys, values = host.gather_shared(layer, entries.clamp_max(host.stored - 1), self.spec.device)
-        to = torch.tensor(places).to(self.spec.device, non_blocking=True)
-        values = values[: self.spec.layers[layer].value_heads]
-        held.keys[to], held.values[to] = keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3)
-        self.traffic.moved_bytes += keys.nbytes + values.nbytes
-
-    def attended(self, layer: int, index: Tensor, probability: Tensor) -> None:
-        """Update each unit's decayed attention sum (InfLLM, appendix, equation 1).
-
-        Args:
-            layer: number of the layer.
-            index: int64 [NB, N], as given to `gather`.
-            probability: float32 [NB, N] on the host, summed over heads and queries.
+        Raises:
+            torch.OutOfMemoryError: the bank stays as it was.
         """
-        if self.policy != "frequency" or layer not in self._layers:
-            return
-        held = self._layers[layer]
-        held.waiting.clear()
-        for chosen, given in zip(index, probability, strict=True):
-            seen = chosen >= 0
-            units, number = torch.unique(chosen[seen] // self.size, return_inverse=True)
-            sums = torch.zeros(len(units)).index_add_(0, number, given[seen])
-            for unit in held.importance:
-                held.importance[unit] *= DECAY
-            for unit, total in zip(units.tolist(), sums.tolist(), strict=True):
-                if unit in held.importance:
-                    held.importance[unit] += total
+        known = self.layers.get(number)
+        if known is None:
+            slab = host.slabs[0]
+            like = slab.keys[number], slab.values[number]
+            units, device = -(-max(room, host.expected) // self.size), self.spec.device
+            known = UnitBank.empty(like, self.units, self.size, units, self.policy, device)
+        self.layers[number] = known.with_room(-(-room // self.size))
+        return self.layers[number]
+
+    def addresses(self) -> tuple[int, ...]:
+        """Return the addresses that a recording depends on."""
+        every = self.layers.values()
+        return tuple(address for each in every for address in (each.table.data_ptr(), each.owner.data_ptr()))
+
+    def slabs(self, number: int, latent: bool) -> tuple[Bank, Bank]:
+        """Return keys and values of a layer's units."""
+        held = self.layers[number]
+        return held.keys, held.keys if latent else held.values
+
+    def bring(
+        self,
+        number: int,
+        slabs: tuple[Slabs, Slabs],
+        starts: Tensor,
+        limits: Tensor,
+        stored: Tensor,
+        traffic: Tensor,
+        first: int,
+    ) -> Tensor:
+        """Look units up in a prepared layer; see `kernels.bank`."""
+        return kernel.bring(self.layers[number], starts, limits, *slabs, stored, traffic, first)

@@ -142,5 +142,5 @@ def _first_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
 
 
 def bank_footprint(size: int) -> Footprint:
-    """Return the footprint of a bank of so many bytes. A conversation has its own, and keys are gathered from it."""
-    return Footprint(Usage({}, {DEVICE: size}), conversation_bytes=size, work=Work(explicit=size > 0))
+    """Return the footprint of a bank of so many bytes, which conversations share. A pass may gather keys from it."""
+    return Footprint(Usage({}, {DEVICE: size}), work=Work(explicit=size > 0))

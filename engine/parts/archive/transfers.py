@@ -95,21 +95,41 @@ def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
         yield from slabs
         return
     here, way = torch.cuda.current_stream(device), _copy_stream(device, home=False)
-
-    def send(bank: Bank, length: int) -> tuple[Bank, torch.cuda.Event]:
-        there, pairs = empty_copy(bank, length, device)
-        way.wait_stream(here)
-        with torch.cuda.stream(way):
-            for to, x in pairs:
-                to.copy_(x, non_blocking=True)
-        return there, way.record_event()
-
     try:
-        coming = [send(*first) for first in slabs[:1]]
+        coming = [_send(*first, device) for first in slabs[:1]]
         for number, (_, length) in enumerate(slabs):
             bank, arrived = coming.pop()
-            coming = [send(*following) for following in slabs[number + 1 : number + 2]]
+            coming = [_send(*following, device) for following in slabs[number + 1 : number + 2]]
             here.wait_event(arrived)
             yield bank, length
     finally:  # a copy may still be writing to memory that is freed here
         here.wait_stream(way)
+
+
+def _send(bank: Bank, length: int, device: torch.device) -> tuple[Bank, torch.cuda.Event]:
+    """Start to copy a slab to a device that computes. Return the copy, and what to wait for before it is read."""
+    here, way = torch.cuda.current_stream(device), _copy_stream(device, home=False)
+    there, pairs = empty_copy(bank, length, device)
+    way.wait_stream(here)
+    with torch.cuda.stream(way):
+        for to, x in pairs:
+            to.copy_(x, non_blocking=True)
+    return there, way.record_event()
+
+
+def sent(slabs: Slabs, device: torch.device) -> Callable[[], Slabs]:
+    """Start to copy slabs to a device that computes.
+
+    Returns:
+        A function that lets the passes' stream wait for the copies, and returns them. It must be called, because memory
+        may not be freed while a copy writes to it.
+    """
+    coming = [(_send(bank, length, device), length) for bank, length in slabs]
+
+    def arrived() -> Slabs:
+        here = torch.cuda.current_stream(device)
+        for (_, event), _ in coming:
+            here.wait_event(event)
+        return [(bank, length) for (bank, _), length in coming]
+
+    return arrived

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from typing import Any, Self
+from contextlib import AbstractContextManager, nullcontext
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -18,15 +19,15 @@ from engine.models.rope import Rope
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.bank import DeviceBank
-from engine.parts.archive.transfers import copy_to_host
 from engine.parts.attention import BlockTable, Segment, SharedKeys, VisibleRange
 from engine.parts.mass import mass_rows
 from engine.parts.positions import FarPlaces, QueryBlocks, far_query_position
+from engine.parts.selectors.banked import BankUse
 from engine.parts.selectors.base import EMPTY, NOTHING_FAR, Selector, searched, selecting_queries
 from engine.parts.selectors.stages import Listing
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
-from engine.records import DEVICE, Usage
+from engine.records import Usage
 from kernels.rows import Slabs, StableSlabs
 
 
@@ -52,10 +53,9 @@ class WindowSelector(Selector):
     def __init__(self, spec: ModelSpec, store: WindowStore, archive: Archive) -> None:
         """Select from this archive, beside this window; `store.query_block` queries of a pass choose together."""
         super().__init__(spec, store, archive)
-        self.bank: DeviceBank | None = None
-        # Of this pass, by layer: the entries requested from the bank, and their attention [NB, N]
-        self._asked: dict[int, Tensor] = {}
-        self._attention: dict[int, Tensor] = {}
+        self.bank: BankUse | None = None
+        # Of this pass, by layer: the entries that are seen in the bank, and the rows that they were brought to
+        self._asked: dict[int, tuple[Tensor, Tensor]] = {}
         self._blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of this pass
         self._limits: Tensor | None = None  # of this pass: entries that each query may see [T], on the host
         self._looks_far = False  # whether something has left the window of a query of this pass
@@ -66,13 +66,15 @@ class WindowSelector(Selector):
         self._may_fit = False  # whether that has been so since the conversation began; only then may it be again
         self._fixed_blocks: dict[tuple[int, bool], QueryBlocks] = {}
         self._range: VisibleRange | None = None
+        self._whole: dict[int, VisibleRange] = {}  # by the number of rows
         self._turned: tuple[Tensor, Tensor] | None = None  # queries of a layer, and the same at a constant distance
         self._behind_sinks: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
 
     def use_bank(self, units: int, size: int, policy: str) -> None:
         """Keep `units` units of `size` entries on the device; 0 for none."""
         if units:
-            self.bank = DeviceBank(self.archive.host.spec, units, size, policy)
+            bank = DeviceBank(self.archive.host.spec, units, size, policy)
+            self.bank = BankUse(bank, self.archive, self.store.sinks)
 
     def picks(self) -> int:
         """Return how many entries each query of the next pass selects by itself, in each head."""
@@ -92,8 +94,11 @@ class WindowSelector(Selector):
         """Make the entries readable that leave the windows of the pass."""
         store = self.store
         self.archive.prepare_lookup(max(0, store.seen + store.tokens - store.sinks - store.window))
-        self._blocks, self._asked, self._attention, self._turned = {}, {}, {}, None
-        self._limits, self._looks_far = None, int(self.evicted(store.tokens)[-1]) > 0
+        self._blocks, self._asked, self._turned, self._limits = {}, {}, None, None
+        evicted = int(self.evicted(store.tokens)[-1])
+        self._looks_far = evicted > 0
+        if self.bank is not None:
+            self.bank.begin_pass(evicted)
 
     def num_evicted(self) -> int:
         """Return how many entries of the archive the next token's window does not show."""
@@ -176,17 +181,33 @@ class WindowSelector(Selector):
         near = self.store.segments(layer, q, sinks_for=blocks.near)
         if self.bank is None or not banked:
             return [*near, self.listed(layer, q, blocks, self.listing(index), rule)]
-        hidden = index >= blocks.evicted[:, None]
-        asked = index.masked_fill(hidden, -1).cpu()
-        found = self.bank.gather(layer, self.archive.host, asked)
-        slabs = ([(each.flatten(1, 2).contiguous(), index.numel())] for each in found)
-        keys, values = ([(sink, self.store.sinks), *bank] for sink, bank in zip(self._sinks(layer), slabs, strict=True))
-        self._asked[layer] = asked
-        # Rows of the bank's answer are in the order of the index; those that are not there must not be seen.
-        rows = torch.arange(index.numel(), device=q.device).view_as(index)
-        listing = self.listing(index)
-        listing.rows[:, self.store.sinks :] = torch.where(hidden, EMPTY, rows + self.store.sinks)
-        return [*near, self.listed(layer, q, blocks, listing, rule, (keys, values))]
+        listing, slabs = self.brought(layer, blocks, index)
+        return [*near, self.listed(layer, q, blocks, listing, rule, slabs)]
+
+    def brought(self, layer: int, blocks: QueryBlocks, index: Tensor) -> tuple[Listing, tuple[Slabs, Slabs]]:
+        """Bring chosen entries, whole units one after another, to the bank.
+
+        Returns:
+            Sinks and chosen entries as rows of the bank behind the sinks, and the slabs of these rows.
+        """
+        assert self.bank is not None
+        archive, sinks = self.archive, self._sinks(layer)
+        starts, slabs = index[:, :: self.bank.bank.size], archive.slabs(layer)
+        if self.store.fixed:
+            slabs = archive.stable_slabs(layer)
+        else:
+            self.bank.prepare(layer)
+        if starts.numel() <= self.bank.bank.units:
+            rows = self.bank.bring(layer, slabs, starts, blocks.evicted)[:, : index.shape[1]]
+            self._asked[layer] = index, rows
+            return self.listing(index, rows), self.bank.slabs(layer, sinks)
+        rows, *copies = self.bank.gathered(layer, slabs, starts, blocks.evicted)
+        self._asked[layer] = index, rows[:, : index.shape[1]]
+        keys, values = (
+            [(sink, self.store.sinks), (copy, copy.shape[1])] for sink, copy in zip(sinks, copies, strict=True)
+        )
+        rows = torch.arange(rows.numel(), device=rows.device).view_as(rows) + self.store.sinks
+        return self.listing(index, rows[:, : index.shape[1]]), (keys, values)
 
     def _sinks(self, layer: int) -> tuple[Tensor, Tensor]:
         return self.store.layers[layer].unrotated_sinks
@@ -206,16 +227,21 @@ class WindowSelector(Selector):
             known[layer] = StableSlabs([(sinks[0], count), *keys]), StableSlabs([(sinks[1], count), *values])
         return known[layer]
 
-    def listing(self, index: Tensor) -> Listing:
-        """Return sinks and chosen entries, int64 [NB, N], as rows of the slabs of a layer."""
-        sinks = self.store.sinks
+    def listing(self, index: Tensor, rows: Tensor | None = None) -> Listing:
+        """Return sinks and chosen entries, int64 [NB, N], as rows of the slabs of a layer.
+
+        rows: of the bank, where the entries are; None for those of the archive.
+        """
+        sinks, entries = self.store.sinks, None
         first = torch.arange(sinks, device=index.device).expand(len(index), -1)
-        rows = torch.cat([first, index + sinks], dim=1)
+        if rows is not None:
+            entries = torch.cat([torch.full_like(first, -1), index], dim=1)
+        rows = torch.cat([first, index + sinks if rows is None else rows], dim=1)
         if not self.store.counted:
-            return Listing(index, rows)
+            return Listing(index, rows, entries=entries)
         known = mass_rows(self.store.source[:sinks]).expand(len(index), -1)
         chosen = mass_rows(self.archive.host.source_of(index.clamp_max(self.archive.host.stored - 1)))
-        return Listing(index, rows, torch.cat([known, chosen], dim=1))
+        return Listing(index, rows, torch.cat([known, chosen], dim=1), entries=entries)
 
     def listed(
         self,
@@ -244,13 +270,17 @@ class WindowSelector(Selector):
             turned = places.turned(rope, q)
         cos, sin = rope.table(places.limit)
         keys, values = self._listed_slabs(layer) if slabs is None else slabs
-        visible = blocks.span(sum(length for _, length in keys)) if slabs else self._far_range(blocks)
+        if listing.entries is None:
+            rows, visible = listing.rows, self._far_range(blocks)
+        else:  # rows of a bank are not in the order of entries
+            rows = torch.where(listing.entries < evicted, listing.rows, EMPTY)
+            visible = self._whole_range if self.store.fixed else blocks.span(sum(length for _, length in keys))
         return SharedKeys(
             q=turned,
             keys=keys,
             values=values,
             visible=visible,
-            table=BlockTable(listing.rows, places.keys, min(blocks.size, q.shape[1]), cos, sin),
+            table=BlockTable(rows, places.keys, min(blocks.size, q.shape[1]), cos, sin),
             mass_rows=listing.mass_rows,
         )
 
@@ -262,6 +292,16 @@ class WindowSelector(Selector):
             end = self._evicted + self.store.sinks
             self._range = VisibleRange(torch.zeros_like(end), end, changing=True)
         return self._range
+
+    @property
+    def _whole_range(self) -> VisibleRange:
+        """All rows of sinks and bank, which the query of a fixed pass sees as far as they are listed."""
+        assert self.bank is not None
+        key = self.bank.rows
+        if key not in self._whole:
+            end = torch.full_like(self._evicted, key)
+            self._whole[key] = VisibleRange(torch.zeros_like(end), end, changing=True)
+        return self._whole[key]
 
     def search(self, layer: int, q: Tensor) -> list[Segment]:
         """Return sinks, window and the `picks` best entries of each query of each head, all at one distance."""
@@ -278,15 +318,37 @@ class WindowSelector(Selector):
         """Return `NOTHING_FAR`, or what `far_kind` says; None at a second look or where the host reads the archive."""
         if not self._looks_far:
             return NOTHING_FAR
-        in_place = self.bank is None and self.archive.lookup is None and self.archive.readable_in_place()
+        in_place = self.archive.lookup is None and self.archive.readable_in_place()
         return self.far_kind() if in_place else None
 
     def far_kind(self) -> int | None:
         """Return which kind of recording a token needs that looks far, not negative; None if it cannot be recorded."""
         return None
 
+    def banked_layers(self) -> list[int]:
+        """Return the layers whose chosen entries go through the bank."""
+        return [number for number, layer in enumerate(self.spec.layers) if layer.sliding_window is None]
+
+    def graph_key(self) -> tuple[int, ...]:
+        """Return addresses of slabs and of the bank."""
+        if self.bank is None or not self._looks_far:
+            return super().graph_key()
+        for layer in self.banked_layers():
+            self.bank.prepare(layer)
+        return (*super().graph_key(), *self.bank.addresses())
+
+    def as_if(self, kind: int) -> AbstractContextManager[None]:
+        """Let passes inside the block be of this kind, and not be counted."""
+        return nullcontext() if self.bank is None else self.bank.tried()
+
+    def brings(self) -> bool:
+        """Tell whether the pass looks units up."""
+        return self._looks_far
+
     def fix(self) -> None:
         """Write the token's number and the number of evicted entries into tensors at fixed addresses."""
+        if self.bank is not None and self.brings():
+            self.bank.note()
         self._number.fill_(self.store.seen)
         self._evicted.fill_(self.num_evicted())
         self._fits.fill_(self.fits_window)
@@ -297,11 +359,13 @@ class WindowSelector(Selector):
 
     def watches(self, layer: int) -> bool:
         """Tell whether the bank gives up the entries with the least attention."""
-        return layer in self._asked and self.bank is not None and self.bank.policy == "frequency"
+        return layer in self._asked and self.bank is not None and self.bank.bank.policy == "frequency"
 
     def attended(self, layer: int, attention: list[Tensor]) -> None:
-        """Keep the attention to selected entries for the bank, until the pass is over."""
-        self._attention[layer] = attention[-1][..., self.store.sinks :].sum(dim=0)
+        """Tell the bank how much attention its units got."""
+        assert self.bank is not None
+        entries, rows = self._asked[layer]
+        self.bank.attended(layer, rows, entries, attention[-1][..., self.store.sinks :].sum(dim=0))
 
     def unarchived(self, source: Tensor) -> int:
         """Return how many tokens of the pass become sinks."""
@@ -312,16 +376,14 @@ class WindowSelector(Selector):
         return torch.cat([self.store.known_sinks().cpu(), self.archive.host.source()])
 
     def before_end(self) -> None:
-        """Tell the bank how much attention its units got."""
-        if self.bank is not None and self._attention:
-            on_host = copy_to_host(list(self._attention.values()))
-            for layer, attention in zip(self._attention, on_host, strict=True):
-                self.bank.attended(layer, self._asked[layer], attention)
+        """Send the bank's counts to the host."""
+        if self.bank is not None:
+            self.bank.traffic.send()
 
     def fork(self, store: Store, archive: Archive) -> Self:
-        """Return a selector with tensors and a bank of its own."""
+        """Return a selector with tensors of its own; the bank is shared."""
         child = self.snapshot(store, archive)
-        child.bank = self.bank and self.bank.fresh()
+        child.bank = self.bank and self.bank.fork(archive)
         child._number, child._evicted, child._fits = (
             torch.zeros_like(x) for x in (self._number, self._evicted, self._fits)
         )
@@ -329,15 +391,11 @@ class WindowSelector(Selector):
         return child
 
     def snapshot(self, store: Store, archive: Archive) -> Self:
-        """Return the selector as it is now, with an empty bank of its own."""
+        """Return the selector as it is now; the bank is shared."""
         child = super().snapshot(store, archive)
-        child.bank = self.bank and self.bank.fresh(self.bank.traffic)
+        child.bank = self.bank and self.bank.snapshot(archive)
         return child
 
     def usage(self, usage: Usage) -> Usage:
         """Add the bank's bytes and traffic."""
-        if self.bank is None:
-            return usage
-        on_device = usage.bytes[DEVICE] + self.bank.nbytes()
-        traffic: dict[str, Any] = dataclasses.asdict(self.bank.traffic)
-        return dataclasses.replace(usage, bytes={**usage.bytes, DEVICE: on_device}, traffic=traffic)
+        return usage if self.bank is None else self.bank.usage(usage)

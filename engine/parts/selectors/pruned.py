@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 import torch
@@ -13,13 +13,15 @@ from torch import Tensor
 
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
+from engine.parts.asked import Asked
 from engine.parts.attention import Segment
 from engine.parts.positions import TRUE, QueryBlocks
 from engine.parts.selectors.beside_window import WindowSelector
+from engine.parts.selectors.key_stream import KeyStream, streamed_bytes
 from engine.parts.selectors.stages import LayerRule, Pruning, Stage
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
-from engine.records import Usage
+from engine.records import DISK, Usage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,7 @@ class PruningSelector(WindowSelector):
         rules = [first.rule if layer < first.count else rule for layer in range(len(spec.layers))]
         self.pruning = Pruning(spec, stages, rules)
         self._true = TRUE in (rule.places, first.rule.places)
+        self._stream: KeyStream | None = None  # in a pass that brings all keys to the device
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -70,7 +73,35 @@ class PruningSelector(WindowSelector):
     def begin_pass(self) -> None:
         """Make the archive readable. A longer pass ends the decoding before it."""
         super().begin_pass()
+        if self._stream is not None:
+            self._stream.stop()
+        self._stream = KeyStream(self.archive, self.banked_layers()) if self._streams() else None
         self.pruning.begin(self.archive.answering and self.store.tokens == 1)
+        if self.bank is not None and self.pruning.restart() == len(self.stages) and self.bank.stale:
+            self._bring_again()
+
+    def _streams(self) -> bool:
+        """Tell whether all keys come to the device for this pass of text, because stages would ask for more of them."""
+        archive, tokens = self.archive, self.store.tokens
+        host, far = archive.host, int(self.evicted(tokens)[-1])
+        if far <= 0 or archive.searched_by_queries or archive.tier == DISK:
+            return False
+        there = {bank.device.type for slab in host.slabs for bank in slab.keys} == {self.spec.device.type}
+        if there or not streamed_bytes(host.spec, host.dtype, host.stored):
+            return False
+        block = self.stages[-1].query_block
+        return Asked(self.spec, far, 0, block=block, stages=self.stages, together=tokens).streams()
+
+    def _bring_again(self) -> None:
+        """Look up again what was chosen for the tokens until a stage is due, because it may have left its slots."""
+        assert self.bank is not None
+        limits = torch.full((1,), self.num_evicted(), device=self.spec.device)
+        with self.bank.tried():
+            for layer, listing in self.pruning.listings.items():
+                starts = listing.index[:, :: self.bank.bank.size]
+                self.bank.prepare(layer)
+                rows = self.bank.bring(layer, self.archive.slabs(layer), starts, limits)
+                listing.rows[:, self.store.sinks :] = rows
 
     def prunes(self, layer: int) -> bool:
         """Tell whether a layer prunes its far entries."""
@@ -82,16 +113,27 @@ class PruningSelector(WindowSelector):
         blocks = self.query_blocks(self.stages[-1].query_block, self.extend_always)
         if not self.prunes(layer):
             return self.beside_window(layer, q, blocks, self.newest(blocks), self.attention, banked=False)
-        listing = self.pruning.listing(layer, self.store.counted) if self.bank is None else None
+        listing, slabs = self.pruning.listing(layer, self.store.counted), None
         if listing is None:
-            keys = self.archive.stable_slabs(layer)[0] if self.store.fixed else self.archive.slabs(layer)[0]
+            keys, values = self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)
+            if self._stream is not None:
+                keys = self._stream.keys(layer)
+                if self.spec.layers[layer].latent:
+                    values = keys
             blocks_of = functools.partial(self.query_blocks, extend=self.extend_always)
             index = self.pruning.choose(layer, q, blocks_of, keys, self.store.fixed)
+            listing = self.listing(index)
             if self.bank is not None:
-                return self.beside_window(layer, q, blocks, index, self.attention)
-            listing = self.pruning.keep(layer, self.listing(index))
+                listing, slabs = self.brought(layer, blocks, index)
+            elif self._stream is not None and self.archive.readable_in_place():
+                (sink_keys, sink_values), sinks = self._sinks(layer), self.store.sinks
+                slabs = [(sink_keys, sinks), *keys], [(sink_values, sinks), *values]
+            listing = self.pruning.keep(layer, listing)
+        elif self.bank is not None:
+            slabs = self.bank.slabs(layer, self._sinks(layer))
+            self._asked[layer] = listing.index, listing.rows[:, self.store.sinks :]
         near = self.store.segments(layer, q, sinks_for=blocks.near)
-        return [*near, self.listed(layer, q, blocks, listing, self.attention)]
+        return [*near, self.listed(layer, q, blocks, listing, self.attention, slabs)]
 
     def newest(self, blocks: QueryBlocks) -> Tensor:
         """Return the newest far entries of each block, int64 [NB, N]; the first layers see them instead of pruning."""
@@ -108,9 +150,24 @@ class PruningSelector(WindowSelector):
         """Return all stages that a choice may restart at, and their number for none."""
         return range(len(self.pruning.stages) + 1) if kind >= 0 else (kind,)
 
-    def as_if(self, kind: int) -> AbstractContextManager[None]:
+    @contextmanager
+    def as_if(self, kind: int) -> Iterator[None]:
         """Let choices inside the block restart at this stage, and not be kept."""
-        return self.pruning.restarting_at(kind)
+        with super().as_if(kind):
+            try:
+                with self.pruning.restarting_at(kind):
+                    yield
+            finally:
+                if self.bank is not None:
+                    self._bring_again()
+
+    def banked_layers(self) -> list[int]:
+        """Return the layers that prune."""
+        return [layer for layer in range(len(self.spec.layers)) if self.prunes(layer)]
+
+    def brings(self) -> bool:
+        """Tell whether a stage is due, whose choice is looked up."""
+        return super().brings() and self.pruning.restart() != len(self.stages)
 
     def graph_key(self) -> tuple[int, ...]:
         """Return addresses of slabs and of the stages' choices."""
@@ -130,7 +187,7 @@ class PruningSelector(WindowSelector):
     def snapshot(self, store: Store, archive: Archive) -> Self:
         """Return the selector as it is now."""
         child = super().snapshot(store, archive)
-        child.pruning = self.pruning.snapshot()
+        child.pruning, child._stream = self.pruning.snapshot(), None
         return child
 
     def usage(self, usage: Usage) -> Usage:

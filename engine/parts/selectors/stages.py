@@ -103,6 +103,7 @@ class Listing:
         mass_rows: int [1, N'], rows of `AttentionMass`; None where nobody counts.
         head_mask: bool [H, 1, N'], rows that each head sees; None for all.
         chosen: int64 [1], how many entries are chosen, where that does not change from token to token.
+        entries: int64 [1, N'], the entry in each row if rows are those of a bank; -1 for sinks.
     """
 
     index: Tensor
@@ -110,6 +111,7 @@ class Listing:
     mass_rows: Tensor | None = None
     head_mask: Tensor | None = None
     chosen: Tensor | None = None
+    entries: Tensor | None = None
 
     @cached_property
     def ranks(self) -> Tensor:
@@ -118,14 +120,16 @@ class Listing:
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors there are."""
-        return [x for x in (self.index, self.rows, self.mass_rows, self.head_mask, self.chosen) if x is not None]
+        every = (self.index, self.rows, self.mass_rows, self.head_mask, self.chosen, self.entries)
+        return [x for x in every if x is not None]
 
     def widened(self, more: int) -> Listing:
         """Return the same listing with `more` places behind it that stand for no entry."""
         mass_rows = None if self.mass_rows is None else F.pad(self.mass_rows, (0, more))
         head_mask = None if self.head_mask is None else F.pad(self.head_mask, (0, more))
         index, rows = (F.pad(x, (0, more), value=EMPTY) for x in (self.index, self.rows))
-        return Listing(index, rows, mass_rows, head_mask, self.chosen)
+        entries = None if self.entries is None else F.pad(self.entries, (0, more), value=EMPTY)
+        return Listing(index, rows, mass_rows, head_mask, self.chosen, entries)
 
     def renewed(self, new: Listing) -> Listing:
         """Copy `new` to the addresses of this listing and return it; return `new` itself if shapes differ."""

@@ -1,0 +1,176 @@
+"""The tensors of a bank of units. All stay at their addresses, so that a recorded pass can look units up."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels import quantise
+from kernels.rows import Bank, QuantizedSlab, tensors_of
+
+POLICIES = ("lru", "frequency", "fifo", "random")
+FREE, CLAIMED = -1, -2  # no slot, or no unit; and a unit that is about to get a slot
+NEVER = -(1 << 30)  # the last use of a slot that is free
+NOWHERE = 1 << 60  # a row that no query sees
+AGES = (1 << 29, 64, 16, 4, -(1 << 29))  # look-ups: free slots, then slots that rank as older than so many, then any
+TURNS = (AGES[0], AGES[-1])  # the same for policies without ranks
+FACTS = 5
+LOOKUP, HAND, MISSES, LOOKED, FETCHED = range(FACTS)  # indices of `facts`
+
+
+@dataclass(frozen=True)
+class UnitBank:
+    """Units of one layer on the device.
+
+    Attributes:
+        size: rows of a unit.
+        policy: which units leave first, of POLICIES.
+        keys: [H, slots * size, D], in the type of the slabs that units come from.
+        values: the same for the heads of values; none if keys are also the values.
+        table: int32 [units], the slot of each unit, or FREE.
+        owner: int32 [slots], the unit in each slot, or FREE.
+        used: int32 [slots], the number of the last look-up of each slot.
+        worth: float32 [slots], rank of each slot by `frequency`: the look-up at which attention of 1 would be worth as
+            much as all attention to the unit is now.
+        filled: int32 [slots], rows of each unit that were there when it was fetched.
+        missing: int32 [slots], units that a look-up misses.
+        facts: int32 [FACTS]: number of the look-up, hand of the clock, units missed and looked up so far, units to be
+            fetched.
+    """
+
+    size: int
+    policy: str
+    keys: Bank
+    values: Bank
+    table: Tensor
+    owner: Tensor
+    used: Tensor
+    worth: Tensor
+    filled: Tensor
+    missing: Tensor
+    facts: Tensor
+
+    @classmethod
+    def empty(
+        cls, like: tuple[Bank, Bank], slots: int, size: int, units: int, policy: str, place: torch.device
+    ) -> UnitBank:
+        """Return a bank without units.
+
+        Args:
+            like: a slab of keys and one of values that units come from.
+            slots: units that fit.
+            size: rows of a unit.
+            units: length of the table.
+            policy: which units leave first.
+            place: the device.
+        """
+
+        def integers(count: int, number: int) -> Tensor:
+            return torch.full((count,), number, dtype=torch.int32, device=place)
+
+        facts = integers(FACTS, 0)
+        facts[LOOKUP] = 1
+        keys, values = (_room(slab, slots, size, place) for slab in like)
+        return cls(
+            size,
+            policy,
+            keys,
+            values,
+            table=integers(units, FREE),
+            owner=integers(slots, FREE),
+            used=integers(slots, NEVER),
+            worth=torch.full((slots,), float(NEVER), device=place),
+            filled=integers(slots, 0),
+            missing=integers(slots, FREE),
+            facts=facts,
+        )
+
+    @property
+    def slots(self) -> int:
+        """Units that fit."""
+        return len(self.owner)
+
+    @property
+    def ages(self) -> tuple[int, ...]:
+        """The rounds of the clock: in each, slots may go whose rank is older than so many look-ups."""
+        return AGES if self.policy in ("lru", "frequency") else TURNS
+
+    @property
+    def rank(self) -> Tensor:
+        """Numbers that ages are told from, [slots]."""
+        return self.worth if self.policy == "frequency" else self.used
+
+    def with_room(self, units: int) -> UnitBank:
+        """Return the bank with a table for at least so many units; itself if it has one."""
+        if len(self.table) >= units:
+            return self
+        table = torch.full((max(units, 2 * len(self.table)),), FREE, dtype=torch.int32, device=self.table.device)
+        table[: len(self.table)] = self.table
+        return dataclasses.replace(self, table=table)
+
+    def forget(self, first: int) -> None:
+        """Give up all units from number `first` on."""
+        gone = self.owner >= first
+        self.owner.masked_fill_(gone, FREE)
+        self.used.masked_fill_(gone, NEVER)
+        self.worth.masked_fill_(gone, float(NEVER))
+        self.table[first:] = FREE
+
+    def attended(self, rows: Tensor, entries: Tensor, attention: Tensor) -> None:
+        """Raise the worth of units by attention that was given to their rows (InfLLM, appendix, equation 1).
+
+        A sum that decays by a factor of 10 at each look-up is compared by its logarithm, which then is a number of
+        look-ups, and does not change while nothing is given to the unit.
+
+        Args:
+            rows: int64 [NB, N], rows of the bank, any for none.
+            entries: int64 [NB, N], rows of the slabs that were there, NOWHERE for none. Units that have left since get
+                nothing.
+            attention: float32 [NB, N], summed over heads and queries.
+        """
+        slot = (rows.flatten() // self.size).clamp(0, self.slots - 1)
+        held = self.owner.index_select(0, slot) == entries.flatten() // self.size
+        total = torch.zeros_like(self.worth).index_add_(0, slot, attention.flatten().float() * held)
+        now = self.facts[LOOKUP] - 1
+        before = torch.pow(10.0, (self.worth - now).clamp(-30, 30))
+        self.worth.copy_(torch.where(total > 0, torch.log10(before + total) + now, self.worth))
+
+
+def _room(slab: Bank, slots: int, size: int, place: torch.device) -> Bank:
+    """Return an empty bank for so many units of such rows. Rows without a unit hold numbers, so they may be masked."""
+    rows = slots * size
+    if isinstance(slab, Tensor):
+        return torch.zeros(slab.shape[0], rows, slab.shape[2], dtype=slab.dtype, device=place)
+    codes = slab.quantized
+    found = torch.zeros(codes.shape[0], rows, codes.shape[2], dtype=torch.uint8, device=place).view(codes.dtype)
+    scale = torch.zeros(codes.shape[0], rows // _together(size, slab.group_size), device=place)
+    return QuantizedSlab(found, scale, slab.channel_scale, slab.kind, slab.dtype)
+
+
+def _together(size: int, group: int) -> int:
+    """Return how many rows of a unit share a scale in the bank, where `group` rows share one in the slabs."""
+    return math.gcd(size, group)
+
+
+def unit_bytes(bank: UnitBank) -> int:
+    """Return the bytes that one unit is fetched with."""
+    return sum(part.nbytes for rows in (bank.keys, bank.values) for part in tensors_of(rows)) // bank.slots
+
+
+def units_bytes(heads: int, head_size: int, size: int, dtype: torch.dtype, group: int) -> int:
+    """Return the bytes of a unit's rows, of so many heads of keys and values together.
+
+    Args:
+        heads: of keys and of values.
+        head_size: D.
+        size: rows of the unit.
+        dtype: of the slabs, a float type or a quantised one.
+        group: rows of the slabs that share a scale.
+    """
+    if dtype not in quantise.KINDS:
+        return heads * size * head_size * dtype.itemsize
+    return heads * (size * quantise.width(dtype, head_size) + size // _together(size, group) * 4)

@@ -1,0 +1,96 @@
+"""Bytes that kernels ask of host memory: what the planner counts is what they load, counted by address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig
+
+from engine import Conversation, Model, make_method
+from engine.models.sizes import model_sizes
+from engine.parts.archive.host_tier import HostTier
+from engine.parts.archive.tier_plan import slab_bytes
+from engine.parts.asked import Asked
+from engine.parts.footprint import ReadingTask
+from engine.parts.selectors.stages import parse_stages
+from kernels import choice
+from kernels.rows import tensors_of
+from tests.engine.matrix import hip
+from tests.engine.plans import LLAMA_8B
+from tests.engine.reading import read
+
+STAGES = "8:8:48:1 8:4:24:1"
+# In MB, of Llama-3.1-8B over 64K, 256K and 1M entries in int4: of a token of an answer, by the units of a bank, and of
+# a token of the text
+MOST = {0: (163, 168, 187), 1024: (55, 60, 79)}
+MOST_OF_TEXT = (1.8, 3.5, 10.2)
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> tuple[list[range], list[int]]:
+    """Run kernels in Triton's interpreter; return a list for ranges of addresses, and bytes loaded from them so far."""
+    interpreter = pytest.importorskip("triton.runtime.interpreter")
+    watched, count = list[range](), [0]
+    plain = interpreter.InterpreterBuilder.create_masked_load
+
+    def load(self: object, pointers: object, mask: object, *more: object, **others: object) -> object:
+        found = plain(self, pointers, mask, *more, **others)
+        at = torch.from_numpy(pointers.data.astype("int64"))  # type: ignore[attr-defined]
+        here = torch.from_numpy(mask.data.astype(bool)).expand_as(at)  # type: ignore[attr-defined]
+        size = found.data.dtype.itemsize
+        for each in watched:
+            count[0] += int((here & (at >= each.start) & (at < each.stop)).sum()) * size
+        return found
+
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_masked_load", load)
+    monkeypatch.setattr(choice, "implementation", lambda: "triton")
+    return watched, count
+
+
+def addresses(host: HostTier) -> Iterator[range]:
+    """Yield the addresses of keys and values in host memory."""
+    for slab in host.slabs:
+        for bank in (*slab.keys, *slab.values):
+            for part in tensors_of(bank):
+                yield range(part.data_ptr(), part.data_ptr() + part.nbytes)
+
+
+@pytest.mark.parametrize("cache", [0, 20])
+def test_a_token_loads_what_is_counted(
+    cache: int, model: Model, ids: Tensor, loaded: tuple[list[range], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(choice, "implementation", lambda: "torch")
+        conversation = Conversation(read(model, hip(stages=STAGES, first_keep=24, cache=cache), ids))
+        conversation.feed([70, 71])
+        conversation.memory.mass = conversation.mass
+        conversation.feed([72], repeated=True)
+    memory, (watched, count) = conversation.memory, loaded
+    assert memory.archive is not None
+    watched += addresses(memory.archive.host)
+    before = memory.usage().traffic
+    conversation.feed([73], repeated=True)
+    asked = Asked(model.spec, memory.archive.num_evicted - 1, 24, stages=parse_stages(STAGES), banked=cache > 0)
+    entry = model.spec.entry_width * 4
+    if not cache:
+        assert count[0] == pytest.approx(asked.of_answer() * entry, rel=0.05)
+        return
+    now = memory.usage().traffic
+    moved = now["moved_bytes"] - before["moved_bytes"]
+    assert now["hits"] - before["hits"] + now["misses"] - before["misses"] == 3 * 24 // 4
+    compared = asked.compared(0, asked.far / 8) + asked.compared(1, 0)
+    assert count[0] == pytest.approx(compared * entry + moved, rel=0.05)
+
+
+@pytest.mark.parametrize("cache", MOST)
+def test_a_million_tokens_in_host_memory(cache: int) -> None:
+    method = make_method("infinitehip", preset="3k-flash", store="int4", cache=cache)
+    spec = model_sizes(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16, torch.device("cuda")).spec
+    entry = slab_bytes(spec, torch.quint4x2, 1 << 20) / (1 << 20)
+    for tokens, most, of_text in zip((1 << 16, 1 << 18, 1 << 20), MOST[cache], MOST_OF_TEXT, strict=True):
+        plan = method.plan(spec, ReadingTask(tokens, 10, 2048, len))
+        assert 0.9 * most < plan.lookup.asked * entry / 1e6 <= most
+        assert 0.7 * of_text < plan.lookup.fetched * entry / 1e6 <= of_text
