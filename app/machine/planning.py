@@ -115,7 +115,7 @@ def report(name: str, request: PlanRequest, home: Path, device: str) -> dict[str
     quantize = request.quantize or split_model(name)[1]
     window = planner.model.spec.window
     chosen = [request.method] if request.method else list(engine.METHODS)
-    methods = [suited_method(name, window, each, request.settings) for each in chosen]
+    methods = [suited_method(name, window, each, request.settings, request.tokens) for each in chosen]
     best = planner.best(request.tokens, [quantize] if request.quantize or quantize != "none" else None)
     machine, model = planner.machine, planner.model
     return {

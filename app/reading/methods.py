@@ -14,21 +14,26 @@ ESSENTIALS = ("locret", "infinipot")
 """Methods with a fixed memory, the most exact first. The last one needs no training."""
 PRESETS = {SMOLLM2: {"exact": "light"}}
 """Presets for models that come with Stockpot, where their window alone would choose larger settings."""
+WHOLE = 8192
+"""Budget of `exact` for a text that it shows whole to every question, if the model's window is as long."""
+ROOM = 512
+"""Tokens of questions and answers beside such a text."""
 
 
-def method_for(model: str, name: str, settings: dict[str, Any]) -> "engine.Method":
+def method_for(model: str, name: str, settings: dict[str, Any], tokens: int | None = None) -> "engine.Method":
     """Return the method with settings that suit a model. Only the model's configuration is read.
 
     Args:
         model: name of the model.
         name: name of the method.
         settings: settings that go before those that suit the model.
+        tokens: length of the text, or None.
 
     Raises:
         engine.EngineError: the model, the method, its settings or its trained weights cannot be used.
     """
     spec = spec_of(model)
-    method = suited_method(model, spec.window, name, settings)
+    method = suited_method(model, spec.window, name, settings, tokens)
     method.weights_digest(spec)
     return method
 
@@ -50,25 +55,55 @@ def essentials_for(model: str) -> str:
     return last
 
 
-def suited_method(model: str, window: int, name: str, settings: dict[str, Any]) -> "engine.Method":
+def suited_method(
+    model: str, window: int, name: str, settings: dict[str, Any], tokens: int | None = None
+) -> "engine.Method":
     """Return the method with settings that suit a model whose window is known.
+
+    A text that fits the window is shown whole to every question, if it is short and no budget was chosen.
 
     Args:
         model: name of the model.
         window: tokens that the model was trained for.
         name: name of the method.
         settings: settings that go before those that suit the model.
+        tokens: length of the text, or None.
 
     Raises:
         engine.SettingsError: there is no such method, or its settings are impossible.
     """
     import engine
 
-    preset = PRESETS.get(split_model(model)[0], {}).get(name)
+    method, preset = None, PRESETS.get(split_model(model)[0], {}).get(name)
     if preset is not None:
         with suppress(engine.SettingsError):  # the given settings may contradict the preset
-            return engine.make_method(name, **{"preset": preset, **settings})
-    return engine.suited_method(window, name, **settings)
+            method = engine.make_method(name, **{"preset": preset, **settings})
+    method = method or engine.suited_method(window, name, **settings)
+    if tokens is not None and window >= WHOLE and not {"budget", "preset"} & settings.keys():
+        return _showing_all(method, tokens)
+    return method
+
+
+def _showing_all(method: "engine.Method", tokens: int) -> "engine.Method":
+    """Return `exact` with a budget that shows a text of so many tokens whole; unchanged if it is longer, or another."""
+    from engine.methods.exact import Exact
+
+    if not isinstance(method, Exact) or method.budget is None or method.budget >= WHOLE:
+        return method
+    wider = dataclasses.replace(method, budget=WHOLE)
+    return wider if tokens + ROOM <= wider.window else method
+
+
+def chosen_settings(model: str, window: int, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that differ from those that suit a model: those that a person chose in a form of all.
+
+    Raises:
+        engine.SettingsError: impossible settings.
+    """
+    import engine
+
+    suited, given = suited_method(model, window, name, {}).settings(), engine.make_method(name, **settings).settings()
+    return {key: value for key, value in given.items() if suited[key] != value}
 
 
 def spec_of(model: str) -> "engine.ModelSpec":

@@ -60,8 +60,11 @@ def prepare(
         Exception: any exception of `report`, which ends the work.
     """
     name = model_name or service.models.default
-    method, chat = method_for(name, method_name, settings), service.models.chat(name)
-    return Prepared(name, chat, method, list(document_ids), _encoded(service, chat, document_ids, report))
+    method_for(name, method_name, settings)  # refuses impossible ones before any work
+    chat = service.models.chat(name)
+    stream = _encoded(service, chat, document_ids, report)
+    method = method_for(name, method_name, settings, len(stream.ids))
+    return Prepared(name, chat, method, list(document_ids), stream)
 
 
 def prepare_more(

@@ -17,7 +17,7 @@ from app.machine.hub import hub_id
 from app.machine.local_models import local_folder, local_models
 from app.machine.model_names import canonical_model, shown_name
 from app.machine.recommended import good_for, memory_for_weights, recommended_json
-from app.reading.methods import essentials_for, spec_of
+from app.reading.methods import chosen_settings, essentials_for, spec_of, suited_method
 from app.reading.previews import Preview, pages_in_words, preview_of
 from app.service import Service
 from app.web.expert_fields import settings_from, suiting
@@ -138,11 +138,9 @@ class FormActions:
         Returns:
             The line as HTML, the timer that asks again while a file is being opened, and a sentence on the model.
         """
-        import engine
-
         name, waiting = self.model(model), False
         try:
-            method_now = engine.make_method(method, **settings_from(method, self.setting_keys, values))
+            settings = settings_from(method, self.setting_keys, values)
             found = [self._kept(id) for id in kept or ()]
             opened = [self.service.previews.get(Path(each)) for each in files or ()]
             waiting = None in opened
@@ -151,7 +149,7 @@ class FormActions:
                 line, doubt = t("Opening {file} …", file=Path((files or ())[at]).name), ""
             else:
                 found += [each for each in opened if each is not None]
-                line, doubt = self._expected(found, name, method_now)
+                line, doubt = self._expected(found, name, method, settings)
         except Exception as error:
             if not expected(error):
                 raise
@@ -165,8 +163,11 @@ class FormActions:
         title = self.service.store.documents.get(document_id).title
         return preview_of(self.service.document_cache.document(document_id), title)
 
-    def _expected(self, found: list[Preview], name: str, method: "engine.Method") -> tuple[str, str]:
+    def _expected(self, found: list[Preview], name: str, method_name: str, settings: dict[str, Any]) -> tuple[str, str]:
         """Return the line and the warning for opened documents; without any, for a book."""
+        import engine
+
+        method = engine.make_method(method_name, **settings)
         home, device = self.service.home, self.service.models.device
         loaded = self.service.models.held == name
         measured = self._measured(name, method)
@@ -185,8 +186,10 @@ class FormActions:
             return line, reasons
         chat = self._chat(name)
         tokens = sum(each.tokens(lambda text: len(chat.encode(text).ids)) for each in usable)
+        window = spec_of(name).window
+        method = suited_method(name, window, method_name, chosen_settings(name, window, method_name, settings), tokens)
         plan, seconds = reading_plan(name, method, tokens, home, device, loaded=loaded, measured=measured)
-        line, doubt = forecast_text(titles, pages, plan, seconds, spec_of(name).window)
+        line, doubt = forecast_text(titles, pages, plan, seconds, window)
         return line, " ".join(filter(None, [reasons, doubt]))
 
     def _measured(self, name: str, method: "engine.Method") -> Measured | None:

@@ -12,7 +12,7 @@ from app.errors import AppError
 from app.home import sample_book
 from app.jobs.uploads import copy_in, move_in
 from app.reading.documents import IngestOptions
-from app.reading.methods import method_for
+from app.reading.methods import chosen_settings, method_for, spec_of
 from app.reading.preparing import base_for
 from app.web.actions.form import FormActions
 from app.web.expert_fields import settings_from
@@ -88,8 +88,10 @@ class ReadingActions:
             base = base_for(self.service, selection.add_to)
             return partial(self.worker.add, context_id=base.id, session=selection.along or None)
         settings = settings_from(method, self.form.setting_keys, values)
-        method_for(self.form.model(model), method, settings)
-        return partial(self.worker.ingest, method=method, settings=settings, model=self.form.model(model))
+        name = self.form.model(model)
+        settings = chosen_settings(name, spec_of(name).window, method, settings)
+        method_for(name, method, settings)
+        return partial(self.worker.ingest, method=method, settings=settings, model=name)
 
     def stop_reading(self, selection: Selection) -> Selection:
         """Stop a reading; the text read so far is kept."""
