@@ -123,7 +123,7 @@ def _check_shapes(spec: ModelSpec, parts: LoadedParts) -> None:
         raise ValueError(f"a hidden state of {tuple(hidden.shape)}")
     for name in (name for name in parts if name.startswith("host-")):
         entries = parts[name]["source"].shape
-        for layer, own in enumerate(spec.layers):
+        for layer, own in enumerate(spec.looking_far.layers):
             for bank, heads in (("keys", own.kv_heads), ("values", own.value_heads)):
                 rows = parts[name].get(f"{layer}.{bank}")
                 if rows is None:
@@ -131,6 +131,8 @@ def _check_shapes(spec: ModelSpec, parts: LoadedParts) -> None:
                 fits = rows.dim() == 3 and rows.shape[0] >= heads and rows.shape[1:2] == entries
                 if not fits or not rows.is_floating_point():
                     raise ValueError(f"{bank} of {tuple(rows.shape)} in layer {layer}, {rows.dtype}")
+    far = [number for number, layer in enumerate(spec.layers) if layer.sliding_window is None]
     for part in parts.values():
-        if len({len(tensor) for name, tensor in part.items() if name.endswith(".units") and tensor.dim()}) > 1:
+        units = [part[f"{layer}.units"] for layer in far if f"{layer}.units" in part]
+        if len({len(tensor) for tensor in units if tensor.dim()}) > 1:
             raise ValueError("units of several numbers")

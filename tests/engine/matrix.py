@@ -62,7 +62,7 @@ TIGHT: dict[str, Method] = {
     ),
     "recall-int8": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", store="int8"),
     "recall-pot-int4": make_method("recall", budget=344, gist="infinipot", select="exact", top_k=24, store="int4"),
-    "exact-int8": make_method("exact", budget=160, top_k=24, store="int8"),
+    "exact-int8": make_method("exact", budget=160, top_k=22, store="int8"),
     "exact-sketched": make_method("exact", budget=160, top_k=24, store="float32", sketch="int2"),
     "exact-int4-sketched": make_method("exact", budget=160, top_k=24, store="int4", sketch="int4"),
     "exact-fp8": make_method("exact", budget=160, top_k=24, store="fp8"),

@@ -48,7 +48,7 @@ def test_a_reading_that_ran_out_ends_in_the_same_state(
         tried = starve(patch, reader.memory, 20, torch.OutOfMemoryError("CUDA out of memory."))
         for _ in reader.run():
             pass
-    assert max(tried) > 20
+    assert max(tried) > 20 or (method.pass_limit() or 96) <= 20
     assert sum(size for size in tried if size <= 20) >= reader.total
     context = reader.context()
     assert context.usage().entries == expected.usage().entries
@@ -153,6 +153,7 @@ def test_a_replay_that_is_broken_off_leaves_no_trace(
     model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = read(model, TIGHT["full"], ids)
+    monkeypatch.setattr("engine.loops.conversation.default_chunk", lambda cpu: 16)
     broken, untouched = Conversation(context), Conversation(context)
     for conversation in (broken, untouched):
         conversation.replay("Who?", "Renn.")
@@ -166,7 +167,6 @@ def test_a_replay_that_is_broken_off_leaves_no_trace(
         return forward(self, some, *rest)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr("engine.loops.conversation.default_chunk", lambda cpu: 16)
         patch.setattr(Model, "forward", interrupted)
         with pytest.raises(KeyboardInterrupt):
             broken.replay("A question that takes several passes?", "So does its answer.")

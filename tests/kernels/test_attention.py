@@ -190,7 +190,6 @@ def test_fixed_slabs_have_one_table() -> None:
     from kernels.slab_rows import kernel
 
     slabs = [(torch.zeros(2, 8, 16), 8), (torch.zeros(2, 4, 16), 3)]
-    assert kernel.table(slabs, slabs[0][0].device) is not kernel.table(slabs, slabs[0][0].device)
     fixed = StableSlabs(slabs)
     made = kernel.table(fixed, slabs[0][0].device)
     assert kernel.table(fixed, slabs[0][0].device) is made
