@@ -346,12 +346,13 @@ class _Bench:
         return self._row("gathering", f"{kept} taken", compare, run, 1)
 
     def _banked(self) -> Iterator[Row]:
-        """Yield rows of a look-up of units none of which is in the bank, and of one that finds them all."""
+        """Yield rows of a look-up that finds no unit in the bank, and of one that finds them all."""
         from kernels.bank import kernel, torch_impl
 
-        source, units = self.source, self.length // UNIT
+        source, size = self.source, min(UNIT, self.length // 4)
+        units = self.length // size
         count = min(UNITS, units // 2)
-        order = torch.randperm(units, generator=source.generator, device=self.device) * UNIT
+        order = torch.randperm(units, generator=source.generator, device=self.device) * size
         turns = order[:count], order[count : 2 * count]
         limits, stored = (torch.full((1,), self.length, device=self.device) for _ in range(2))
         traffic, like = torch.zeros(2, dtype=torch.int64, device=self.device), (source.keys[0][0], source.values[0][0])
@@ -362,7 +363,7 @@ class _Bench:
             return found
 
         def copies(module: Any) -> list[Tensor]:
-            to = UnitBank.empty(like, count, UNIT, units, "lru", self.device)
+            to = UnitBank.empty(like, count, size, units, "lru", self.device)
             rows = [brought(module, starts, to) for starts in turns][-1]
             return [numbers(each, self.device)[:, rows[0]] for each in (to.keys, to.values)]
 
@@ -370,7 +371,7 @@ class _Bench:
             plain = copies(torch_impl)
             return compared(copies(kernel), plain, plain)
 
-        room = UnitBank.empty(like, count, UNIT, units, "lru", self.device)
+        room = UnitBank.empty(like, count, size, units, "lru", self.device)
 
         def missing() -> None:
             for starts in turns:

@@ -85,7 +85,7 @@ def _four_bits(source: Source, length: int, row: MakeRow) -> Iterator[Row]:
     """Yield rows of weights of 4 bits. On a GPU PyTorch packs and multiplies them: both must agree on the layout."""
     from kernels.int4 import kernel, torch_impl
 
-    count, on_gpu = min(length, WIDTH) // 16 * 16, source.device.type == "cuda"
+    count, on_gpu = max(16, min(length, WIDTH) // 16 * 16), source.device.type == "cuda"
     codes, scales = four_bits.in_four_bits(source.noise(count, WIDTH), fit=False)
     laid = (source.uniform(count // 8, WIDTH // 128, 32, 4) * 2**31).int()
     numbers = torch_impl.unpack(laid, scales, torch.float64)

@@ -192,7 +192,7 @@ class Facts:
     """
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Start without any tables."""
         self.tables: dict[torch.device, Any] = {}
         self.reachable: dict[torch.device, bool] = {}
         self.banks: list[weakref.ref[Bank]] = []

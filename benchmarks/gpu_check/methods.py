@@ -88,7 +88,7 @@ def grows(plan: Plan) -> bool:
 
 
 def _repeat(check: Check, facts: Row, settled: int, length: int) -> None:
-    """Copy the results of the length from which on nothing changes."""
+    """Copy the results of the first length beyond which nothing changes."""
     for part in ("reading", "answering"):
         found, row = check.row(part, **facts, tokens=settled), check.row(part, **facts, tokens=length)
         row |= {key: value for key, value in found.items() if key not in row}

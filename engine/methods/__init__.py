@@ -1,4 +1,4 @@
-"""The methods, one file each, and the table in which they are found by name."""
+"""The methods, one file each, and a table of them by name."""
 
 from __future__ import annotations
 

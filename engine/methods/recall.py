@@ -1,4 +1,4 @@
-"""`recall`: a condensed memory for the gist of a text, and beside it whatever of the rest a question needs.
+"""`recall`: a condensed memory for the gist of a text, and beside it those passages that a question needs.
 
 None of the papers has this; it puts two of them together. While a text is read, Locret or InfiniPot condenses it to a
 fixed number of entries (the gist), and every key (before RoPE) and value goes to the host tier as well. Each block of

@@ -1,7 +1,7 @@
 """Fewer, larger operations in a transformers model: norms, gates, and layers that read the same input.
 
 - Linear layers with one input (queries, keys and values; gate and up) become one product. Their weights are moved into
-  one tensor, of which each layer keeps its view, so nothing is held twice.
+  one tensor. Each layer keeps a view of it, so nothing is held twice.
 - A norm, and an MLP's activation with its product, become one kernel each (`kernels/layers`).
 
 A module is replaced if its class computes, instruction by instruction, what a class computes that is known here. All
@@ -131,7 +131,7 @@ def _joinable(parts: Sequence[Any]) -> bool:
 
 
 def _join(parts: Sequence[Any]) -> None:
-    """Move the weights of layers into one tensor, of which they keep views."""
+    """Move the weights of layers into one tensor; the layers keep views of it."""
     ends = list(itertools.accumulate(part.out_features for part in parts))
     begins = [0, *ends]
     bias = None if parts[0].bias is None else torch.cat([part.bias.detach() for part in parts])

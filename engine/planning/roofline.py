@@ -104,7 +104,7 @@ class Roofline:
     def _pass_sec(
         self, footprint: Footprint, rows: float, attended: float, head: int, explicit: bool, link: float = 0.0
     ) -> float:
-        """Return the seconds of one pass, which reads all weights once, of experts only those that tokens choose.
+        """Return the seconds of one pass, which reads all weights once, but only the experts that tokens choose.
 
         Experts in codes are usually unpacked in every pass, linear layers on a GPU if several tokens share them.
         link: seconds in which a device waits for host memory meanwhile.

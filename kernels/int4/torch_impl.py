@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def unpack(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return `reference.unpack`."""
+    """Compute `reference.unpack` in PyTorch."""
     tiles, chunks, _, words = codes.shape
     shifts = torch.arange(0, 32, 4, dtype=torch.int32, device=codes.device)
     # [tiles, chunks, row, pair, word, odd, eighth]: a column is 32 * word + 8 * eighth + 2 * pair + odd

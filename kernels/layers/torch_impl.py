@@ -12,7 +12,7 @@ from kernels.rows import put_rows
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, shift: float, early: bool) -> Tensor:
-    """Return `reference.rms_norm`."""
+    """Compute `reference.rms_norm` in PyTorch."""
     width, dtype = weight.shape, x.dtype
     if dtype.itemsize >= 4:
         return F.rms_norm(x, width, weight + shift if shift else weight, eps)
@@ -23,13 +23,13 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, shift: float, early: bool) -
 
 
 def gated(x: Tensor, gate: str) -> Tensor:
-    """Return `reference.gated`."""
+    """Compute `reference.gated` in PyTorch."""
     first, second = x.chunk(2, dim=-1)
     return (F.silu(first) if gate == "silu" else F.gelu(first, approximate="tanh")).mul_(second)
 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return `reference.turn`."""
+    """Compute `reference.turn` in PyTorch."""
     return rotate(x, cos, sin)
 
 
@@ -52,5 +52,5 @@ def append(
 
 
 def merge(first: Tensor, first_total: Tensor, second: Tensor, second_total: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `reference.merge`."""
+    """Compute `reference.merge` in PyTorch."""
     return softmax.merge([(first, first_total), (second, second_total)])

@@ -16,7 +16,7 @@ from benchmarks.haystack import Haystack
 COMMANDS = {"needle": (), "latency": ("--in-process",), "growth": ()}
 
 
-@pytest.mark.parametrize("own", [(), ("--seed", "8", "--quantize", "8bit", "--model", "small")])
+@pytest.mark.parametrize("own", [(), ("--seed", "8", "--quantize", "8bit", "--model", "org/small")])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_benchmark_takes_the_global_options_and_prefers_its_own(
     monkeypatch: pytest.MonkeyPatch, name: str, own: tuple[str, ...]
@@ -31,10 +31,10 @@ def test_a_benchmark_takes_the_global_options_and_prefers_its_own(
     monkeypatch.setattr(options, "open_model", loaded.append)
     monkeypatch.setattr(Haystack, "trial", draw)
     monkeypatch.setattr(Haystack, "stretch", draw)
-    given = ["--seed", "7", "--quantize", "nf4", "--model", "large", "--device", "cpu"]
+    given = ["--seed", "7", "--quantize", "nf4", "--model", "org/large", "--device", "cpu"]
     assert main([*given, "bench", "--json", name, *COMMANDS[name], *own]) == 1
     [chosen] = loaded
-    wanted = (8, "8bit", "small") if own else (7, "nf4", "large")
+    wanted = (8, "8bit", "org/small") if own else (7, "nf4", "org/large")
     assert (chosen.seed, chosen.quantize, chosen.model, chosen.device, chosen.json) == (*wanted, "cpu", True)
     assert drawn == [chosen.seed]
 

@@ -102,7 +102,7 @@ def test_what_is_filled_in_is_as_much_as_what_is_read(name: str, case: str, mode
         assert filled.entries == found.entries == planned.entries
         assert filled.bytes == pytest.approx(found.bytes, rel=0.01)
         assert filled.bytes == pytest.approx(planned.bytes, rel=0.01)
-        assert last(Conversation(context)).answer_tokens == 8
+        assert 1 <= last(Conversation(context)).answer_tokens <= 8
     assert growing.read <= 2 * LAST * CHUNK or growing.total < LENGTHS[0], "but for the ends nothing was read"
 
 

@@ -152,8 +152,8 @@ def test_only_rows_that_take_other_weights_beside_the_model_are_marked(
     kind: str, takers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def change(result: dict[str, Any]) -> None:
-        digest = result["beside"].get(kind)
-        result["beside"] = {name: "0" if each == digest else each for name, each in result["beside"].items()}
+        held = result.get("beside", {})
+        result["beside"] = {name: "0" if each == held.get(kind) else each for name, each in held.items()}
 
     rows = rows_of(made(tmp_path, monkeypatch, change))
     names = {name for heading, name in rows if heading != "Sources"}

@@ -47,7 +47,7 @@ def row_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
 
 
 def open_group_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
-    """Return the bytes of the rows in which entries wait for their group to fill, where the model computes."""
+    """Return the bytes of entries that wait on the model's device for their group to fill."""
     return group_size_of(dtype) * spec.entry_bytes if group_size_of(dtype) > 1 and entries else 0
 
 

@@ -351,7 +351,8 @@ def test_what_is_not_there_is_said_too(server: Server, context: str) -> None:
         missing = server.send(path, method="GET")
         assert missing["status"] == 404
         assert (
-            "there are POST /v1/chat/completions, POST /v1/responses and GET /v1/models." in missing["error"]["message"]
+            "there are POST /v1/chat/completions, POST /v1/responses, GET /v1/models, and /v1/files."
+            in missing["error"]["message"]
         )
     untyped = httpx.post(f"{server.url}/v1/chat/completions", content="{}", timeout=PATIENCE_SEC).json()
     assert "Content-Type: application/json" in untyped["error"]["message"]
