@@ -63,7 +63,7 @@ def test_every_kernel_compiles_and_fits_a_consumer_gpu(capability: int) -> None:
     assert all(each["shared"] <= CONSUMER_SHARED and each["local"] <= SPILLED_DECODING for each in made), made
 
 
-@pytest.mark.parametrize("capability", [89, 120])
+@pytest.mark.parametrize("capability", [120])
 def test_kernels_fit_a_consumer_gpu_with_the_widest_heads(capability: int) -> None:
     """Kernels in float32, and with heads of 512, once took more shared memory than there is and refused to run.
 
