@@ -102,7 +102,8 @@ def llama_cpp(rows: list[Row]) -> list[str]:
 def _beside(speed: Row) -> str:
     ratios = speed["ratios"]
     spread = f"×{median(ratios):.2f} [{ratios[0]:.2f}–{ratios[-1]:.2f}]"
-    return f"{speed['ours']:.3g} / {speed['theirs']:.3g}: {spread}"
+    ours, theirs = (f"{each:,.0f}" if each >= 100 else f"{each:.3g}" for each in (speed["ours"], speed["theirs"]))
+    return f"{ours} / {theirs}: {spread}"
 
 
 def way_in(rows: list[Row]) -> list[str]:
