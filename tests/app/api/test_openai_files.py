@@ -59,6 +59,8 @@ def test_files_are_listed_in_pages_and_a_broken_one_says_why(
     named: Any = [{"type": "file", "file": {"file_id": broken.id}}, {"type": "text", "text": "Why?"}]
     with pytest.raises(openai.BadRequestError, match=r"broken.pdf could not be read"):
         client.chat.completions.create(model="any", messages=[{"role": "user", "content": named}])
+    with pytest.raises(openai.BadRequestError, match=r"broken.pdf could not be read"):
+        client.files.content(broken.id)
     assert [each.id for each in client.files.list(limit=1)] == [broken.id, printed.id]  # two pages
     assert [each.id for each in client.files.list(order="asc", purpose="user_data")] == [printed.id, broken.id]
     assert list(client.files.list(purpose="batch")) == []
