@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from app import deletion
 from app.api.error_handlers import MOST_FILES
-from app.api.sent_files import BYTES, NAME, PURPOSE, described, job_of, read_of, sent_files
-from app.errors import AppError, UsageError
+from app.api.sent_files import BYTES, NAME, PURPOSE, described, job_of, read_of, require_not_failed, sent_files
+from app.errors import UsageError
 from app.jobs.uploads import copy_in, discard
 from app.jobs.worker import Worker
 from app.reading.documents import IngestOptions
@@ -82,9 +82,7 @@ def add_files(api: APIRouter, service: Service, worker: Worker) -> None:
         context = read_of(service, job)
         made = context.document_ids if context is not None else job.progress.get("documents", [])
         if not made:
-            facts = described(service, job)
-            if facts["status"] == "error":
-                raise AppError(f"{job.payload[NAME]} could not be read: {facts['status_details']}")
+            require_not_failed(job, context)
             raise InUse(f"The text of {job.payload[NAME]} is not taken out yet: try again later.")
         path = pdf_of(service, made[0])
         if path is not None:

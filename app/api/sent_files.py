@@ -55,14 +55,23 @@ def context_of(service: Service, ids: Sequence[str]) -> ContextRow:
     for id in dict.fromkeys(ids):
         job = job_of(service, id)
         name, context = job.payload[NAME], read_of(service, job)
-        if _status(job, context) == "error":
-            raise AppError(f"{name} could not be read: {_why(job, context)}")
+        require_not_failed(job, context)
         if context is None or context.status != "ready":
             raise InUse(f"{name} is still being read: ask again when the status of {id} is processed.")
         found[context.id] = context
     if len(found) > 1:
         raise UsageError("These files were not read together: ask about one of them, or read them with /api/contexts.")
     return next(iter(found.values()))
+
+
+def require_not_failed(job: JobRow, context: ContextRow | None) -> None:
+    """Check that reading a file has not failed.
+
+    Raises:
+        AppError: it has; with the reason.
+    """
+    if _status(job, context) == "error":
+        raise AppError(f"{job.payload[NAME]} could not be read: {_why(job, context)}")
 
 
 def described(service: Service, job: JobRow) -> dict[str, Any]:

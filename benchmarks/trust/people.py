@@ -30,7 +30,7 @@ UPLOAD_SEC = 6.0
 
 
 class _Load:
-    """What the people do, and what they were told."""
+    """The work of the people, and the answers that they got."""
 
     def __init__(self, address: str, contexts: list[str], seconds: int, seed: int) -> None:
         self.address, self.contexts, self.seed = address, contexts, seed

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Stacks:
-    """Where the heads of each layer lie.
+    """The places of the heads of each layer.
 
     Attributes:
         sizes: head size of each stack.
