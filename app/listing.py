@@ -90,7 +90,7 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS, lists: str
         lambda row: row.title.casefold() == wanted.casefold(),
         lambda row: bool(wanted) and row.title.casefold().startswith(wanted.casefold()),
     )
-    for test in (by_id[0], by_title[0], by_id[1], *by_title[1:]):  # "app" is a title before it begins an id
+    for test in (by_id[0], *by_title[:2], by_id[1], by_title[2]):  # "App" is a title before it begins an id
         fitting = [(kind, row) for kind, row in everything if test(row)]
         if test in by_title:
             fitting = _without_own_contexts(fitting)
@@ -108,8 +108,12 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS, lists: str
 
 
 def begins_id(id: str, wanted: str) -> bool:
-    """Return whether a text is an id or the beginning of one, with or without the letter of its kind."""
-    return bool(wanted) and (id.startswith(wanted) or id.partition("-")[2].startswith(wanted))
+    """Return whether a text is an id or the beginning of one.
+
+    Without the letter of its kind it needs four characters: fewer may be the beginning of a title.
+    """
+    bare = len(wanted) >= 4 and id.partition("-")[2].startswith(wanted)
+    return bool(wanted) and (id.startswith(wanted) or bare)
 
 
 def _distinction(kind: str, row: Titled) -> str:
