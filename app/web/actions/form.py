@@ -17,7 +17,7 @@ from app.machine.hub import hub_id
 from app.machine.local_models import local_folder, local_models
 from app.machine.model_names import canonical_model, shown_name
 from app.machine.recommended import good_for, memory_for_weights, recommended_json
-from app.reading.methods import chosen_settings, essentials_for, spec_of, suited_method
+from app.reading.methods import chosen_settings, essentials_for, fitted_to_text, spec_of
 from app.reading.previews import Preview, pages_in_words, preview_of
 from app.service import Service
 from app.web.expert_fields import settings_from, suiting
@@ -25,7 +25,7 @@ from app.web.model_field import hub_choices, model_choices, unusable_models
 from app.web.new_reading import ESSENTIALS, EVERYTHING
 from app.web.tab_state import Selection
 from app.web.views.markup import esc
-from ingest.formats import SUFFIXES, suffix_of
+from ingest.formats import SUFFIXES, formats_once, suffix_of
 from sessions import together
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class FormActions:
         loaded = self.service.models.held == name
         measured = self._measured(name, method)
         usable = [each for each in found if not each.reason]
-        reasons = " ".join(told(each.reason) for each in found if each.reason)
+        reasons = " ".join(map(told, formats_once([each.reason for each in found if each.reason])))
         if not usable:
             return (
                 (reasons, "")
@@ -187,7 +187,7 @@ class FormActions:
         chat = self._chat(name)
         tokens = sum(each.tokens(lambda text: len(chat.encode(text).ids)) for each in usable)
         window = spec_of(name).window
-        method = suited_method(name, window, method_name, chosen_settings(name, window, method_name, settings), tokens)
+        method = fitted_to_text(method, window, chosen_settings(name, window, method), tokens)
         plan, seconds = reading_plan(name, method, tokens, home, device, loaded=loaded, measured=measured)
         line, doubt = forecast_text(titles, pages, plan, seconds, window)
         return line, " ".join(filter(None, [reasons, doubt]))
