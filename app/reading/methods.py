@@ -100,7 +100,7 @@ def fitted_to_text(method: "engine.Method", window: int, settings: dict[str, Any
 
 
 def chosen_settings(model: str, window: int, method: "engine.Method") -> dict[str, Any]:
-    """Return the settings of a method that differ from those that suit a model: a person chose them in a form of all."""
+    """Return the settings of a method that a person chose in a form of all: those that differ from the suiting ones."""
     suited = suited_method(model, window, method.name, {}).settings()
     return {key: value for key, value in method.settings().items() if suited[key] != value}
 

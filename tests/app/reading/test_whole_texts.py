@@ -4,6 +4,7 @@ import pytest
 
 from app.machine.model_names import SMOLLM2
 from app.reading.methods import WHOLE, chosen_settings, suited_method
+from engine import make_method
 
 WINDOW = 8192
 
