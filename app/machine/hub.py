@@ -30,7 +30,7 @@ def hub_id(name: str) -> str:
             return found
         near = near_names(plain, short)
         hint = f"Did you mean {near}?" if near else "Give a hub id, such as Qwen/Qwen3-0.6B."
-        raise UsageError(f"No recommended model is called {plain!r}: {hint}")
+        raise UsageError(f"No recommended model is called {plain!r}. {hint}")
     try:
         validate_repo_id(plain)
     except HFValidationError:

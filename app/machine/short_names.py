@@ -41,7 +41,7 @@ def full_name(short: str, home: str | Path | None = None) -> str:
     near = near_names(short, dict(ChainMap(shipped, *(dict(names) for names in known))))
     hint = f"Did you mean {near}?" if near else "Give a path, or a hub id such as Qwen/Qwen3-0.6B."
     raise UsageError(
-        f"No model is called {short!r}: {hint} `stockpot models` lists those here and others, and "
+        f"No model is called {short!r}. {hint} `stockpot models` lists those here and others, and "
         "`stockpot models get NAME` fetches one."
     )
 

@@ -45,7 +45,7 @@ FILLED_IN: dict[str, str | tuple[str, ...]] = {
     "again": "try again, which goes on from what has come",
     "counted": "",
     "gone": ("it was deleted", "what it was about was deleted"),
-    "hint": ("Did you mean 7?", "Give a path, or a hub id such as 7."),
+    "hint": ("Did you mean 7?", "Give a path, or a hub id such as 7.", "Give a hub id, such as 7."),
     "kind": "a RAR archive: unpack it first",
     "meant": "Did you mean 7?",
     "noun": "section",
