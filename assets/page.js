@@ -6,12 +6,8 @@
     if (wanted) document.body.classList.toggle("dark", wanted === "dark");
     document.documentElement.style.colorScheme = document.body.classList.contains("dark") ? "dark" : "light";
   };
-  // Texts come in all languages with the script; the browser's first language decides, as it does on the server. Gradio's
-  // own words follow it, also where Gradio has a language that the page has not: then all of it is English.
-  const spoken = [navigator.language, navigator.language.split("-")[0]].find((each) => each in TEXTS) ?? "en";
-  const texts = TEXTS[spoken] ?? {};
-  Object.defineProperty(navigator, "language", { value: spoken });
-  Object.defineProperty(navigator, "languages", { value: [spoken] });
+  // Texts come in all languages with the script. The server has chosen the language: app/web/page_language.py.
+  const texts = TEXTS[navigator.language] ?? {};
   const say = (text) => texts[text] ?? text;
   const reached = {};
   let shown = "", settled = "", placed = false, until = 0, height = 0, wheeled = -1e9;
@@ -327,7 +323,7 @@
     if (!picture) return;
     const status = picture.parentElement.querySelector("p");
     const fail = (sentence, lang = "") => {
-      if (status) status.textContent = sentence, status.lang = lang || spoken;
+      if (status) status.textContent = sentence, status.lang = lang || navigator.language;
       body.querySelector(".as-text").open = true;
     };
     try {

@@ -168,6 +168,7 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
     from app.web.dropped_files import DroppedFiles
     from app.web.gradio_routes import GradioRoutes
     from app.web.page import build_page
+    from app.web.page_language import PageLanguage
     from app.web.static_texts import translate
     from app.web.theme import make_head, make_theme
     from app.web.views.document_page import document_page, no_page, page_beside
@@ -236,6 +237,7 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
     (gradios,) = (each for each in mounts if isinstance(each, FastAPI))  # it takes all other paths
     gradios.add_exception_handler(404, _nowhere)
     app.add_middleware(DroppedFiles, folder=cache(service.home))
+    app.add_middleware(PageLanguage)
     app.add_middleware(GradioRoutes, most_body=MOST_BODY)
     app.add_middleware(Guard, login=login)
     return app

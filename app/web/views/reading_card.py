@@ -62,8 +62,7 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
         if job.progress.get("locked") or kept:  # otherwise the reason names them all
             others = t("{files} cannot be read", files=plural(len(missing), "other file"))
             quiet += _folded(job.id, others, missing, "left-out", expanded=True)
-        reason = f'<p class="note failed" role="alert">{told_html(job.error or "")}</p>'
-        return f"{head}{reason}{quiet}</section>"
+        return f"{head}{_reasons(job.error or '')}{quiet}</section>"
     if job.status == "cancelled":
         return f'{head}<p class="note">{t("Cancelled. Nothing new was kept.")}</p></section>'
     words, how_far = _stage(job)
@@ -76,6 +75,15 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
     unread = t("{files} cannot be read", files=plural(len(missing), "file"))
     left_out = _folded(job.id, unread, missing, "left-out", expanded=True)
     return f'{head}<p class="stage">{stage}</p>{line}<p class="figures"><span>{pages}</span></p>{left_out}</section>'
+
+
+def _reasons(error: str) -> str:
+    """Return why an upload failed: a sentence, or one for each of several files."""
+    _, *left_out = error.split(LEFT_OUT)
+    if not left_out:
+        return f'<p class="note failed" role="alert">{told_html(error)}</p>'
+    listed = "".join(f"<li>{told_html(each.strip())}</li>" for each in left_out)
+    return f'<ul class="note failed" role="alert">{listed}</ul>'
 
 
 def _tab_of_upload(job: JobRow, name: str) -> str:
