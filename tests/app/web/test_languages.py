@@ -10,6 +10,9 @@ from typing import Any
 
 import gradio as gr
 import pytest
+from starlette.datastructures import Headers
+from starlette.responses import HTMLResponse
+from starlette.testclient import TestClient
 
 import app
 from app.asking.named_pages import pages_in_words
@@ -20,6 +23,7 @@ from app.language import LANGUAGES, figure, language_of, pattern_of, place_words
 from app.machine.recommended import good_for
 from app.service import Service
 from app.web.page import build_page
+from app.web.page_language import PageLanguage
 from app.web.static_texts import parts_of, static_texts, translate
 from app.web.theme import SAID
 from ingest import FORMATS
@@ -180,6 +184,20 @@ def test_the_first_language_of_the_browser_decides(accepted: str, language: str)
     assert language_of(accepted) == language
 
 
+@pytest.mark.parametrize(("accepted", "language"), [("nl,de;q=0.9", "en"), ("zh-CN", "zh-CN")])
+def test_gradio_speaks_the_language_of_the_page(accepted: str, language: str) -> None:
+    """A Dutch browser had an upload box in Dutch on a page in English."""
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        coding = Headers(scope=scope).get("accept-encoding", "")
+        await HTMLResponse(f"<head><title>Ä{coding}</title></head>")(scope, receive, send)
+
+    shown = TestClient(PageLanguage(page)).get("/?new=1", headers={"Accept-Language": accepted}).text
+    assert shown.startswith("<head><script>")
+    assert shown.endswith("</script><title>Ä</title></head>")
+    assert f"['language', '{language}']" in shown
+
+
 def test_numbers_places_and_sentences_are_put_into_the_language() -> None:
     heading = "Contents, and page 3 of them"
     english = [
@@ -205,3 +223,4 @@ def test_numbers_places_and_sentences_are_put_into_the_language() -> None:
         assert t("{n} tokens", n=41_573) == "41.573 Tokens"
     with speaking("fr"):
         assert figure("1,234.5") == "1\u202f234,5"
+        assert byte_size(1.5e9) == "1,5\u00a0Go"
