@@ -38,7 +38,7 @@ Answers = Callable[[Text], Iterable[str]]
 
 
 def with_press(model: Model, neighbours: Neighbours, press: str, kept: int, text: Text) -> Iterable[str]:
-    """Yield the answers from what a press keeps of a text, and with FULL from all of it."""
+    """Yield the answers from the entries that a press keeps of a text, and with FULL from all of it."""
     ids = torch.cat([torch.tensor(model.chat.prefix), text.ids])
     pressed, _ = neighbours.read(None if press == FULL else press, ids, kept)
     for asked in text.asked:

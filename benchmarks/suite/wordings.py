@@ -1,4 +1,4 @@
-"""The words around a text and a question, by what the suite's questions are answered with full attention.
+"""The words around a text and a question, compared by the answers to the suite's questions with full attention.
 
     python -m benchmarks.suite.wordings --model DIR --wordings now,short --readings 3 --out wordings.jsonl
 
