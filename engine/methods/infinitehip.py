@@ -19,11 +19,9 @@ from engine.methods.base import Method, TurnTokens
 from engine.methods.presets import INFINITEHIP
 from engine.models.spec import ModelSpec
 from engine.parts.archive.options import DTYPES, check_cache, least_window
-from engine.parts.archive.slabs import group_size_of
 from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, require_between
 from engine.parts.retrieval_plan import Selection, selector_footprint
-from engine.parts.selectors.beside_window import window_pass_limit
 from engine.parts.selectors.key_stream import streamed_bytes
 from engine.parts.selectors.pruned import FirstLayers, PruningSelector
 from engine.parts.selectors.stages import LayerRule
@@ -121,14 +119,6 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         """Return the queries that prune together."""
         return 1 if self.budget is None else self.query_block
 
-    def pass_limit(self) -> int | None:
-        """Return how many tokens of a text a pass may carry, which is as many as the stream has room for."""
-        if self.budget is None:
-            return None
-        return window_pass_limit(
-            self.budget - self._beside_stream(), group_size_of(DTYPES[self.store]), self.query_block
-        )
-
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Return an empty memory; without a budget, slots for everything, where nothing is ever pruned.
 
@@ -168,7 +158,6 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             usual=self._usual(spec),
             banked=self.bank_units(spec, self.cached_at_once()) > 0,
             streamed=streamed,
-            together_at_most=self.pass_limit() or 0,
             positions=0 if self.extend_always else min(task.total, spec.window),
         )
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)

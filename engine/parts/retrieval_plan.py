@@ -41,7 +41,6 @@ class Selection:
     usual: float | None = None  # entries that a query attends to, on average over layers; None for `chosen`
     banked: bool = False  # whether chosen entries go through a bank on the device
     streamed: int = 0  # bytes of a layer's keys, if all may come to a GPU for a pass; two layers are there at once
-    together_at_most: int = 0  # tokens of such a pass
 
 
 def looking_share(spec: ModelSpec) -> float:
@@ -54,7 +53,7 @@ def selector_footprint(spec: ModelSpec, task: ReadingTask, first: int, selection
     far, share = max(0, task.total - first), looking_share(spec)
     searched, selected = math.ceil(selection.compared * far), min(selection.chosen, far)
     attended = share * (selected + searched / selection.together / 2)  # half of the text is there on average
-    together = min(task.chunk, selection.together_at_most) if selection.streamed else 0
+    together = task.chunk if selection.streamed else 0
     asked = Asked(
         spec,
         far,

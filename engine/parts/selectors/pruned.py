@@ -176,6 +176,7 @@ class PruningSelector(WindowSelector):
 
     def end_pass(self) -> None:
         """Count the step and the stages that ran."""
+        super().end_pass()
         self.pruning.end_pass(self.store.fixed)
 
     def fork(self, store: Store, archive: Archive) -> Self:
