@@ -53,6 +53,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
     summary: ClassVar[str] = "Keeps everything in host memory; each block of tokens prunes it to what matters to it."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = INFINITEHIP
     long_window: ClassVar[str | None] = "3k-flash"
+    gpu_pass: ClassVar[int] = 4096  # all keys come to a GPU once in each
     choices: ClassVar[Mapping[str, Collection[Any]]] = {
         **BankSettings.bank_choices,
         **PruningSettings.pruning_choices,

@@ -19,7 +19,7 @@ MOST = {
     "truncate": {"reading": (8, 6), "token": (9, 7), "recorded": (7, 7)},
     "locret": {"reading": (14, 6), "token": (15, 6), "recorded": (13, 7)},
     "streaming": {"reading": (9, 9), "token": (8, 10), "recorded": (8, 11)},
-    "infinitehip": {"reading": (94, 16), "token": (13, 11), "recorded": (13, 11)},
+    "infinitehip": {"reading": (103, 18), "token": (13, 11), "recorded": (13, 11)},
     "recall": {"reading": (14, 6), "token": (22, 11), "recorded": (20, 11)},
     "exact-sketched": {"reading": (16, 11), "token": (46, 17), "recorded": (40, 16)},
     "exact": {"reading": (9, 9), "token": (37, 17), "recorded": (30, 16)},
