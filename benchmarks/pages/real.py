@@ -75,12 +75,15 @@ def gguf(rows: list[Row]) -> list[str]:
     lines = []
     for row in rows:
         alike = share(round(row["top_1_agreement"] * row["tokens"]), row["tokens"])
-        lines.append([f"`{row['file']}`", alike, f"{row['mean_kl']:.4f}"])
+        weights = "widened to float32" if row["weights"] == "float32" else "as in the file"
+        lines.append([f"`{row['file']}`", weights, alike, f"{row['mean_kl']:.2g}"])
     note = (
         f"{conditions(rows)} The same file read by llama.cpp: tokens with the same most likely successor, in %, and "
-        "the mean KL divergence."
+        "the mean KL divergence. Our weights are float32. llama.cpp rounds activations to eight bits where a weight is "
+        "quantised; with the same weights as float32 it rounds only keys and values, to float16."
     )
-    return ["## Real models: GGUF files", note, markdown(["file", "same successor", "KL divergence"], lines)]
+    header = ["file", "llama.cpp's weights", "same successor", "KL divergence"]
+    return ["## Real models: GGUF files", note, markdown(header, lines)]
 
 
 def llama_cpp(rows: list[Row]) -> list[str]:
