@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -25,6 +26,7 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1, help="draws the cases (default: 1)")
     options.add_argument("--trials", type=int, help="number of cases; seconds for `people`, tokens for `restart`")
     options.add_argument("--folder", type=Path, help="for homes, which are removed (default: a temporary one)")
+    options.add_argument("--add", action="store_true", help="count the cases in with those of the result that is kept")
     given = options.parse_args()
     if given.trial == "table":
         importlib.import_module("benchmarks.trust.page").main()
@@ -35,8 +37,12 @@ def main() -> int:
         tally = module.run(Path(folder), given.trials or TRIALS[given.trial], given.seed)
     print(table(tally.rows()))
     print(tally.facts())
-    out = RESULTS / f"trust-{given.trial}.json"
-    write("trust", tally.rows(), out, trial=given.trial, seed=given.seed, **tally.facts())
+    out, seeds = RESULTS / f"trust-{given.trial}.json", [given.seed]
+    if given.add and out.exists():
+        kept = json.loads(out.read_text())
+        tally.add_result(kept)
+        seeds = [*kept["seeds"], given.seed]
+    write("trust", tally.rows(), out, trial=given.trial, seeds=seeds, **tally.facts())
     return 0 if not tally.facts()["wrong"] else 1
 
 
