@@ -14,7 +14,16 @@ import torch
 import benchmarks.trust
 from benchmarks.report import RESULTS, table, write
 
-TRIALS = {"kills": 108, "contexts": 3000, "databases": 500, "documents": 500, "people": 600, "files": 1, "restart": 1}
+TRIALS = {
+    "kills": 108,
+    "contexts": 3000,
+    "databases": 500,
+    "documents": 500,
+    "formats": 250,
+    "people": 600,
+    "files": 1,
+    "restart": 1,
+}
 """Trials and their usual number: of cases, or of seconds for `people`."""
 
 

@@ -14,6 +14,7 @@ TITLES = {
     "contexts": "saved contexts altered, half by accident, half with checksums that fit",
     "databases": "databases altered",
     "documents": "documents of all formats broken",
+    "formats": "documents of the rarer formats broken",
     "people": "eight people at once for ten minutes",
     "files": "paths outside the home sent to every HTTP route",
 }
