@@ -253,7 +253,7 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
 
     known = row.status == "ready"
     if known:
-        note(f"{row.title} is known already, as context {row.id}. Nothing had to be read.")
+        note(f"{row.title!r} has been read already, as context {row.id}. Nothing had to be read.")
     else:
         budget = row.budget
         try:

@@ -53,7 +53,7 @@ def test_a_known_reading_is_not_done_again(
     given = ("--model", cli.model, "ingest", str(again), "--method", "exact", "--budget", "320", "--json")
     status, out, err = in_process(cli.home, capsys, *given)
     assert (status, json.loads(out)["context"]) == (0, result["context"])
-    assert f"is known already, as context {result['context']}" in err
+    assert f"has been read already, as context {result['context']}" in err
     more = (str(tmp_path / "lost.pdf"), str(tmp_path / "gone.zip"))
     status, out, err = in_process(cli.home, capsys, *given[:4], *more, *given[4:-1])
     assert (status, re.search(r"^Read before: [\d,]+ tokens in ", out, re.MULTILINE) is not None) == (1, True)

@@ -345,7 +345,7 @@ def test_it_is_done_from_the_command_line(
     known = run("ingest", str(letter), *adding)[1]
     assert f"Read before: {added:,} tokens behind {base['tokens']:,} that were read before, in 0:" in known
     status, out, err = run("ingest", str(letter), "--add-to", "The Keeper", "--json")
-    assert (status, json.loads(out)["context"], "known already" in err) == (0, both["context"], True)
+    assert (status, json.loads(out)["context"], "read already" in err) == (0, both["context"], True)
     for options in (("--method", "exact"), ("--budget", "320"), ("--set", "top_k=8")):
         status, out, err = run("ingest", str(letter), "--add-to", base["context"], *options)
         assert (status, out, "leave them out" in err) == (2, "", True)
