@@ -96,7 +96,7 @@ def add_files(api: APIRouter, service: Service, worker: Worker) -> None:
 
     @api.delete("/files/{id}")
     def delete(id: str) -> dict[str, Any]:
-        """Delete a file with what was read of it and its chats, unless that was there before or another file has it.
+        """Delete a file with its reading and its chats, unless that was there before or another file has it.
 
         A reading that is under way is stopped first.
         """

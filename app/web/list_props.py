@@ -155,7 +155,7 @@ def list_props(
 
 
 def _going_on(selection: "Selection") -> str:
-    """Return a sentence on what happens to documents that are added to others."""
+    """Return a sentence that says what happens to documents when they are added to others."""
     if selection.along:
         return GOES_ON_ALONG
     return GOES_ON if selection.add_to else CAN_GO_ON

@@ -55,7 +55,7 @@ def test_every_language_has_every_text_with_the_same_placeholders(language: str)
 
 @cache
 def _templates() -> list[str]:
-    """Return all texts of the program, with {} for what is filled in, and those of the page's script."""
+    """Return all texts of the program, with {} for the values, and those of the page's script."""
     found = SAID.findall((ASSETS / "page.js").read_text(encoding="utf-8"))
     for folder in ("app", "engine", "ingest", "sessions"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -91,7 +91,7 @@ def _is_used(text: str) -> bool:
 
 
 def _coverages() -> Iterator[str]:
-    """Yield lines on what of a document has text."""
+    """Yield lines that say which pages of a document have text."""
     text, ocr, blank = PageQuality(3, "text"), PageQuality(3, "ocr"), PageQuality(0, "none", pictured=False)
     lost, why = PageQuality(0, "none"), PageQuality(0, "none", ("could not be read: ink",))
     doubtful = PageQuality(3, "text", ("odd",))
