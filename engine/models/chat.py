@@ -56,7 +56,7 @@ class Chat:
         self,
         tokenizer: PreTrainedTokenizerBase,
         day: date | None = None,
-        openings: Sequence[list[dict[str, str]]] = OPENINGS,
+        openings: Sequence[list[dict[str, str]]] = (),
     ) -> None:
         """Split the template into its parts.
 
@@ -64,7 +64,7 @@ class Chat:
             tokenizer: has the template.
             day: the date that it is told; None for today.
             openings: messages of the first question, with TEXT and QUESTION in place of both; the first that the
-                template keeps in order is taken.
+                template keeps in order is taken. Those of OPENINGS if there are none.
 
         Raises:
             UnsupportedModel: the tokenizer has no chat template, or one that fails or loses the text.
@@ -73,7 +73,7 @@ class Chat:
             name = tokenizer.name_or_path or "This model"
             raise UnsupportedModel(f"{name} has no chat template: choose an instruction-tuned model.")
         self.tokenizer, self.day = tokenizer, day or date.today()
-        first, following = self._first_turns(openings)
+        first, following = self._first_turns(openings or OPENINGS)
         before, rest = first.split(TEXT, 1)
         self.prefix: list[int] = self._ids(before)
         self._first, soon = rest.split(QUESTION, 1)
