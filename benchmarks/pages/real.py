@@ -28,7 +28,11 @@ def suite(cells: Iterable[Cell]) -> list[str]:
         cell = [_share(own[family]) if family in own else "–" for family in SHOWN]
         perplexity = _perplexity(own["perplexity"]) if "perplexity" in own else "–"
         lines.append([model, name, length(tokens), *cell, perplexity])
-    note = f"{conditions(machines)} Needles pool all kinds of questions but those about stories and papers (`qa`)."
+    note = (
+        f"{conditions(machines)} Needles pool all kinds of questions but those about stories and papers (`qa`). "
+        "Retaining heads, for `locret` and `recall`: `stockpot train locret --steps 240 --queries turn`, with rows "
+        "of `python -m benchmarks.training_rows`. llama.cpp reads the whole text; `python -m benchmarks.suite.beside` asks it."
+    )
     header = ["model", "method", "tokens", "needles", "`single`", "`qa`", "perplexity"]
     return ["## Real models: the suite", note, markdown(header, lines)]
 
