@@ -31,7 +31,8 @@ def suite(cells: Iterable[Cell]) -> list[str]:
     note = (
         f"{conditions(machines)} Needles pool all kinds of questions but those about stories and papers (`qa`). "
         "Retaining heads, for `locret` and `recall`: `stockpot train locret --steps 240 --queries turn`, with rows "
-        "of `python -m benchmarks.training_rows`. llama.cpp reads the whole text; `python -m benchmarks.suite.beside` asks it."
+        "of `python -m benchmarks.training_rows`. llama.cpp reads the whole text, asked by "
+        "`python -m benchmarks.suite.beside`."
     )
     header = ["model", "method", "tokens", "needles", "`single`", "`qa`", "perplexity"]
     return ["## Real models: the suite", note, markdown(header, lines)]
