@@ -109,7 +109,7 @@ def _as_old(program: Path, path: Path) -> Path:
     """Convert an Office file to the format of before 2007."""
     old = OLD[path.suffix[1:]]
     profile = f"-env:UserInstallation=file://{path.parent}/profile"
-    command = [program, profile, "--headless", "--norestore", "--nolockcheck", "--convert-to", old, "--outdir"]
+    command: list[str | Path] = [program, profile, "--headless", "--norestore", "--nolockcheck", "--convert-to", old, "--outdir"]
     made = path.with_suffix(f".{old}")
     for _ in range(STARTS):
         if not made.exists():
