@@ -143,9 +143,9 @@ class Planner:
 
     def _in_largest_passes(self, method: Method, tokens: int, quantize: str, held: int, read: int = 0) -> Plan:
         """Plan without `longest`, which takes most of the time to find."""
-        chunk, plan = default_chunk(self.machine.shared), None
+        chunk, plan = default_chunk(self.machine.shared, method), None
         if self.model.experts and not self.machine.shared:
-            chunk *= OF_MIXTURES
+            chunk = OF_MIXTURES * default_chunk(on_cpu=False)
         while plan is None or (plan.device_bytes > plan.device_limit and chunk > LEAST_CHUNK):
             chunk = chunk if plan is None else chunk // 2
             plan = self._plan(method, tokens, quantize, held, chunk, read)
@@ -204,7 +204,7 @@ class Planner:
 
     def operations(self, method: Method, tokens: int, of: int) -> float:
         """Return the operations of reading the first `tokens` of a text of `of`, which measure progress."""
-        chunk = default_chunk(self.machine.shared)
+        chunk = default_chunk(self.machine.shared, method)
         task = ReadingTask(tokens, self.prefix, chunk, self.turn_tokens, beginning_of=of)
         return self._operations(method, method.plan(self.model.spec, task))
 

@@ -37,11 +37,11 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     expect(tab.locator("#estimate .expected")).to_contain_text("it fits")
     with server.held_back():
         tab.locator("#start").click()
-        # Watching: how far it is, and entries that stay within the budget.
+        # Watching: how far it is, and tokens that stay within the budget.
         card = tab.locator("#reading-card")
         expect(card).to_contain_text("The Keeper")
         expect(card).to_contain_text(re.compile(r"[1-9][\d,]* of [\d,]+ tokens"))
-        expect(card).to_contain_text("of 512 entries")
+        expect(card).to_contain_text("of 512 tokens beside the model")
         side(tab, "This computer")
         expect(tab.locator("#kv-entries")).to_be_visible()
         expect(tab).to_have_url(re.compile(r"\?context=c-"))

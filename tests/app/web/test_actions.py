@@ -137,6 +137,13 @@ def test_an_upload_that_failed_goes_at_once_unless_documents_go_with_it(service:
     selection, (unasked, _, doomed) = actions.manage.ask_to_remove("context", Selection(torn.id))
     assert (selection, unasked["visible"], doomed) == (Selection(), False, [])
     assert torn.id not in [job.id for job in store.jobs.all()]  # it names its file
+    for name in ("one.pdf", "two.pdf"):
+        worker.ingest(upload(service, tmp_path, name, b"%PDF-1.4 no"), "exact", SETTINGS, IngestOptions())
+        work_once(worker)
+    together = actions.manage.tab_state.props(Selection())["remove_failed"]
+    assert together == {"visible": True, "value": "Remove unreadable files (2)"}
+    assert actions.manage.remove_failed(Selection()) == Selection()
+    assert store.jobs.all() == []
 
     job = fails(worker, upload(service, tmp_path, "book.txt", book_text(20).encode()))
     selection, (_, asked, doomed) = actions.manage.ask_to_remove("context", Selection(job.id))
@@ -350,6 +357,6 @@ def test_what_is_called_the_same_but_for_a_number_is_told_apart_where_lists_cut_
     }
     [found] = actions.navigate.search("lamp")
     assert {name for name, id in found["choices"] if " " not in id} == {
-        f"{long}\n{long}\nHarbour · exact · 320",
-        f"{long} (2)\n(2) · {long}\nHarbour · exact · 320",
+        f"{long}\n{long}\nHarbour · Pocket, a demo",
+        f"{long} (2)\n(2) · {long}\nHarbour · Pocket, a demo",
     }
