@@ -22,14 +22,14 @@ OnReport = Callable[[Report], None]
 class Prepared:
     """Encoded documents, and the model and method that will read them.
 
+    Many may wait for the model at a time, so they hold no tokenizer, which can take 100 MB.
+
     model: name of the model.
-    chat: its tokenizer and chat template.
     base: finished context of the first of these documents; the reading continues at its end.
     warnings: warnings about documents that are left out.
     """
 
     model: str
-    chat: "engine.Chat"
     method: "engine.Method"
     document_ids: list[str]
     stream: Stream
@@ -64,7 +64,7 @@ def prepare(
     chat = service.models.chat(name)
     stream = _encoded(service, chat, document_ids, report)
     method = fitted_to_text(method, spec_of(name).window, settings, len(stream.ids))
-    return Prepared(name, chat, method, list(document_ids), stream)
+    return Prepared(name, method, list(document_ids), stream)
 
 
 def prepare_more(
@@ -89,7 +89,7 @@ def prepare_more(
     stream = _encoded(service, chat, new, report, before)
     method.require_extendable(spec_of(base.model), base.tokens, len(stream.ids), len(chat.prefix))
     left_out = tuple(f"{LEFT_OUT}{row.title!r} has been read already." for row in known)
-    return Prepared(base.model, chat, method, [*base.document_ids, *new], stream, base, left_out)
+    return Prepared(base.model, method, [*base.document_ids, *new], stream, base, left_out)
 
 
 def base_for(service: Service, context_id: str, document_ids: Sequence[str] = ()) -> ContextRow:

@@ -81,7 +81,8 @@ def begin(
     begun = any(row.model == name for row in _same_request(service, prepared))
     # A held model will be dropped first, so the memory that is free now says nothing. Readings that exist need less.
     if service.models.held is None and not begun:
-        require_memory(name, method, len(stream.ids), prepared.chat, service.models.device, _read_before(prepared))
+        chat = service.models.chat(name)
+        require_memory(name, method, len(stream.ids), chat, service.models.device, _read_before(prepared))
     report(Report("loading the model"))
     model = service.models.get(name).on(date.today())
 

@@ -109,9 +109,9 @@ def _as_old(program: Path, path: Path) -> Path:
     """Convert an Office file to the format of before 2007."""
     old = OLD[path.suffix[1:]]
     profile = f"-env:UserInstallation=file://{path.parent}/profile"
-    command = [program, profile, "--headless", "--norestore", "--nolockcheck", "--convert-to", old, "--outdir"]
+    options = ["--headless", "--norestore", "--nolockcheck", "--convert-to", old, "--outdir", str(path.parent)]
     made = path.with_suffix(f".{old}")
     for _ in range(STARTS):
         if not made.exists():
-            subprocess.run([*command, path.parent, path], check=False, capture_output=True, timeout=300)
+            subprocess.run([program, profile, *options, path], check=False, capture_output=True, timeout=300)
     return made

@@ -36,7 +36,8 @@ def main() -> None:
         wrong = [
             f"{row['n']} {row['kind']}: {row['outcome']}" for row in result["rows"] if row["outcome"] not in WELCOME
         ]
-        cost = f"{result['most_seconds']} s, {result['most_mb']} MB" if result["most_seconds"] else ""
+        memory = next((row["kind"] for row in result["rows"] if row["kind"].startswith("memory")), "")
+        cost = f"{result['most_seconds']} s, {result['most_mb']} MB" if result["most_seconds"] else memory
         facts = [
             f"{result['trials']:,}",
             ", ".join(told),
@@ -53,6 +54,8 @@ def main() -> None:
         "held: everything is there after a kill. same: nothing differs. refused: in a sentence that says what to do. "
         "marked: a changed answer says so where it is shown. found by doctor: `stockpot doctor --read-data` names it. "
         "forged: answered with numbers whose checksums somebody had made fit, which is not promised to be noticed.",
+        "The lost case of `kills` was a question asked twice: its answer had been saved, and was shown as failed until "
+        "the next question. Since then such a turn is finished at the next start.",
         f"Processor: {', '.join(sorted(machines))}; the pocket model.",
     ]
     (DOCS / "trust.md").write_text("\n\n".join(text) + "\n")

@@ -34,7 +34,7 @@ def routes_of(app: FastAPI) -> list[Route]:
             inside = [*each.effective_candidates(), *each.effective_low_priority_routes()]
             waiting += [(before, one) for one in inside]
             continue
-        path = before + getattr(each, "path", "")
+        path = before + re.sub(r":\w+\}", "}", getattr(each, "path", ""))  # without its converter
         found |= {Route(method, path): None for method in getattr(each, "methods", None) or () if method in METHODS}
         waiting += [(path, one) for one in getattr(each, "routes", None) or ()]
     described = {Route(method.upper(), path) for path, each in app.openapi()["paths"].items() for method in each}

@@ -22,6 +22,7 @@ from ingest.limits import Limits
 from ingest.markup import html
 from ingest.markup.html_damage import damage_warnings
 from ingest.sections import Block, first_heading, paginate
+from ingest.wording import count
 
 _STORED, _PALMDOC = 1, 2
 _SLACK = 16  # bytes: some writers count their own end, too
@@ -65,12 +66,19 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     if len(packed) < header.text_records:
         warnings.append(f"The file is cut off: {len(packed)} of {header.text_records} pieces of its text are there.")
     bodies = [_without_trailing(record, header.trailing) for record in packed]
-    unpacked, size = [], 0
+    unpacked, size, impossible = [], 0, 0
     for body in bodies:
-        unpacked.append(_unpack(body) if header.compression == _PALMDOC else body)
+        whole, lost = _unpack(body) if header.compression == _PALMDOC else (body, 0)
+        unpacked.append(whole)
+        impossible += lost
         size += len(unpacked[-1])
         limits.check(path.name, "bytes when unpacked", size, limits.text_member_bytes)
     markup = b"".join(unpacked)
+    if impossible:
+        warnings.append(
+            f"{count(impossible, 'place')} of the text repeat words that are not there: it is damaged. Compare it with "
+            "the original."
+        )
     if len(packed) == header.text_records and abs(size - header.length) > _SLACK:
         warnings.append(
             f"The text has {size:,} bytes where the file says {header.length:,}: it is damaged, and some may be "
@@ -172,10 +180,13 @@ def _without_trailing(record: bytes, flags: int) -> bytes:
     return record
 
 
-def _unpack(data: bytes) -> bytes:
-    """Decompress PalmDOC: literals, runs of literals, a space with a letter, and copies of up to ten bytes."""
+def _unpack(data: bytes) -> tuple[bytes, int]:
+    """Decompress PalmDOC: literals, runs of literals, a space with a letter, and copies of up to ten bytes.
+
+    Also return how many copies are of bytes that are not there, as in a damaged file.
+    """
     out = bytearray()
-    index = 0
+    index = impossible = 0
     while index < len(data):
         byte = data[index]
         index += 1
@@ -190,9 +201,11 @@ def _unpack(data: bytes) -> bytes:
             pair = (byte << 8 | data[index]) & 0x3FFF
             index += 1
             distance, length = pair >> 3, (pair & 7) + 3
-            for _ in range(length if 0 < distance <= len(out) else 0):
+            there = 0 < distance <= len(out)
+            impossible += not there
+            for _ in range(length if there else 0):
                 out.append(out[-distance])
-    return bytes(out)
+    return bytes(out), impossible
 
 
 def _blocks(markup: bytes, codec: str, name: str) -> list[Block]:

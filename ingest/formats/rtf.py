@@ -5,6 +5,7 @@ from pathlib import Path
 
 from striprtf.striprtf import rtf_to_text
 
+from ingest.charset import lost_blocks
 from ingest.clean import one_line
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import EmptyDocument
@@ -13,6 +14,10 @@ from ingest.wording import count
 
 _TITLE = re.compile(r"\{\\title\s([^{}]{1,1000})\}")
 _OBJECT = re.compile(r"\\(?:pict|objdata)(?![a-z])")
+_BRACE = re.compile(r"\\[\\{}]|([{}])")  # a brace, but for those that are text
+_BINARY = re.compile(r"\\bin(?![a-z])")
+_STRANGE = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")  # no RTF has them outside of binary data
+_MANY = 4
 
 
 def convert(path: Path, options: ConvertOptions) -> Content:
@@ -34,7 +39,33 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         raise EmptyDocument(f"{path.name} has no text in it. {within if objects else 'Fetch it again.'}")
     said = _TITLE.search(source)
     title = one_line(rtf_to_text(f"{{\\rtf1\\ansi {said[1]}}}", errors="replace")) if said else None
-    return Content(pages, toc, [title], [within] if objects else [])
+    return Content(pages, toc, [title], [*([within] if objects else []), *_damage(source)])
+
+
+def _damage(source: str) -> list[str]:
+    """Return warnings of text that may be missing, as the document is cut off or overwritten."""
+    depth, ended = 0, len(source)
+    for found in _BRACE.finditer(source):
+        if found[1]:
+            depth += 1 if found[1] == "{" else -1
+            if depth <= 0:
+                ended = found.end()
+                break
+    warnings = lost_blocks(source[:ended])
+    strange = len(_STRANGE.findall(source)) if not _BINARY.search(source) else 0
+    if depth > 0:
+        warnings.append("The document has no end, so it may be cut off: compare its end with the original.")
+    elif re.search(r"\w", source[ended:]):
+        warnings.append(
+            f"{count(len(source) - ended, 'character')} stand behind the end of the document: it may be damaged. "
+            "Compare it with the original."
+        )
+    if strange >= _MANY:
+        warnings.append(
+            f"{strange:,} characters stand in the document that none has: it is damaged, and some of its text may be "
+            "missing. Compare it with the original."
+        )
+    return warnings
 
 
 def _block(line: str) -> Block:

@@ -30,12 +30,14 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     text, warnings = read_text(path, options.limits)
     suffix = suffix_of(path)
     by_lines = suffix in FORMATS["txt"].line_suffixes
-    if suffix == "ipynb" and (notebook := notebook_blocks(text)):
+    notebook = notebook_blocks(text) if suffix == "ipynb" else None
+    if notebook:
         blocks, left_out = notebook
         pages, toc = paginate(blocks)
         if pages:
             return Content(pages, toc, [first_heading(blocks)], [*warnings, *left_out])
     if suffix in _JSON:
+        warnings += [] if notebook else _cut_off(text, suffix)
         text = decode_escapes(text)
     if suffix in _TABBED or (suffix in _MAYBE_TABBED and _has_columns(text)):
         text, by_lines = re.sub(r"\t+", lambda tabs: " |" * len(tabs[0]) + " ", text), True
@@ -44,6 +46,17 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         raise EmptyDocument(f"{path.name} holds nothing but blanks.")
     named = _GUTENBERG_TITLE.search(text[:5000])
     return Content(pages, toc, [named[1] if named else None], warnings)
+
+
+def _cut_off(text: str, suffix: str) -> list[str]:
+    """Return a warning if a file of JSON has no end, or a notebook could not be read as one."""
+    whole = text.strip()
+    if suffix == "ipynb":
+        return ["The notebook is cut off or damaged, and was read as plain text: compare it with the original."]
+    ends = {"{": "}", "[": "]"}.get(whole[:1])
+    if ends and not whole.endswith(ends):
+        return [f"The file begins with {whole[0]} and does not end with {ends}, so it may be cut off. Fetch it again."]
+    return []
 
 
 def read_text(path: Path, limits: Limits) -> tuple[str, list[str]]:

@@ -42,7 +42,8 @@ def parse_xml(data: bytes | str, name: str, warnings: list[str] | None = None) -
         remove_comments=True,
         huge_tree=True,
     )
-    text = plain_markup(data if isinstance(data, str) else decode(data)[0])
+    said, guessed = (data, []) if isinstance(data, str) else decode(data)
+    text = plain_markup(said)
     text = _STRAY.sub(lambda found: "&amp;" if found[0] == "&" else "&lt;", _CONTROLS.sub("", text))
     try:
         root = etree.fromstring(text.encode("utf-8", errors="replace"), parser)
@@ -53,6 +54,7 @@ def parse_xml(data: bytes | str, name: str, warnings: list[str] | None = None) -
     if root is None:
         raise BrokenFile(f"{name} is not XML that can be read. Fetch it again.")
     if warnings is not None:
+        warnings += [f"{name}: {each}" for each in guessed]
         warnings += _parse_warnings(parser, text, etree.QName(root).localname, name)
     return root
 

@@ -106,3 +106,28 @@ def test_a_picture_among_the_chapters_is_read_as_the_page_that_stands_for_it(tmp
     document = ingest(path)
     assert document.text == "The dyke was raised.\n\nThe mill was sold."
     assert document.warnings == ()
+
+
+FB2 = b"<FictionBook><body><section><p>Words of a book.</p></section></body></FictionBook>"
+RTF = rb"{\rtf1\ansi{\fonttbl{\f0 Arial;}} The mill was sold.\par It had a \{wheel\}.\par It was sold again.}"
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "broken", "said"),
+    [
+        ("a.rtf", RTF, RTF[:-12], "has no end"),
+        ("b.rtf", RTF, RTF.replace(b"had", b"h}ad"), "stand behind the end of the document"),
+        ("c.rtf", RTF, RTF.replace(b"sold again", bytes(20)), "20 NULs stand"),
+        ("d.rtf", RTF, RTF.replace(b"sold again", b"\x01\x02\x03\x04\x05"), "5 characters stand in the document"),
+        ("a.json", b'{"mill": ["sold", "sold again"]}', b'{"mill": ["sold", "so', "does not end with }"),
+        ("a.ipynb", b'{"cells": [{"source": ["sold"]}]}', b'{"cells": [{"source": ["so', "The notebook is cut off"),
+        ("a.fb2", FB2, FB2.replace(b"Words", b"\xff\xfe\x93W\x8f\x81"), "not clean UTF-8"),
+    ],
+)
+def test_what_is_cut_off_or_overwritten_is_said(
+    tmp_path: Path, name: str, whole: bytes, broken: bytes, said: str
+) -> None:
+    """These lost text without a word."""
+    assert makers.read(tmp_path / name, whole).warnings == ()
+    (warning,) = makers.read(tmp_path / name, broken).warnings
+    assert said in warning

@@ -1,5 +1,6 @@
 """Readings by a real engine with a tiny model."""
 
+import gc
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from transformers import PreTrainedTokenizerBase
 
 from app.asking.turns import answer, keep_question
 from app.errors import AppError, UsageError, phrase
@@ -15,6 +17,7 @@ from app.machine.fitting import require_disk
 from app.reading import readings
 from app.reading.documents import IngestOptions, add_documents
 from app.reading.open_context import open_context
+from app.reading.preparing import prepare
 from app.reading.progress import Report
 from app.reading.readings import Stopped, read
 from app.service import Service
@@ -294,3 +297,16 @@ def test_a_budget_that_no_machine_has_is_refused_by_the_plan_also_where_the_mode
 
 
 assert len(book_text(40)) < 4000  # the tests above need a short book
+
+
+def test_what_waits_to_be_read_holds_no_tokenizer(service: Service, book: Path) -> None:
+    """Each of many uploads that waited behind questions held one, which may take 100 MB."""
+    documents = add(service, book)
+
+    def tokenizers() -> int:
+        gc.collect()
+        return sum(issubclass(type(each), PreTrainedTokenizerBase) for each in gc.get_objects())
+
+    before = tokenizers()
+    waiting = [prepare(service, documents, "exact", {}) for _ in range(3)]
+    assert (len(waiting), tokenizers()) == (3, before)

@@ -1,5 +1,6 @@
 """No file outside the home is served over HTTP, by any route, path, link or address."""
 
+import asyncio
 import itertools
 import os
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from app.api.error_handlers import MOST_BODY
 from app.errors import AppError
@@ -216,8 +218,12 @@ def test_no_parameter_of_any_route_takes_a_path(
     tmp_path: Path, http: httpx.Client, server: Server, secret: Path
 ) -> None:
     """The routes come from the app's own table, so that a new one is covered at once."""
+
+    async def made() -> FastAPI:  # inside a loop, because Gradio would open one of its own
+        return make_app(service, None)
+
     with closing(Service(tmp_path / "table", None, "cpu")) as service:
-        app = make_app(service, None)
+        app = asyncio.run(made())
     routes = routes_of(app)
     assert {"/api/contexts", "/v1/files", "/gradio_api/upload", "/"} <= {route.path for route in routes}
     before, forms = http.get("/api/documents").json(), itertools.cycle(paths(secret, server.home))
