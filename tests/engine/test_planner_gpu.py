@@ -31,8 +31,8 @@ from tests.engine.test_counts import MOST
 LIMIT = (24 << 30) - (600 << 20)
 PREFIX = 77  # tokens
 # What the plan does not reach, with how far it is off: passes of these readings take a GPU longer than is known why
-# Keys were not streamed once a pass when infinitehip was measured
-SLOWER = {"full": 1.65, "locret": 2.1, "streaming": 2.1, "infinitehip": 1.6}
+# Neither keys nor what is chosen of them came once for a pass when infinitehip was measured
+SLOWER = {"full": 1.65, "locret": 2.1, "streaming": 2.1, "infinitehip": 1.75}
 LESS_SAVED = {"truncate": 1.06}  # nothing was saved there, which the plan has room for
 ANSWERS_SLOWER = {"exact-sketched": 1.33}
 
