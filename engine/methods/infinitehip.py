@@ -141,10 +141,12 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         rules = self.pruning, self.first_pruning, self.attention
         require_between(rules, "the stream", stream, self._beside_stream(), spec.window)
         store = WindowStore(spec, self.sinks, stream, stages[0].query_block, keeps_wider=True)
-        archive = self.new_archive(spec)
+        archive = self.new_archive(spec, probes=self.probes)
         rule = LayerRule(self.pruning, stages[-1].keep)
         first = FirstLayers(self.first_layers, LayerRule(self.first_pruning, self.kept_first), self.first_recent)
-        selector = PruningSelector(spec, store, archive, stages, rule, first, self.attention, self.extend_always)
+        selector = PruningSelector(
+            spec, store, archive, stages, rule, first, self.attention, self.extend_always, self.grouped
+        )
         selector.use_bank(self.bank_units(spec, self.cached_at_once()), stages[-1].chunk, self.policy)
         return Memory(spec, store, archive=archive, selector=selector)
 
@@ -166,7 +168,9 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             recorded=self._recorded,
             stages=self.parsed_stages,
             usual=self._usual(spec),
-            banked=self.bank_units(spec, self.cached_at_once()) > 0,
+            bank=self.bank_units(spec, self.cached_at_once()),
+            probes=self.probes if self.tier == HOST else 0,
+            grouped=self.grouped,
             streamed=streamed,
             together_at_most=self.pass_limit() or 0,
             positions=0 if self.extend_always else min(task.total, spec.window),
@@ -174,6 +178,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)
         yield self.bank_footprint(spec, task, self.cached_at_once(), last.chunk)
+        yield self.probe_footprint(spec, DTYPES[self.store], self.tier, max(0, task.total - self.sinks))
         yield selector_footprint(spec, task, self.sinks, selection)
 
     def _usual(self, spec: ModelSpec) -> float:
