@@ -87,7 +87,8 @@ def forecast_text(
         window: tokens that the model was trained for.
     """
     size = sum(plan.footprint.usage.bytes.values())
-    facts = [together(titles), pages, time_in_words(seconds), byte_size(size), t("it fits")]
+    fits = t("it fits on the GPU") if plan.footprint.resident else t("it fits")
+    facts = [together(titles), pages, time_in_words(seconds), byte_size(size), fits]
     doubt = plan.beyond
     if plan.method.budget is None and plan.tokens > window:
         doubt = t(

@@ -156,7 +156,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             yield from super().footprints(spec, task)
             return
         first, last = self.parsed_stages[0], self.parsed_stages[-1]
-        on_gpu = spec.device.type == "cuda" and self.tier == HOST
+        on_gpu = spec.device.type == "cuda" and self.place == HOST
         streamed = streamed_bytes(spec.looking_far, DTYPES[self.store], task.total) if on_gpu else 0
         selection = Selection(
             chosen=self._most(),
@@ -169,7 +169,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             stages=self.parsed_stages,
             usual=self._usual(spec),
             bank=self.bank_units(spec, self.cached_at_once()),
-            probes=self.probes if self.tier == HOST else 0,
+            probes=self.probes if self.place == HOST else 0,
             grouped=self.grouped,
             streamed=streamed,
             together_at_most=self.pass_limit() or 0,
@@ -178,7 +178,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)
         yield self.bank_footprint(spec, task, self.cached_at_once(), last.chunk)
-        yield self.probe_footprint(spec, DTYPES[self.store], self.tier, max(0, task.total - self.sinks))
+        yield self.probe_footprint(spec, DTYPES[self.store], self.place, max(0, task.total - self.sinks))
         yield selector_footprint(spec, task, self.sinks, selection)
 
     def _usual(self, spec: ModelSpec) -> float:

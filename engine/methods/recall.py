@@ -163,7 +163,7 @@ class Recall(PruningSettings, ArchiveSettings, Method):
             search_every=1 if exactly else self.parsed_stages[0].refresh,
             recorded=self.looks == 1 and self.read_in_place and (exactly or self.pruning != TRUE),
             stages=self.parsed_stages if pruned else (),
-            probes=self.probes if self.tier == HOST else 0,
+            probes=self.probes if self.place == HOST else 0,
             grouped=self.grouped,
         )
         yield self.archive_footprint(spec, task, task.prefix, grows=False)
@@ -173,4 +173,4 @@ class Recall(PruningSettings, ArchiveSettings, Method):
         if exactly:
             yield search_footprint(spec, task, task.prefix, DTYPES[self.store], self.top_k)
         else:
-            yield self.probe_footprint(spec, DTYPES[self.store], self.tier, task.tokens)
+            yield self.probe_footprint(spec, DTYPES[self.store], self.place, task.tokens)

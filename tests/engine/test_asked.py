@@ -106,7 +106,9 @@ def test_a_million_tokens_in_host_memory(cache: int, probes: int, compares: str)
     method = make_method("infinitehip", preset="3k-flash", store="int4", **settings)
     spec = model_sizes(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16, torch.device("cuda")).spec
     entry = slab_bytes(spec, torch.quint4x2, 1 << 20) / (1 << 20)
-    for tokens, most, of_text in zip((1 << 16, 1 << 18, 1 << 20), MOST[cache, probes, compares], MOST_OF_TEXT, strict=True):
+    for tokens, most, of_text in zip(
+        (1 << 16, 1 << 18, 1 << 20), MOST[cache, probes, compares], MOST_OF_TEXT, strict=True
+    ):
         plan = method.plan(spec, ReadingTask(tokens, 10, 2048, len))
         assert 0.9 * most < plan.lookup.asked * entry / 1e6 <= most
         assert 0.7 * of_text < plan.lookup.fetched * entry / 1e6 <= of_text

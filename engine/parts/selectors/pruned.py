@@ -128,8 +128,8 @@ class PruningSelector(WindowSelector):
                 if self.spec.layers[layer].latent:
                     values = keys
             blocks_of = functools.partial(self.query_blocks, extend=self.extend_always)
-            near = functools.partial(self._copies, layer) if self._probed else None
-            index = self.pruning.choose(layer, q, blocks_of, keys, self.store.fixed, near)
+            copies = functools.partial(self._copies, layer) if self._probed else None
+            index = self.pruning.choose(layer, q, blocks_of, keys, self.store.fixed, copies)
             listing = self.listing(index)
             if self.bank is not None:
                 listing, slabs = self.brought(layer, blocks, index)

@@ -329,8 +329,8 @@ class Pruning:
         blocks: QueryBlocks,
         keys: Slabs,
         before: Tensor | None,
-        fixed: bool,
-        copies: FindCopies | None,
+        fixed: bool = False,
+        copies: FindCopies | None = None,
     ) -> Tensor:
         """Return the starts of the chunks that a stage keeps, int64 [NB, k / l_c] (Algorithm 2).
 
