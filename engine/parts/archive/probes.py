@@ -17,7 +17,7 @@ from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.slabs import group_size_of
 from kernels import quantise
 from kernels.pruning import Copies
-from kernels.rows import Bank, QuantizedSlab, tensors_of, to_device, used
+from kernels.rows import Bank, Slabs, tensors_of, to_device, used
 
 
 class Probes:
@@ -38,9 +38,16 @@ class Probes:
         count = sum(slab.length for slab in host.slabs[: host.shared])
         if count == self._count:
             return
-        looking = (number for number, layer in enumerate(self.spec.layers) if layer.kv_heads)
-        made = {number: Copies(self.every, count, self._copied(host, number, count)) for number in looking}
-        self.layers, self._count = made, count
+        self.layers = {
+            number: every_nth(self._slabs(host, number), self.every, self.spec.device)
+            for number, layer in enumerate(self.spec.layers)
+            if layer.kv_heads
+        }
+        self._count = count
+
+    def _slabs(self, host: HostTier, layer: int) -> Slabs:
+        """Return the keys of the context, slab by slab."""
+        return [(slab.keys[layer], slab.length) for slab in host.slabs[: host.shared] if slab.length]
 
     def addresses(self) -> tuple[int, ...]:
         """Return the addresses that a recording depends on."""
@@ -52,30 +59,29 @@ class Probes:
             return probe_bytes(self.spec, host.dtype, host.stored, self.every)
         return sum(part.nbytes for copies in self.layers.values() for part in tensors_of(copies.keys))
 
-    def _copied(self, host: HostTier, layer: int, count: int) -> Bank:
-        """Return every `every`-th of the first `count` keys of a layer, as they are stored, on the device."""
-        slabs = [(slab.keys[layer], slab.length) for slab in host.slabs[: host.shared] if slab.length]
-        first, device = slabs[0][0], self.spec.device
-        rows = -(-count // self.every)
-        if isinstance(first, Tensor):
-            found = first.new_empty(first.shape[0], rows, first.shape[2], device=device)
-            bank: Bank = found
-        else:
-            codes, groups = first.quantized, count // first.group_size
-            found = codes.new_empty(codes.shape[0], rows, codes.shape[2], device=device)
-            bank = dataclasses.replace(
-                first, quantized=found, scale=first.scale.new_empty(len(codes), groups, device=device)
-            )
-        at = 0
-        for slab, length in slabs:
-            begin, end = -at % self.every, -(-(at + length) // self.every)
-            here = slab if isinstance(slab, Tensor) else slab.quantized
-            found[:, (at + begin) // self.every : end] = to_device(here[:, begin : length : self.every], device)
-            if isinstance(bank, QuantizedSlab) and isinstance(slab, QuantizedSlab):
-                first_group, of_slab = at // slab.group_size, used(slab.scale, length, slab.shape[1])
-                bank.scale[:, first_group : first_group + of_slab] = to_device(slab.scale[:, :of_slab], device)
-            at += length
-        return bank
+
+def every_nth(slabs: Slabs, every: int, device: torch.device) -> Copies:
+    """Copy every `every`-th row of slabs, as they are stored, to a device."""
+    first, count = slabs[0][0], sum(length for _, length in slabs)
+    rows = -(-count // every)
+    if isinstance(first, Tensor):
+        bank: Bank = first.new_empty(first.shape[0], rows, first.shape[2], device=device)
+    else:
+        heads, _, width = first.quantized.shape
+        bank = dataclasses.replace(
+            first,
+            quantized=first.quantized.new_empty(heads, rows, width, device=device),
+            scale=first.scale.new_empty(heads, -(-count // first.group_size), device=device),
+        )
+    there, at = tensors_of(bank), 0
+    for slab, length in slabs:
+        here, begin, end = tensors_of(slab), -at % every, -(-(at + length) // every)
+        there[0][:, (at + begin) // every : end] = to_device(here[0][:, begin:length:every], device)
+        for to, scale in zip(there[1:], here[1:], strict=True):
+            group, groups = slab.shape[1] // scale.shape[1], used(scale, length, slab.shape[1])
+            to[:, at // group : at // group + groups] = to_device(scale[:, :groups], device)
+        at += length
+    return Copies(every, count, bank)
 
 
 def probe_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, every: int) -> int:
