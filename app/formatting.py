@@ -7,10 +7,10 @@ from app.language import figure, t
 
 def byte_size(size: float) -> str:
     """Return bytes with their unit: "512 B", "8.5 MB"."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, factor in (("{n} GB", 1e9), ("{n} MB", 1e6), ("{n} kB", 1e3)):
         if size >= factor:
-            return f"{figure(f'{size / factor:.1f}')} {unit}"
-    return f"{size:.0f} B"
+            return t(unit, n=figure(f"{size / factor:.1f}"))
+    return t("{n} B", n=f"{size:.0f}")
 
 
 def clock(seconds: float | None) -> str:
@@ -92,6 +92,13 @@ def of_budget(entries: int, budget: int | None) -> str:
         return "entries, no budget"
     more = entries - budget
     return f"entries: {budget:,} and {more:,} on their way through" if more > 0 else f"of {budget:,} entries"
+
+
+def together_in_words(titles: Sequence[str]) -> str:
+    """Return one title for several things, as `sessions.together` does in English: "Kim", "Kim and 3 more"."""
+    if len(titles) < 3:
+        return t(" and ").join(titles)
+    return t("{title} and {n} more", title=titles[0], n=len(titles) - 1)
 
 
 def either(names: Sequence[str]) -> str:

@@ -1,14 +1,15 @@
 """The language of the page: the one that the browser prefers, if it is among assets/languages. English is the source.
 
-A file there maps English text to its translation, with the same {placeholders}: one that begins with n stands for a
-number. Its part "page" has texts that the page's own code puts together (`t`), "sentences" has errors, notes and stages
-that other code makes and keeps in English (`told`), and "places" the names of pages (`place_words`). The command line
-and the APIs stay English, because only the page calls `speaking`.
+A file there maps English text to its translation, with the same {placeholders}: n, and one that begins with n_, stands
+for a number, and those in COUNTED and INNER for words that have translations of their own. Its part "page" has texts
+that the page's own code puts together (`t`), "sentences" has errors, notes and stages that other code makes and keeps
+in English (`told`), and "places" the names of pages (`place_words`). The command line and the APIs stay English,
+because only the page calls `speaking`.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache
@@ -18,6 +19,10 @@ from app.home import ASSETS
 ENGLISH = "en"
 LANGUAGES = ("de", "es", "fr", "ja", "zh-CN")
 """Tags of the languages beside English, as Gradio names its own words."""
+COUNTED, INNER = ("size", "free", "needed", "things", "kind_of", "status", "where"), ("kind", "rest")
+"""Placeholders for words that are translated if they can be, and for those whose sentence has no translation else."""
+UNSPACED = ("ja", "zh-CN")
+"""Languages without spaces between sentences, and with a comma of their own."""
 _SEPARATORS = {"de": ".,", "es": ".,", "fr": "\u202f,"}
 """The signs between thousands and before decimals, where they are not those of English."""
 
@@ -77,8 +82,18 @@ def told(sentence: str) -> str:
 
     Errors and notes are kept in English. They are matched whole, or else sentence by sentence.
     """
+    return joined([said for said, _ in told_parts(sentence)])
+
+
+def told_parts(sentence: str) -> tuple[tuple[str, bool], ...]:
+    """Return the parts of `told`, each with whether it is in the language in use: those without translation are not."""
     language = _present.get()
-    return sentence if language == ENGLISH else _told(language, sentence)
+    return ((sentence, True),) if language == ENGLISH else _told(language, sentence)
+
+
+def joined(sentences: Iterable[str]) -> str:
+    """Return sentences one after another, with spaces between them as the language in use has them."""
+    return ("" if _present.get() in UNSPACED else " ").join(filter(None, sentences))
 
 
 def place_words(label: str) -> str:
@@ -88,15 +103,16 @@ def place_words(label: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _told(language: str, sentence: str) -> str:
+def _told(language: str, sentence: str) -> tuple[tuple[str, bool], ...]:
     parts, said = re.split(r"(?<=[.;:!?]) ", sentence), []
     while parts:
         longest = (" ".join(parts[:many]) for many in range(len(parts), 0, -1))
         found = next(((each, known) for each in longest if (known := _sentence(language, each))), None)
         given, known = found or (parts[0], parts[0])
-        said.append(known)
+        fine = found is not None or given.endswith(":") or not re.search(r"[^\W\d]", given)  # "Kim:" is a title
+        said.append((known, fine))
         del parts[: len(re.split(r"(?<=[.;:!?]) ", given))]
-    return " ".join(said)
+    return tuple(said)
 
 
 def _sentence(language: str, sentence: str) -> str | None:
@@ -106,17 +122,36 @@ def _sentence(language: str, sentence: str) -> str | None:
 def _matched(language: str, part: str, text: str) -> str | None:
     for pattern, translation in _patterns(language, part):
         if match := pattern.fullmatch(text):
-            found = match.groupdict()
-            return translation.format(**{name: _value(name, each) for name, each in found.items()})
+            values = {name: _value(language, name, each) for name, each in match.groupdict().items()}
+            if None not in values.values():
+                return translation.format(**values)
     return None
 
 
-def _value(name: str, value: str) -> str:
-    if name.startswith("n"):
+def _is_number(name: str) -> bool:
+    return name == "n" or name.startswith("n_")
+
+
+def _value(language: str, name: str, value: str) -> str | None:
+    """Return the words for a placeholder; None if they need a translation and have none."""
+    if _is_number(name):
         return figure(value)
+    if name in COUNTED:
+        return _counted(language, value) or value
+    if name in INNER:
+        return _sentence(language, value)
     if name == "formats":
-        return ", ".join(t(each) for each in value.split(", "))
+        return ("、" if language in UNSPACED else ", ").join(t(each) for each in value.split(", "))
     return place_words(value) if name == "place" else value
+
+
+def _counted(language: str, value: str) -> str | None:
+    """Return a number with its noun or unit."""
+    if value in words(language):
+        return words(language)[value]
+    number, _, noun = value.partition(" ")
+    known = words(language).get(f"{{n}} {noun}") if re.fullmatch(r"[\d.,]+", number) else None
+    return known and known.format(n=figure(number))
 
 
 @cache
@@ -137,5 +172,5 @@ def pattern_of(text: str) -> re.Pattern[str]:
             pieces.append(f"(?P={name})")
         else:
             seen.add(name)
-            pieces.append(rf"(?P<{name}>[\d.,]+)" if name.startswith("n") else f"(?P<{name}>.+?)")
+            pieces.append(rf"(?P<{name}>-?[\d.,]+)" if _is_number(name) else f"(?P<{name}>.+?)")
     return re.compile("".join(pieces), re.DOTALL)

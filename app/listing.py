@@ -11,7 +11,7 @@ from app.asking.named_pages import page_name
 from app.errors import Ambiguous, NotFound
 from app.formatting import either
 from app.jobs.job_runner import READ
-from app.language import t
+from app.language import figure, t
 from app.machine.model_names import shown_name
 from app.reading.memory_map import load_map
 from app.service import Service
@@ -20,7 +20,7 @@ from sessions import MOST_LISTED, ContextRow, DocumentRow, JobRow, SessionRow, T
 
 def method_in_short(context: ContextRow) -> str:
     """Return the method and budget of a context: "exact · 512"."""
-    return f"{context.method} · {context.budget:,}" if context.budget else context.method
+    return f"{context.method} · {figure(f'{context.budget:,}')}" if context.budget else context.method
 
 
 def how_read(context: ContextRow) -> list[str]:

@@ -6,8 +6,8 @@
     if (wanted) document.body.classList.toggle("dark", wanted === "dark");
     document.documentElement.style.colorScheme = document.body.classList.contains("dark") ? "dark" : "light";
   };
-  // Texts come in all languages with the script; the browser's first language decides, as it does for Gradio's.
-  const texts = TEXTS[navigator.language] ?? TEXTS[navigator.language.split("-")[0]] ?? {};
+  // Texts come in all languages with the script. The server has chosen the language: app/web/page_language.py.
+  const texts = TEXTS[navigator.language] ?? {};
   const say = (text) => texts[text] ?? text;
   const reached = {};
   let shown = "", settled = "", placed = false, until = 0, height = 0, wheeled = -1e9;
@@ -322,13 +322,13 @@
     const picture = body.querySelector("img[data-from]");
     if (!picture) return;
     const status = picture.parentElement.querySelector("p");
-    const fail = (sentence) => {
-      if (status) status.textContent = sentence;
+    const fail = (sentence, lang = "") => {
+      if (status) status.textContent = sentence, status.lang = lang || navigator.language;
       body.querySelector(".as-text").open = true;
     };
     try {
       const answer = await fetch(picture.dataset.from);
-      if (!answer.ok) return fail((await answer.json()).error);
+      if (!answer.ok) return fail((await answer.json()).error, "en");
       picture.onload = () => { picture.hidden = false; status.remove(); toMark(picture, body); };
       picture.src = URL.createObjectURL(await answer.blob());
     } catch {
@@ -358,8 +358,9 @@
     if (mark) body.scrollTop = mark.offsetTop - body.clientHeight / 3;
     drawPrinted(body);
   };
-  const KEYS = [["/", say("to the question")], ["Enter", say("ask")], ["Shift Enter", say("a new line")],
-    ["Esc", say("close what is open, stop editing")], ["Tab", say("to what comes next")],
+  const KEYS = [["/", say("to the question")], [say("Enter"), say("ask")],
+    [`${say("Shift")} ${say("Enter")}`, say("a new line")],
+    [say("Esc"), say("close what is open, stop editing")], [say("Tab"), say("to what comes next")],
     ["↑ ↓", say("choose in a list")], ["?", say("this list")]];
   const showKeys = () => {
     let dialog = document.querySelector("#keys");

@@ -3,8 +3,9 @@
     python -m benchmarks.gguf --model FILE.gguf --llama-cpp-python PATH_TO_PYTHON
 
 Both get the same tokens of the sample book, in windows of 500. PATH_TO_PYTHON is an interpreter with llama-cpp-python,
-which may be in another environment. llama.cpp rounds activations to eight bits in products with quantised weights, and
-keeps keys and values in float16; Stockpot computes in float32 on the CPU.
+which may be in another environment. Stockpot computes in float32. llama.cpp rounds activations to eight bits in
+products with quantised weights. So it also gets a copy of the file with the same weights as float32, where it rounds
+nothing but keys and values, to float16.
 """
 
 from __future__ import annotations
@@ -42,6 +43,14 @@ for number, ids in enumerate(asked["windows"]):
     model.reset()
     model.eval(ids)
     np.save(f"{asked['out']}/{number}.npy", model.scores[: len(ids)])
+"""
+WIDENED = """
+import ctypes, json, sys
+import llama_cpp
+asked = json.load(sys.stdin)
+options = llama_cpp.llama_model_quantize_default_params()
+options.ftype, options.allow_requantize = 0, True
+sys.exit(llama_cpp.llama_model_quantize(asked["model"].encode(), asked["out"].encode(), ctypes.byref(options)))
 """
 
 
@@ -83,19 +92,30 @@ def compared(own: Tensor, theirs: Tensor) -> tuple[int, float, float]:
     return agreed, total, largest
 
 
-def measure(model: Model, file: Path, python: Path, tokens: int, text: str) -> dict[str, Any]:
-    """Return one row: a file, and how far both readers are from each other."""
+def measure(model: Model, file: Path, python: Path, tokens: int, text: str) -> Iterator[dict[str, Any]]:
+    """Yield how far both readers are from each other: with the file's weights in llama.cpp, then with them widened."""
     ids = model.encode(text).ids[:tokens].tolist()
     windows = [ids[begin : begin + WINDOW] for begin in range(0, len(ids), WINDOW)]
-    agreed, total, largest = 0, 0.0, 0.0
-    for window, theirs in zip(windows, llama_logits(python, file, windows), strict=True):
-        same, divergence, most = compared(own_logits(model, window), theirs)
-        agreed, total, largest = agreed + same, total + divergence, max(largest, most)
+    own = [own_logits(model, window) for window in windows]
+    yield row(file.name, "file", own, llama_logits(python, file, windows))
+    with tempfile.TemporaryDirectory() as folder:
+        wide = Path(folder) / file.name
+        run_script(python, WIDENED, {"model": str(file), "out": str(wide)})
+        yield row(file.name, "float32", own, llama_logits(python, wide, windows))
+
+
+def row(name: str, weights: str, own: list[Tensor], others: Iterator[Tensor]) -> dict[str, Any]:
+    """Return one row of the result, for the logits of all windows."""
+    agreed, total, largest, tokens = 0, 0.0, 0.0, 0
+    for ours, theirs in zip(own, others, strict=True):
+        same, divergence, most = compared(ours, theirs)
+        agreed, total, largest, tokens = agreed + same, total + divergence, max(largest, most), tokens + len(ours)
     return {
-        "file": file.name,
-        "tokens": len(ids),
-        "top_1_agreement": agreed / len(ids),
-        "mean_kl": total / len(ids),
+        "file": name,
+        "weights": weights,
+        "tokens": tokens,
+        "top_1_agreement": agreed / tokens,
+        "mean_kl": total / tokens,
         "largest_kl": largest,
     }
 
@@ -109,8 +129,8 @@ def main(argv: list[str] | None = None) -> int:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     file, text = Path(chosen.model), html.unescape(re.sub(r"<[^>]+>", "", BOOK.read_text(encoding="utf-8")))
-    model = load_model(file, "cpu")
-    rows = [measure(model, file, chosen.llama_cpp_python, chosen.tokens, text)]
+    model = load_model(file, "cpu", torch.float32)
+    rows = list(measure(model, file, chosen.llama_cpp_python, chosen.tokens, text))
     publish("gguf", rows, chosen.out, chosen.json, window=WINDOW, text=BOOK.name, **named(model))
     return 0
 

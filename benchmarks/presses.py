@@ -29,6 +29,7 @@ PRESSES = {
     "expected-attention": "ExpectedAttentionPress",
     "keydiff": "KeyDiffPress",
     "kvzip": "KVzipPress",
+    "random": "RandomPress",
 }
 HINT = "pip install --no-deps kvpress==0.5.5, then requests, fire<0.7, cachetools<6 and datasets"
 
@@ -103,17 +104,17 @@ class Pressed:
 class Neighbours:
     """kvpress with the weights and tokenizer of one of our models, in a stock transformers model on the CPU."""
 
-    def __init__(self, model: Model, folder: str) -> None:
-        """Load the stock model from `folder`, a folder or hub id.
+    def __init__(self, model: Model, folder: str, dtype: torch.dtype = torch.float32) -> None:
+        """Load the stock model from `folder`, a folder or hub id, with weights of `dtype`.
 
         Raises:
             NoPresses: kvpress cannot be imported.
         """
         self.kvpress = load_kvpress()
         self.stop_ids = model.stop_ids
-        self.network: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="sdpa"
-        ).train(False)
+        self.network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa").train(
+            False
+        )
 
     def read(self, press: str | None, ids: Tensor, entries: int) -> tuple[Pressed, float]:
         """Read a text, keep `entries` entries, and return it with the seconds. press: name in PRESSES; None for full

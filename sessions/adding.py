@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sessions.backup import Backup, disk_errors, read_backup
 from sessions.database import Database
 from sessions.errors import StoreError
-from sessions.files import remove_tree, tree_bytes
+from sessions.files import tree_bytes
 from sessions.folders import NAMES
-from sessions.ids import random_id
 
 if TYPE_CHECKING:
     from sessions.store import Store
@@ -31,17 +30,12 @@ def add_backup(store: Store, file: Path) -> Backup:
         StoreCorrupt: the file is no backup, or was cut short or altered.
         DiskFull: no room.
     """
-    staging = store.folders.incoming(random_id("context"))  # a name that the sweep knows, should this be killed
-    try:
-        with disk_errors(store.home):
-            staging.mkdir(mode=0o700)
-            read_backup(file, staging)
-            with closing(Database(staging)) as source:
-                new = _Addition(store, source)
-                new.compare()
-                return new.add()
-    finally:
-        remove_tree(staging)
+    with disk_errors(store.home), store.folders.staging() as staging:
+        read_backup(file, staging)
+        with closing(Database(staging)) as source:
+            new = _Addition(store, source)
+            new.compare()
+            return new.add()
 
 
 class _Addition:

@@ -26,7 +26,7 @@ from sessions.database import DATABASE
 from sessions.errors import DiskFull, StoreCorrupt, StoreError, StoreFailing, is_disk_full, sqlite_errors
 from sessions.files import disk_free, flush_directory, link_or_copy, remove_tree
 from sessions.folders import NAMES
-from sessions.ids import ID, random_id
+from sessions.ids import ID
 from sessions.processes import STALE_SEC, is_gone
 from sessions.selection import remove_others, selection
 
@@ -67,12 +67,10 @@ def back_up(store: Store, file: Path, only: Sequence[str] = ()) -> Backup:
         raise StoreError(f"{file} is there already: name another file, or remove that one first.")
     if store.database.read_only:
         raise StoreError(f"The home {store.home} cannot be written, so nothing changes it: copy its folder instead.")
-    staging = store.folders.incoming(random_id("context"))  # a name that the sweep knows, should this be killed
     partial = file.with_name(f"{file.name}.partial-{os.getpid()}")
     _remove_left(file, "partial")
     try:
-        with disk_errors(file):
-            staging.mkdir(mode=0o700)
+        with disk_errors(file), store.folders.staging() as staging:
             # The database and the names of its files are of one moment: nothing is added or deleted meanwhile.
             with store.database.transaction():
                 kept = selection(store, only)
@@ -87,7 +85,6 @@ def back_up(store: Store, file: Path, only: Sequence[str] = ()) -> Backup:
             os.replace(partial, file)
             flush_directory(file.parent)
     finally:
-        remove_tree(staging)
         partial.unlink(missing_ok=True)
     return backup
 

@@ -23,6 +23,9 @@ DATABASE = "stockpot.db"
 _HEADER_BYTES = 100  # header of an SQLite file; SQLite takes a shorter file for a new database
 BUSY_SEC = 30.0
 
+CACHE_KIB = 512
+"""Memory of one connection for pages of the file. Each thread has a connection, and SQLite would take 2 MB for each."""
+
 
 def check_whole(home: Path) -> None:
     """Check that the database is not missing beside saved folders: a new one would not know them.
@@ -125,6 +128,7 @@ class Database:
                     raise
                 db, self.alone = self._opened("EXCLUSIVE"), True
             db.execute("PRAGMA foreign_keys = ON")
+            db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             db.execute("PRAGMA secure_delete = ON")  # deleted text is overwritten, not left in free pages
         with self._lock:
             finished = [each for each in self._open if not each[0].is_alive()]

@@ -6,14 +6,14 @@ row until the folder is gone. `sweep` removes the folders of noted ids.
 
 import os
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sessions.database import Database
 from sessions.errors import DiskFull, NotFound
 from sessions.files import remove_tree, tree_bytes
-from sessions.ids import ID, kind_of
+from sessions.ids import ID, kind_of, random_id
 from sessions.tensors import TensorFolder
 
 NAMES = {"document": "documents", "context": "contexts", "session": "sessions"}
@@ -41,6 +41,16 @@ class Folders:
     def incoming(self, id: str) -> Path:
         """Return the folder where this process prepares the files of a new item."""
         return self._home / "incoming" / f"{id}.{os.getpid()}"
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        """Make a folder for files on their way. It is removed at the end; if this is killed, the sweep removes it."""
+        folder = self.incoming(random_id("context"))  # a name that the sweep knows
+        try:
+            folder.mkdir(mode=0o700)
+            yield folder
+        finally:
+            remove_tree(folder)
 
     def new_id(self, kind: str) -> str:
         """Return a new id, noted as a leftover: its folder is swept up unless its row is added and the note removed."""

@@ -5,9 +5,12 @@ from typing import Any
 
 from sessions.contexts import Contexts
 from sessions.database import Database
+from sessions.errors import StoreError
+from sessions.folders import Folders
 from sessions.ids import kind_of
 from sessions.jobs import Jobs
 from sessions.rows import JobRow
+from sessions.tensors import TensorFolder
 from sessions.turns import Turns
 from sessions.workers import Workers
 
@@ -18,8 +21,16 @@ INTERRUPTED = "The program stopped while this was being answered; ask again."
 class Recovery:
     """Puts right the jobs, turns and contexts of dead processes."""
 
-    def __init__(self, database: Database, contexts: Contexts, turns: Turns, workers: Workers, jobs: Jobs) -> None:
-        self._database, self._workers = database, workers
+    def __init__(
+        self,
+        database: Database,
+        folders: Folders,
+        contexts: Contexts,
+        turns: Turns,
+        workers: Workers,
+        jobs: Jobs,
+    ) -> None:
+        self._database, self._folders, self._workers = database, folders, workers
         self._contexts, self._turns, self._jobs = contexts, turns, jobs
 
     def run(self) -> list[JobRow]:
@@ -27,8 +38,9 @@ class Recovery:
 
         Running jobs of dead workers are queued again with their progress, so that a reading continues from its last
         checkpoint. They end instead if they were asked to stop, or after MAX_ATTEMPTS without a new checkpoint. The job
-        of a turn is not repeated: the turn keeps its partial answer and becomes failed (or cancelled). Turns and
-        readings without a job and without a live process become failed and paused.
+        of a turn is not repeated: the turn keeps its partial answer and becomes failed (or cancelled), unless its whole
+        answer was saved with the conversation. Turns and readings without a job and without a live process become
+        failed and paused.
 
         Returns:
             The jobs that were queued again.
@@ -41,6 +53,9 @@ class Recovery:
                     queued = {"status": "queued", "owner": None, "updated_at": time.time()}
                     self._database.update("job", row["id"], queued)
                     requeued.append(row["id"])
+                    continue
+                if is_turn and self._finished_as_saved(row["subject_id"]):
+                    self._jobs.end(row["id"], "done")
                     continue
                 status, error = ("cancelled", None) if cancelled else ("failed", INTERRUPTED)
                 if not cancelled and not is_turn:
@@ -60,7 +75,20 @@ class Recovery:
         for row in self._workers.without_jobs():
             if row["alive"]:
                 continue
-            if kind_of(row["id"]) == "turn":
-                self._turns.finish(row["id"], status="failed", error=INTERRUPTED)
-            else:
+            if kind_of(row["id"]) != "turn":
                 self._contexts.update(row["id"], status="paused")
+            elif not self._finished_as_saved(row["id"]):
+                self._turns.finish(row["id"], status="failed", error=INTERRUPTED)
+
+    def _finished_as_saved(self, turn_id: str) -> bool:
+        """Finish a turn whose whole answer was saved with its conversation; return whether it was."""
+        session = self._turns.get(turn_id).session_id
+        try:
+            _, meta = TensorFolder(self._folders.path(session)).load(only=())
+            saved = meta["turn"]
+            if saved["id"] != turn_id:
+                return False
+            self._turns.finish_as_saved(saved)
+        except (StoreError, KeyError, TypeError, ValueError, AttributeError):  # none is saved, or it is damaged
+            return False
+        return True

@@ -44,7 +44,7 @@ class Store:
         self.search = Search(self.database, self.sessions)
         self.measurements = Measurements(self.database)
         self.jobs = Jobs(self.database, self.workers, self.turns)
-        self._recovery = Recovery(self.database, self.contexts, self.turns, self.workers, self.jobs)
+        self._recovery = Recovery(self.database, self.folders, self.contexts, self.turns, self.workers, self.jobs)
         self.readings = Readings(self.database, self.contexts, self.workers, self.jobs, self._recovery)
         if self.database.read_only:
             return

@@ -150,7 +150,11 @@ class TensorFolder:
         write_whole(self.path / _MANIFEST, json.dumps(whole).encode())
 
     def load(
-        self, fingerprint: str | None = None, contents: bool = True, only: Collection[str] | None = None
+        self,
+        fingerprint: str | None = None,
+        contents: bool = True,
+        only: Collection[str] | None = None,
+        without: str | None = None,
     ) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
         """Return the saved parts (memory-mapped, private to this process) and meta.
 
@@ -159,6 +163,7 @@ class TensorFolder:
             contents: read every file and compare its CRC-32. False checks only sizes and headers, for a state just
                 written.
             only: names of the parts to load; None for all.
+            without: beginning of the names of parts to leave out.
 
         Raises:
             NotFound: nothing is saved here.
@@ -170,6 +175,8 @@ class TensorFolder:
             if fingerprint is not None and state["fingerprint"] != fingerprint:
                 raise FingerprintMismatch(self.path, state["fingerprint"], fingerprint)
             wanted = {name: entry for name, entry in state["parts"].items() if only is None or name in only}
+            if without is not None:
+                wanted = {name: entry for name, entry in wanted.items() if not name.startswith(without)}
             try:
                 return {name: self._load_part(entry, contents) for name, entry in wanted.items()}, state["meta"]
             except (StoreCorrupt, FileNotFoundError):

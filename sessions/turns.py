@@ -1,7 +1,7 @@
 """Turns of sessions: questions with their answers. An answer is streamed into `drafts` until its turn is finished."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sessions.checksums import intact
@@ -116,6 +116,20 @@ class Turns:
             db.execute("DELETE FROM drafts WHERE turn_key = (SELECT key FROM turns WHERE id = ?)", [turn_id])
             self._database.update("session", turn.session_id, {"updated_at": now})
         return self.get(turn_id)
+
+    def finish_as_saved(self, saved: Mapping[str, Any]) -> TurnRow:
+        """Finish a turn with the answer that was saved with its conversation, unless it is done.
+
+        saved: its id, answer, sources and measurements, and its reasoning if there was any.
+
+        Raises:
+            NotFound: there is no such turn, for example after an older database was restored.
+        """
+        turn = self.get(saved["id"])
+        if turn.status == "done":
+            return turn
+        facts = {name: saved[name] for name in ("answer", "sources", "measurements")}
+        return self.finish(turn.id, **facts, reasoning=saved.get("reasoning"))
 
     def get(self, id: str) -> TurnRow:
         """Return one turn; NotFound if there is none with this id."""

@@ -1,8 +1,9 @@
 """Errors of the HTTP API: a sentence with a fitting status."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -29,6 +30,8 @@ MOST_BODY, MOST_FILES = 16 << 20, 16 << 30
 """Most bytes of a request without files, and of one with files."""
 WITH_FILES = ("/api/contexts", "/v1/files")
 """Paths of requests with files."""
+SIMPLE_TYPES = ("str", "int", "float", "bool")
+"""Types as pydantic names them where a field takes several."""
 
 
 def status_of(error: Exception) -> int:
@@ -42,6 +45,22 @@ def status_of(error: Exception) -> int:
         500: (StoreCorrupt, StoreFailing, OSError, MemoryError, OutOfMemory),
     }
     return next((status for status, kinds in statuses.items() if isinstance(error, kinds)), 400)
+
+
+def _found_wrong(errors: Sequence[Any]) -> list[str]:
+    """Return what is wrong in a request, as "messages.0.role: ...".
+
+    Where a field takes several types, pydantic names each of them, and what is wrong with the value as that type. The
+    types are left out, and of several such faults the one deepest within the value is told.
+    """
+    found: dict[tuple[Any, ...], tuple[int, str]] = {}
+    for each in errors:
+        types = [number for number, part in enumerate(each["loc"]) if part in SIMPLE_TYPES or "[" in str(part)]
+        fields = [str(part) for number, part in enumerate(each["loc"][1:], 1) if number not in types]
+        about = each["loc"][: types[0]] if types else each["loc"]
+        told = len(each["loc"]), f"{'.'.join(fields) or each['loc'][-1]}: {each['msg']}"
+        found[about] = max(found.get(about, told), told, key=lambda known: known[0])
+    return [sentence for _, sentence in found.values()]
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -62,7 +81,7 @@ def add_error_handlers(app: FastAPI) -> None:
         kind = request.headers.get("content-type", "")
         if isinstance(error.body, bytes) and error.body:  # not parsed as JSON
             return say(request, f"Send the JSON as Content-Type: application/json, not {kind!r}.", 400)
-        wrong = ("; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())) or "nothing came"
+        wrong = "; ".join(_found_wrong(error.errors())) or "nothing came"
         return say(request, f"The request is not as /api/openapi.json describes it: {wrong}.", 400)
 
     def unreadable(request: Request, error: Exception) -> JSONResponse:

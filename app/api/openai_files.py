@@ -16,6 +16,7 @@ from app import deletion
 from app.api.error_handlers import MOST_FILES
 from app.api.sent_files import BYTES, NAME, PURPOSE, described, job_of, read_of, require_not_failed, sent_files
 from app.errors import UsageError
+from app.formatting import either
 from app.jobs.uploads import copy_in, discard
 from app.jobs.worker import Worker
 from app.reading.documents import IngestOptions
@@ -25,13 +26,15 @@ from app.service import Service
 from sessions import UNDER_WAY, InUse, JobRow
 
 UNSTORED = {"Cache-Control": "no-store"}
+PURPOSES = ("user_data", "assistants")
+"""The purposes of files that are asked about."""
 MOST_LISTED = 10_000
 STOP_SEC, POLL_SEC = 30.0, 0.1
 """Time that a deletion waits for a reading to stop, and between two looks."""
 
 
 class NewFile(BaseModel):
-    """A form with a file. Other fields are ignored. purpose: kept and given back; it changes nothing."""
+    """A form with a file. Other fields are ignored. purpose: one of PURPOSES; it is kept and given back."""
 
     file: UploadFile
     purpose: str
@@ -45,6 +48,8 @@ def add_files(api: APIRouter, service: Service, worker: Worker) -> None:
         """Take a file and begin to read it, with the server's model and the usual method."""
         import engine
 
+        if given.purpose not in PURPOSES:
+            raise UsageError(f"A file is read for the purpose {either(PURPOSES)}, not {given.purpose!r}.")
         method, model = engine.DEFAULT_METHOD, service.models.default
         method_for(model, method, {})
         copies = copy_in(service.home, [(given.file.filename or "document", given.file.file)])
@@ -91,7 +96,7 @@ def add_files(api: APIRouter, service: Service, worker: Worker) -> None:
 
     @api.delete("/files/{id}")
     def delete(id: str) -> dict[str, Any]:
-        """Delete a file with what was read of it and its chats, unless that was there before or another file has it.
+        """Delete a file with its reading and its chats, unless that was there before or another file has it.
 
         A reading that is under way is stopped first.
         """

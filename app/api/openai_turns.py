@@ -52,9 +52,16 @@ class Given(BaseModel):
 
 
 class FileNamed(Given):
-    """A file in a part of a message."""
+    """A file in a part of a message. Only its id is taken; the other two are known to be refused."""
 
     file_id: str = ""
+    file_data: Any = None
+    file_url: Any = None
+
+    @property
+    def holds_file(self) -> bool:
+        """True if the part holds a file, or says where it is fetched."""
+        return self.file_data is not None or self.file_url is not None
 
 
 class Part(FileNamed):
@@ -94,8 +101,11 @@ class Message(Given):
         """
         parts = [part for part in self.content if not isinstance(part, str) and part.type in FILE_PARTS]
         ids = [part.file.file_id or part.file_id for part in parts]
-        if not all(ids):
-            raise UsageError(f"A message names a file by its file_id: send the file itself to {PREFIX}/files first.")
+        if not all(ids) or any(part.holds_file or part.file.holds_file for part in parts):
+            raise UsageError(
+                f"A message names a file by its file_id alone: send the file itself to {PREFIX}/files first, and leave "
+                "out file_data and file_url."
+            )
         return ids
 
 

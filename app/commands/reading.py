@@ -22,6 +22,7 @@ from app.commands.inputs import check_file, check_method, files_of, is_document_
 from app.commands.parser import examples
 from app.commands.reading_output import describe, reading_in_words, summary
 from app.errors import AppError, UsageError, phrase
+from app.formatting import plural
 from ingest.formats import format_titles
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parents=[shared],
         help="read files, or documents that are kept, and keep what was read",
         description="Read one or several files, one after another, and keep the reading as a context to talk with. "
-        "A file that cannot be used is left out with a warning, unless none can. "
+        "A file that cannot be used is left out with a warning, and the exit status is 1. "
         "Files that are known are not extracted again, and a document that is kept is named by its id and read without "
         "its file: with another method, budget or model, or together with others. What was read just so "
         "before is named at once. "
@@ -150,7 +151,7 @@ def settings_of(arguments: Arguments) -> dict[str, Any]:
 
 
 def run(arguments: Arguments) -> int:
-    """Read the files, and print the result."""
+    """Read the files, and print the result; return 1 if a file was left out."""
     settings = settings_of(arguments)
     if arguments.add_to is not None and (settings or arguments.method):
         raise UsageError("--add-to goes on with the method and the settings of the context: leave them out.")
@@ -176,7 +177,10 @@ def run(arguments: Arguments) -> int:
         note_warnings([each for each in row.warnings if each not in added.warnings])
         if prepared.base is not None and row.status != "ready":
             note(f"Goes on behind the {prepared.base.tokens:,} tokens that {prepared.base.id} has read.")
-        return _read(service, row, progress, as_json=arguments.json)
+        status = _read(service, row, progress, as_json=arguments.json)
+        if added.failures:
+            note(f"{plural(len(added.failures), 'file')} left out, as is said above.")
+        return status or int(bool(added.failures))
 
 
 def _check_only_file(arguments: Arguments, word: str) -> None:
@@ -247,8 +251,9 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
     from app.reading.readings import Stopped, read
     from engine.signals import asked_to_stop
 
-    if row.status == "ready":
-        note(f"Known already: context {row.id}. Nothing had to be read.")
+    known = row.status == "ready"
+    if known:
+        note(f"{row.title} is known already, as context {row.id}. Nothing had to be read.")
     else:
         budget = row.budget
         try:
@@ -261,7 +266,8 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
     if as_json:
         print_json(result)
     else:
-        print(reading_in_words(result, service.store.contexts.documents(row.id), row.tokens_read, row.read_before))
+        documents = service.store.contexts.documents(row.id)
+        print(reading_in_words(result, documents, row.tokens_read, row.read_before, known=known))
     return 0
 
 

@@ -55,7 +55,12 @@ def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
 
 
 def reading_in_words(
-    result: dict[str, Any], documents: Sequence["DocumentRow"], tokens_read: int, read_before: int = 0
+    result: dict[str, Any],
+    documents: Sequence["DocumentRow"],
+    tokens_read: int,
+    read_before: int = 0,
+    *,
+    known: bool = False,
 ) -> str:
     """Return the same as text.
 
@@ -64,6 +69,7 @@ def reading_in_words(
         documents: the documents that were read.
         tokens_read: tokens of the text that were read.
         read_before: tokens that an earlier context had read, if documents were added to it.
+        known: whether all of it had been read before this command.
     """
     from ingest.document import noun_of_pages
 
@@ -76,10 +82,12 @@ def reading_in_words(
     read = of_text(tokens_read, result["tokens"])
     if read_before:
         read = f"{plural(tokens_read - read_before, 'token')} behind {read_before:,} that were read before,"
+    held, beside = result["kv_entries"], result["kv_entries"] - tokens_read
+    sum_of = f": the text's {tokens_read:,}, and {beside:,} of the words that go before it" if beside > 0 else ""
     lines += [
-        f"Read {read} in {clock(result['seconds'])} "
+        f"{'Read before:' if known else 'Read'} {read} in {clock(result['seconds'])} "
         f"({result['tokens_per_second']:,.0f} tokens/s) with {result['method']}, {budget}.",
-        f"It holds {result['kv_entries']:,} entries per KV head and layer on the device; {kv or 'nothing kept'}.",
+        f"It holds {held:,} entries per KV head and layer on the device{sum_of}; {kv or 'nothing kept'}.",
         f'Context {result["context"]}. Ask it: stockpot ask {result["context"]} "..."',
     ]
     return "\n".join(lines)

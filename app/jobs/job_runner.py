@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from app.errors import AppError, expected, log_error, phrase
+from app.machine.freed_memory import give_back
 from app.service import Service
 from sessions import JobRow, NotFound, StoreError
 
@@ -61,9 +62,10 @@ class JobRunner(threading.Thread):
             self.join(timeout_sec)
 
     def _beat(self) -> None:
-        """Send signs of life to other programs of this home, however long a job takes."""
+        """Send signs of life to other programs of this home, however long a job takes, and give freed memory back."""
         while True:
             self._taken(lambda: self.service.store.workers.heartbeat(self.name))
+            give_back()
             if self._stopping.wait(LOOK_SEC):
                 return
 

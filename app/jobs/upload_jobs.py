@@ -33,6 +33,7 @@ from app.reading.progress import Report
 from app.reading.readings import Stopped
 from app.service import Service
 from ingest import PasswordNeeded, WrongPassword, fingerprint
+from ingest.formats import formats_once
 from sessions import DocumentRow, JobRow, NotFound, stamp
 
 UPLOAD = "upload"
@@ -234,7 +235,7 @@ class UploadJobs(JobRunner):
             return list(dict.fromkeys([*job.progress.get("documents", []), *(row.id for row in added.documents)]))
 
         def so_far() -> dict[str, Any]:
-            left_out = [phrase(each) for each in added.failures]
+            left_out = formats_once([phrase(each) for each in added.failures])
             return {"documents": made(), **({"left_out": left_out} if left_out else {})}
 
         def on_page(name: str, done: int, total: int) -> None:
@@ -275,7 +276,7 @@ class UploadJobs(JobRunner):
             if locked:  # the files stay, so that only a password is missing
                 used = {row.sha256 for row in added.documents}
                 hashes = [each for each in map(fingerprint, files) if each not in used]
-                others = [phrase(each) for each in added.failures if not isinstance(each, LOCKED)]
+                others = formats_once([phrase(each) for each in added.failures if not isinstance(each, LOCKED)])
                 progress = {"locked": True, "sha256": hashes, "documents": made(), "left_out": others}
                 store.jobs.update(job.id, progress=progress)
             raise

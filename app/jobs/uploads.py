@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from app.errors import AppError
-from app.formatting import byte_size
+from app.formatting import byte_size, together_in_words
+from app.language import t
 from app.service import Service
-from sessions import UNDER_WAY, DiskFull, DocumentRow, JobRow, disk_free, is_disk_full, together
+from sessions import UNDER_WAY, DiskFull, DocumentRow, JobRow, disk_free, is_disk_full
 
 INGEST = "ingest"
 """Kind of the jobs of uploads."""
@@ -169,7 +170,7 @@ def files_of(service: Service, job: JobRow) -> list[Path]:
 
 def name_of(service: Service, job: JobRow) -> str:
     """Return the title of an upload: the given one, or one for its documents and files."""
-    return job.payload.get("title") or together(names_in(service, job)) or "Documents that were deleted"
+    return job.payload.get("title") or together_in_words(names_in(service, job)) or t("Documents that were deleted")
 
 
 def names_in(service: Service, job: JobRow) -> list[str]:
@@ -195,6 +196,12 @@ def is_listed(service: Service, job: JobRow) -> bool:
     """Return whether an upload is listed: it is under way, or it failed lately."""
     over = job.status in ("done", "cancelled") or job.progress.get("dismissed")
     return not over and (time.time() - job.updated_at <= RECENT_SEC or is_locked(service, job))
+
+
+def useless(service: Service) -> list[JobRow]:
+    """Return the listed uploads that failed and left nothing to go on with: no document, and no password to give."""
+    jobs = [job for job in service.store.jobs.all(status="failed", kind=INGEST) if is_listed(service, job)]
+    return [job for job in jobs if not (is_locked(service, job) or job.progress.get("documents"))]
 
 
 def remove_uploads(files: list[Path], home: Path) -> None:

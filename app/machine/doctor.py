@@ -60,6 +60,7 @@ def examine(
         "kernels": _kernels,
         "parser": _parser,
         "ocr": _ocr,
+        "old office files": _old_office,
         "sample book": _sample,
     }
     return [check for name, look in looks.items() for check in _looked(name, look)]
@@ -256,6 +257,17 @@ def _ocr() -> Check:
         "Tesseract is not installed: pages that are pictures stay unread.",
         "Install it with its language data (Debian: apt install tesseract-ocr).",
     )
+
+
+def _old_office() -> Check:
+    from ingest.office.legacy import office_program
+
+    program = office_program()
+    detail = "LibreOffice is not installed: DOC, XLS and PPT, the Office files of before 2007, are refused."
+    if program is not None:
+        detail = f"LibreOffice opens DOC, XLS and PPT: {program}."
+    advice = "Install it (Debian: apt install libreoffice-nogui), or save such files as DOCX, XLSX or PPTX."
+    return _check("old office files", program is not None, detail, advice)
 
 
 def _sample() -> Check:

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import AppError
-from app.formatting import byte_size, plural, roughly, time_in_words
+from app.formatting import byte_size, plural, roughly, time_in_words, together_in_words
 from app.language import t
 from app.machine.fitting import refusal, require_disk
 from app.machine.local_models import local_folder
 from app.machine.model_names import split_model
 from app.machine.planning import PlanRequest, planner_for
 from app.reading.previews import PAGE_CHARACTERS
-from sessions import together
 
 if TYPE_CHECKING:
     import engine
@@ -88,7 +87,7 @@ def forecast_text(
     """
     size = sum(plan.footprint.usage.bytes.values())
     fits = t("it fits on the GPU") if plan.footprint.resident else t("it fits")
-    facts = [together(titles), pages, time_in_words(seconds), byte_size(size), fits]
+    facts = [together_in_words(titles), pages, time_in_words(seconds), byte_size(size), fits]
     doubt = plan.beyond
     if plan.method.budget is None and plan.tokens > window:
         doubt = t(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from app.errors import AppError, NotFound, UsageError
 from app.machine.model_names import POCKET, SMOLLM2, split_model
 from app.machine.recommended import RECOMMENDED
-from app.machine.short_names import meant, nearest, recommended_names
+from app.machine.short_names import meant, near_names, recommended_names
 
 
 def hub_id(name: str) -> str:
@@ -28,9 +28,9 @@ def hub_id(name: str) -> str:
         short = recommended_names()
         if found := meant(plain, short):
             return found
-        near = nearest(plain, short)
-        hint = f"did you mean {short[near]}?" if near else "give a hub id, such as Qwen/Qwen3-0.6B."
-        raise UsageError(f"No recommended model is called {plain!r}: {hint}")
+        near = near_names(plain, short)
+        hint = f"Did you mean {near}?" if near else "Give a hub id, such as Qwen/Qwen3-0.6B."
+        raise UsageError(f"No recommended model is called {plain!r}. {hint}")
     try:
         validate_repo_id(plain)
     except HFValidationError:

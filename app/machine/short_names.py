@@ -1,7 +1,8 @@
 """Short names of models: the last part of a path or hub id, or its beginning, such as "qwen3-8b"."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from app.errors import Ambiguous, UsageError
@@ -36,10 +37,13 @@ def full_name(short: str, home: str | Path | None = None) -> str:
     for names in known:
         if found := meant(short, names):
             return found
-    near = nearest(short, [POCKET, SMOLLM2, *(name for names in known for name in names)])
-    shown = next((names[near] for names in known if near in names), near)
-    hint = f"Did you mean {shown}?" if near else "Give a path, or a hub id such as Qwen/Qwen3-0.6B."
-    raise UsageError(f"No model is called {short!r}: {hint} `stockpot models` lists those here and others.")
+    shipped = {POCKET: POCKET, SMOLLM2: SMOLLM2}
+    near = near_names(short, dict(ChainMap(shipped, *(dict(names) for names in known))))
+    hint = f"Did you mean {near}?" if near else "Give a path, or a hub id such as Qwen/Qwen3-0.6B."
+    raise UsageError(
+        f"No model is called {short!r}. {hint} `stockpot models` lists those here and others, and "
+        "`stockpot models get NAME` fetches one."
+    )
 
 
 def meant(short: str, names: Names) -> str | None:
@@ -53,14 +57,21 @@ def meant(short: str, names: Names) -> str | None:
         return names[wanted]
     found = sorted({full for name, full in names.items() if name.startswith(wanted) and name[len(wanted)] in _ENDS})
     if len(found) > 1:
-        rest = ["another"] if len(found) > MOST_SHOWN else []
-        raise Ambiguous(f"{short!r} fits several models: did you mean {either([*found[:MOST_SHOWN], *rest])}?")
+        raise Ambiguous(f"{short!r} fits several models: did you mean {_either(found)}?")
     return found[0] if found else None
 
 
-def nearest(short: str, names: Iterable[str]) -> str:
-    """Return the name that is most like a short one; "" if none is."""
-    return next(iter(difflib.get_close_matches(short.lower(), list(names), n=1)), "")
+def near_names(short: str, names: Names) -> str:
+    """Return the names that begin with a short one, else the one that is most like it, in words; "" if none is."""
+    wanted = short.lower()
+    begun = sorted({full for name, full in names.items() if name.startswith(wanted)})
+    return _either(begun or [names[each] for each in difflib.get_close_matches(wanted, names, n=1)])
+
+
+def _either(names: Sequence[str]) -> str:
+    """Return names to choose from in words, not all of many; "" for none."""
+    rest = ["another"] if len(names) > MOST_SHOWN else []
+    return either([*names[:MOST_SHOWN], *rest]) if names else ""
 
 
 def recommended_names() -> Names:

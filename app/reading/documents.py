@@ -11,6 +11,7 @@ from pathlib import Path
 import ingest
 from app.errors import AppError, phrase
 from app.service import Service
+from ingest.formats import formats_once
 from ingest.subprocess import check_password_in_subprocess, ingest_in_subprocess
 from sessions import DocumentRow, StoreError
 
@@ -109,6 +110,7 @@ def add_documents(
             continue
         added.documents.append(row)
         added.warnings += [f"{row.title}: {warning}" for warning in row.warnings]
+    added.warnings[:] = formats_once(added.warnings)
     if not added.documents:
         if len(added.failures) == 1:
             raise added.failures[0]

@@ -20,20 +20,19 @@ ROOM = 512
 """Tokens of questions and answers beside such a text."""
 
 
-def method_for(model: str, name: str, settings: dict[str, Any], tokens: int | None = None) -> "engine.Method":
+def method_for(model: str, name: str, settings: dict[str, Any]) -> "engine.Method":
     """Return the method with settings that suit a model. Only the model's configuration is read.
 
     Args:
         model: name of the model.
         name: name of the method.
         settings: settings that go before those that suit the model.
-        tokens: length of the text, or None.
 
     Raises:
         engine.EngineError: the model, the method, its settings or its trained weights cannot be used.
     """
     spec = spec_of(model)
-    method = suited_method(model, spec.window, name, settings, tokens)
+    method = suited_method(model, spec.window, name, settings)
     method.weights_digest(spec)
     return method
 
@@ -79,31 +78,31 @@ def suited_method(
         with suppress(engine.SettingsError):  # the given settings may contradict the preset
             method = engine.make_method(name, **{"preset": preset, **settings})
     method = method or engine.suited_method(window, name, **settings)
-    if tokens is not None and window >= WHOLE and not {"budget", "preset"} & settings.keys():
-        return _showing_all(method, tokens)
-    return method
+    return method if tokens is None else fitted_to_text(method, window, settings, tokens)
 
 
-def _showing_all(method: "engine.Method", tokens: int) -> "engine.Method":
-    """Return `exact` with a budget that shows a text of so many tokens whole; unchanged if it is longer, or another."""
+def fitted_to_text(method: "engine.Method", window: int, settings: dict[str, Any], tokens: int) -> "engine.Method":
+    """Return `exact` with a budget that shows a short text whole; any other method, or chosen memory, as it is.
+
+    Args:
+        method: the method with all its settings.
+        window: tokens that the model was trained for.
+        settings: the settings that a person chose.
+        tokens: length of the text.
+    """
     from engine.methods.exact import Exact
 
-    if not isinstance(method, Exact) or method.budget is None or method.budget >= WHOLE:
+    chosen = window < WHOLE or {"budget", "preset"} & settings.keys()
+    if chosen or not isinstance(method, Exact) or method.budget is None or method.budget >= WHOLE:
         return method
     wider = dataclasses.replace(method, budget=WHOLE)
     return wider if tokens + ROOM <= wider.window else method
 
 
-def chosen_settings(model: str, window: int, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that differ from those that suit a model: those that a person chose in a form of all.
-
-    Raises:
-        engine.SettingsError: impossible settings.
-    """
-    import engine
-
-    suited, given = suited_method(model, window, name, {}).settings(), engine.make_method(name, **settings).settings()
-    return {key: value for key, value in given.items() if suited[key] != value}
+def chosen_settings(model: str, window: int, method: "engine.Method") -> dict[str, Any]:
+    """Return the settings of a method that a person chose in a form of all: those that differ from the suiting ones."""
+    suited = suited_method(model, window, method.name, {}).settings()
+    return {key: value for key, value in method.settings().items() if suited[key] != value}
 
 
 def spec_of(model: str) -> "engine.ModelSpec":

@@ -9,9 +9,10 @@ from app.asking.demo_answer import as_said
 from app.errors import AppError
 from app.machine.fitting import placed
 from app.reading.context_cache import OpenContext, OpenConversation
+from app.reading.earlier_turns import BEGINS, EARLIER, kept_turns, state_behind
 from app.reading.saved_state import check_context, check_conversation
 from app.reading.token_stream import PART, Stream
-from sessions import ContextRow, NotFound, Part, StoreCorrupt, StoreError, TensorFolder
+from sessions import ContextRow, DiskFull, NotFound, Part, StoreCorrupt, StoreError, TensorFolder
 
 if TYPE_CHECKING:
     import engine
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 
 MAX_UPTIME_DAYS = 31
 """Days to try for the date that a template told the model, if the saved state does not name it."""
+
+CONTRADICTORY = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError)
+"""Errors of saved facts that do not fit each other or the tensors."""
 
 Held = TypeVar("Held", OpenContext, OpenConversation)
 
@@ -147,9 +151,9 @@ def open_conversation(
 ) -> OpenConversation:
     """Return the session's conversation with all of its turns.
 
-    Some sessions have no saved conversation: new branches with fewer turns, sessions whose last turn was lost, and
-    sessions over unfinished contexts. Their turns are read again from their text, which counts in the time to the first
-    token. The next answer saves the conversation if the context is finished.
+    Some sessions have no saved conversation: branches from turns whose state is not kept, sessions whose last turn was
+    lost, and sessions over unfinished contexts. Their turns are read again from their text, which counts in the time to
+    the first token. The next answer saves the conversation if the context is finished.
 
     Args:
         service: the home in use.
@@ -200,16 +204,16 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
     stamps = folder.stamps()
     if not folder.exists():
         return OpenConversation(opened, engine.Conversation(opened.context), stamps)
-    parts, meta = folder.load(opened.row.fingerprint)
+    parts, meta = folder.load(opened.row.fingerprint, without=BEGINS)
     try:
         check_conversation(meta)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except CONTRADICTORY as error:
         raise StoreCorrupt(
             f"What is saved of session {session_id} contradicts itself ({error}): branch {session_id} and go on in the "
             "branch, which reads the turns that it keeps from their text."
         ) from error
     try:
-        _finish_last_turn(service, meta["turn"])
+        service.store.turns.finish_as_saved(meta["turn"])  # the store could not be written when it ended
     except NotFound:
         log.warning("session %s remembers a turn that is not kept: it is read anew from those that are", session_id)
         folder.discard()
@@ -217,45 +221,52 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
     return OpenConversation(opened, engine.Conversation.load(opened.context, parts, meta["conversation"]), stamps)
 
 
-def _finish_last_turn(service: "Service", turn: dict[str, Any]) -> None:
-    """Finish a turn that a crash left unfinished after the conversation was saved; that holds the whole answer.
-
-    Raises:
-        sessions.NotFound: there is no such turn, for example after an older database was restored.
-    """
-    if service.store.turns.get(turn["id"]).status != "done":
-        service.store.turns.finish(
-            turn["id"],
-            answer=turn["answer"],
-            sources=turn["sources"],
-            measurements=turn["measurements"],
-            reasoning=turn.get("reasoning"),
-        )
-
-
 def save_conversation(service: "Service", session_id: str, open_one: OpenConversation, turn: dict[str, Any]) -> None:
-    """Save the session's conversation, with its last turn (id, answer, reasoning, sources, measurements)."""
-    parts, meta = open_one.conversation.state()
-    folder = service.store.sessions.state(session_id)
-    folder.save(to_host(parts), {"conversation": meta, "turn": turn}, open_one.opened.row.fingerprint)
+    """Save the session's conversation, with its last turn (id, answer, reasoning, sources, measurements).
+
+    The state behind the turn before stays, as far as there is room (`earlier_turns.py`).
+    """
+    saved, meta = open_one.conversation.state()
+    folder, fingerprint = service.store.sessions.state(session_id), open_one.opened.row.fingerprint
+    parts, facts = to_host(saved), {"conversation": meta, "turn": turn}
+    earlier, listed = kept_turns(folder, parts, meta, fingerprint)
+    try:
+        folder.save({**parts, **earlier}, {**facts, EARLIER: listed}, fingerprint)
+    except DiskFull:
+        if not earlier:
+            raise
+        folder.save(parts, facts, fingerprint)
     open_one.stamps = folder.stamps()
 
 
 def fork_conversation(service: "Service", session_id: str, turns: int, branch_id: str) -> None:
-    """Start a branch from the saved conversation of its session, if that ends with the last turn that the branch keeps.
+    """Start a branch from the saved state behind the last turn that it keeps.
 
-    The branch then continues from the same numbers as the session. Otherwise, or if the saved conversation is damaged
-    or cannot be copied, the branch's turns are read again from their text.
+    The branch then continues from the same numbers as the session. If that state is not kept, is damaged or cannot be
+    copied, the branch's turns are read again from their text.
     """
     store = service.store
-    kept = [turn.id for turn in store.turns.all(session_id)[:turns] if turn.status == "done"]
+    every = store.turns.all(session_id)
+    kept = [turn.id for turn in every[:turns] if turn.status == "done"]
+    if not kept:
+        return
     tail, branch = store.sessions.state(session_id), store.sessions.state(branch_id)
+    last = store.turns.all(branch_id)[-1]
     try:
-        _, meta = tail.load(store.contexts.get(store.sessions.get(session_id).context_id).fingerprint)
-        if kept and meta["turn"]["id"] == kept[-1]:
-            last = store.turns.all(branch_id)[-1]
+        fingerprint = store.contexts.get(store.sessions.get(session_id).context_id).fingerprint
+        parts, meta = tail.load(fingerprint)
+        check_conversation(meta)
+        saved, remembered = meta["turn"]["id"], meta["conversation"]["turns"]
+        if saved == kept[-1]:
             branch.begin_like(tail, {**meta, "turn": {**meta["turn"], "id": last.id}})
-    except StoreError as error:
+        elif [turn.id for turn in every if turn.status == "done" or turn.id == saved].index(saved) + 1 == remembered:
+            if (state := state_behind(parts, meta, len(kept))) is None:
+                log.info("branch %s reads its turns from their text: the state behind them is not kept", branch_id)
+                return
+            own, conversation, listed = state
+            answered = {name: getattr(last, name) for name in ("id", "answer", "reasoning", "sources", "measurements")}
+            branch.save(own, {"conversation": conversation, "turn": answered, EARLIER: listed}, fingerprint)
+    except (StoreError, *CONTRADICTORY) as error:
         log.info("branch %s reads its turns from their text: %s", branch_id, error)
 
 

@@ -44,8 +44,8 @@ def page_of(service: Service, document_id: str, number: int) -> DocumentPage:
             title, printed = service.store.documents.get(document_id).title, pdf_of(service, document_id)
             numbers = document.pages[0].number, document.pages[-1].number
             return DocumentPage(document_id, title, page, start, numbers, printed, _contents(document))
-    there = f"its pages are 1 to {document.pages[-1].number:,}" if document.pages else "it has none"
-    raise NotFound(f"There is no page {number} in {document_id}: {there}.")
+    known = f"its pages are 1 to {document.pages[-1].number:,}" if document.pages else "it has none"
+    raise NotFound(f"There is no page {number} in {document_id}: {known}.")
 
 
 def _contents(document: Document) -> tuple[TocEntry, ...]:

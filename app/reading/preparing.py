@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError
 from app.reading.documents import LEFT_OUT
-from app.reading.methods import method_for, spec_of
+from app.reading.methods import fitted_to_text, method_for, spec_of
 from app.reading.progress import Report
 from app.reading.token_stream import PART, Stream, compose
 from app.service import Service
@@ -60,10 +60,10 @@ def prepare(
         Exception: any exception of `report`, which ends the work.
     """
     name = model_name or service.models.default
-    method_for(name, method_name, settings)  # refuses impossible ones before any work
+    method = method_for(name, method_name, settings)  # refuses impossible ones before any work
     chat = service.models.chat(name)
     stream = _encoded(service, chat, document_ids, report)
-    method = method_for(name, method_name, settings, len(stream.ids))
+    method = fitted_to_text(method, spec_of(name).window, settings, len(stream.ids))
     return Prepared(name, chat, method, list(document_ids), stream)
 
 

@@ -77,6 +77,7 @@ class Page:
             "where": self.where,
             "contexts": self.sidebar.contexts,
             "more_contexts": self.sidebar.more_contexts,
+            "remove_failed": self.sidebar.remove_failed,
             "session_area": self.sidebar.session_area,
             "sessions": self.sidebar.sessions,
             "more_sessions": self.sidebar.more_sessions,
@@ -256,6 +257,7 @@ class Events:
         self.on(sidebar.hits.input, do.navigate.choose_hit, [sidebar.hits], [sidebar.hits], trigger_mode="multiple")
         for each in (sidebar.more_contexts, sidebar.more_sessions, self.page.new.more_kept, self.page.new.more_add_to):
             self.on(each.click, do.navigate.list_more)
+        self.on(sidebar.remove_failed.click, do.manage.remove_failed)
         self.on(sidebar.new_session.click, do.ask.new_session)
         self.on(sidebar.add_documents.click, do.read.add_documents)
         self.aside(

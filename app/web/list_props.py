@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from app import listing
 from app.formatting import plural, whole_percent
-from app.jobs.uploads import INGEST, WAITING, is_listed, is_locked, name_of
-from app.language import t
+from app.jobs.uploads import INGEST, WAITING, is_listed, is_locked, name_of, useless
+from app.language import figure, t
 from app.machine.model_names import shown_name
 from app.reading.preparing import can_grow
 from app.reading.previews import Length, length_of, pages_in_words
@@ -60,6 +60,12 @@ class ListProps:
             name = f"{context.title}\n{state}"
             found.append((False, max(context.created_at, used.get(context.id, 0.0)), (name, context.id)))
         return [choice for *_, choice in sorted(found, reverse=True)]
+
+    def remove_failed(self) -> dict[str, Any]:
+        """Return the props of the button that removes all uploads that failed; it is shown if there are several."""
+        many = len(useless(self.service))
+        said = t("Remove unreadable files ({n})", n=many)
+        return {"visible": many > 1, "value": said if many > 1 else ""}
 
     def kept(self, selection: "Selection") -> Props:
         """Return the props of the list of kept documents."""
@@ -149,7 +155,7 @@ def list_props(
 
 
 def _going_on(selection: "Selection") -> str:
-    """Return a sentence on what happens to documents that are added to others."""
+    """Return a sentence that says what happens to documents when they are added to others."""
     if selection.along:
         return GOES_ON_ALONG
     return GOES_ON if selection.add_to else CAN_GO_ON
@@ -166,7 +172,7 @@ def _differences(contexts: list[ContextRow]) -> dict[str, str]:
             (
                 shown_name(row.model),
                 row.method,
-                f"{row.budget:,}" if row.budget else t("no limit"),
+                figure(f"{row.budget:,}") if row.budget else t("no limit"),
                 day(row.created_at),
             )
             for row in rows

@@ -13,7 +13,7 @@ from app.language import t, told
 from app.machine.local_models import LocalModel
 from app.machine.model_names import named_model, shown_name
 from app.machine.recommended import BESIDE
-from app.web.views.markup import bar, esc
+from app.web.views.markup import bar, esc, told_html
 from sessions import UNDER_WAY, JobRow
 
 IN_WORDS = {"none": "", "8bit": " in 8 bits", "nf4": " in NF4", "int8": " in int8", "int4": " in int4"}
@@ -97,7 +97,9 @@ def hub_choices(recommended: Sequence[dict[str, Any]], found: Sequence[LocalMode
 def unusable_models(found: Sequence[LocalModel]) -> str:
     """Return the models here that cannot be used, each with the reason, as HTML; empty if there are none."""
     reasons = [
-        f"<li><b>{esc(Path(each.name).name)}</b>: {esc(told(each.reason))}</li>" for each in found if each.reason
+        f"<li>{t('{name}: {value}', name=f'<b>{esc(Path(each.name).name)}</b>', value=told_html(each.reason))}</li>"
+        for each in found
+        if each.reason
     ]
     if not reasons:
         return ""
@@ -116,7 +118,7 @@ def fetch_line(job: JobRow | None) -> str:
         come = t("{share} fetched", share=whole_percent(share))
         return f'<p class="quiet" role="status">{esc(line)}</p>{bar(share, come, "wide")}'
     if job.status == "failed":
-        return f'<p class="note" role="alert">{esc(told(job.error or ""))}</p>'
+        return f'<p class="note" role="alert">{told_html(job.error or "")}</p>'
     if job.status == "cancelled":
         said = t("Stopped. Get {model} again to go on from what has come.", model=name)
         return f'<p class="quiet" role="status">{said}</p>'

@@ -163,15 +163,16 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
     from app.api.error_handlers import MOST_BODY, add_error_handlers, status_of
     from app.api.routes import UNKEPT, router
     from app.jobs.worker import Worker
-    from app.language import language_of, speaking, told
+    from app.language import language_of, speaking
     from app.reading.pages import page_of
     from app.web.dropped_files import DroppedFiles
     from app.web.gradio_routes import GradioRoutes
     from app.web.page import build_page
+    from app.web.page_language import PageLanguage
     from app.web.static_texts import translate
     from app.web.theme import make_head, make_theme
     from app.web.views.document_page import document_page, no_page, page_beside
-    from app.web.views.markup import esc
+    from app.web.views.markup import told_html
     from sessions import StoreError
 
     worker = Worker(service, introduces=introduces)
@@ -209,7 +210,7 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
             try:
                 return HTMLResponse(page_beside(page_of(service, id, number), start, end), headers=UNKEPT)
             except (AppError, StoreError) as error:
-                sentence = f'<p class="note failed" role="alert">{esc(told(phrase(error)))}</p>'
+                sentence = f'<p class="note failed" role="alert">{told_html(phrase(error))}</p>'
                 return HTMLResponse(sentence, status_of(error), headers=UNKEPT)
 
     app.include_router(router(service, worker), max_body_size=MOST_BODY)
@@ -236,6 +237,7 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
     (gradios,) = (each for each in mounts if isinstance(each, FastAPI))  # it takes all other paths
     gradios.add_exception_handler(404, _nowhere)
     app.add_middleware(DroppedFiles, folder=cache(service.home))
+    app.add_middleware(PageLanguage)
     app.add_middleware(GradioRoutes, most_body=MOST_BODY)
     app.add_middleware(Guard, login=login)
     return app

@@ -33,6 +33,7 @@ class Sidebar:
     hits: gr.Radio
     contexts: gr.Radio
     more_contexts: gr.Button
+    remove_failed: gr.Button
     session_area: gr.Column
     sessions: gr.Radio
     more_sessions: gr.Button
@@ -48,11 +49,12 @@ def build_sidebar() -> Sidebar:
     hits = gr.Radio(choices=[], label="Found", elem_id="hits", elem_classes="list", visible=False)
     contexts = gr.Radio(choices=[], label="Documents", elem_id="contexts", elem_classes="list")
     more_contexts = gr.Button("", size="sm", elem_id="more-contexts", visible=False)
+    remove_failed = gr.Button("", size="sm", elem_id="remove-failed", visible=False)
     with gr.Column(visible=False, elem_id="session-area") as session_area:
         with gr.Row(elem_id="session-actions"):
             new_session = gr.Button("New chat", size="sm", elem_id="new-session", min_width=90)
             add_documents = gr.Button("Add documents", size="sm", elem_id="add-documents", min_width=90)
         sessions = gr.Radio(choices=[], label="Chats", elem_id="sessions", elem_classes="list")
         more_sessions = gr.Button("", size="sm", elem_id="more-sessions", visible=False)
-    lists = contexts, more_contexts, session_area, sessions, more_sessions
+    lists = contexts, more_contexts, remove_failed, session_area, sessions, more_sessions
     return Sidebar(new, search, hits, *lists, new_session, add_documents)

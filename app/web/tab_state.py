@@ -158,6 +158,7 @@ class TabState:
                 selection.context or None,
                 selection.listed,
             ),
+            "remove_failed": self.lists.remove_failed(),
             "session_area": {"visible": begun},
             **list_props(
                 "sessions",

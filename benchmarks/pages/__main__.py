@@ -21,7 +21,7 @@ from benchmarks.pages.accuracy import (
     unseen,
 )
 from benchmarks.pages.methods import cache_table, neighbours, random_heads
-from benchmarks.pages.real import gguf, llama_cpp, quantised, suite, way_in
+from benchmarks.pages.real import gguf, llama_cpp, quantised, suite, way_in, wordings
 from benchmarks.pages.speed import growth, latency, speed
 from benchmarks.report import RESULTS
 from benchmarks.suite.store import load as load_cells
@@ -76,6 +76,8 @@ def main() -> int:
     ]
     if cells := load_cells(RESULTS / "real-suite.jsonl"):
         text += suite(cells.values())
+    if cells := load_cells(RESULTS / "wordings.jsonl"):
+        text += wordings(cells.values())
     if asked := rows_of(results, "way-in"):
         text += way_in(asked)
     if files := rows_of(results, "gguf"):

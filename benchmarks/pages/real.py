@@ -9,7 +9,7 @@ from benchmarks.freshness import Row
 from benchmarks.pages.markup import FEW, conditions, length, markdown, share
 from benchmarks.report import hardware
 from benchmarks.suite.store import Cell
-from benchmarks.suite.tables import NEEDLES, READING, rows_of
+from benchmarks.suite.tables import ALL, NEEDLES, READING, rows_of
 
 SHOWN = (NEEDLES, "single", READING)
 TEXTS = {"novel": "the beginning of *The Great Gatsby*", "paper": "two pages of a paper"}
@@ -26,10 +26,32 @@ def suite(cells: Iterable[Cell]) -> list[str]:
         model, method, looks, tokens = key
         name = method + (f", {looks} looks" if looks and looks > 1 else "")
         cell = [_share(own[family]) if family in own else "–" for family in SHOWN]
-        lines.append([model, name, length(tokens), *cell, _perplexity(own["perplexity"])])
+        perplexity = _perplexity(own["perplexity"]) if "perplexity" in own else "–"
+        lines.append([model, name, length(tokens), *cell, perplexity])
     note = f"{conditions(machines)} Needles pool all kinds of questions but those about stories and papers (`qa`)."
     header = ["model", "method", "tokens", "needles", "`single`", "`qa`", "perplexity"]
     return ["## Real models: the suite", note, markdown(header, lines)]
+
+
+def wordings(cells: Iterable[Cell]) -> list[str]:
+    """Return the accuracy with other words around the text and the question, with full attention."""
+    measured = list(cells)
+    rows = [row for row in rows_of(measured) if row["family"] == ALL]
+    machines = [{"model": cell["model"], "machine": hardware(cell["machine"])} for cell in measured]
+    lines = [
+        [
+            row["method"],
+            length(row["tokens"]),
+            _share(row),
+            f"{row['f1']:.3f} [{row['f1_95'][0]:.3f}–{row['f1_95'][1]:.3f}]",
+        ]
+        for row in rows
+    ]
+    note = (
+        f"{conditions(machines)} All questions of the suite, with full attention. `now` is what Stockpot uses; "
+        "`benchmarks/suite/wordings.py` has the words of each. No other is better by more than chance, so it stays."
+    )
+    return ["## Real models: words around a question", note, markdown(["words", "tokens", "right", "F1"], lines)]
 
 
 def _share(row: Row) -> str:
@@ -75,12 +97,15 @@ def gguf(rows: list[Row]) -> list[str]:
     lines = []
     for row in rows:
         alike = share(round(row["top_1_agreement"] * row["tokens"]), row["tokens"])
-        lines.append([f"`{row['file']}`", alike, f"{row['mean_kl']:.4f}"])
+        weights = "widened to float32" if row["weights"] == "float32" else "as in the file"
+        lines.append([f"`{row['file']}`", weights, alike, f"{row['mean_kl']:.2g}"])
     note = (
         f"{conditions(rows)} The same file read by llama.cpp: tokens with the same most likely successor, in %, and "
-        "the mean KL divergence."
+        "the mean KL divergence. Our weights are float32. llama.cpp rounds activations to eight bits where a weight is "
+        "quantised; with the same weights as float32 it rounds only keys and values, to float16."
     )
-    return ["## Real models: GGUF files", note, markdown(["file", "same successor", "KL divergence"], lines)]
+    header = ["file", "llama.cpp's weights", "same successor", "KL divergence"]
+    return ["## Real models: GGUF files", note, markdown(header, lines)]
 
 
 def llama_cpp(rows: list[Row]) -> list[str]:

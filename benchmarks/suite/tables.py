@@ -38,7 +38,8 @@ def rows_of(cells: Iterable[Cell]) -> list[Row]:
             own = [question for question in questions if question["family"] in members]
             if own:
                 rows.append({**named, "family": family, **_means(own)})
-        rows.append({**named, "family": "perplexity", **_perplexity(group)})
+        if all("perplexity" in cell for cell in group):
+            rows.append({**named, "family": "perplexity", **_perplexity(group)})
     return rows
 
 

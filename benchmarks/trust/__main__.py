@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +14,16 @@ import torch
 import benchmarks.trust
 from benchmarks.report import RESULTS, table, write
 
-TRIALS = {"kills": 108, "contexts": 3000, "databases": 500, "documents": 500, "people": 600, "files": 1, "restart": 1}
+TRIALS = {
+    "kills": 108,
+    "contexts": 3000,
+    "databases": 500,
+    "documents": 500,
+    "formats": 250,
+    "people": 600,
+    "files": 1,
+    "restart": 1,
+}
 """Trials and their usual number: of cases, or of seconds for `people`."""
 
 
@@ -25,6 +35,7 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1, help="draws the cases (default: 1)")
     options.add_argument("--trials", type=int, help="number of cases; seconds for `people`, tokens for `restart`")
     options.add_argument("--folder", type=Path, help="for homes, which are removed (default: a temporary one)")
+    options.add_argument("--add", action="store_true", help="count the cases in with those of the result that is kept")
     given = options.parse_args()
     if given.trial == "table":
         importlib.import_module("benchmarks.trust.page").main()
@@ -35,8 +46,12 @@ def main() -> int:
         tally = module.run(Path(folder), given.trials or TRIALS[given.trial], given.seed)
     print(table(tally.rows()))
     print(tally.facts())
-    out = RESULTS / f"trust-{given.trial}.json"
-    write("trust", tally.rows(), out, trial=given.trial, seed=given.seed, **tally.facts())
+    out, seeds = RESULTS / f"trust-{given.trial}.json", [given.seed]
+    if given.add and out.exists():
+        kept = json.loads(out.read_text())
+        tally.add_result(kept)
+        seeds = [*kept["seeds"], given.seed]
+    write("trust", tally.rows(), out, trial=given.trial, seeds=seeds, **tally.facts())
     return 0 if not tally.facts()["wrong"] else 1
 
 

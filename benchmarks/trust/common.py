@@ -54,6 +54,15 @@ class Tally:
         if example and len(kept) < 3:
             kept.append(example)
 
+    def add_result(self, result: dict[str, Any]) -> None:
+        """Count in the cases of a result that was written before."""
+        for row in result["rows"]:
+            case = row["kind"], row["outcome"]
+            self.counts[case] += row["n"]
+            self.examples[case] = [*row["examples"], *self.examples.get(case, [])][:3]
+        self.most_sec = max(self.most_sec, result["most_seconds"])
+        self.most_bytes = max(self.most_bytes, round(result["most_mb"] * 1e6))
+
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each kind and outcome, the unwelcome ones with their examples."""
         return [

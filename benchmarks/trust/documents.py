@@ -25,7 +25,12 @@ _WORD = re.compile(r"\bword(\d{5})\b")
 
 def run(folder: Path, trials: int, seed: int) -> Tally:
     """Break files so many times, and read each in the process that the app reads in."""
-    chance, tally, originals = random.Random(seed), Tally(), list(_originals(folder))
+    return break_files(list(_originals(folder)), folder, trials, seed)
+
+
+def break_files(originals: list[Path], folder: Path, trials: int, seed: int) -> Tally:
+    """Break these files so many times, and read each."""
+    chance, tally = random.Random(seed), Tally()
     for _ in range(trials):
         original = chance.choice(originals)
         name, data = chance.choice(WAYS)(original.read_bytes(), chance)
@@ -56,16 +61,12 @@ def _longest_gap(found: set[int]) -> int:
 def _originals(folder: Path) -> Iterator[Path]:
     """Yield a file of each format, made by the makers of the tests."""
     makers: Any = importlib.import_module("tests.ingest.makers")
-    office: Any = importlib.import_module("tests.ingest.office_makers")
     ole: Any = importlib.import_module("tests.ingest.ole_makers")
-    words = [f"word{number:05}" for number in range(WORDS)]
-    lines = [" ".join(words[start : start + 10]) for start in range(0, WORDS, 10)]
+    lines = numbered_lines()
     marked = "".join(f"<p>{line}</p>\n" for line in lines)
     half = len(lines) // 2
     whole = f"<html><head><title>Words</title></head><body>\n{marked}</body></html>"
-    yield office.word(folder / "a.docx", "".join(f"<w:p><w:r><w:t>{line}</w:t></w:r></w:p>" for line in lines))
-    yield office.workbook(folder / "a.xlsx", lambda book: [book.active.append(line.split()) for line in lines])
-    yield office.slides(folder / "a.pptx", *(_slide(office, lines[at : at + 10]) for at in range(0, len(lines), 10)))
+    yield from office_originals(folder)
     yield makers.epub(
         folder / "a.epub",
         {
@@ -92,6 +93,21 @@ def _originals(folder: Path) -> Iterator[Path]:
     for suffix, content in text.items():
         (folder / f"a.{suffix}").write_text(content)
         yield folder / f"a.{suffix}"
+
+
+def office_originals(folder: Path) -> Iterator[Path]:
+    """Yield files of Word, Excel and PowerPoint."""
+    office: Any = importlib.import_module("tests.ingest.office_makers")
+    lines = numbered_lines()
+    yield office.word(folder / "a.docx", "".join(f"<w:p><w:r><w:t>{line}</w:t></w:r></w:p>" for line in lines))
+    yield office.workbook(folder / "a.xlsx", lambda book: [book.active.append(line.split()) for line in lines])
+    yield office.slides(folder / "a.pptx", *(_slide(office, lines[at : at + 10]) for at in range(0, len(lines), 10)))
+
+
+def numbered_lines() -> list[str]:
+    """Return lines of ten numbered words each."""
+    words = [f"word{number:05}" for number in range(WORDS)]
+    return [" ".join(words[start : start + 10]) for start in range(0, WORDS, 10)]
 
 
 def _slide(office: Any, lines: list[str]) -> Callable[[Any], None]:

@@ -14,6 +14,7 @@ TITLES = {
     "contexts": "saved contexts altered, half by accident, half with checksums that fit",
     "databases": "databases altered",
     "documents": "documents of all formats broken",
+    "formats": "documents of the rarer formats broken",
     "people": "eight people at once for ten minutes",
     "files": "paths outside the home sent to every HTTP route",
 }
@@ -36,14 +37,19 @@ def main() -> None:
             f"{row['n']} {row['kind']}: {row['outcome']}" for row in result["rows"] if row["outcome"] not in WELCOME
         ]
         cost = f"{result['most_seconds']} s, {result['most_mb']} MB" if result["most_seconds"] else ""
-        rows.append(
-            f"| `{name}`: {title} | {result['trials']:,} | {', '.join(told)} | {'; '.join(wrong) or '0'} | {cost} |"
-        )
+        facts = [
+            f"{result['trials']:,}",
+            ", ".join(told),
+            "; ".join(wrong) or "0",
+            cost,
+            result["machine"]["when"][:10],
+        ]
+        rows.append(f"| `{name}`: {title} | {' | '.join(facts)} |")
     text = [
         "# Trials of reliability",
         "Made by `python -m benchmarks.trust table` from the results of `python -m benchmarks.trust NAME`. Each trial "
         "draws its cases with a seed.",
-        "| trial | cases | outcomes | wrong | most for one case |\n|---|---|---|---|---|\n" + "\n".join(rows),
+        "| trial | cases | outcomes | wrong | most for one case | on |\n|---|---|---|---|---|---|\n" + "\n".join(rows),
         "held: everything is there after a kill. same: nothing differs. refused: in a sentence that says what to do. "
         "marked: a changed answer says so where it is shown. found by doctor: `stockpot doctor --read-data` names it. "
         "forged: answered with numbers whose checksums somebody had made fit, which is not promised to be noticed.",

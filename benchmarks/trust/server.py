@@ -15,7 +15,7 @@ import httpx
 
 from benchmarks.trust.common import MODEL
 
-START_SEC = 120
+START_SEC = 300
 FIRST_PORT, PORTS = 7920, 20
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.llama_cpp import chat_answers
 from benchmarks.options import count, run
 from benchmarks.report import machine, table
-from benchmarks.way_in import browser, llama
+from benchmarks.way_in import browser
 from benchmarks.way_in.questions import NOVEL, PAPER, Question
 
 STOCKPOT, LLAMA = "stockpot", "llama.cpp"
@@ -80,11 +81,12 @@ def _text(chosen: argparse.Namespace, text: str, folder: Path) -> Path:
 
 
 def _llama(chosen: argparse.Namespace, text: str, questions: tuple[Question, ...]) -> dict[str, Any]:
-    asked = llama.ask(chosen.llama_cpp_python, chosen.gguf, text, questions, chosen.window, chosen.most, chosen.threads)
+    chats = [([{"role": "user", "content": f"{text}\n\n{each.text}"}], chosen.most) for each in questions]
+    asked = chat_answers(chosen.llama_cpp_python, chosen.gguf, chats, chosen.window, chosen.threads)
     answers, tokens = [], 0
-    for question, (said, prompt, seconds, used) in zip(questions, asked, strict=True):
-        answers.append(_answered(question, said, [], seconds, used))
-        tokens = max(tokens, prompt)
+    for question, said in zip(questions, asked, strict=True):
+        answers.append(_answered(question, said["answer"], [], said["seconds"], said["cpu"]))
+        tokens = max(tokens, said["tokens"])
     return {"tokens": tokens, **_counted(answers)}
 
 

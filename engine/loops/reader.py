@@ -51,9 +51,9 @@ def extended(model: Model, method: Method, ids: Tensor, meta: dict[str, Any]) ->
     return {"memory": meta["memory"], "source_tokens": len(ids), "reader": clock}
 
 
-def default_chunk(on_cpu: bool) -> int:
-    """Return the tokens per pass that keep a device busy."""
-    return CHUNK if on_cpu else GPU_CHUNK
+def default_chunk(on_cpu: bool, method: Method | None = None) -> int:
+    """Return the tokens per pass that keep a device busy, and on a GPU at least as many as a method asks for."""
+    return CHUNK if on_cpu else max(GPU_CHUNK, method.gpu_pass if method else 0)
 
 
 class Reader:
@@ -90,7 +90,7 @@ class Reader:
         """
         if len(ids) == 0:
             raise SettingsError("There is nothing to read: the text has no tokens.")
-        chunk = default_chunk(model.device.type == "cpu") if chunk is None else chunk
+        chunk = default_chunk(model.device.type == "cpu", method) if chunk is None else chunk
         if chunk < 1:
             raise SettingsError(f"A pass carries at least one token, not {chunk}.")
         self.model, self.method, self.ids, self.chunk = model, method, ids, chunk

@@ -19,12 +19,11 @@ from engine.methods.base import Method, TurnTokens
 from engine.methods.presets import INFINITEHIP
 from engine.models.spec import ModelSpec
 from engine.parts.archive.options import DTYPES, check_cache, least_window
-from engine.parts.archive.slabs import group_size_of
 from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, require_between
 from engine.parts.retrieval_plan import Selection, selector_footprint
-from engine.parts.selectors.beside_window import window_pass_limit
 from engine.parts.selectors.key_stream import streamed_bytes
+from engine.parts.selectors.pass_units import pass_units, pass_units_bytes
 from engine.parts.selectors.pruned import FirstLayers, PruningSelector
 from engine.parts.selectors.stages import LayerRule
 from engine.parts.slots import SlotStore
@@ -55,6 +54,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
     summary: ClassVar[str] = "Keeps everything in host memory; each block of tokens prunes it to what matters to it."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = INFINITEHIP
     long_window: ClassVar[str | None] = "3k-flash"
+    gpu_pass: ClassVar[int] = 4096  # all keys come to a GPU once in each
     choices: ClassVar[Mapping[str, Collection[Any]]] = {
         **BankSettings.bank_choices,
         **PruningSettings.pruning_choices,
@@ -121,14 +121,6 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         """Return the queries that prune together."""
         return 1 if self.budget is None else self.query_block
 
-    def pass_limit(self) -> int | None:
-        """Return how many tokens of a text a pass may carry, which is as many as the stream has room for."""
-        if self.budget is None:
-            return None
-        return window_pass_limit(
-            self.budget - self._beside_stream(), group_size_of(DTYPES[self.store]), self.query_block
-        )
-
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Return an empty memory; without a budget, slots for everything, where nothing is ever pruned.
 
@@ -158,6 +150,8 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         first, last = self.parsed_stages[0], self.parsed_stages[-1]
         on_gpu = spec.device.type == "cuda" and self.place == HOST
         streamed = streamed_bytes(spec.looking_far, DTYPES[self.store], task.total) if on_gpu else 0
+        banked = self.bank_units(spec, self.cached_at_once()) > 0
+        gathered = self._gathered(spec.looking_far, task) if streamed and not banked else 0
         selection = Selection(
             chosen=self._most(),
             compared=self.compared,
@@ -172,7 +166,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             probes=self.probes if self.place == HOST else 0,
             grouped=self.grouped,
             streamed=streamed,
-            together_at_most=self.pass_limit() or 0,
+            gathered=gathered,
             positions=0 if self.extend_always else min(task.total, spec.window),
         )
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)
@@ -180,6 +174,15 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         yield self.bank_footprint(spec, task, self.cached_at_once(), last.chunk)
         yield self.probe_footprint(spec, DTYPES[self.store], self.place, max(0, task.total - self.sinks))
         yield selector_footprint(spec, task, self.sinks, selection)
+
+    def _gathered(self, spec: ModelSpec, task: ReadingTask) -> int:
+        """Return the bytes of what the blocks of a pass choose in a layer, 0 if most layers have no room for it."""
+        last, found = self.parsed_stages[-1], 0
+        for chosen in (last.keep // last.chunk, self.cached_at_once()):
+            units = pass_units(-(-task.chunk // last.query_block) * chosen, task.total, last.chunk)
+            most = (pass_units_bytes(layer, DTYPES[self.store], units, last.chunk) for layer in spec.layers)
+            found = max(found, *most)
+        return found
 
     def _usual(self, spec: ModelSpec) -> float:
         """Return how many chosen entries a query sees, on average over the layers."""

@@ -17,11 +17,9 @@ from engine.methods.archived import BankSettings
 from engine.methods.base import Method, TurnTokens
 from engine.methods.presets import INFLLM
 from engine.models.spec import ModelSpec
-from engine.parts.archive.options import DTYPES, check_cache, least_window
-from engine.parts.archive.slabs import group_size_of
+from engine.parts.archive.options import check_cache, least_window
 from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.retrieval_plan import Selection, selector_footprint, unit_footprint
-from engine.parts.selectors.beside_window import window_pass_limit
 from engine.parts.selectors.units import PRODUCTS, SCORES, UnitSelector, unit_heads
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
@@ -97,11 +95,8 @@ class InfLLM(BankSettings, Method):
         return self.budget - self._beside_window()
 
     def pass_limit(self) -> int | None:
-        """Return how many tokens of a text a pass may carry, which is as many as the window has room for."""
-        if self.budget is None:
-            return None
-        limit = window_pass_limit(self.window, group_size_of(DTYPES[self.store]), self.query_block)
-        return limit if self.scores == PRODUCTS else min(limit, self.query_block)
+        """Return the block of queries that a pass carries if its attention judges the units of the next one."""
+        return None if self.budget is None or self.scores == PRODUCTS else self.query_block
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Return an empty memory; without a budget, slots for everything, where nothing is ever looked up."""

@@ -12,7 +12,7 @@ text never changes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -52,8 +52,19 @@ class Encoding:
 class Chat:
     """The parts of a prompt as token ids."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, day: date | None = None) -> None:
-        """Split the template into its parts. day: the date that it is told, None for today.
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        day: date | None = None,
+        openings: Sequence[list[dict[str, str]]] = OPENINGS,
+    ) -> None:
+        """Split the template into its parts.
+
+        Args:
+            tokenizer: has the template.
+            day: the date that it is told; None for today.
+            openings: messages of the first question, with TEXT and QUESTION in place of both; the first that the
+                template keeps in order is taken.
 
         Raises:
             UnsupportedModel: the tokenizer has no chat template, or one that fails or loses the text.
@@ -62,7 +73,7 @@ class Chat:
             name = tokenizer.name_or_path or "This model"
             raise UnsupportedModel(f"{name} has no chat template: choose an instruction-tuned model.")
         self.tokenizer, self.day = tokenizer, day or date.today()
-        first, following = self._first_turns()
+        first, following = self._first_turns(openings)
         before, rest = first.split(TEXT, 1)
         self.prefix: list[int] = self._ids(before)
         self._first, soon = rest.split(QUESTION, 1)
@@ -73,10 +84,10 @@ class Chat:
         self.marks = find_marks(tokenizer, soon, self._answered)
         self._turn_lengths: dict[str, int] = {}
 
-    def _first_turns(self) -> tuple[str, str]:
+    def _first_turns(self, openings: Sequence[list[dict[str, str]]]) -> tuple[str, str]:
         """Return the prompts of the first question and of the next one, with signs in place of all contents."""
         cause = ""
-        for opening in OPENINGS:
+        for opening in openings:
             try:
                 first, following = self._render(opening), self._render([*opening, *LATER])
             except Exception as error:  # a template may raise anything

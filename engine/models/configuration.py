@@ -87,8 +87,8 @@ def _facts(source: str | Path) -> dict[str, Any]:
             raise ModelNotFound(f"{path} cannot be read: fetch it anew ({cause_of(error)}).") from error
         if silent:
             raise ModelNotFound(
-                f"'{source}' is not on this machine, and the hub does not answer: give a folder with config.json, "
-                "or connect to the network and try again."
+                f"'{source}' is not on this machine, and the hub does not answer: connect to the network and fetch it "
+                f"with `stockpot models get {source}`, or give a folder with config.json."
             ) from error
         raise ModelNotFound(f"There is no model at '{source}': give a folder with config.json, or a hub id.") from error
     if not isinstance(facts, dict):

@@ -33,6 +33,7 @@ class Asked:
         probes: every so many-th key is on the device for a token of an answer; 0 for none.
         grouped: whether the query heads of a KV head compare the same keys.
         together: tokens of a pass of the text if all keys may come once for it, else 0.
+        gathered: whether chosen entries come once for all blocks of such a pass.
     """
 
     spec: ModelSpec
@@ -45,6 +46,7 @@ class Asked:
     probes: int = 0
     grouped: bool = False
     together: int = 0
+    gathered: bool = False
 
     @property
     def attended(self) -> float:
@@ -91,8 +93,19 @@ class Asked:
         if self.streams():  # chosen keys are there then
             share = self.spec.key_share
             asked = min(asked, self.far / 2 * share / self.together * self.block)
+            if self.gathered:
+                found = self._gathered()
             found *= 1.0 if self.bank else 1 - share
         return (found + asked) / self.block
+
+    def _gathered(self) -> float:
+        """Return the chosen entries that come for a block, on average over the text.
+
+        No two blocks of a pass are taken to choose the same ones, but at first there are fewer than all would choose.
+        """
+        blocks = self.together / self.block
+        few = min(self.far, self.attended * blocks)
+        return (few**2 / 2 / blocks + (self.far - few) * self.attended) / self.far
 
     def of_answer(self) -> float:
         """Return the entries that a token of an answer asks for, on average over the renewals of the stages."""

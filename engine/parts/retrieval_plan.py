@@ -43,7 +43,7 @@ class Selection:
     probes: int = 0  # every so many-th key is on the device as well
     grouped: bool = False  # whether query heads of a KV head compare the same keys while pruning
     streamed: int = 0  # bytes of a layer's keys, if all may come to a GPU for a pass; two layers are there at once
-    together_at_most: int = 0  # tokens of such a pass
+    gathered: int = 0  # bytes of what its blocks choose in a layer, if that comes once for all of them
 
 
 def looking_share(spec: ModelSpec) -> float:
@@ -56,7 +56,7 @@ def selector_footprint(spec: ModelSpec, task: ReadingTask, first: int, selection
     far, share = max(0, task.total - first), looking_share(spec)
     searched, selected = math.ceil(selection.compared * far), min(selection.chosen, far)
     attended = share * (selected + searched / selection.together / 2)  # half of the text is there on average
-    together = min(task.chunk, selection.together_at_most) if selection.streamed else 0
+    together = task.chunk if selection.streamed else 0
     asked = Asked(
         spec,
         far,
@@ -68,13 +68,16 @@ def selector_footprint(spec: ModelSpec, task: ReadingTask, first: int, selection
         selection.probes,
         selection.grouped,
         together,
+        selection.gathered > 0,
     )
     streams = asked.streams()
     in_place = selection.fetching is not None or selection.in_place
     selecting = selection.each_query or selection.looks > 1
     return Footprint(
         # Beside the pass that leaves, which the archive counts
-        arriving_bytes=task.chunk * spec.looking_far.entry_bytes + 2 * selection.streamed if streams else 0,
+        arriving_bytes=task.chunk * spec.looking_far.entry_bytes + 2 * selection.streamed + selection.gathered
+        if streams
+        else 0,
         conversation_bytes=selected_in_pass(spec, selected, task.chunk) if selecting else 0,
         work=Work(
             attended=attended if selection.while_reading else 0.0,

@@ -367,8 +367,13 @@ class WindowStore(Store):
 
     def pass_rows(self, skip: int) -> tuple[list[Tensor], list[Tensor]]:
         """Return keys (before RoPE) and values of the pass behind the sinks, without its first `skip` tokens."""
-        there = slice(self.length + skip - self.new_sinks, self.length + self.tokens - self.new_sinks)
-        return [held.keys[:, there] for held in self.layers], [held.values[:, there] for held in self.layers]
+        keys, values = zip(*(self.rows_of(held, skip - self.new_sinks) for held in self.layers), strict=True)
+        return [*keys], [*values]
+
+    def rows_of(self, held: LayerWindow, skip: int = 0) -> tuple[Tensor, Tensor]:
+        """Return keys (before RoPE) and values of the pass in one layer's buffer, without its first `skip`."""
+        there = slice(self.length + skip, self.length + self.tokens - self.new_sinks)
+        return held.keys[:, there], held.values[:, there]
 
     def end_pass(self, novelty: Tensor | None, tokens: int) -> None:
         """Keep the tokens of the pass."""

@@ -46,7 +46,7 @@ class Counts:
 TRUNCATE = Counts(Requests(8, 6), Requests(9, 7), Requests(7, 7))
 LOCRET = Counts(Requests(25, 7), Requests(15, 6), Requests(13, 7))  # with the condensing between two passes
 STREAMING = Counts(Requests(9, 9), Requests(8, 10), Requests(8, 11))
-INFINITEHIP = Counts(Requests(93, 16), Requests(13, 11), Requests(13, 11))
+INFINITEHIP = Counts(Requests(130, 20), Requests(13, 11), Requests(13, 11))
 RECALL = Counts(Requests(25, 8), Requests(22, 11), Requests(20, 11))
 SKETCHED = Counts(Requests(16, 11), Requests(46, 17), Requests(40, 16))
 EXACT = Counts(Requests(9, 9), Requests(37, 17), Requests(30, 16))

@@ -148,19 +148,21 @@ class Planner:
 
     def _places(self, method: Method, tiers: Sequence[str] = (DEVICE, HOST, DISK)) -> list[Method]:
         """Return the method with each tier that its `auto` may be on this machine, the fastest first."""
-        if self.machine.shared or method.settings().get("tier") != AUTO:
+        on_cpu = self.machine.shared or self.model.spec.device.type == "cpu"
+        if on_cpu or method.settings().get("tier") != AUTO:
             return [method]
         return [dataclasses.replace(method, **{"tier": tier}) for tier in tiers]  # type: ignore[arg-type]
 
     def _in_first_place(self, places: list[Method], tokens: int, quantize: str, held: int, read: int = 0) -> Plan:
         """Plan the first of several methods that fits, without `longest`; if none does, the one in host memory.
 
-        The device is for entries only as far as passes need not be shorter for them.
+        The device is for entries only as far as passes stay long enough to keep it busy.
         """
         plans = []
         for method in places:
             plan = self._in_largest_passes(method, tokens, quantize, held, read)
-            unhindered = plan.chunk == self._usual_chunk(method) or method is not places[0] or len(places) == 1
+            busy = min(default_chunk(self.machine.shared) // 2, self._usual_chunk(method))
+            unhindered = plan.chunk >= busy or method is not places[0] or len(places) == 1
             if plan.fits and unhindered:
                 return plan
             plans.append(plan)
@@ -168,9 +170,10 @@ class Planner:
 
     def _usual_chunk(self, method: Method) -> int:
         """Return the tokens of a pass if there is room enough."""
-        chunk = default_chunk(self.machine.shared)
         if self.model.experts and not self.machine.shared:
-            chunk *= OF_MIXTURES
+            chunk = OF_MIXTURES * default_chunk(on_cpu=False)
+        else:
+            chunk = default_chunk(self.machine.shared, method)
         return min(chunk, method.pass_limit() or chunk)
 
     def _with_longest(self, plan: Plan, held: int, places: Sequence[Method]) -> Plan:
@@ -242,7 +245,7 @@ class Planner:
 
     def operations(self, method: Method, tokens: int, of: int) -> float:
         """Return the operations of reading the first `tokens` of a text of `of`, which measure progress."""
-        chunk = default_chunk(self.machine.shared)
+        chunk = default_chunk(self.machine.shared, method)
         task = ReadingTask(tokens, self.prefix, chunk, self.turn_tokens, beginning_of=of)
         return self._operations(method, method.plan(self.model.spec, task))
 

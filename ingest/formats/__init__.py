@@ -7,7 +7,7 @@ the suffixes that are looked for in folders, and the sentences that name the for
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -273,3 +273,10 @@ def suffix_of(path: Path) -> str:
 def format_titles() -> str:
     """Return the formats as a person reads them: "e-mail, EPUB, ..., Word document"."""
     return ", ".join(sorted((row.title for row in _ROWS), key=str.casefold))
+
+
+def formats_once(sentences: Sequence[str]) -> list[str]:
+    """Return sentences about several files, of which only the last such one lists the formats that are read."""
+    listing = f" Stockpot reads {format_titles()}."
+    last = max((number for number, each in enumerate(sentences) if each.endswith(listing)), default=0)
+    return [each if number == last else each.removesuffix(listing) for number, each in enumerate(sentences)]

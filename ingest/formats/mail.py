@@ -18,7 +18,7 @@ from ingest.charset import decode, known_encoding
 from ingest.clean import one_line, strip_terminal_codes
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument
-from ingest.formats.mail_encoding import decoded_payload, strip_uuencoded
+from ingest.formats.mail_encoding import decoded_payload, strip_uuencoded, words_in_utf8
 from ingest.formats.paragraphs import plain_blocks
 from ingest.markup import html
 from ingest.markup.html_damage import damage_warnings, end_warning
@@ -32,7 +32,6 @@ _FILLED = re.compile(r"text/(?:plain|markdown|enriched)|multipart/.*")  # types 
 _COUNTED = re.compile(rb"(\d{1,9}) *\r?\n")  # Apple Mail: the mail's size in bytes; metadata follow it
 _CHARSET = re.compile(rb"^content-type:[^\n]*(?:\n[ \t][^\n]*)*?charset=[\"']?([\w.:-]+)", re.IGNORECASE | re.MULTILINE)
 _HEAD_BYTES = 1 << 16
-_ENCODED_WORD = re.compile(r"=\?([\w.:-]+)((?:\*[\w-]*)?\?[bBqQ]\?)")
 _MAILS = ("message/rfc822", "message/global")
 
 
@@ -108,7 +107,7 @@ class _Policy(EmailPolicy):
 
     def header_fetch_parse(self, name: str, value: Any) -> Any:
         if isinstance(value, str) and not hasattr(value, "name"):
-            value = _ENCODED_WORD.sub(lambda word: f"=?{known_encoding(word[1]) or word[1]}{word[2]}", value)
+            value = words_in_utf8(value)
             if not value.isascii():
                 value = decode(value.encode("utf-8", "surrogateescape"), self.charset or None)[0]
         return super().header_fetch_parse(name, value)

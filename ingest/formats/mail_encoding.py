@@ -1,14 +1,45 @@
-"""Transfer encodings of mails: base64 in pieces or with a footer, and uuencoded files in the text."""
+"""Encodings of mails: words of headers, base64 in pieces or with a footer, and uuencoded files in the text."""
 
 import binascii
+import itertools
 import quopri
 import re
+from base64 import b64encode
 from email.message import MIMEPart
+
+from ingest.charset import decode, known_encoding
 
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
 _BLANKS = re.compile(rb"[ \t]+(?=\r?(?:\n|\Z))")
 _FULL = 60  # characters of a full line of base64
 _UUENCODED = re.compile(r"^begin [0-7]{3,4} (\S[^\n]*)\n(?:[ -`]{1,62}\r?\n)*?[ `]?\r?\n?end[ \t]*$\n?", re.MULTILINE)
+_WORD = re.compile(r"=\?([\w.:-]+)(?:\*[\w-]*)?\?([bBqQ])\?([^?]*)\?=")
+_WORDS = re.compile(rf"{_WORD.pattern}(?:[ \t\r\n]+{_WORD.pattern})*")  # blanks between them are no part of the text
+
+
+def words_in_utf8(header: str) -> str:
+    """Return a header with its encoded words (RFC 2047) in UTF-8, decoded as the text of a mail is.
+
+    Python decodes each word by itself, and only in the very encoding that it names: signs of its supersets are lost,
+    and letters whose bytes lie in two words. Words in unknown encodings stay as they are.
+    """
+
+    def again(found: re.Match[str]) -> str:
+        words = []
+        for name, same in itertools.groupby(_WORD.finditer(found[0]), lambda word: word[1].casefold()):
+            if known_encoding(name):
+                text = decode(b"".join(_word_bytes(word[2], word[3]) for word in same), name)[0]
+                words.append(f"=?utf-8?b?{b64encode(text.encode()).decode()}?=" if text else "")
+            else:
+                words += [word[0] for word in same]
+        return " ".join(words)
+
+    return _WORDS.sub(again, header)
+
+
+def _word_bytes(coding: str, coded: str) -> bytes:
+    raw = coded.encode("ascii", "ignore")
+    return _decoded([raw]) if coding in "bB" else binascii.a2b_qp(raw, header=True)
 
 
 def decoded_payload(part: MIMEPart) -> bytes:

@@ -6,6 +6,7 @@ import json
 import lzma
 import random
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from benchmarks import options, real_suite
 from benchmarks.asking import read
 from benchmarks.haystack import DATA, NoProse
 from benchmarks.scoring import contains
-from benchmarks.suite import command, main, qa
+from benchmarks.suite import beside, command, main, qa, wordings
 from benchmarks.suite.cells import OutOfTime, continued
 from benchmarks.suite.links import LINKS
 from benchmarks.suite.needles import MAKERS, Names, hops, listed, order, variables
@@ -351,6 +352,33 @@ def test_rows_pool_readings_and_say_when_there_are_few_questions() -> None:
     assert lines[0]["n"] == "40"
     assert lines[0]["contained %"] == "50 [35 65]"
     assert any(line["n"] == "1 (few)" for line in lines)
+    other = {key: value for key, value in cell("c", [1.0], []).items() if key != "perplexity"}
+    assert [row["family"] for row in rows_of([other])] == ["all", "all needles", "single"]
+
+
+def test_others_and_other_wordings_get_the_same_questions_once(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of both is a line of the file that the suite writes, and is not measured again."""
+    out, given = tmp_path / "cells.jsonl", ["--model", "pocket", "--device", "cpu", "--tokens", "4K", "--readings", "1"]
+    asked: list[list[Any]] = []
+
+    def answers(python: Path, file: Path, chats: list[Any], window: int, threads: int) -> list[dict[str, Any]]:
+        asked.append(chats)
+        return [{"answer": "It is 7."} for _ in chats]
+
+    monkeypatch.setattr(beside, "chat_answers", answers)
+    llama = ["--llama-cpp-python", sys.executable, "--gguf", "a.gguf"]
+    monkeypatch.setattr(
+        wordings, "measure", lambda model, *_: {"questions": [], "seconds": {}, "at": model.chat.prefix}
+    )
+    for _ in range(2):
+        beside.main([*given, "--data", str(data), "--out", str(out), *llama])
+        wordings.main([*given, "--data", str(data), "--out", str(out), "--wordings", "now,bare"])
+    other, now, bare = load(out).values()
+    assert len(asked) == 1
+    assert [each["question"] for each in other["questions"]] == [chat[0][1]["content"] for chat in asked[0]]
+    assert now["at"] != bare["at"]
 
 
 def test_any_reference_will_do_over_qa_and_all_are_wanted_of_values() -> None:

@@ -13,6 +13,7 @@ from engine.planning.rates import Rates
 
 CODING_THEN = 71e-6  # seconds in which the host put a token of 65,536 numbers into 4 bits, which a GPU does today
 APPENDING_THEN = 3.5  # small operations more than today that putting one key or value of a token home took in codes
+PASS_THEN = {"infinitehip": 960}  # tokens of a pass, where it may be longer today
 LAUNCHED_THEN = 11.0  # small operations that a launch took the host, of which most are saved today
 
 

@@ -15,16 +15,18 @@ from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.tier_plan import slab_bytes
 from engine.parts.asked import Asked
 from engine.parts.footprint import ReadingTask
+from engine.parts.selectors import key_stream, pruned
 from engine.parts.selectors.stages import parse_stages
 from kernels import choice
-from kernels.rows import tensors_of
-from tests.engine.matrix import hip
+from kernels.rows import Slabs, tensors_of
+from tests.engine.matrix import QUESTION, TIGHT, hip
 from tests.engine.plans import LLAMA_8B
-from tests.engine.reading import read
+from tests.engine.reading import next_logits, read
 
 STAGES = "8:8:48:1 8:4:24:1"
 # In MB, of Llama-3.1-8B over 64K, 256K and 1M entries in int4: of a token of an answer, by the units of a bank, by how
-# many keys one is on the device, and by what query heads compare; and of a token of the text
+# many keys one is on the device, and by what query heads compare. And of the last tokens of the text,
+# by the units of a bank and by what query heads compare
 MOST = {
     (0, 0, "heads"): (163, 168, 187),
     (1024, 0, "heads"): (55, 60, 79),
@@ -32,7 +34,11 @@ MOST = {
     (1024, 1, "heads"): (1.9, 1.9, 1.9),
     (1024, 8, "groups"): (6.5, 7, 8.5),
 }
-MOST_OF_TEXT = (1.8, 3.5, 10.2)
+MOST_OF_TEXT = {
+    (0, "heads"): (0.52, 1.65, 4.8),
+    (1024, "heads"): (1.41, 2.2, 5.4),
+    (1024, "groups"): (1.41, 2.2, 5.4),
+}
 
 
 @pytest.fixture
@@ -100,15 +106,40 @@ def test_a_token_loads_what_is_counted(
     assert count[0] == pytest.approx(compared * entry + moved, rel=0.05)
 
 
+@pytest.mark.parametrize("name", ["infinitehip", "infinitehip-int8"])
+def test_what_the_blocks_of_a_pass_choose_comes_once_for_all(
+    name: str, model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check on a CPU, as if keys came to a GPU for each pass."""
+    expected = next_logits(model, TIGHT[name], read(model, TIGHT[name], ids, 160).memory, QUESTION)
+    units: list[tuple[int, int, int]] = []
+    plain = pruned.gathered_units
+
+    def gathered(slabs: tuple[Slabs, Slabs], starts: Tensor, limits: Tensor, *sizes: int) -> object:
+        found, rows = plain(slabs, starts, limits, *sizes)
+        inside = starts < limits[:, None]
+        places = rows.view(*starts.shape, -1)[..., 0][inside]
+        units.append((len(places.unique()), len(starts[inside].unique()), len(places)))
+        return found, rows
+
+    monkeypatch.setattr(pruned.PruningSelector, "_streams", lambda selector: selector._looks_far)
+    monkeypatch.setattr(key_stream, "sent", lambda slabs, device: lambda: slabs)
+    monkeypatch.setattr(pruned, "gathered_units", gathered)
+    logits = next_logits(model, TIGHT[name], read(model, TIGHT[name], ids, 160).memory, QUESTION)
+    assert torch.equal(logits, expected)
+    assert all(copied == different < chosen for copied, different, chosen in units if chosen > 50)
+    assert max(units)[2] > 50
+
+
 @pytest.mark.parametrize(("cache", "probes", "compares"), MOST)
 def test_a_million_tokens_in_host_memory(cache: int, probes: int, compares: str) -> None:
     settings = {"cache": cache, "probes": probes, "compares": compares}
     method = make_method("infinitehip", preset="3k-flash", store="int4", **settings)
     spec = model_sizes(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16, torch.device("cuda")).spec
     entry = slab_bytes(spec, torch.quint4x2, 1 << 20) / (1 << 20)
-    for tokens, most, of_text in zip(
-        (1 << 16, 1 << 18, 1 << 20), MOST[cache, probes, compares], MOST_OF_TEXT, strict=True
-    ):
-        plan = method.plan(spec, ReadingTask(tokens, 10, 2048, len))
+    last, texts = 4096, MOST_OF_TEXT[cache, compares]
+    for tokens, most, of_text in zip((1 << 16, 1 << 18, 1 << 20), MOST[cache, probes, compares], texts, strict=True):
+        before, plan = (method.plan(spec, ReadingTask(n, 10, method.gpu_pass, len)) for n in (tokens - last, tokens))
         assert 0.9 * most < plan.lookup.asked * entry / 1e6 <= most
-        assert 0.7 * of_text < plan.lookup.fetched * entry / 1e6 <= of_text
+        fetched = tokens * plan.lookup.fetched - (tokens - last) * before.lookup.fetched
+        assert 0.9 * of_text < fetched / last * entry / 1e6 <= of_text

@@ -221,7 +221,7 @@ def test_a_snapshot_is_not_moved_by_later_entries(tier: HostTier) -> None:
 
 
 def test_forks_and_snapshots_fill_an_open_group_each_for_themselves(model: Model) -> None:
-    """Check 100 entries, of which 36 wait, and 40 more in each line of history, which fill the group."""
+    """Check 100 entries (36 of them wait), and 40 more in each line of history, which fill the group."""
     context = HostTier(model.spec, torch.int8)
     context.append(*entries(100, 0))
     lines = [context.fork(), context.fork(), context]

@@ -16,7 +16,16 @@ from engine.planning.counts import BY_NAME, EXACT, LOCRET, SKETCHED, TRUNCATE, C
 from engine.planning.roofline import CODED_BYTES, Roofline
 from engine.records import DEVICE, HOST
 from tests.engine import first_gpu_run
-from tests.engine.first_gpu_run import APPENDING_THEN, CODING_THEN, COUNTS, ROWS, SETTINGS, UNRECORDED, Measured
+from tests.engine.first_gpu_run import (
+    APPENDING_THEN,
+    CODING_THEN,
+    COUNTS,
+    PASS_THEN,
+    ROWS,
+    SETTINGS,
+    UNRECORDED,
+    Measured,
+)
 from tests.engine.test_counts import MOST
 
 LIMIT = (24 << 30) - (600 << 20)
@@ -33,7 +42,9 @@ def planned(row: Measured) -> tuple[Planner, Plan]:
     model = model_sizes(config_of("Llama-3.1-8B"), torch.bfloat16, torch.device("cuda"))
     planner = Planner(model, Machine(LIMIT, 48 << 30, False, row.rates), len, PREFIX)
     method = suited_method(model.spec.window, row.method.split("-")[0], **SETTINGS.get(row.method, {}))
-    return planner, planner.plan(method, row.tokens, "nf4")
+    if row.method not in PASS_THEN:
+        return planner, planner.plan(method, row.tokens, "nf4")
+    return planner, planner._plan(method, row.tokens, "nf4", model.weight_bytes("nf4"), PASS_THEN[row.method])
 
 
 def named(row: Measured) -> str:
@@ -99,15 +110,20 @@ def test_every_method_has_counts() -> None:
     assert counts_of(make_method("infinitehip", budget=None)) is TRUNCATE, "without a budget nothing is pruned"
 
 
-def test_passes_are_no_longer_than_the_memory_takes() -> None:
+def test_passes_are_as_long_as_memory_has_room_for_them() -> None:
     row = next(row for row in ROWS if row.method == "infinitehip")
-    _, plan = planned(row)
-    assert plan.chunk == 960
+    planner, plan = planned(row)
+    free = [plan.weight_bytes + (more << 20) for more in (5000, 3000, 2050)]
+    passes = []
+    for device in free:
+        smaller = Planner(planner.model, dataclasses.replace(planner.machine, device=device), len, PREFIX)
+        found = smaller.plan(plan.method, row.tokens, "nf4")
+        assert found.fits
+        passes.append(found.chunk)
+    assert passes == [4096, 2048, 512]
     here = model_sizes(config_of("Llama-3.1-8B", tiny=True), torch.float32)
-    for name in ("infinitehip", "infllm"):
-        method = suited_method(131072, name, **SETTINGS[name])
-        assert method.new_memory(here.spec, len).pass_limit() == method.pass_limit()
-    assert plan.method.pass_limit() == 960
+    method = suited_method(131072, "infllm", scores="probabilities", query_block=32)
+    assert method.new_memory(here.spec, len).pass_limit() == method.pass_limit() == 32, "it judges the next one's units"
 
 
 def test_without_a_gpu_nothing_is_replayed() -> None:
@@ -154,7 +170,9 @@ def test_half_a_million_tokens_in_four_bits_fit_beside_an_8b_on_a_gpu_of_24_gb()
     assert tokens - 256 < far < tokens + PREFIX
     assert far == away.footprint.usage.entries[HOST]
     assert 1 < here.footprint.resident_bytes / codes < 1.001
-    assert here.footprint.usage.bytes[DEVICE] - away.footprint.usage.bytes[DEVICE] == here.footprint.resident_bytes
+    task = ReadingTask(tokens, PREFIX, here.chunk, len)
+    away_then = away.method.plan(model.spec, task).usage.bytes[DEVICE]
+    assert here.footprint.usage.bytes[DEVICE] - away_then == here.footprint.resident_bytes
     assert here.footprint.usage.bytes[HOST] < 6 * far, (
         "source positions stay there, and what channels are normalised by"
     )

@@ -146,6 +146,13 @@ def test_books_of_palms_are_read(tmp_path: Path) -> None:
 def test_more_ways_in_which_writers_err(tmp_path: Path) -> None:
     japanese = HEAD + b"Content-Type: text/plain; charset=iso-2022-jp\n\n\x1b$B-!?e<V\x1b(B ok \x1b$B-j\x1b(B"
     assert makers.read(tmp_path / "windows.eml", japanese).text.endswith("①水車 ok ㈱")
+    signs = "〒♪☆→ ｶﾅ".encode("iso2022_jp_ext").replace(b"\x1b(B", b"\x1b$B-!-j\x1b(B", 1)
+    words = [b64encode(each).decode() for each in (signs, "水".encode()[:2], "水".encode()[2:])]
+    subject = f"Subject: =?ISO-2022-JP?B?{words[0]}?=\n =?utf-8?b?{words[1]}?= =?UTF-8?b?{words[2]}?= =?l8r?q?_a?="
+    mail = makers.read(
+        tmp_path / "subject.eml", f"{subject}\n".encode() + HEAD.replace(b"Subject", b"To") + b"\nWords."
+    )
+    assert mail.title == "〒♪☆→①㈱ ｶﾅ水 a"
     quoted = HEAD + b"Content-Type: text/plain\nContent-Transfer-Encoding: quoted-printable\n\nin two= \nwords =20\n"
     assert makers.read(tmp_path / "blank.eml", quoted).text.endswith("in twowords")
     book = makers.epub(tmp_path / "a.epub", {"a.xhtml": "<p>One<![CDATA[ & two]]></p><!-- open <p>Lost.</p>"})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sessions import InUse, Store, StoreError, processes
-from tests.sessions.helpers import Filled, dead_stamp
+from tests.sessions.helpers import Filled, dead_stamp, part
 
 
 @pytest.fixture
@@ -31,6 +31,21 @@ def crashed(filled: Filled, other_process: Callable) -> Callable[[str], Any]:
         return lines[0]
 
     return run
+
+
+def test_an_answer_that_was_saved_with_its_conversation_is_done(filled: Filled) -> None:
+    """It was shown as failed until the next question, and the question might be asked again."""
+    store, session = filled.store, filled.session()
+    saved, lost = store.turns.add(session.id, "Who?"), store.turns.add(session.id, "When?")
+    with store.database.transaction() as db:
+        db.execute("UPDATE turns SET owner = ?", [dead_stamp()])
+        db.execute("UPDATE drafts SET updated_at = 0")
+    turn = {"id": saved.id, "answer": "Ada.", "sources": [], "measurements": {"answer_tokens": 2}}
+    store.sessions.state(session.id).save({"slots": part(1.0)}, {"turn": turn}, "print")
+    store.recover()
+    first, second = store.turns.all(session.id)
+    assert (first.status, first.answer, first.measurements, first.error) == ("done", "Ada.", turn["measurements"], None)
+    assert (second.status, second.id) == ("failed", lost.id)
 
 
 def test_the_work_of_a_killed_process_is_recovered(filled: Filled, crashed: Callable) -> None:

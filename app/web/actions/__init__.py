@@ -14,7 +14,7 @@ from app.web.tab_state import TabState
 
 
 class Actions:
-    """All actions over one home, by what they are about."""
+    """All actions over one home, by subject."""
 
     def __init__(
         self,

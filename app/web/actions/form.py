@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from app.errors import AppError, expected, phrase
+from app.formatting import together_in_words
 from app.jobs.model_fetcher import FETCH, last_fetch
 from app.jobs.worker import Worker
-from app.language import t, told
+from app.language import joined, t, told
 from app.machine.forecast import Measured, forecast_text, reading_plan, room_here
 from app.machine.hub import hub_id
 from app.machine.local_models import local_folder, local_models
 from app.machine.model_names import canonical_model, shown_name
 from app.machine.recommended import good_for, memory_for_weights, recommended_json
-from app.reading.methods import chosen_settings, essentials_for, spec_of, suited_method
+from app.reading.methods import chosen_settings, essentials_for, fitted_to_text, spec_of
 from app.reading.previews import Preview, pages_in_words, preview_of
 from app.service import Service
 from app.web.expert_fields import settings_from, suiting
 from app.web.model_field import hub_choices, model_choices, unusable_models
 from app.web.new_reading import ESSENTIALS, EVERYTHING
 from app.web.tab_state import Selection
-from app.web.views.markup import esc
-from ingest.formats import SUFFIXES, suffix_of
-from sessions import together
+from app.web.views.markup import esc, told_html
+from ingest.formats import SUFFIXES, formats_once, suffix_of
 
 if TYPE_CHECKING:
     import engine
@@ -153,7 +153,7 @@ class FormActions:
         except Exception as error:
             if not expected(error):
                 raise
-            reason = f'<p class="note" role="status">{esc(told(phrase(error)))}</p>'
+            reason = f'<p class="note" role="status">{told_html(phrase(error))}</p>'
             return [reason, gr.update(active=False), _about(name)]
         more = f'<p class="quiet">{esc(doubt)}</p>' if doubt else ""
         facts = " · ".join(f"<span>{esc(each)}</span>" for each in line.split(" · "))  # wrapped between them
@@ -172,7 +172,7 @@ class FormActions:
         loaded = self.service.models.held == name
         measured = self._measured(name, method)
         usable = [each for each in found if not each.reason]
-        reasons = " ".join(told(each.reason) for each in found if each.reason)
+        reasons = joined(map(told, formats_once([each.reason for each in found if each.reason])))
         if not usable:
             return (
                 (reasons, "")
@@ -182,15 +182,15 @@ class FormActions:
         titles, pages = [each.title for each in usable], pages_in_words([each.length for each in usable])
         if local_folder(name) is None:
             fetched = t("{model} is fetched before they are read.", model=shown_name(name))
-            line = f"{together(titles)} · {pages}. {fetched}"
+            line = f"{together_in_words(titles)} · {pages} · {fetched}"
             return line, reasons
         chat = self._chat(name)
         tokens = sum(each.tokens(lambda text: len(chat.encode(text).ids)) for each in usable)
         window = spec_of(name).window
-        method = suited_method(name, window, method_name, chosen_settings(name, window, method_name, settings), tokens)
+        method = fitted_to_text(method, window, chosen_settings(name, window, method), tokens)
         plan, seconds = reading_plan(name, method, tokens, home, device, loaded=loaded, measured=measured)
         line, doubt = forecast_text(titles, pages, plan, seconds, window)
-        return line, " ".join(filter(None, [reasons, doubt]))
+        return line, joined([reasons, doubt])
 
     def _measured(self, name: str, method: "engine.Method") -> Measured | None:
         """Return the last telling reading with this model, one with these settings before others; None without any."""
@@ -232,4 +232,4 @@ class FormActions:
 
 def _about(name: str) -> str:
     about = good_for(name)
-    return f'<p class="quiet">{esc(told(about))}</p>' if about else ""
+    return f'<p class="quiet">{told_html(about)}</p>' if about else ""

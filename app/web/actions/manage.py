@@ -10,7 +10,7 @@ import gradio as gr
 
 from app import deletion, listing
 from app.formatting import byte_size
-from app.jobs.uploads import discard, unread
+from app.jobs.uploads import discard, unread, useless
 from app.language import t
 from app.service import Service
 from app.web.tab_state import Selection, TabState
@@ -96,6 +96,12 @@ class ManageActions:
         return selection, asked(
             named, [("context", context.id)], deletion.bytes_to_free(self.service, "context", context)
         )
+
+    def remove_failed(self, selection: Selection) -> Selection:
+        """Remove all uploads that failed and left nothing to go on with."""
+        for job in useless(self.service):
+            discard(self.service, job)
+        return selection
 
     def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
         """Return things of a kind by their titles. also: whether to add the things deleted with them."""

@@ -87,9 +87,11 @@ class ReadingActions:
         if selection.add_to:
             base = base_for(self.service, selection.add_to)
             return partial(self.worker.add, context_id=base.id, session=selection.along or None)
+        import engine
+
         settings = settings_from(method, self.form.setting_keys, values)
         name = self.form.model(model)
-        settings = chosen_settings(name, spec_of(name).window, method, settings)
+        settings = chosen_settings(name, spec_of(name).window, engine.make_method(method, **settings))
         method_for(name, method, settings)
         return partial(self.worker.ingest, method=method, settings=settings, model=name)
 

@@ -2,9 +2,9 @@
 shown as printed too.
 """
 
-from app.language import place_words, present, t, told
+from app.language import place_words, present, t
 from app.reading.pages import DocumentPage
-from app.web.views.markup import esc
+from app.web.views.markup import esc, told_html
 
 DEEPEST = 6  # deepest level of the contents that is indented
 STYLE = """
@@ -102,7 +102,7 @@ def page_beside(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
 def no_page(sentence: str) -> str:
     """Return the HTML for a page that cannot be shown."""
     none = t("No such page")
-    return _whole(none, f'<header><h1>{none}</h1><p role="alert">{esc(told(sentence))}</p></header>')
+    return _whole(none, f'<header><h1>{none}</h1><p role="alert">{told_html(sentence)}</p></header>')
 
 
 def _whole(title: str, body: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from app.language import t, told
+from app.language import ENGLISH, joined, t, told, told_parts
 
 
 def esc(text: object) -> str:
@@ -69,9 +69,16 @@ def day(seconds: float) -> str:
     return then.strftime(t("%d %b, %H:%M") if then.year == datetime.now().year else t("%d %b %Y"))
 
 
+def told_html(sentence: str) -> str:
+    """Return `told` as HTML, with sentences that have no translation marked as English."""
+    return joined(
+        esc(said) if known else f'<span lang="{ENGLISH}">{esc(said)}</span>' for said, known in told_parts(sentence)
+    )
+
+
 def notice_of(sentence: str) -> str:
     """Return a notice that fades by itself. Each one is a new element, so that screen readers announce it."""
-    return f'<p role="alert" data-at="{time.time()}">{esc(told(sentence))}</p>'
+    return f'<p role="alert" data-at="{time.time()}">{told_html(sentence)}</p>'
 
 
 def read_out(sentence: str) -> str:

@@ -86,12 +86,18 @@ def kept(metrics: Metrics) -> str:
     if metrics.budget:
         beside = t("{n} of {n_all} tokens beside the model", n=device, n_all=metrics.budget)
         full = bar(device / metrics.budget, beside, "wide budget")
+    more = device - metrics.tokens_read
+    if metrics.tokens_read and more > 0:  # otherwise not all of the text is there
+        sum_of = t(
+            "{n} of the text, and {n_more} of the words before it and of the chat", n=metrics.tokens_read, n_more=more
+        )
+        full += f'<p class="quiet">{sum_of}</p>'
     most = max(size.values()) or 1
     rows = "".join(
         f'<tr><th scope="row" title="{esc(t(hint))}"><i class="dot {tier}"></i>{t(name)}</th>'
         f"<td>{figure(f'{entries[tier]:,}')}</td>"
         f'<td>{byte_size(size[tier])}</td><td class="cell-bar">'
-        f"{bar(size[tier] / most, f'{t(name)}: {byte_size(size[tier])}', tier)}</td></tr>"
+        f"{bar(size[tier] / most, _named(t(name), byte_size(size[tier])), tier)}</td></tr>"
         for tier, (name, hint) in TIERS.items()
         if entries[tier] or size[tier] or tier != "disk"
     )
@@ -102,6 +108,10 @@ def kept(metrics: Metrics) -> str:
         f'<th scope="col">{t("Size")}</th>'
         f'<th><span class="sr">{t("Share")}</span></th></tr></thead><tbody>{rows}</tbody></table></section></div>'
     )
+
+
+def _named(name: str, value: str) -> str:
+    return t("{name}: {value}", name=name, value=value)
 
 
 def _figure(name: str, value: str, title: str) -> str:
@@ -153,7 +163,7 @@ def _latency(metrics: Metrics) -> str:
     usual = sorted(sec for _, sec in points)[len(points) // 2]
     dots = "".join(
         f'<circle cx="{x(tokens):.1f}" cy="{y(sec):.1f}" r="3"><title>'
-        f"{t('{n} tokens', n=tokens)}: {short_seconds(sec)}</title></circle>"
+        f"{_named(t('{n} tokens', n=tokens), short_seconds(sec))}</title></circle>"
         for tokens, sec in points
     )
     label = t(

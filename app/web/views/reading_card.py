@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.formatting import byte_size, clock, of_budget, plural, speed, whole_percent
+from app.formatting import byte_size, clock, plural, speed, whole_percent
 from app.language import t, told
 from app.listing import how_read
 from app.reading.documents import LEFT_OUT
-from app.web.views.markup import bar, esc, page_link
+from app.web.views.markup import bar, esc, page_link, told_html
+from app.web.views.metrics_panel import TIERS
 from ingest.document import noun_of_pages
 from sessions import ContextRow, DocumentRow, JobRow, shown_title
 
@@ -40,7 +41,8 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
     """
     head = f'<section class="card" data-tab="{_tab_of_upload(job, name)}"><h1>{esc(name)}</h1>'
     noun = "document" if job.payload.get("documents") else "file"
-    head += _folded(job.id, plural(len(names), noun), names if len(names) > 1 else (), "names")
+    if len(names) > 1:
+        head += _folded_lines(job.id, plural(len(names), noun), [esc(each) for each in names], "names")
     missing = job.progress.get("left_out", [])
     if job.status == "failed":
         if job.progress.get("locked"):
@@ -60,21 +62,28 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
         if job.progress.get("locked") or kept:  # otherwise the reason names them all
             others = t("{files} cannot be read", files=plural(len(missing), "other file"))
             quiet += _folded(job.id, others, missing, "left-out", expanded=True)
-        reason = f'<p class="note failed" role="alert">{esc(told(job.error or ""))}</p>'
-        return f"{head}{reason}{quiet}</section>"
+        return f"{head}{_reasons(job.error or '')}{quiet}</section>"
     if job.status == "cancelled":
         return f'{head}<p class="note">{t("Cancelled. Nothing new was kept.")}</p></section>'
-    stage, colon, rest = _stage(job).partition(": ")
-    how_far = colon + rest  # changes too often to be read out
+    words, how_far = _stage(job)
+    stage = f'<span role="status">{esc(words)}</span>'
+    if how_far:  # changes too often to be read out
+        stage = t("{name}: {value}", name=stage, value=esc(how_far))
     pages = t("{n} of {whole}", n=job.done, whole=plural(job.total, "page")) if job.total else ""
     share = job.done / job.total if job.total else 0.0
     line = bar(share, t("Pages: {pages}", pages=pages or t("none yet")), "wide")
     unread = t("{files} cannot be read", files=plural(len(missing), "file"))
     left_out = _folded(job.id, unread, missing, "left-out", expanded=True)
-    return (
-        f'{head}<p class="stage"><span role="status">{esc(stage)}</span>{esc(how_far)}</p>'
-        f'{line}<p class="figures"><span>{pages}</span></p>{left_out}</section>'
-    )
+    return f'{head}<p class="stage">{stage}</p>{line}<p class="figures"><span>{pages}</span></p>{left_out}</section>'
+
+
+def _reasons(error: str) -> str:
+    """Return why an upload failed: a sentence, or one for each of several files."""
+    _, *left_out = error.split(LEFT_OUT)
+    if not left_out:
+        return f'<p class="note failed" role="alert">{told_html(error)}</p>'
+    listed = "".join(f"<li>{told_html(each.strip())}</li>" for each in left_out)
+    return f'<ul class="note failed" role="alert">{listed}</ul>'
 
 
 def _tab_of_upload(job: JobRow, name: str) -> str:
@@ -83,13 +92,14 @@ def _tab_of_upload(job: JobRow, name: str) -> str:
     return esc(f"{f'{failed} · ' if job.status == 'failed' else ''}{shown_title(name)}")
 
 
-def _stage(job: JobRow) -> str:
-    """Return the work of a job in words."""
+def _stage(job: JobRow) -> tuple[str, str]:
+    """Return the work of a job in words, and with what or how far it is, or ""."""
     if job.status == "queued":
-        return t(WAITING)
+        return t(WAITING), ""
     if job.cancel_requested:
-        return t(STOPPING)
-    return told(STAGES.get(job.stage, job.stage[:1].upper() + job.stage[1:]))
+        return t(STOPPING), ""
+    stage, _, how_far = job.stage.partition(": ")
+    return told(STAGES.get(stage, stage[:1].upper() + stage[1:])), how_far
 
 
 def reading_card(
@@ -103,9 +113,9 @@ def reading_card(
     total = int(progress.get("tokens_total", 0)) or context.tokens
     share = done / total if total else 0.0
     running = context.status == "reading"
-    stage = _stage(job) if job else t("Read by another program")
+    stage = esc(" ".join(filter(None, _stage(job))) if job else t("Read by another program"))
     if not running:
-        stage = told(context.error or ENDED.get(context.status, context.status))
+        stage = told_html(context.error or ENDED.get(context.status, context.status))
     left, rate = "", ""
     if progress.get("tokens_per_second"):
         left = t("{time} left", time=clock(progress.get("seconds_left"))) if running else ""
@@ -121,7 +131,7 @@ def reading_card(
     listed = _folded_lines(context.id, plural(len(titles), "document"), titles, "names") if len(titles) > 1 else ""
     return (
         f'<section class="card" data-tab="{_tab(context, share)}"><h1>{esc(context.title)}</h1>{listed}'
-        f'<p class="stage {tone}" role="status">{esc(stage)}</p>'
+        f'<p class="stage {tone}" role="status">{stage}</p>'
         f'<div class="percent">{read}</div>{bar(share, t("{share} read", share=read), "wide")}'
         f'<p class="figures">{cells}</p>{_warned(context, expanded=True)}'
         f"{kept(context, progress.get('usage') or context.usage)}</section>"
@@ -129,18 +139,17 @@ def reading_card(
 
 
 def kept(context: ContextRow, usage: Mapping[str, Any]) -> str:
-    """Return the entries of the memory against its budget."""
+    """Return the tokens that the memory holds beside the model, against its budget, and its bytes."""
     if not usage:
         return ""
     entries, size = usage["entries"]["device"], usage["bytes"]
-    limit, line = of_budget(entries, context.budget), ""
+    held, line = t("{n} tokens beside the model", n=entries), ""
     if context.budget:
-        line = bar(entries / context.budget, f"{entries:,} {limit}", "wide budget")
-    sizes = " · ".join(f"{byte_size(size[tier])} on the {tier}" for tier in ("device", "host", "disk") if size[tier])
-    return (
-        f'<div class="kept"><p><strong>{entries:,}</strong> {esc(limit)} (per KV head and layer)</p>{line}'
-        f'<p class="quiet">{esc(sizes)}</p></div>'
-    )
+        held = t("{n} of {n_all} tokens beside the model", n=entries, n_all=context.budget)
+        line = bar(entries / context.budget, held, "wide budget")
+    names = [(t(name), byte_size(size[tier])) for tier, (name, _) in TIERS.items() if size[tier]]
+    sizes = " · ".join(t("{name}: {value}", name=name, value=value) for name, value in names)
+    return f'<div class="kept"><p>{esc(held)}</p>{line}<p class="quiet">{esc(sizes)}</p></div>'
 
 
 def context_head(
@@ -207,7 +216,9 @@ def _opened(document: DocumentRow) -> str:
 def _covered(document: DocumentRow, line: str) -> str:
     before = f"{document.title}: "
     return (
-        f"{_opened(document)}: {esc(told(line.removeprefix(before)))}" if line.startswith(before) else esc(told(line))
+        t("{name}: {value}", name=_opened(document), value=told_html(line.removeprefix(before)))
+        if line.startswith(before)
+        else told_html(line)
     )
 
 
@@ -225,7 +236,7 @@ def _so_far(context: ContextRow, share: float) -> str:
 
 def _folded(of: str, summary: str, items: Sequence[str], kind: str = "", expanded: bool = False) -> str:
     """Return a folded list of texts under a summary; empty without items. of: id of the thing it is about."""
-    return _folded_lines(of, summary, [esc(told(each)) for each in items], kind, expanded) if items else ""
+    return _folded_lines(of, summary, [told_html(each) for each in items], kind, expanded) if items else ""
 
 
 def _folded_lines(of: str, summary: str, lines: Sequence[str], kind: str = "", expanded: bool = False) -> str:

@@ -5,9 +5,9 @@ from typing import Any
 
 from app.asking.named_pages import pages_around, pages_in_words
 from app.formatting import plural, short_seconds, speed
-from app.language import place_words, t, told
+from app.language import place_words, t
 from app.web.views.markdown import Mark, rendered
-from app.web.views.markup import bar, esc, page_link, place_after
+from app.web.views.markup import bar, esc, page_link, place_after, told_html
 from sessions import TurnRow
 
 NOWHERE = "The model looked at no passage in particular: check this answer."
@@ -111,14 +111,14 @@ def _citations(turn: TurnRow) -> Iterator[Mark]:
 def _before(turn: TurnRow, titles: Mapping[str, str]) -> str:
     """Return a note if more was read after the question."""
     before = turn.asked_before(list(titles.values()))
-    return f'<p class="note">{esc(told(before))}</p>' if before else ""
+    return f'<p class="note">{told_html(before)}</p>' if before else ""
 
 
 def _note(turn: TurnRow) -> str:
     note = NOTES.get(turn.status)
     notes = turn.measurements.get("warnings", []) if note is None else [turn.error or note]
     notes = [*filter(None, [turn.damage]), *notes]
-    return "".join(f'<p class="note {esc(turn.status)}" role="status">{esc(told(each))}</p>' for each in notes)
+    return "".join(f'<p class="note {esc(turn.status)}" role="status">{told_html(each)}</p>' for each in notes)
 
 
 def _measured(turn: TurnRow, titles: Mapping[str, str]) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from app.asking.introduction import Introduction
 from app.formatting import plural
-from app.language import t, told
+from app.language import t
 from app.reading.previews import length_of, pages_in_words
-from app.web.views.markup import esc
+from app.web.views.markup import esc, told_html
 from ingest import FORMATS, Document
 from ingest.document import noun_of_pages
 
@@ -45,7 +45,7 @@ def welcome(
     if making:
         parts.append(f'<p class="quiet" role="status">{t(WRITING)}</p>')
     if about:
-        parts.append(f'<p class="about">{esc(told(about))}</p>')
+        parts.append(f'<p class="about">{told_html(about)}</p>')
     return f'<div class="empty welcome">{"".join(parts)}</div>'
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from engine.models.spec import ModelSpec
 from engine.parts.archive.focus import WIDEST, FocusedEntries, SecondLook
 from engine.parts.archive.host_tier import HostTier
+from engine.parts.archive.pass_rows import PassRows
 from engine.parts.archive.probes import Probes
 from engine.parts.archive.sketch import Sketch
 from engine.parts.quantized_slots import check_quantization
@@ -73,6 +74,7 @@ class Archive:
         self.second_look = SecondLook(question_passes - 1)  # replaced after each pass over a question
         self._restricted: FocusedEntries | None = None  # to passages that a person named
         self._stable: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
+        self._passing: PassRows | None = None  # entries of this pass that it may look up itself
 
     @property
     def searched_by_queries(self) -> bool:
@@ -105,8 +107,33 @@ class Archive:
     def prepare_lookup(self, entries: int) -> None:
         """Make the first `entries` entries readable for a pass, and set which of them it may look up."""
         self.host.flush(needed=entries)
+        self._passing = None
         focus = self.focused
         self.lookup = None if focus is None else focus.behind(entries)
+
+    def look_ahead(self, source: Tensor) -> None:
+        """Let entries of the pass be looked up by itself, behind all that there are. Each layer shows its own.
+
+        source: int32 [T] on the host, the source positions of those that will be appended.
+        """
+        self.host.flush()
+        place = self.device if self.readable_in_place() else self.host.place
+        self._passing = PassRows(self.host, source, place)
+
+    @property
+    def looks_ahead(self) -> bool:
+        """True if layers have to show the entries of this pass."""
+        return self._passing is not None
+
+    def show(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Show entries of the pass, keys (before RoPE) and values [H, T, D], to the queries of the same layer."""
+        if self._passing is not None and self.host.spec.layers[layer].kv_heads:
+            self._passing.show(layer, keys, values)
+
+    @property
+    def readable(self) -> int:
+        """Entries that this pass can look up: those in slabs, and those of the pass that layers show."""
+        return self.host.stored + (0 if self._passing is None else self._passing.count)
 
     @property
     def focused(self) -> FocusedEntries | None:
@@ -158,11 +185,25 @@ class Archive:
         Raises:
             OutOfMemory: nothing of the pass is added.
         """
+        self._passing = None
         self.host.append(keys, values, source)
 
     def slabs(self, layer: int) -> tuple[Slabs, Slabs]:
-        """Return the keys (before RoPE) and values of a layer, slab by slab."""
-        return self.host.keys(layer), self.host.values(layer)
+        """Return the keys (before RoPE) and values of a layer, slab by slab; what the pass shows comes last."""
+        kept, shown = (self.host.keys(layer), self.host.values(layer)), self.shown(layer)
+        return [*kept[0], *shown[0]], [*kept[1], *shown[1]]
+
+    def shown(self, layer: int) -> tuple[Slabs, Slabs]:
+        """Return the keys and values that the pass shows of a layer."""
+        return ([], []) if self._passing is None or not self._passing.count else self._passing.slabs(layer)
+
+    def source_of(self, index: Tensor) -> Tensor:
+        """Return source positions int32 [...] of readable entries int64 [...], on the index's device."""
+        if self._passing is None:
+            return self.host.source_of(index)
+        stored, shown = self.host.stored, self._passing.source.to(index.device, non_blocking=True)
+        own = shown[(index - stored).clamp_min(0)]
+        return torch.where(index < stored, self.host.source_of(index.clamp_max(stored - 1)), own) if stored else own
 
     def stable_slabs(self, layer: int) -> tuple[StableSlabs, StableSlabs]:
         """Return `slabs` with the last slab whole. The objects stay the same until a slab is added or removed."""

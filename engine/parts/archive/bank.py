@@ -114,21 +114,33 @@ class DeviceBank:
         if self.line is line:
             return
         if self.line is not None:
-            for layer in self.layers.values():
-                layer.forget(min(line.shared, self.line.shared))
+            self._forget(min(line.shared, self.line.shared))
         self.line, self.changes = line, self.changes + 1
 
-    def prepare(self, number: int, host: HostTier, room: int) -> UnitBank:
+    def forget(self, entries: int) -> None:
+        """Give up all units that are not of the first `entries` entries alone."""
+        self._forget(entries // self.size)
+        self.changes += 1
+
+    def _forget(self, first: int) -> None:
+        for layer in self.layers.values():
+            layer.forget(first)
+
+    def prepare(self, number: int, like: tuple[Bank, Bank], room: int, expected: int) -> UnitBank:
         """Return the bank of one layer, with a table for `room` entries.
+
+        Args:
+            number: of the layer.
+            like: a slab of keys and one of values that units come from.
+            room: entries that there is room for.
+            expected: entries that are to come in all, 0 if unknown.
 
         Raises:
             torch.OutOfMemoryError: the bank stays as it was.
         """
         known = self.layers.get(number)
         if known is None:
-            slab = host.slabs[0]
-            like = slab.keys[number], slab.values[number]
-            units, device = -(-max(room, host.expected) // self.size), self.spec.device
+            units, device = -(-max(room, expected) // self.size), self.spec.device
             known = UnitBank.empty(like, self.units, self.size, units, self.policy, device)
         self.layers[number] = known.with_room(-(-room // self.size))
         return self.layers[number]

@@ -30,6 +30,7 @@ class BankUse:
         self._slabs: dict[int, tuple[StableSlabs, StableSlabs]] = {}
         self._evicted = 0  # of the pass
         self._noted = False  # whether slots have changed in this pass
+        self._shown = False  # whether this pass shows entries that are not kept yet
         # Of the last pass of this memory that changed slots: the number of that change, entries in slabs, and the end
         # of the last unit that it could look up
         self._brought = (0, 0, 0)
@@ -42,8 +43,10 @@ class BankUse:
     def begin_pass(self, evicted: int) -> None:
         """Begin a pass whose last query may look up so many entries."""
         self.bank.enter(self.line)
-        self._stored.fill_(self.archive.host.stored)
-        self._evicted, self._noted = evicted, False
+        if self._shown:  # the pass was not kept, and what it showed may come again with other last bits
+            self.bank.forget(self.archive.host.stored)
+        self._stored.fill_(self.archive.readable)
+        self._evicted, self._noted, self._shown = evicted, False, self.archive.looks_ahead
 
     def note(self) -> None:
         """Learn that this pass changes slots."""
@@ -51,7 +54,11 @@ class BankUse:
             size = self.bank.size
             self.bank.changes += 1
             self._noted = True
-            self._brought = self.bank.changes, self.archive.host.stored, -(-self._evicted // size) * size
+            self._brought = self.bank.changes, self.archive.readable, -(-self._evicted // size) * size
+
+    def end_pass(self) -> None:
+        """Learn that the pass is kept, and with it what it showed."""
+        self._shown = False
 
     @property
     def stale(self) -> bool:
@@ -61,7 +68,9 @@ class BankUse:
 
     def prepare(self, layer: int) -> None:
         """Make room for the tables of a layer."""
-        self.bank.prepare(layer, self.archive.host, self.archive.room)
+        keys, values = self.archive.slabs(layer)
+        room = max(self.archive.room, self.archive.readable)
+        self.bank.prepare(layer, (keys[-1][0], values[-1][0]), room, self.archive.host.expected)
 
     def addresses(self) -> tuple[int, ...]:
         """Return the addresses that a recording depends on."""

@@ -8,6 +8,7 @@ queries, N entries chosen for a block, D head size.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from abc import abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import Self
@@ -83,11 +84,14 @@ class WindowSelector(Selector):
     def pass_limit(self) -> int:
         """Return how many tokens the next pass may carry: whole blocks of queries, if there is room for one.
 
-        A pass is no longer than the window, because its own tokens are not in the archive yet, nor is a quantisation
-        group that is not whole. And it has no more queries than there is room for selected entries.
+        Blocks of queries look up entries of their own pass too (`Archive.look_ahead`), so it may be of any length.
+        Queries that search by themselves search slabs alone. So their pass is no longer than the window, with a
+        quantisation group that is not whole, and has no more of them than there is room for selected entries.
         """
         picks = self.picks()
-        most = selecting_queries(self.spec, picks) if picks else None
+        if not picks:
+            return sys.maxsize
+        most = selecting_queries(self.spec, picks)
         return window_pass_limit(self.store.window, self.archive.host.together, self.store.query_block, most)
 
     def begin_pass(self) -> None:
@@ -97,8 +101,20 @@ class WindowSelector(Selector):
         self._blocks, self._asked, self._turned, self._limits = {}, {}, None, None
         evicted = int(self.evicted(store.tokens)[-1])
         self._looks_far = evicted > 0
+        if evicted > self.archive.host.stored and self.selects:
+            self.archive.look_ahead(store.on_host[store.new_sinks :])
         if self.bank is not None:
             self.bank.begin_pass(evicted)
+
+    @property
+    def selects(self) -> bool:
+        """True if queries select anything now."""
+        return True
+
+    def observe(self, layer: int, q: Tensor) -> None:
+        """Show the entries of the pass to its own queries, if some of them have to be looked up."""
+        if self.archive.looks_ahead:
+            self.archive.show(layer, *self.store.rows_of(self.store.layers[layer]))
 
     def num_evicted(self) -> int:
         """Return how many entries of the archive the next token's window does not show."""
@@ -240,7 +256,7 @@ class WindowSelector(Selector):
         if not self.store.counted:
             return Listing(index, rows, entries=entries)
         known = mass_rows(self.store.source[:sinks]).expand(len(index), -1)
-        chosen = mass_rows(self.archive.host.source_of(index.clamp_max(self.archive.host.stored - 1)))
+        chosen = mass_rows(self.archive.source_of(index.clamp_max(self.archive.readable - 1)))
         return Listing(index, rows, torch.cat([known, chosen], dim=1), entries=entries)
 
     def listed(
@@ -379,6 +395,11 @@ class WindowSelector(Selector):
         """Send the bank's counts to the host."""
         if self.bank is not None:
             self.bank.traffic.send()
+
+    def end_pass(self) -> None:
+        """Learn that what the pass has brought to the bank is kept."""
+        if self.bank is not None:
+            self.bank.end_pass()
 
     def fork(self, store: Store, archive: Archive) -> Self:
         """Return a selector with tensors of its own; the bank is shared."""

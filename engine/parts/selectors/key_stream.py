@@ -9,7 +9,7 @@ import torch
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.slabs import group_size_of
-from engine.parts.archive.transfers import sent
+from engine.parts.archive.transfers import sent, streamed
 from kernels.bank import units_bytes
 from kernels.rows import Slabs
 
@@ -28,15 +28,15 @@ class KeyStream:
         self._coming: dict[int, Callable[[], Slabs]] = {}
 
     def keys(self, layer: int) -> Slabs:
-        """Return the keys of a layer on the device, and start with the next one."""
+        """Return the keys of a layer on the device, those of the pass included, and start with the next one."""
         found = self._send(layer)()
         for following in self.layers[self.layers.index(layer) + 1 :][:1]:
             self._coming[following] = self._send(following)
-        return found
+        return [*found, *streamed(self.archive.shown(layer)[0], self.archive.device)]
 
     def _send(self, layer: int) -> Callable[[], Slabs]:
         coming = self._coming.pop(layer, None)
-        return coming or sent(self.archive.slabs(layer)[0], self.archive.device)
+        return coming or sent(self.archive.host.keys(layer), self.archive.device)
 
     def stop(self) -> None:
         """Give up keys that nobody has asked for."""

@@ -18,11 +18,13 @@ from engine.parts.attention import Segment
 from engine.parts.positions import TRUE, QueryBlocks
 from engine.parts.selectors.beside_window import WindowSelector
 from engine.parts.selectors.key_stream import KeyStream, streamed_bytes
-from engine.parts.selectors.stages import LayerRule, Pruning, Stage
+from engine.parts.selectors.pass_units import gathered_units, pass_units, pass_units_bytes
+from engine.parts.selectors.stages import LayerRule, Listing, Pruning, Stage
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import DISK, Usage
 from kernels.pruning import Copies
+from kernels.rows import Slabs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,12 +132,12 @@ class PruningSelector(WindowSelector):
             blocks_of = functools.partial(self.query_blocks, extend=self.extend_always)
             copies = functools.partial(self._copies, layer) if self._probed else None
             index = self.pruning.choose(layer, q, blocks_of, keys, self.store.fixed, copies)
-            listing = self.listing(index)
             if self.bank is not None:
                 listing, slabs = self.brought(layer, blocks, index)
             elif self._stream is not None and self.archive.readable_in_place():
-                (sink_keys, sink_values), sinks = self._sinks(layer), self.store.sinks
-                slabs = [(sink_keys, sinks), *keys], [(sink_values, sinks), *values]
+                listing, slabs = self._gathered(layer, blocks, index, (keys, values))
+            else:
+                listing = self.listing(index)
             listing = self.pruning.keep(layer, listing)
         elif self.bank is not None:
             slabs = self.bank.slabs(layer, self._sinks(layer))
@@ -160,6 +162,22 @@ class PruningSelector(WindowSelector):
             bank.prepare(layer)
         places = bank.bring(layer, slabs, starts, limits)[:, :: bank.bank.size] - bank.sinks
         return dataclasses.replace(near, units=bank.bank.layers[layer].keys, places=places)
+
+    def _gathered(
+        self, layer: int, blocks: QueryBlocks, index: Tensor, slabs: tuple[Slabs, Slabs]
+    ) -> tuple[Listing, tuple[Slabs, Slabs]]:
+        """Bring what all blocks of a pass have chosen to the device once, if there is room for it.
+
+        Returns:
+            Sinks and chosen entries as rows, and the slabs of these rows.
+        """
+        spec, size, rows = self.spec.layers[layer], self.stages[-1].chunk, None
+        starts = index[:, ::size]
+        units = pass_units(starts.numel(), self.archive.readable, size)
+        if not spec.latent and pass_units_bytes(spec, self.archive.host.dtype, units, size):
+            slabs, rows = gathered_units(slabs, starts, blocks.evicted, units, size, self.store.sinks)
+        keys, values = ([(sink, self.store.sinks), *rest] for sink, rest in zip(self._sinks(layer), slabs, strict=True))
+        return self.listing(index, rows), (keys, values)
 
     def newest(self, blocks: QueryBlocks) -> Tensor:
         """Return the newest far entries of each block, int64 [NB, N]; the first layers see them instead of pruning."""
@@ -203,6 +221,7 @@ class PruningSelector(WindowSelector):
 
     def end_pass(self) -> None:
         """Count the step and the stages that ran."""
+        super().end_pass()
         self.pruning.end_pass(self.store.fixed)
 
     def fork(self, store: Store, archive: Archive) -> Self:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 
 import torch
 from torch import Tensor
@@ -33,9 +32,10 @@ class TopKSelector(WindowSelector):
         self._factor: Tensor | None = None  # of this pass: multiplies its queries, [T, 1]
         self._hidden: Tensor | None = None  # of a fixed pass: which of the last sketches its token does not see
 
-    def pass_limit(self) -> int:
-        """Return how many tokens fit; without a search a pass may be of any length."""
-        return super().pass_limit() if self.archive.searched_by_queries else sys.maxsize
+    @property
+    def selects(self) -> bool:
+        """True in a conversation."""
+        return self.archive.searched_by_queries
 
     def picks(self) -> int:
         """Return top_k in a conversation."""

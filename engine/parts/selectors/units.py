@@ -114,6 +114,7 @@ class UnitSelector(WindowSelector):
 
     def observe(self, layer: int, q: Tensor) -> None:
         """Judge the entries behind the last unit by these queries, and make the units that fill up."""
+        super().observe(layer, q)
         if layer not in self._row:
             return
         if self.store.fixed:
@@ -216,9 +217,9 @@ class UnitSelector(WindowSelector):
         """Return the sums of keys [H, N, D] of the entries int64 [N, r_k], or of each query head's [HQ, N, r_k]."""
         if self.by_head:
             own = best.reshape(self.spec.layers[layer].kv_heads, -1)
-            keys = gather_rows(self.archive.host.keys(layer), own, self.spec.device, self.spec.dtype)
+            keys = gather_rows(self.archive.slabs(layer)[0], own, self.spec.device, self.spec.dtype)
             return keys.view(*best.shape, -1).sum(dim=2)
-        keys = self._keys(self.archive.host.keys(layer), layer, best.view(-1))
+        keys = self._keys(self.archive.slabs(layer)[0], layer, best.view(-1))
         return keys.view(len(keys), *best.shape, -1).sum(dim=2)
 
     def _look_up(self, layer: int, q: Tensor, fresh: Tensor | None) -> Tensor:
@@ -300,6 +301,7 @@ class UnitSelector(WindowSelector):
 
     def end_pass(self) -> None:
         """Keep the units that filled up, and the scores behind them."""
+        super().end_pass()
         if self.store.fixed:
             self._end_fixed()
         elif self._coming:

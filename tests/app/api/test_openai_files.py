@@ -64,6 +64,8 @@ def test_files_are_listed_in_pages_and_a_broken_one_says_why(
     assert [each.id for each in client.files.list(limit=1)] == [broken.id, printed.id]  # two pages
     assert [each.id for each in client.files.list(order="asc", purpose="user_data")] == [printed.id, broken.id]
     assert list(client.files.list(purpose="batch")) == []
+    with pytest.raises(openai.BadRequestError, match="for the purpose user_data or assistants, not 'batch'"):
+        client.files.create(file=("page.pdf", page), purpose="batch")
     twin = send(client, "page.pdf", page)
     client.files.delete(twin.id)  # what was read of it is also that of the first one
     assert client.files.retrieve(printed.id).status == "processed"
@@ -76,6 +78,8 @@ def test_files_are_listed_in_pages_and_a_broken_one_says_why(
     ("part", "sentence"),
     [
         ({"type": "input_file", "file_data": "data:;base64,AAAA"}, "send the file itself to /v1/files first"),
+        ({"type": "input_file", "file_id": "j-none", "file_data": "data:;base64,AAAA"}, "by its file_id alone"),
+        ({"type": "input_file", "file_id": 7}, r"it: input\.0\.content\.0\.file_id: Input should be a valid string\."),
         ({"type": "input_image", "image_url": "data:"}, "text or files, not input_image"),
     ],
 )

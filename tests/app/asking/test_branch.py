@@ -61,22 +61,34 @@ def test_a_branch_goes_on_as_the_session_itself(
     service.close()
 
 
-@pytest.mark.parametrize("method", ["exact", "infllm", "infinitehip", "recall", "infinipot"])
-def test_a_branch_that_keeps_all_turns_gives_the_same_logits(service: Service, book: Path, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("exact", {"budget": 320}),
+        ("infllm", {}),
+        ("infinitehip", {}),
+        ("recall", {"gist": "infinipot"}),
+        ("infinipot", {"budget": 320}),
+    ],
+)
+def test_a_branch_gives_the_same_logits_as_its_session_at_each_turn(
+    service: Service, book: Path, method: str, settings: dict[str, Any]
+) -> None:
     """Turns that were read as text gave other logits."""
-    settings = {"gist": "infinipot"} if method == "recall" else {}
     row = begin(service, add(service, book), method, engine.make_method(method, **settings).settings())
     session = service.store.sessions.add(read(service, row.id, lambda report: None).id).id
-    for question in FIRST:
+    logits = []
+    for question in (*FIRST, THEN):
         ask(service, session, question)
-    begun = branch(service, session, 2).id
-    logits = [next_logits(service, each) for each in (session, begun)]
-    assert torch.equal(*logits)
-    again = [ask(service, each, THEN) for each in (session, begun)]
-    assert again[0].answer == again[1].answer
-    logits = [next_logits(service, each) for each in (session, begun)]
-    assert torch.equal(*logits)
-    assert open_conversation(service, begun).conversation.turns == 3
+        logits.append(next_logits(service, session))
+    begun = [branch(service, session, turns).id for turns in (1, 2, 3)]
+    for turns, id in enumerate(begun, 1):
+        assert torch.equal(next_logits(service, id), logits[turns - 1])
+        assert open_conversation(service, id).conversation.turns == turns
+    again = ask(service, begun[0], FIRST[1])
+    assert again.answer == service.store.turns.all(session)[1].answer
+    assert torch.equal(next_logits(service, begun[0]), logits[1])
+    assert torch.equal(next_logits(service, branch(service, begun[1], 1).id), logits[0])
 
 
 def next_logits(service: Service, session: str) -> torch.Tensor:
@@ -102,14 +114,14 @@ def test_a_branch_takes_over_no_damaged_tail(service: Service, book: Path) -> No
     ask(service, begun, THEN)
 
 
-def test_a_branch_of_fewer_turns_or_behind_a_failed_one_reads_what_it_must(service: Service, book: Path) -> None:
+def test_a_branch_of_fewer_turns_or_behind_a_failed_one_begins_from_what_is_saved(service: Service, book: Path) -> None:
     session = service.store.sessions.add(read_through(service, add(service, book)).id).id
     for question in FIRST:
         ask(service, session, question)
     failed = keep_question(service, session, THEN)
     service.store.turns.finish(failed.id, status="failed", error="It was too much.")
     begun = {turns: branch(service, session, turns).id for turns in (1, 2, 3)}
-    assert [service.store.sessions.state(id).exists() for id in begun.values()] == [False, True, True]
+    assert all(service.store.sessions.state(id).exists() for id in begun.values())
     for turns, id in begun.items():
         assert open_conversation(service, id).conversation.turns == min(turns, 2)
 

@@ -37,7 +37,7 @@ PLACES = ("Hollow", "Tarvel", "Quent", "Orlen", "Brimsby", "Castor", "Delving", 
 
 @pytest.fixture
 def context(service: Service, tmp_path: Path) -> ContextRow:
-    """Return a text of which each paragraph is about another place."""
+    """Return a text whose paragraphs are about different places."""
     path = tmp_path / "Places.txt"
     paragraphs = [
         f"The harbour of {place} was built in {1700 + number} by a widow of that town. Her brother Lorenz paid for the "

@@ -53,7 +53,12 @@ def test_a_known_reading_is_not_done_again(
     given = ("--model", cli.model, "ingest", str(again), "--method", "exact", "--budget", "320", "--json")
     status, out, err = in_process(cli.home, capsys, *given)
     assert (status, json.loads(out)["context"]) == (0, result["context"])
-    assert "Known already" in err
+    assert f"is known already, as context {result['context']}" in err
+    more = (str(tmp_path / "lost.pdf"), str(tmp_path / "gone.zip"))
+    status, out, err = in_process(cli.home, capsys, *given[:4], *more, *given[4:-1])
+    assert (status, re.search(r"^Read before: [\d,]+ tokens in ", out, re.MULTILINE) is not None) == (1, True)
+    assert "lost.pdf is not there: check the name.\n" in err
+    assert err.endswith("2 files left out, as is said above.\n")
 
 
 def test_a_document_that_is_kept_is_read_again_without_its_file(
@@ -109,7 +114,7 @@ def test_a_bad_file_among_good_ones_is_left_out_and_named(
 
     status, out, err = ingest(torn, good, locked)
     result = json.loads(out)
-    assert (status, [each["title"] for each in result["documents"]]) == (0, ["good"])
+    assert (status, [each["title"] for each in result["documents"]]) == (1, ["good"])
     assert len(result["warnings"]) == 2
     assert all(f"warning: {each}\n" in err for each in result["warnings"])
     assert "--password" in err

@@ -144,7 +144,8 @@ def test_a_short_name_means_a_model_here_before_a_recommended_one(machine: Path)
     ("name", "sentence"),
     [
         ("qwen3", "'qwen3' fits several models: did you mean Qwen/Qwen3-0.6B, .* or Qwen/Qwen3-8B?"),
-        ("qwn3-8b", "No model is called 'qwn3-8b': Did you mean Qwen/Qwen3-8B?"),
+        ("qwen", "'qwen'. Did you mean Qwen/Qwen3-0.6B, .* or Qwen/Qwen3-8B?.*`stockpot models get NAME` fetches one"),
+        ("qwn3-8b", "No model is called 'qwn3-8b'. Did you mean Qwen/Qwen3-8B?"),
         ("smolm2", "Did you mean smollm2?"),
         ("qwen3-8", "Did you mean Qwen/Qwen3-8B?"),
         ("zzz", "Give a path, or a hub id such as Qwen/Qwen3-0.6B. `stockpot models` lists"),

@@ -280,8 +280,8 @@ def test_names_are_hub_ids_or_short_ones_of_recommended_models() -> None:
     assert hub_id("qwen3-8b:nf4") == "Qwen/Qwen3-8B"
     assert hub_id("somebody/tiny") == NAME
     for name, said in (
-        ("Qwen3-8", "did you mean Qwen/Qwen3-8B?"),
-        ("zzz", "give a hub id"),
+        ("Qwen3-8", "Did you mean Qwen/Qwen3-8B?"),
+        ("zzz", "Give a hub id"),
         ("pocket", "comes with Stockpot"),
         ("./a/b", "no hub id"),
     ):

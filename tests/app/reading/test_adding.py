@@ -343,9 +343,9 @@ def test_it_is_done_from_the_command_line(
     assert f"  read before: {base['tokens']:,}\n" in run("show", both["context"])[1]
     assert "read before" not in run("show", base["context"])[1]
     known = run("ingest", str(letter), *adding)[1]
-    assert f"Read {added:,} tokens behind {base['tokens']:,} that were read before, in 0:" in known
+    assert f"Read before: {added:,} tokens behind {base['tokens']:,} that were read before, in 0:" in known
     status, out, err = run("ingest", str(letter), "--add-to", "The Keeper", "--json")
-    assert (status, json.loads(out)["context"], "Known already" in err) == (0, both["context"], True)
+    assert (status, json.loads(out)["context"], "known already" in err) == (0, both["context"], True)
     for options in (("--method", "exact"), ("--budget", "320"), ("--set", "top_k=8")):
         status, out, err = run("ingest", str(letter), "--add-to", base["context"], *options)
         assert (status, out, "leave them out" in err) == (2, "", True)

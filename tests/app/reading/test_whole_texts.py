@@ -4,6 +4,7 @@ import pytest
 
 from app.machine.model_names import SMOLLM2
 from app.reading.methods import WHOLE, chosen_settings, suited_method
+from engine import make_method
 
 WINDOW = 8192
 
@@ -31,5 +32,6 @@ def test_a_small_window_and_other_methods_stay_as_they_are() -> None:
 
 def test_a_form_of_all_settings_names_those_that_were_chosen() -> None:
     suited = suited_method(SMOLLM2, WINDOW, "exact", {}).settings()
-    assert chosen_settings(SMOLLM2, WINDOW, "exact", suited) == {}
-    assert chosen_settings(SMOLLM2, WINDOW, "exact", suited | {"budget": "2048"}) == {"budget": 2048}
+    assert chosen_settings(SMOLLM2, WINDOW, make_method("exact", **suited)) == {}
+    chosen = make_method("exact", **suited | {"budget": "2048"})
+    assert chosen_settings(SMOLLM2, WINDOW, chosen) == {"budget": 2048}

@@ -16,14 +16,16 @@ from app.asking.named_pages import pages_in_words
 from app.formatting import byte_size, percent, plural
 from app.home import ASSETS
 from app.jobs.worker import Worker
-from app.language import LANGUAGES, figure, language_of, pattern_of, place_words, speaking, t, told, words
+from app.language import LANGUAGES, figure, language_of, pattern_of, place_words, speaking, t, told, told_parts, words
 from app.machine.recommended import good_for
 from app.service import Service
 from app.web.page import build_page
 from app.web.static_texts import parts_of, static_texts, translate
 from app.web.theme import SAID
-from ingest import FORMATS, ingest
-from ingest.document import page_label
+from ingest import FORMATS
+from ingest.document import Document, Page, PageQuality, page_label
+from ingest.unsupported import _ARCHIVES, _OLE, _OPEN_XML, _OTHER_OLE, _SIGNATURES, refusal
+from tests.app.web.spoken import spoken
 
 ROOT = Path(app.__file__).parent.parent
 PARTS = ("page", "sentences", "places")
@@ -49,7 +51,7 @@ def test_every_language_has_every_text_with_the_same_placeholders(language: str)
 
 @cache
 def _templates() -> list[str]:
-    """Return all texts of the program, with {} for what is filled in, and those of the page's script."""
+    """Return all texts of the program, with {} for the values, and those of the page's script."""
     found = SAID.findall((ASSETS / "page.js").read_text(encoding="utf-8"))
     for folder in ("app", "engine", "ingest", "sessions"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -84,15 +86,26 @@ def _is_used(text: str) -> bool:
     return wanted.startswith("good for ") and wanted.removeprefix("good for ").removesuffix(".") in _templates()
 
 
-def test_no_text_is_left_that_nothing_shows(tmp_path: Path) -> None:
-    counted = []
-    for name, text in (("a.txt", "One."), ("b.md", "# One\n\nText.\n\n# Two\n\nText.")):
-        (tmp_path / name).write_text(text)
-        counted.append(ingest(tmp_path / name).coverage())
-    made = [text for text in words("de") if any(pattern_of(text).fullmatch(each) for each in counted)]
-    of_pages = ["{n} of {n_all} pages have text.", "{n} of {n_all} slides have text.", "1 of 1 page has text."]
+def _coverages() -> Iterator[str]:
+    """Yield lines that say which pages of a document have text."""
+    text, ocr, blank = PageQuality(3, "text"), PageQuality(3, "ocr"), PageQuality(0, "none", pictured=False)
+    lost, why = PageQuality(0, "none"), PageQuality(0, "none", ("could not be read: ink",))
+    doubtful = PageQuality(3, "text", ("odd",))
+    for format in ("pdf", "txt", "pptx"):
+        for some in ([text], [text, text], [text, ocr], [text, ocr, blank, blank], [text, blank, doubtful]):
+            for more in ([], [lost], [why], [lost, lost], [why, why]):
+                made = enumerate([*some, *more], 1)
+                pages = (
+                    Page(number, f"page {number}", "" if each.characters == 0 else "abc", each) for number, each in made
+                )
+                yield Document("Kim", format, "0" * 64, tuple(pages)).coverage()
+
+
+def test_no_text_is_left_that_nothing_shows() -> None:
+    sentences = {*spoken(), *_coverages()}
     unused = [text for part in PARTS[:2] for text in words("de", part) if not _is_used(text)]
-    assert [text for text in unused if text not in (*made, *of_pages)] == []
+    unheard = [text for text in unused if not any(pattern_of(text).search(each) for each in sentences)]
+    assert unheard == []
 
 
 def _shown() -> Iterator[str]:
@@ -111,6 +124,16 @@ def test_everything_that_is_shown_has_its_translation() -> None:
     assert [text for text in _shown() if text not in words("de")] == []
     titles = {each.title for each in FORMATS.values()} - {"EPUB", "FictionBook", "HTML", "Markdown", "MOBI", "PDF"}
     assert titles <= set(words("de"))
+
+
+def test_every_refusal_that_comes_to_the_page_has_its_translation() -> None:
+    """One language stands for all, because all have the same texts."""
+    with speaking("de"):
+        left = {said for sentence in spoken() for said, known in told_parts(sentence) if not known or said in sentence}
+        kinds = [kind for _, kind in [*_SIGNATURES, *_ARCHIVES, *_OLE, *_OPEN_XML.items()]] + [_OTHER_OLE]
+        for kind in kinds:
+            assert all(known for _, known in told_parts(str(refusal(Path("x.bin"), kind)))), kind
+    assert [each for each in left if re.search("[A-Za-z]{3}", each)] == []
 
 
 def test_gradio_shows_the_components_in_the_language_of_the_browser(service: Service) -> None:

@@ -1,7 +1,9 @@
 """No file outside the home is served over HTTP, by any route, path, link or address."""
 
+import itertools
 import os
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ import pytest
 from app.api.error_handlers import MOST_BODY
 from app.errors import AppError
 from app.jobs.uploads import cache, check_dropped, move_in
+from app.service import Service
+from app.web.server import make_app
+from benchmarks.trust.routes import paths, requests, routes_of
 from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
 
 SECRET = "The combination is nineteen, four, thirty-one."
@@ -205,6 +210,30 @@ def test_a_body_of_gradios_is_bounded(http: httpx.Client, route: str, said: bool
         f"/gradio_api/{route}", content=body if said else pieces, headers={"Content-Type": "application/json"}
     )
     assert sent.status_code == 413
+
+
+def test_no_parameter_of_any_route_takes_a_path(
+    tmp_path: Path, http: httpx.Client, server: Server, secret: Path
+) -> None:
+    """The routes come from the app's own table, so that a new one is covered at once."""
+    with closing(Service(tmp_path / "table", None, "cpu")) as service:
+        app = make_app(service, None)
+    routes = routes_of(app)
+    assert {"/api/contexts", "/v1/files", "/gradio_api/upload", "/"} <= {route.path for route in routes}
+    before, forms = http.get("/api/documents").json(), itertools.cycle(paths(secret, server.home))
+    known = [each["id"] for each in before] or ["d-none"]
+    sent = 0
+    for route in routes:
+        for address, content in requests(app, route, next(forms), known):
+            with (
+                suppress(httpx.ReadTimeout, httpx.InvalidURL, httpx.LocalProtocolError),
+                http.stream(route.method, address, **content, timeout=httpx.Timeout(PATIENCE_SEC, read=1)) as answer,
+            ):
+                assert SECRET not in next(answer.iter_bytes(1 << 20), b"").decode(errors="replace"), (address, content)
+                assert answer.status_code != 500, (address, content)
+                sent += 1
+    assert sent > 3 * len(routes)
+    assert SECRET not in everything(http, server)
 
 
 @pytest.mark.parametrize("name", ["secret.txt", "../private/secret.txt", "/etc/passwd"])

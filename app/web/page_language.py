@@ -1,0 +1,45 @@
+"""One language for all of the page: Gradio's own words and the page's script follow the one that the server speaks."""
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.language import language_of
+
+SCRIPT = (
+    "<script>for (const [name, value] of [['language', '{0}'], ['languages', ['{0}']]]) "
+    "Object.defineProperty(navigator, name, {{ value }});</script>"
+)
+"""Names the language before Gradio asks the browser, which may prefer one that Gradio has and the page lacks."""
+
+
+class PageLanguage:
+    """ASGI middleware that puts the language of the page at the top of its HTML."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap an app."""
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and add the script if it is for the page."""
+        if scope["type"] != "http" or (scope["method"], scope["path"]) != ("GET", "/"):
+            await self.app(scope, receive, send)
+            return
+        script = SCRIPT.format(language_of(Headers(scope=scope).get("accept-language", ""))).encode()
+        begun: Message = {}
+        body = b""
+
+        async def keep(message: Message) -> None:
+            nonlocal begun, body
+            if message["type"] == "http.response.start":
+                begun = message
+                return
+            body += message.get("body", b"")
+            if message.get("more_body", False):
+                return
+            whole = body.replace(b"<head>", b"<head>" + script, 1)
+            MutableHeaders(raw=begun["headers"])["content-length"] = str(len(whole))
+            await send(begun)
+            await send({"type": "http.response.body", "body": whole})
+
+        plain = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]  # never compressed
+        await self.app({**scope, "headers": plain}, receive, keep)

@@ -1,0 +1,84 @@
+"""The words around a text and a question, compared by the answers to the suite's questions with full attention.
+
+    python -m benchmarks.suite.wordings --model DIR --wordings now,short --readings 3 --out wordings.jsonl
+
+Every wording gets the same texts and questions. Lines go to a file, and a killed run goes on from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from benchmarks import options as shared
+from benchmarks.report import machine
+from benchmarks.suite.cells import measure
+from benchmarks.suite.command import LENGTH, READINGS, note, publish
+from benchmarks.suite.store import Cell, append, load
+from benchmarks.suite.texts import Texts
+from engine import METHODS
+from engine.models.chat import INSTRUCTION, OPENINGS, QUESTION, TEXT, Chat
+
+SHORT = "{}\n\nAnswer in one short sentence, with the words of the text."
+
+
+def in_system(instruction: str, question: str = "{}") -> list[dict[str, str]]:
+    """Return messages with the text in the system's; {} in `question` is the question."""
+    return [
+        {"role": "system", "content": instruction + TEXT},
+        {"role": "user", "content": question.format(QUESTION)},
+    ]
+
+
+def in_question(instruction: str, question: str = "{}") -> list[dict[str, str]]:
+    """Return messages with the text in the first question's."""
+    return [{"role": "user", "content": f"{instruction}{TEXT}\n\n{question.format(QUESTION)}"}]
+
+
+WORDINGS = {
+    "now": OPENINGS[0],
+    "bare": in_question(""),
+    "first question": in_question(INSTRUCTION),
+    "short": in_system(INSTRUCTION, SHORT),
+    "first question, short": in_question(INSTRUCTION, SHORT),
+    "labels": in_question("Text:\n", "Question: {}\nAnswer the question from the text, in one sentence."),
+    "from the text": in_question("", "Answer from the text above: {}"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure the cells that are not in the file yet; print a table of all, and one line of JSON."""
+    parser = shared.parser("The words around a text and a question, with full attention.")
+    parser.add_argument("--wordings", type=shared.words, default=list(WORDINGS), help=f"of {', '.join(WORDINGS)}")
+    parser.add_argument("--tokens", type=shared.lengths, default=[LENGTH], help="lengths (default: 4K)")
+    parser.add_argument("--readings", type=shared.count, default=READINGS, help=f"texts (default: {READINGS})")
+    chosen = parser.parse_args(argv)
+    if unknown := [each for each in chosen.wordings if each not in WORDINGS]:
+        parser.error(f"there is no wording {unknown[0]!r}: choose from {', '.join(WORDINGS)}")
+    model = shared.open_model(chosen)
+    usual, texts, known = model.chat, Texts(model, chosen.data), load(chosen.out) if chosen.out else {}
+    cells: list[Cell] = []
+    for tokens in chosen.tokens:
+        for wording in chosen.wordings:
+            for seed in range(chosen.seed, chosen.seed + chosen.readings):
+                model.chat = usual  # its length decides how much prose there is
+                text = texts.make(tokens, seed)
+                model.chat = Chat(model.tokenizer, usual.day, [WORDINGS[wording]])
+                facts: list[Any] = ["wordings", model.fingerprint, wording, tokens, seed, text.digest()]
+                mark = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+                if mark not in known:
+                    named = {"model": model.name, "weights": model.fingerprint[:12], "method": wording, "looks": None}
+                    made = measure(model, METHODS["full"](), text, lambda: None)
+                    known[mark] = {"signature": mark, **named, "tokens": tokens, "seed": seed, **made}
+                    known[mark]["machine"] = machine()
+                    if chosen.out:
+                        append(chosen.out, known[mark])
+                    note(f"{wording} at {tokens:,} tokens, seed {seed}: {known[mark]['seconds']}")
+                cells.append(known[mark])
+    publish(cells, [], chosen.json)
+    return 0
+
+
+if __name__ == "__main__":
+    shared.run(main)

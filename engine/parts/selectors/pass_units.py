@@ -1,0 +1,53 @@
+"""Units that blocks of queries of one pass choose, brought to the device once for all of them.
+
+Neighbouring blocks choose many of the same units, which each would read over the link by itself.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.models.spec import LayerSpec
+from engine.parts.archive.slabs import group_size_of
+from kernels.bank import UnitBank, bring, units_bytes
+from kernels.rows import Slabs
+
+MOST_BYTES = 640 << 20  # of a layer's units; with more, attention reads them where they are
+
+
+def pass_units(chosen: int, entries: int, size: int) -> int:
+    """Return the most different units of `size` entries among `chosen` ones of `entries` entries."""
+    return min(chosen, -(-entries // size))
+
+
+def pass_units_bytes(layer: LayerSpec, dtype: torch.dtype, units: int, size: int) -> int:
+    """Return the bytes of units of a layer, 0 if they are too many. dtype: of the archive."""
+    each = units_bytes(layer.kv_heads + layer.value_heads, layer.head_size, size, dtype, group_size_of(dtype))
+    return units * each if units * each <= MOST_BYTES else 0
+
+
+def gathered_units(
+    slabs: tuple[Slabs, Slabs], starts: Tensor, limits: Tensor, units: int, size: int, first: int
+) -> tuple[tuple[Slabs, Slabs], Tensor]:
+    """Copy units to the device that computes, each once, as they are stored.
+
+    Args:
+        slabs: keys and values of a layer.
+        starts: int64 [NB, U], the first entry of each unit that NB blocks choose.
+        limits: int64 [NB]; a unit that begins at its block's limit or behind it is not copied.
+        units: most different units.
+        size: entries of a unit.
+        first: number to begin counting rows from.
+
+    Returns:
+        Slabs of keys and values with the copies, and the row of each entry, int64 [NB, U * size].
+    """
+    keys, values = slabs
+    entries, place = sum(length for _, length in keys), starts.device
+    like = keys[-1][0], values[-1][0]
+    bank = UnitBank.empty(like, units, size, -(-entries // size), "fifo", place)
+    stored = torch.full((1,), entries, dtype=torch.int64, device=place)
+    traffic = torch.zeros(2, dtype=torch.int64, device=place)
+    rows = bring(bank, starts, limits, keys, values, stored, traffic, first)
+    return ([(bank.keys, units * size)], [(bank.values, units * size)]), rows

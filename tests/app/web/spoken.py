@@ -1,0 +1,98 @@
+"""The sentences of errors that can come to the page, as the source has them."""
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import app
+from app.errors import phrase
+from app.machine.model_names import GET_SMOLLM2
+from engine.errors import NO_NUMBERS
+from engine.models.load_errors import ANEW
+from ingest.print.pdf import OCR_HINT
+
+ROOT = Path(app.__file__).parent.parent
+ERRORS = (
+    *("AppError", "NotFound", "Ambiguous", "UsageError", "StoreError", "InUse", "AlreadyRead", "StoreCorrupt"),
+    *(
+        "StoreFailing",
+        "BrokenFile",
+        "UnsupportedFormat",
+        "PasswordNeeded",
+        "WrongPassword",
+        "EmptyDocument",
+        "TooLarge",
+    ),
+    *("OcrUnavailable", "ModelError", "ModelNotFound", "UnsupportedModel", "ContextMismatch", "OutOfMemory"),
+)
+"""Errors whose sentences can come to the page. Those of a method's settings are for experts, and stay English."""
+ELSEWHERE = ("commands", "api", "cli.py", "guard.py", "server.py", "quantities.py", "gpus.py", "backup.py", "doctor.py")
+"""Folders and files of the command line, the APIs and the server's start."""
+NOT_ALONE = re.compile(
+    "content.xml|.* with another text|The database .* nothing else|A .* has no files|(top-k|min-p|A rep|A reas|A seed|"
+    "A text|--weights|Only )|it (has|takes|does)"
+)
+"""Beginnings of those that only the command line can cause, or that are put into another sentence."""
+FILLED_IN: dict[str, str | tuple[str, ...]] = {
+    "ANEW": ANEW,
+    "NO_NUMBERS": NO_NUMBERS,
+    "OCR_HINT": OCR_HINT,
+    "OF_THE_FILE": "of the file",
+    "advice": "Convert it to plain text.",
+    "again": "try again, which goes on from what has come",
+    "counted": "",
+    "gone": ("it was deleted", "what it was about was deleted"),
+    "hint": ("Did you mean 7?", "Give a path, or a hub id such as 7.", "Give a hub id, such as 7."),
+    "kind": "a RAR archive: unpack it first",
+    "meant": "Did you mean 7?",
+    "noun": "section",
+    "said": "",
+    "self._again()": (
+        "delete 7, then read its documents again (they are kept).",
+        "branch 7 and go on in the branch, which reads the turns that it keeps from their text.",
+    ),
+    "known": "it has none",
+    "there": "7 tokens on page 7",
+    "todo": "List the jobs there are.",
+    "warnings[0]": "Not read: 7.",
+    "what": "names several",
+    "where": " of document 7",
+    "within": "Save it as PDF and add that.",
+}
+"""Words for the values that have some, or several; all others have a number."""
+
+
+@cache
+def spoken() -> tuple[str, ...]:
+    """Return the sentences, with examples in place of values."""
+    others = f"{GET_SMOLLM2}.", phrase(ValueError("7")), phrase(MemoryError())
+    return (*dict.fromkeys(_spoken()), *others)
+
+
+def _spoken() -> Iterator[str]:
+    for folder in ("app", "engine", "ingest", "sessions"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if not set(ELSEWHERE).isdisjoint(path.relative_to(ROOT).parts):
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in ERRORS:
+                    yield from (each for each in _sentences(node.args[0]) if not NOT_ALONE.match(each))
+
+
+def _sentences(node: ast.expr) -> list[str]:
+    """Return all sentences that an expression can become."""
+    if isinstance(node, ast.Constant):
+        return [str(node.value)]
+    if isinstance(node, ast.FormattedValue):
+        return _sentences(node.value)
+    if isinstance(node, ast.IfExp):
+        return _sentences(node.body) + _sentences(node.orelse)
+    if isinstance(node, ast.JoinedStr):
+        return ["".join(each) for each in itertools.product(*map(_sentences, node.values))]
+    source = ast.unparse(node)
+    noun = re.search(r"(?:count|plural)\(.*'([a-z ]+)'\)$", source)
+    filled = f"7 {noun[1]}s" if noun else FILLED_IN.get(source, "7")
+    return [filled] if isinstance(filled, str) else list(filled)
