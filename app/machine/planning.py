@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import engine
 
-PLACES = {"device": ", all of it on the GPU", "disk": ", on the disk"}
+PLACES = {"device": " (on the GPU)", "disk": " (on the disk)"}
 """Where a method keeps what it has read, if that is not host memory."""
 RATES_FILE = "rates.json"
 
@@ -196,7 +196,7 @@ def remaining_time(
 
 
 def method_in_words(method: str, settings: dict[str, Any]) -> str:
-    """Return a method with its budget and unusual settings: "exact with a budget of 6,144, store=int4, on the GPU"."""
+    """Return a method with its budget and unusual settings: "exact with a budget of 6,144, store=int4 (on the GPU)"."""
     from engine import HOST_STORES, METHODS
 
     budget, store, sketch = settings["budget"], settings.get("store"), settings.get("sketch", "none")
