@@ -39,6 +39,7 @@ from benchmarks import gpu_inputs, gpu_layers
 from benchmarks.gpu_check.gauge import computed_in, graph_seconds, median_seconds
 from benchmarks.gpu_compare import ALIKE, ODD, SLACK, Compared, Outputs, compared, scales_agree
 from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads, Inputs, Source, numbers
+from engine.parts.archive.probes import every_nth
 from kernels import attention, bank, columns, gathering, mxfp4, pruning, quantise, scoring
 from kernels.bank import UnitBank
 from kernels.gathering import EntryBuffers
@@ -182,6 +183,8 @@ class _Bench:
 
     def _kept_by_host(self, kind: torch.dtype | None) -> Iterator[Row]:
         yield self._pruning("one query", 1)
+        yield self._pruning("one query, by groups", 1, grouped=True)
+        yield self._pruning("one query, copies", 1, probes=8)
         yield from self._chosen()
         yield from self._listed()
         if kind in (None, torch.int8):
@@ -384,11 +387,15 @@ class _Bench:
         """Return random rows [H, count] for each head, ascending."""
         return self.source.uniform(self.heads.kv, self.length).topk(count, dim=1).indices.sort(dim=1).values
 
-    def _pruning(self, what: str, queries: int) -> Row:
+    def _pruning(self, what: str, queries: int, probes: int = 0, grouped: bool = False) -> Row:
+        """Prune with one stage. probes: of the first slab, every so many-th key has a copy on the device."""
         from kernels.pruning import kernel, torch_impl
 
         source, size = self.source, min(PRUNED, self.length)
         q = source.noise(self.heads.query, 1, queries, self.heads.size)
+        if grouped:  # as queries of one head
+            q = q.reshape(self.heads.kv, 1, -1, self.heads.size)
+        copies = every_nth(source.keys[:1], probes, self.device) if probes else None
         starts = torch.arange(0, self.length, size, device=self.device)[None]
         limits = torch.tensor([self.length], device=self.device)
         rule, group = torch.tensor([pruning.BRANCH], device=self.device), torch.ones(1, device=self.device).long()
@@ -398,10 +405,10 @@ class _Bench:
         def compare() -> Compared:
             given = q, source.keys, starts, limits, size, places
             exact = torch_impl.chunk_scores(q.double(), source.exact_keys, starts, limits, size, wide)
-            return compared([kernel.chunk_scores(*given)], [torch_impl.chunk_scores(*given)], [exact], ALIKE)
+            return compared([kernel.chunk_scores(*given, copies)], [torch_impl.chunk_scores(*given)], [exact], ALIKE)
 
         def run() -> object:
-            return pruning.chunk_scores(q, source.keys, starts, limits, size, places)
+            return pruning.chunk_scores(q, source.keys, starts, limits, size, places, copies)
 
         return self._row("pruning", what, compare, run, queries)
 

@@ -36,6 +36,7 @@ from engine.models.configuration import read_config
 from engine.models.placement import device_named, dtype_on
 from engine.models.sizes import model_sizes
 from engine.models.spec import ModelSpec, window_of
+from engine.parts.archive.options import AUTO
 from engine.parts.flash import choice as flash_choice
 from engine.planning.planner import GPU_BASE, Machine, Plan, Planner
 from engine.planning.rates import Rates, measure_rates
@@ -44,6 +45,7 @@ from engine.sampling import Sampling
 from kernels.choice import implementation as kernels_choice
 
 __all__ = [
+    "AUTO",
     "DEFAULT_METHOD",
     "GPU_BASE",
     "HOST_STORES",

@@ -187,13 +187,13 @@ class Facts:
     """Facts about slabs that kernels ask for again and again; they do not depend on the length of the last slab.
 
     Attributes:
-        tables: the kernels' tables, by device.
+        tables: the kernels' tables, by device and copies.
         reachable: see the function of that name, by device.
     """
 
     def __init__(self) -> None:
         """Start without any tables."""
-        self.tables: dict[torch.device, Any] = {}
+        self.tables: dict[tuple[Any, ...], Any] = {}
         self.reachable: dict[torch.device, bool] = {}
         self.banks: list[weakref.ref[Bank]] = []
 

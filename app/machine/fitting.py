@@ -41,6 +41,21 @@ def plan_reading(
     return plan
 
 
+def placed(model: "engine.Model", name: str, method: "engine.Method", tokens: int) -> "engine.Method":
+    """Return the method with a tier that there is room for now, if its own is `auto`.
+
+    Args:
+        model: the loaded model.
+        name: its name.
+        method: the method.
+        tokens: tokens of the text.
+    """
+    import engine
+
+    planner = engine.Planner.of_loaded(model, engine.Machine.now(model.device))
+    return planner.placed(method, tokens, split_model(name)[1])
+
+
 def require_memory(
     name: str, method: "engine.Method", tokens: int, chat: "engine.Chat", device: str, read: int = 0
 ) -> None:

@@ -86,7 +86,8 @@ def forecast_text(
         window: tokens that the model was trained for.
     """
     size = sum(plan.footprint.usage.bytes.values())
-    facts = [together_in_words(titles), pages, time_in_words(seconds), byte_size(size), t("it fits")]
+    fits = t("it fits on the GPU") if plan.footprint.resident else t("it fits")
+    facts = [together_in_words(titles), pages, time_in_words(seconds), byte_size(size), fits]
     doubt = plan.beyond
     if plan.method.budget is None and plan.tokens > window:
         doubt = t(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     import engine
 
+PLACES = {"device": " (on the GPU)", "disk": " (on the disk)"}
+"""Where a method keeps what it has read, if that is not host memory."""
 RATES_FILE = "rates.json"
 
 
@@ -194,11 +196,12 @@ def remaining_time(
 
 
 def method_in_words(method: str, settings: dict[str, Any]) -> str:
-    """Return a method with its budget and unusual settings: "exact with a budget of 6,144, store=int4"."""
+    """Return a method with its budget and unusual settings: "exact with a budget of 6,144, store=int4 (on the GPU)"."""
     from engine import HOST_STORES, METHODS
 
     budget, store, sketch = settings["budget"], settings.get("store"), settings.get("sketch", "none")
     coded = f", store={store}" if store in HOST_STORES[1:] else ""
     of_preset = METHODS[method].presets.get("sketched", {}).get("budget") == budget
     sketched = f"{', preset=sketched' if of_preset else ''}, sketch={sketch}" if sketch != "none" else ""
-    return f"{method}{'' if budget is None else f' with a budget of {budget:,}'}{coded}{sketched}"
+    there = PLACES.get(settings.get("tier", ""), "")
+    return f"{method}{'' if budget is None else f' with a budget of {budget:,}'}{coded}{sketched}{there}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.asking.demo_answer import as_said
 from app.errors import AppError
+from app.machine.fitting import placed
 from app.reading.context_cache import OpenContext, OpenConversation
 from app.reading.earlier_turns import BEGINS, EARLIER, kept_turns, state_behind
 from app.reading.saved_state import check_context, check_conversation
@@ -133,7 +134,7 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     check_context(row, parts, meta)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     model = model_of(row, found, method, stream, meta)
-    unfinished = meta["context"] is None
+    method, unfinished = placed(model, row.model, method, row.tokens), meta["context"] is None
     if row.status == "ready" or meta["reader"] is None:
         check_finished(row, meta)
     context = engine.Context.load(model, method, parts, meta["context"] or meta["reader"], unfinished=unfinished)

@@ -102,9 +102,24 @@ def begin(
 
 
 def _same_request(service: Service, prepared: Prepared) -> list[ContextRow]:
-    """Return the contexts of these documents with this method, by any model."""
-    ids, method = prepared.document_ids, prepared.method
-    return [row for row in service.store.contexts.all(ids[0]) if row.document_ids == ids and _method_of(row) == method]
+    """Return the contexts of these documents with this method, by any model.
+
+    Files are the same with every tier, so whoever leaves it open gets what was read with any.
+    """
+    import engine
+
+    ids, asked = prepared.document_ids, prepared.method.settings()
+    found = []
+    for row in service.store.contexts.all(ids[0]):
+        method = _method_of(row) if row.document_ids == ids else None
+        if method is None or method.name != prepared.method.name:
+            continue
+        settings = method.settings()
+        if engine.AUTO in (asked.get("tier"), settings.get("tier")):
+            settings["tier"] = asked["tier"]
+        if settings == asked:
+            found.append(row)
+    return found
 
 
 def _matches(row: ContextRow, model: str, spec: "engine.ModelSpec", prepared: Prepared) -> bool:
@@ -280,11 +295,11 @@ def _read(
     if meta["context"]:  # the process that finished it may have died before it updated the row
         reader = engine.Reader.resume(model, method, stream.ids, parts, meta["context"])
     else:
-        chunk = _planned(service, model, row.model, method, len(stream.ids), row.tokens_read).chunk
+        plan = _planned(service, model, row.model, method, len(stream.ids), row.tokens_read)
         reader = (
-            engine.Reader.resume(model, method, stream.ids, parts, meta["reader"], chunk)
+            engine.Reader.resume(model, plan.method, stream.ids, parts, meta["reader"], plan.chunk)
             if meta["reader"]
-            else engine.Reader(model, method, stream.ids, chunk)
+            else engine.Reader(model, plan.method, stream.ids, plan.chunk)
         )
     if reader.memory.archive:
         reader.memory.archive.use_mapped_files(parts)

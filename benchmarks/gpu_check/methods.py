@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -30,12 +31,15 @@ DECODED = 32  # timed tokens of an answer, or as many as time allows
 WARMING = 6  # the warm-up reads the first length divided by this: longer than any window and a pass
 READING_SHARE = 0.12  # share of a method's time for reading; the rest of a length is filled in
 READING_ONCE_SHARE = 0.6  # the same if a memory is used for one length only
-# Variants of a method, by their names in the tables: with quantised entries on the device, a sketch, a bank, the stages
-# of InfiniteHiP's Table 11, whose third row is `infinitehip` itself, or all of the archive on the device
+# Variants of a method, by their names in the tables: with quantised entries on the device, a sketch, a bank, copies of
+# keys beside it, heads that prune together, the stages of InfiniteHiP's Table 11, whose third row is `infinitehip`
+# itself, or all of the archive on the device. The others have it in host memory.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"locret-{store}": ("locret", {"store": store}) for store in ("int8", "fp8")},
     "exact-sketched": ("exact", {"sketch": "int2"}),
     "infinitehip-cached": ("infinitehip", {"cache": 1024}),
+    "infinitehip-probes": ("infinitehip", {"cache": 1024, "probes": 8}),
+    "infinitehip-groups": ("infinitehip", {"compares": "groups"}),
     "infllm-cached": ("infllm", {"cache": 80, "policy": "lru"}),
     **{
         f"infinitehip-{preset}": ("infinitehip", {"preset": preset}) for preset in ("3k", "3k-fast")
@@ -204,9 +208,10 @@ def _fitting(planner: Planner, name: str, lengths: tuple[int, ...], window: int)
     It looks once even if it could look twice, so that every token of an answer has its highest cost.
     """
     kind, settings = measured_as(name)
-    looks = {"looks": 1} if "looks" in make_method(kind).settings() else {}
+    given = {"looks": 1, "tier": HOST} if "tier" in make_method(kind).settings() else {}
     quicker = quicker_stores(window, kind) if "sketch" in settings else []
-    methods = quicker or suited_stores(window, kind, **settings, **looks)
+    methods = [dataclasses.replace(each, **given) for each in quicker]  # type: ignore[arg-type]
+    methods = methods or suited_stores(window, kind, **{**given, **settings})
     found = [(method, [each for each in lengths if planner.plan(method, each, "nf4").fits]) for method in methods]
     return max(found, key=lambda each: len(each[1]))  # among equals the first, which is the most precise
 

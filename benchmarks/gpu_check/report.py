@@ -22,7 +22,7 @@ COLUMNS = {
         *("hip_attn", "status"),
     ],
     "stages": [
-        *("what", "keys", "length", "stage_1", "stage_2", "stage_3", "attention", "all", "seconds_for_32k"),
+        *("what", "keys", "compares", "length", "stage_1", "stage_2", "stage_3", "attention", "all", "seconds_for_32k"),
         *("from_stage_2", "from_stage_3", "mean_3k", "mean_3k_fast", "mean_3k_flash", "status"),
     ],
     "bare": ["model", "chunk", "tokens_per_second", "status"],

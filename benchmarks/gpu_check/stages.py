@@ -1,13 +1,15 @@
 """InfiniteHiP's stages one by one, in the form of the paper's Tables 3 and 4, on one layer.
 
 Timed are each pruning stage and the attention to what the last one leaves, for a pass of prefill and for a token, with
-keys in pinned host memory and with the same keys on the device. A token's mean cost follows from how often each stage
-is renewed. Calls are replayed as CUDA graphs where that is possible, so that the host's part does not count, as in the
-paper. Not here: the paper's cache of keys on the device and its hit ratios, which the engine does not have.
+keys in pinned host memory and with the same keys on the device, and with query heads that compare by themselves or by
+groups. A token's mean cost follows from how often each stage is renewed. Calls are replayed as CUDA graphs where that
+is possible, so that the host's part does not count, as in the paper. Not here: copies of keys on the device, which
+whole answers are timed with.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -16,6 +18,7 @@ from torch import Tensor
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import graph_seconds, median_seconds
 from engine.memory import Memory
+from engine.methods.archived import COMPARES
 from engine.models.spec import Scoring
 from engine.parts.attention import attend
 from engine.parts.selectors.pruned import PruningSelector
@@ -31,8 +34,8 @@ def cells(lengths: tuple[int, ...]) -> Iterator[Row]:
     """Yield the measurements to make."""
     for length in lengths:
         for what in (PREFILL, TOKEN):
-            for keys in KEYS:
-                yield {"what": what, "keys": keys, "length": length}
+            for keys, compares in itertools.product(KEYS, COMPARES):
+                yield {"what": what, "keys": keys, "compares": compares, "length": length}
 
 
 def check_stages(
@@ -54,12 +57,15 @@ def check_stages(
         if where == "device":
             keys, values = ([(bank.to(check.place), rows) for bank, rows in each] for each in banks)  # type: ignore[union-attr]
             banks = keys, values
-        row = check.row("stages", what=what, keys=where, length=length)
-        row |= {**_timed(check, selector, q, banks), "queries": count, "status": "done"}
-        if what == PREFILL:
-            row["seconds_for_32k"] = row["all"] * PAPER_QUERIES / count
-        else:
-            row |= _means(row)
+        for compares in COMPARES:
+            selector.pruning.grouped = compares == COMPARES[1]
+            row = check.row("stages", what=what, keys=where, compares=compares, length=length)
+            row |= {**_timed(check, selector, q, banks), "queries": count, "status": "done"}
+            if what == PREFILL:
+                row["seconds_for_32k"] = row["all"] * PAPER_QUERIES / count
+            else:
+                row |= _means(row)
+        selector.pruning.grouped = False
 
 
 def _timed(check: Check, selector: PruningSelector, q: Tensor, banks: tuple[Slabs, Slabs]) -> Row:

@@ -11,12 +11,16 @@ import torch
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.bank import POLICIES, bank_bytes
-from engine.parts.archive.options import DTYPES, QUESTION_PASSES, TIERS, cache_units
+from engine.parts.archive.options import AUTO, DTYPES, QUESTION_PASSES, TIERS, cache_units
+from engine.parts.archive.probes import probe_bytes
 from engine.parts.archive.tier_plan import archive_footprint, bank_footprint
 from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.positions import PRUNING_RULES
 from engine.parts.selectors.stages import Stage, compared, parse_stages
-from engine.records import DISK, HOST
+from engine.records import DEVICE, DISK, HOST, Usage
+
+COMPARES = ("heads", "groups")
+PROBES = (0, 1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +30,7 @@ class ArchiveSettings:
     Attributes:
         looks: how often a question is asked at most (`QUESTION_PASSES`).
         store: dtype of the archive, a key of `DTYPES`.
-        tier: where entries lie (`TIERS`): in host memory, on the device, or full slabs on disk.
+        tier: where entries lie (`TIERS`): in host memory, on the device, or full slabs on disk; or where there is room.
     """
 
     archive_choices: ClassVar[Mapping[str, Collection[Any]]] = {
@@ -37,24 +41,29 @@ class ArchiveSettings:
 
     looks: int = 2
     store: str = "bfloat16"
-    tier: str = HOST
+    tier: str = AUTO
+
+    @property
+    def place(self) -> str:
+        """The tier of a memory that is made with these settings."""
+        return HOST if self.tier == AUTO else self.tier
 
     @property
     def read_in_place(self) -> bool:
         """True if a GPU's kernels read the archive where it lies."""
-        return self.tier != DISK
+        return self.place != DISK
 
-    def new_archive(self, spec: ModelSpec, sketch: torch.dtype | None = None) -> Archive:
-        """Return an empty archive. sketch: kind of the keys' sketches, or None.
+    def new_archive(self, spec: ModelSpec, sketch: torch.dtype | None = None, probes: int = 0) -> Archive:
+        """Return an empty archive. sketch: kind of the keys' sketches, or None; probes: see `PruningSettings`.
 
         Raises:
             SettingsError: a quantisation that this model or its device cannot have.
         """
-        return Archive(spec, DTYPES[self.store], self.tier, self.looks, sketch)
+        return Archive(spec, DTYPES[self.store], self.place, self.looks, sketch, probes)
 
     def archive_footprint(self, spec: ModelSpec, task: ReadingTask, first: int, grows: bool = True) -> Footprint:
         """Return what the archive takes. See the function of that name for `first` and `grows`."""
-        return archive_footprint(spec, task, first, DTYPES[self.store], self.tier, grows)
+        return archive_footprint(spec, task, first, DTYPES[self.store], self.place, grows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +82,7 @@ class BankSettings(ArchiveSettings):
 
     def bank_units(self, spec: ModelSpec, needed: int) -> int:
         """Return how many units the bank holds. needed: units that one block of queries looks up."""
-        return cache_units(spec, self.cache, needed, self.tier)
+        return cache_units(spec, self.cache, needed, self.place)
 
     def bank_footprint(self, spec: ModelSpec, task: ReadingTask, needed: int, size: int) -> Footprint:
         """Return what the bank takes. needed: as above; size: entries per unit."""
@@ -88,12 +97,27 @@ class PruningSettings:
     Attributes:
         stages: "query_block:chunk:keep:refresh" for each, coarse to fine.
         pruning: position rule while pruning (relative, chunk, infllm, dynamic, true).
+        probes: every so many-th key is on the device as well, where tokens of an answer find it, if the archive is in
+            host memory; 0 for none.
+        compares: heads: each query head finds a chunk's best key by itself; groups: those of a KV head find one
+            together, by every 4th query but in the last stage.
     """
 
-    pruning_choices: ClassVar[Mapping[str, Collection[Any]]] = {"pruning": PRUNING_RULES}
+    pruning_choices: ClassVar[Mapping[str, Collection[Any]]] = {
+        "pruning": PRUNING_RULES,
+        "probes": PROBES,
+        "compares": COMPARES,
+    }
 
     stages: str = "32:16:1024:8 32:4:256:4"
     pruning: str = "relative"
+    probes: int = 0
+    compares: str = "heads"
+
+    @property
+    def grouped(self) -> bool:
+        """True if the query heads of a KV head compare the same keys."""
+        return self.compares == "groups"
 
     @property
     def parsed_stages(self) -> tuple[Stage, ...]:
@@ -113,3 +137,8 @@ class PruningSettings:
     def compared(self) -> float:
         """Keys that a query is compared with, per entry of the archive."""
         return compared(self.parsed_stages)
+
+    def probe_footprint(self, spec: ModelSpec, dtype: torch.dtype, place: str, far: int) -> Footprint:
+        """Return what `probes` take on the device. dtype, place: of the archive; far: its entries."""
+        held = probe_bytes(spec.looking_far, dtype, far, self.probes) if self.probes and place == HOST else 0
+        return Footprint(Usage({}, {DEVICE: held}))

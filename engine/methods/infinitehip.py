@@ -133,10 +133,12 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         rules = self.pruning, self.first_pruning, self.attention
         require_between(rules, "the stream", stream, self._beside_stream(), spec.window)
         store = WindowStore(spec, self.sinks, stream, stages[0].query_block, keeps_wider=True)
-        archive = self.new_archive(spec)
+        archive = self.new_archive(spec, probes=self.probes)
         rule = LayerRule(self.pruning, stages[-1].keep)
         first = FirstLayers(self.first_layers, LayerRule(self.first_pruning, self.kept_first), self.first_recent)
-        selector = PruningSelector(spec, store, archive, stages, rule, first, self.attention, self.extend_always)
+        selector = PruningSelector(
+            spec, store, archive, stages, rule, first, self.attention, self.extend_always, self.grouped
+        )
         selector.use_bank(self.bank_units(spec, self.cached_at_once()), stages[-1].chunk, self.policy)
         return Memory(spec, store, archive=archive, selector=selector)
 
@@ -146,7 +148,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             yield from super().footprints(spec, task)
             return
         first, last = self.parsed_stages[0], self.parsed_stages[-1]
-        on_gpu = spec.device.type == "cuda" and self.tier == HOST
+        on_gpu = spec.device.type == "cuda" and self.place == HOST
         streamed = streamed_bytes(spec.looking_far, DTYPES[self.store], task.total) if on_gpu else 0
         banked = self.bank_units(spec, self.cached_at_once()) > 0
         gathered = self._gathered(spec.looking_far, task) if streamed and not banked else 0
@@ -160,7 +162,9 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             recorded=self._recorded,
             stages=self.parsed_stages,
             usual=self._usual(spec),
-            banked=banked,
+            bank=self.bank_units(spec, self.cached_at_once()),
+            probes=self.probes if self.place == HOST else 0,
+            grouped=self.grouped,
             streamed=streamed,
             gathered=gathered,
             positions=0 if self.extend_always else min(task.total, spec.window),
@@ -168,6 +172,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)
         yield self.bank_footprint(spec, task, self.cached_at_once(), last.chunk)
+        yield self.probe_footprint(spec, DTYPES[self.store], self.place, max(0, task.total - self.sinks))
         yield selector_footprint(spec, task, self.sinks, selection)
 
     def _gathered(self, spec: ModelSpec, task: ReadingTask) -> int:

@@ -121,7 +121,7 @@ class InfLLM(BankSettings, Method):
             together=self.query_block,  # by their sum
             fetching=self.query_block,
             recorded=self.looks == 1 and self.scores == PRODUCTS and self.read_in_place,
-            banked=self.bank_units(spec, self.units + 1) > 0,
+            bank=self.bank_units(spec, self.units + 1),
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)

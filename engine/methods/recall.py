@@ -32,6 +32,7 @@ from engine.parts.retrieval_plan import Selection, search_footprint, selector_fo
 from engine.parts.selectors.gist import GistSelector
 from engine.parts.selectors.stages import LayerRule, Pruning, parse_stages
 from engine.parts.slots import SlotStore
+from engine.records import HOST
 
 GISTS = ("locret", "infinipot")
 SELECTIONS = ("infinitehip", "exact")
@@ -137,9 +138,9 @@ class Recall(PruningSettings, ArchiveSettings, Method):
         gist = self.condensing().new_memory(spec, turn_tokens)
         assert isinstance(gist.store, SlotStore)
         gist.evictor.shares_pass = False  # what fills the gist may select, a catalyst may not
-        archive = self.new_archive(spec)
+        archive = self.new_archive(spec, probes=0 if self.select == "exact" else self.probes)
         rules = [LayerRule(self.pruning, self.selected)] * len(spec.layers)
-        pruning = None if self.select == "exact" else Pruning(spec, self.parsed_stages, rules)
+        pruning = None if self.select == "exact" else Pruning(spec, self.parsed_stages, rules, self.grouped)
         selector = GistSelector(
             spec, gist.store, archive, pruning, self.selected, distance, self.attention, self.while_reading
         )
@@ -162,6 +163,8 @@ class Recall(PruningSettings, ArchiveSettings, Method):
             search_every=1 if exactly else self.parsed_stages[0].refresh,
             recorded=self.looks == 1 and self.read_in_place and (exactly or self.pruning != TRUE),
             stages=self.parsed_stages if pruned else (),
+            probes=self.probes if self.place == HOST else 0,
+            grouped=self.grouped,
         )
         yield self.archive_footprint(spec, task, task.prefix, grows=False)
         yield selector_footprint(spec, task, task.prefix, selection)
@@ -169,3 +172,5 @@ class Recall(PruningSettings, ArchiveSettings, Method):
             yield Footprint(work=Work(explicit=True))  # even if no layer looks far
         if exactly:
             yield search_footprint(spec, task, task.prefix, DTYPES[self.store], self.top_k)
+        else:
+            yield self.probe_footprint(spec, DTYPES[self.store], self.place, task.tokens)

@@ -20,7 +20,7 @@ class Asked:
 
     Each query head and block reads its own copy of the keys that a stage compares. Attention reads chosen entries once
     for each `TILE` queries of a KV head, and the sums of an answer's attention read their keys once more; a bank gets
-    the entries instead that it does not hold, once for all of them.
+    the entries instead that it does not hold, once for all of them. Keys that are on the device as well are not asked.
 
     Attributes:
         spec: of the model.
@@ -29,7 +29,9 @@ class Asked:
         usual: the same on average over layers; None for `chosen`.
         block: queries of the text that choose together.
         stages: of pruning, coarse to fine.
-        banked: whether chosen entries go through a bank.
+        bank: units of the last stage's size that a bank holds; 0 if there is none, and 1 where only that matters.
+        probes: every so many-th key is on the device for a token of an answer; 0 for none.
+        grouped: whether the query heads of a KV head compare the same keys.
         together: tokens of a pass of the text if all keys may come once for it, else 0.
         gathered: whether chosen entries come once for all blocks of such a pass.
     """
@@ -40,7 +42,9 @@ class Asked:
     usual: float | None = None
     block: int = 1
     stages: tuple[Stage, ...] = ()
-    banked: bool = False
+    bank: int = 0
+    probes: int = 0
+    grouped: bool = False
     together: int = 0
     gathered: bool = False
 
@@ -54,15 +58,18 @@ class Asked:
         looking = self.spec.looking_far
         return looking.query_heads / max(1, sum(layer.kv_heads for layer in looking.layers))
 
-    def compared(self, number: int, first: float) -> float:
+    def compared(self, number: int, first: float, probes: int = 0) -> float:
         """Return the entries that a block of queries of all heads asks for in one stage.
 
-        first: chunks that the first stage compares.
+        first: chunks that the first stage compares. probes: every so many-th key is not asked for; 0 for none.
         """
         stage, chunks = self.stages[number], first
         if number:
             chunks = min(self.stages[number - 1].keep, self.far) / stage.chunk
-        return chunks * (1 + math.log2(max(stage.chunk, 1))) * self._group * self.spec.key_share
+        keys = 1 + math.log2(stage.chunk)
+        if probes:  # those of the last halvings, and first keys of chunks that begin in between
+            keys = math.log2(min(probes, stage.chunk)) + 1 - min(1.0, stage.chunk / probes)
+        return chunks * keys * (1 if self.grouped else self._group) * self.spec.key_share
 
     def streams(self) -> bool:
         """Tell whether stages ask for more keys in a pass than there are, so that all keys come once instead."""
@@ -76,7 +83,7 @@ class Asked:
     def of_text(self) -> float:
         """Return the entries that a token of the text asks for, on average over the text."""
         stages, found, asked = self.stages, self.attended, 0.0
-        if not self.banked:
+        if not self.bank:
             found *= math.ceil(self.block * self._group / TILE)
         if stages and self.far > stages[0].keep:  # before that nothing need be left out
             first = (self.far**2 - stages[0].keep ** 2) / (2 * self.far) / stages[0].chunk
@@ -88,7 +95,7 @@ class Asked:
             asked = min(asked, self.far / 2 * share / self.together * self.block)
             if self.gathered:
                 found = self._gathered()
-            found *= 1.0 if self.banked else 1 - share
+            found *= 1.0 if self.bank else 1 - share
         return (found + asked) / self.block
 
     def _gathered(self) -> float:
@@ -102,12 +109,17 @@ class Asked:
 
     def of_answer(self) -> float:
         """Return the entries that a token of an answer asks for, on average over the renewals of the stages."""
-        stages = self.stages
+        stages, last = self.stages, len(self.stages) - 1
         first = self.far / stages[0].chunk if stages and self.far > stages[0].keep else 0.0
-        renewed = sum(self.compared(number, first) / stage.refresh for number, stage in enumerate(stages))
-        if not self.banked:
-            return self.attended * (1 + self.spec.key_share) + renewed
         often = [1 / stage.refresh for stage in stages] or [1.0]
+        renewed = [self.compared(number, first, self.probes) * often[number] for number in range(len(stages))]
+        if not self.bank:
+            return self.attended * (1 + self.spec.key_share) + sum(renewed)
         restarts = [each - before for before, each in zip([0.0, *often], often, strict=False)]
+        brought = self.attended
+        candidates = min(stages[last - 1].keep, self.far) if last > 0 else 0
+        if self.probes > 1 and candidates and candidates / stages[last].chunk <= self.bank:
+            # All that the last stage compares comes to the bank, and is there until a stage before it chooses anew
+            renewed[last], restarts[last], brought = 0.0, 0.0, candidates
         missed = sum(share * (1 - HELD[min(behind, len(HELD) - 1)]) for behind, share in enumerate(reversed(restarts)))
-        return self.attended * missed + renewed
+        return brought * missed + sum(renewed)

@@ -39,7 +39,9 @@ class Selection:
     positions: int = 0  # highest position that queries and keys keep from the text
     stages: tuple[Stage, ...] = ()  # of pruning
     usual: float | None = None  # entries that a query attends to, on average over layers; None for `chosen`
-    banked: bool = False  # whether chosen entries go through a bank on the device
+    bank: int = 0  # units of a bank on the device, through which chosen entries go
+    probes: int = 0  # every so many-th key is on the device as well
+    grouped: bool = False  # whether query heads of a KV head compare the same keys while pruning
     streamed: int = 0  # bytes of a layer's keys, if all may come to a GPU for a pass; two layers are there at once
     gathered: int = 0  # bytes of what its blocks choose in a layer, if that comes once for all of them
 
@@ -62,7 +64,9 @@ def selector_footprint(spec: ModelSpec, task: ReadingTask, first: int, selection
         selection.usual,
         selection.fetching or 1,
         selection.stages,
-        selection.banked,
+        selection.bank,
+        selection.probes,
+        selection.grouped,
         together,
         selection.gathered > 0,
     )
@@ -88,7 +92,7 @@ def selector_footprint(spec: ModelSpec, task: ReadingTask, first: int, selection
         lookup=Lookup(
             searched=searched,
             fetched=asked.of_text() if selection.fetching else 0.0,
-            asked=asked.of_answer() if in_place or selection.banked else 0.0,
+            asked=asked.of_answer() if in_place or selection.bank > 0 else 0.0,
             fetched_per_answer_token=selected,
             looks=min(selection.looks, 2),  # the third look is for what the first one has not found: little to search
             search_every=selection.search_every,

@@ -28,6 +28,7 @@ from engine.model import Model
 from engine.models.recurrence import ROWS
 from engine.models.sizes import ModelSizes, sizes_of
 from engine.models.spec import LayerSpec
+from engine.parts.archive.options import AUTO
 from engine.parts.footprint import Footprint, ReadingTask, TurnTokens
 from engine.planning.counts import counts_of
 from engine.planning.flops import operations
@@ -47,6 +48,7 @@ ENOUGH = 4096  # entries, as in InfiniPot's paper: up to here a larger budget is
 MUCH = 3.0  # speed-up of answers that makes sketches better than a search of everything
 PATIENCE = 10  # factor of the quickest reading that fits; a slower method is not recommended
 APPROXIMATED = 1 << 17  # tokens; in longer texts approximations find far less than `exact`
+KEPT_WHOLE = (DEVICE, HOST)  # tiers of methods that are recommended, the fastest first
 BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
 
 
@@ -130,22 +132,61 @@ class Planner:
     def plan(self, method: Method, tokens: int, quantize: str = "none", weights: bool = True, read: int = 0) -> Plan:
         """Plan the reading of a text of `tokens`, in the largest passes that fit.
 
+        The plan's method names a tier where the given one leaves it open.
+
         weights: False if the model is loaded, so that its weights no longer count against free memory.
         read: tokens of the text that a checkpoint holds already.
         """
         held = self.model.weight_bytes(quantize) if weights else 0
-        return self._with_longest(self._in_largest_passes(method, tokens, quantize, held, read), held)
+        places = self._places(method)
+        return self._with_longest(self._in_first_place(places, tokens, quantize, held, read), held, places)
 
-    def _with_longest(self, plan: Plan, held: int) -> Plan:
+    def placed(self, method: Method, tokens: int, quantize: str = "none", read: int = 0) -> Method:
+        """Return the method as `plan` has it beside the loaded model, with a tier that says where entries lie."""
+        places = self._places(method)
+        return method if len(places) == 1 else self._in_first_place(places, tokens, quantize, 0, read).method
+
+    def _places(self, method: Method, tiers: Sequence[str] = (DEVICE, HOST, DISK)) -> list[Method]:
+        """Return the method with each tier that its `auto` may be on this machine, the fastest first."""
+        on_cpu = self.machine.shared or self.model.spec.device.type == "cpu"
+        if on_cpu or method.settings().get("tier") != AUTO:
+            return [method]
+        return [dataclasses.replace(method, **{"tier": tier}) for tier in tiers]  # type: ignore[arg-type]
+
+    def _in_first_place(self, places: list[Method], tokens: int, quantize: str, held: int, read: int = 0) -> Plan:
+        """Plan the first of several methods that fits, without `longest`; if none does, the one in host memory.
+
+        The device is for entries only as far as passes stay long enough to keep it busy.
+        """
+        plans = []
+        for method in places:
+            plan = self._in_largest_passes(method, tokens, quantize, held, read)
+            busy = min(default_chunk(self.machine.shared) // 2, self._usual_chunk(method))
+            unhindered = plan.chunk >= busy or method is not places[0] or len(places) == 1
+            if plan.fits and unhindered:
+                return plan
+            plans.append(plan)
+        return plans[min(1, len(plans) - 1)]
+
+    def _usual_chunk(self, method: Method) -> int:
+        """Return the tokens of a pass if there is room enough."""
+        if self.model.experts and not self.machine.shared:
+            chunk = OF_MIXTURES * default_chunk(on_cpu=False)
+        else:
+            chunk = default_chunk(self.machine.shared, method)
+        return min(chunk, method.pass_limit() or chunk)
+
+    def _with_longest(self, plan: Plan, held: int, places: Sequence[Method]) -> Plan:
+        """Return the plan with the longest text that would fit in any place."""
         if not plan.possible:
             return dataclasses.replace(plan, longest=0)
-        return dataclasses.replace(plan, longest=self._longest(plan.method, plan.quantize, held))
+        each = [self._longest(method, plan.quantize, held) for method in places]
+        known = [longest for longest in each if longest is not None]
+        return dataclasses.replace(plan, longest=max(known) if len(known) == len(each) else None)
 
     def _in_largest_passes(self, method: Method, tokens: int, quantize: str, held: int, read: int = 0) -> Plan:
         """Plan without `longest`, which takes most of the time to find."""
-        chunk, plan = default_chunk(self.machine.shared, method), None
-        if self.model.experts and not self.machine.shared:
-            chunk = OF_MIXTURES * default_chunk(on_cpu=False)
+        chunk, plan = self._usual_chunk(method), None
         while plan is None or (plan.device_bytes > plan.device_limit and chunk > LEAST_CHUNK):
             chunk = chunk if plan is None else chunk // 2
             plan = self._plan(method, tokens, quantize, held, chunk, read)
@@ -338,7 +379,10 @@ class Planner:
         found = next(filter(None, kept), None) or _condensed([fitting(each) for each in tried])
         if found is None:
             return None
-        plan = self._with_longest(found.plan, self.model.weight_bytes(found.plan.quantize))
+        places = [found.plan.method]
+        if found.plan.footprint.resident:  # a longer text would be in host memory
+            places.append(dataclasses.replace(found.plan.method, **{"tier": HOST}))  # type: ignore[arg-type]
+        plan = self._with_longest(found.plan, self.model.weight_bytes(found.plan.quantize), places)
         return dataclasses.replace(found, plan=plan)
 
     def unloaded(self, quantize: str) -> Planner:
@@ -357,7 +401,8 @@ class Planner:
                 window = self.model.spec.window
                 quicker = [] if self.machine.shared else quicker_stores(window, name)
                 for methods in (suited_stores(window, name), quicker):
-                    plans = (self._in_largest_passes(method, tokens, quantize, held) for method in methods)
+                    places = (self._places(method, KEPT_WHOLE) for method in methods)
+                    plans = (self._in_first_place(each, tokens, quantize, held) for each in places)
                     for plan in (plan for plan in plans if plan.fits):
                         yield plan
                         if not plan.footprint.lookup.fetched:  # else fewer bits make its reading quicker
@@ -402,11 +447,12 @@ def _looked_up(fitting: list[Plan]) -> Choice | None:
     chosen = _quicker(quick) if known else min(quick, key=lambda plan: plan.footprint.lookup.searched)
     store = chosen.method.settings()["store"]
     kept = "" if store == HOST_STORES[0] else f" as {store}"
+    where = "on the GPU" if chosen.footprint.resident else "in host memory"
     exactly = ""
     if known and chosen.method.family == "yardstick":
         sketched = chosen.footprint.lookup.sketched
         exactly = ", by sketches of all of it" if sketched else ", exactly since that is fast enough"
-    return Choice(chosen, f"everything is kept in host memory{kept} and looked up for each question{exactly}")
+    return Choice(chosen, f"everything is kept {where}{kept} and looked up for each question{exactly}")
 
 
 def _quicker(plans: list[Plan]) -> Plan:

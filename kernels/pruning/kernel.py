@@ -1,7 +1,8 @@
 """Chunk scores by hierarchical top-1 in Triton: one program per query head, query block and tile of chunks.
 
 Keys are read through a table of slab addresses, on the device or from pinned host memory without a copy. A chunk takes
-one key at first and at most one more each round: nine keys for a chunk of 256.
+one key at first and at most one more each round: nine keys for a chunk of 256. Copies of keys are slabs behind the
+others, whose numbers the kernel knows.
 Signature and meaning are those of `reference.chunk_scores`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
 """
 
@@ -15,8 +16,9 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.launch import Prepared, cdiv
+from kernels.pruning.copies import Copies
 from kernels.pruning.positions import KeyPositions
-from kernels.rows import Slabs
+from kernels.rows import QuantizedSlab, Slabs
 from kernels.slab_rows.kernel import (
     CHANGING,
     WIDE,
@@ -31,20 +33,38 @@ from kernels.slab_rows.kernel import (
     widths,
 )
 
+NOWHERE = tl.constexpr(1 << 60)  # from here on, a place that no chunk has
 LEAST_WIDE = 32  # least queries of a program for wide heads: with fewer, registers spill
 
 
 @triton.jit
 def _load(
-    index, m_key, head, p_slabs, p_mean, p_range, halvings,
+    index, m_key, head, b_start, b_place, p_slabs, p_mean, p_range, halvings, copied, slabs,
     FIRST: tl.constexpr, OTHER: tl.constexpr, GROUP_SIZE: tl.constexpr, ALIGN: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
+    EVERY: tl.constexpr, UNIT_GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Load keys index [TILE] in three parts; 0 outside m_key."""
-    slab, row = rows_of(tl.where(m_key, index, 0), p_slabs, halvings)
+    """Load keys index [TILE] in three parts; 0 outside m_key.
+
+    b_start, b_place: first keys of their chunks, and where copies of the chunks begin [TILE].
+    """
+    index = tl.where(m_key, index, 0)
+    slab, row = rows_of(index, p_slabs, halvings)
+    group = row // GROUP_SIZE
+    if EVERY > 0:
+        m_copied = (index < copied) & (index % EVERY == 0)
+        slab = tl.where(m_copied, slabs, slab)
+        group = tl.where(m_copied, index // GROUP_SIZE, group)
+        row = tl.where(m_copied, index // EVERY, row)
+    if UNIT_GROUP > 0:
+        m_unit = m_key & (b_place < NOWHERE)
+        place = tl.where(m_unit, b_place + index - b_start, 0)
+        slab = tl.where(m_unit, slabs + 1, slab)
+        group = tl.where(m_unit, place // UNIT_GROUP, group)
+        row = tl.where(m_unit, place, row)
     return load_key(
         slab, row, head, m_key, p_slabs, p_mean, p_range,
-        FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+        FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE, HALF, HALF_PAD, REST_PAD, group,
     )  # fmt: skip
 
 
@@ -66,6 +86,7 @@ def _best_scores(
 def _chunk_scores(
     p_q,
     p_starts,
+    p_places,
     p_limits,
     p_rule,
     p_group,
@@ -82,6 +103,8 @@ def _chunk_scores(
     rounds,
     offset,
     halvings,
+    copied,
+    slabs,
     query_heads,
     heads_per_group,
     KEY_FIRST: tl.constexpr,
@@ -96,6 +119,8 @@ def _chunk_scores(
     HALF_PAD: tl.constexpr,
     REST_PAD: tl.constexpr,
     TILE: tl.constexpr,
+    EVERY: tl.constexpr,
+    UNIT_GROUP: tl.constexpr,
 ):
     block, tile = tl.program_id(1).to(tl.int64), tl.program_id(0) // query_heads
     query_head = (tl.program_id(0) % query_heads).to(tl.int64)  # heads of a group, with the same keys, run side by side
@@ -116,19 +141,22 @@ def _chunk_scores(
     b_first = tl.load(p_starts + block * chunks + o_chunk, mask=m_chunk, other=0)
     b_whole = tl.where(m_chunk, tl.minimum(tl.maximum(limit - b_first, 0), size), 0)
     b_length = b_whole
+    b_start, b_place = b_first, b_first
+    if UNIT_GROUP > 0:
+        b_place = tl.load(p_places + block * chunks + o_chunk, mask=m_chunk, other=NOWHERE)
     head = query_head // heads_per_group
     # b_l1, b_l2: [TILE, HALF_PAD], b_l3: [TILE, REST_PAD]; so are the keys on the right
     b_l1, b_l2, b_l3 = _load(
-        b_first, b_length > 0, head, p_slabs, p_mean, p_range, halvings,
-        KEY_FIRST, KEY_OTHER, KEY_GROUP_SIZE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+        b_first, b_length > 0, head, b_start, b_place, p_slabs, p_mean, p_range, halvings, copied, slabs,
+        KEY_FIRST, KEY_OTHER, KEY_GROUP_SIZE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD, EVERY, UNIT_GROUP,
     )  # fmt: skip
     for _ in range(rounds):
         b_half = (b_length + 1) // 2
         m_right = b_length > b_half
         b_second = b_first + b_half
         b_r1, b_r2, b_r3 = _load(  # issued early, to overlap with the left scores
-            b_second, m_right, head, p_slabs, p_mean, p_range, halvings,
-            KEY_FIRST, KEY_OTHER, KEY_GROUP_SIZE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+            b_second, m_right, head, b_start, b_place, p_slabs, p_mean, p_range, halvings, copied, slabs,
+            KEY_FIRST, KEY_OTHER, KEY_GROUP_SIZE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD, EVERY, UNIT_GROUP,
         )  # fmt: skip
         # b_left, b_right: [TILE]
         b_left = _best_scores(
@@ -153,33 +181,53 @@ def _chunk_scores(
     tl.store(p_here, tl.where(b_whole > 0, b_best, float("-inf")), mask=m_chunk)
 
 
-def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: KeyPositions) -> Tensor:
+def chunk_scores(
+    q: Tensor,
+    slabs: Slabs,
+    starts: Tensor,
+    limits: Tensor,
+    size: int,
+    places: KeyPositions,
+    copies: Copies | None = None,
+) -> Tensor:
     """Compute `reference.chunk_scores` in Triton. The slabs must be on the device of q or in pinned host memory."""
     query_heads, blocks, queries, width = q.shape
-    chunks, key_table = starts.shape[1], table(slabs, q.device)
+    chunks, key_table = starts.shape[1], table(slabs, q.device, () if copies is None else copies.banks)
     tile = tile_of(width, q.dtype, key_table.layout.quantized)
+    starts, every, unit_group = starts.contiguous(), 0, 0
+    there = starts
+    if copies is not None:
+        every = copies.every
+        if copies.units is not None and copies.places is not None:
+            unit_group, there = (
+                copies.units.group_size if isinstance(copies.units, QuantizedSlab) else 1,
+                copies.places.contiguous(),
+            )
     out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
-    launch = _prepared(key_table.layout, q.dtype, width, places.cos.shape[1], queries, tile)
+    launch = _prepared(key_table.layout, q.dtype, width, places.cos.shape[1], queries, tile, every, unit_group)
     launch(
         (cdiv(chunks, tile) * query_heads, blocks, 1),
         (
-            *(q.contiguous(), starts.contiguous(), limits.contiguous()),
+            *(q.contiguous(), starts, there, limits.contiguous()),
             *(places.rule.contiguous(), places.group.contiguous(), *key_table.pointers),
             *(places.cos.float().contiguous(), places.sin.float().contiguous(), out),
         ),
         (
             *(blocks, queries, chunks, size, (size - 1).bit_length(), places.offset, key_table.halvings),
-            *(query_heads, query_heads // slabs[0][0].shape[0]),
+            *(0 if copies is None else copies.count, len(slabs), query_heads, query_heads // slabs[0][0].shape[0]),
         ),
     )
     return out.amax(dim=0)
 
 
 @functools.cache
-def _prepared(keys: Layout, dtype: torch.dtype, width: int, half: int, queries: int, tile: int) -> Prepared:
+def _prepared(
+    keys: Layout, dtype: torch.dtype, width: int, half: int, queries: int, tile: int, every: int, unit_group: int
+) -> Prepared:
     constants = {
         **{**keys.constants("KEY"), "DOT": factor_dtype(dtype), **widths(width, half), "TILE": tile},
-        "QUERIES_PAD": max(LEAST_WIDE if width > WIDE else 0, padded(queries)),
+        **{"QUERIES_PAD": max(LEAST_WIDE if width > WIDE else 0, padded(queries))},
+        **{"EVERY": every, "UNIT_GROUP": unit_group},
     }
     return Prepared(_chunk_scores, constants, num_warps=8 if width > WIDE else 4)
 

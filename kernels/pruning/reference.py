@@ -11,12 +11,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kernels.pruning.copies import Copies
 from kernels.pruning.positions import BRANCH, CHUNK, TOKEN, KeyPositions
 from kernels.rotation import rotate
 from kernels.rows import Slabs, dense
 
 
-def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: KeyPositions) -> Tensor:
+def chunk_scores(
+    q: Tensor,
+    slabs: Slabs,
+    starts: Tensor,
+    limits: Tensor,
+    size: int,
+    places: KeyPositions,
+    copies: Copies | None = None,
+) -> Tensor:
     """Estimate the highest attention score of each chunk, over all heads and all queries of a block.
 
     Args:
@@ -26,6 +35,7 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
         limits: int64 [NB], first row that is not visible. It may shorten or empty a chunk.
         size: rows of a chunk (l_c in the paper).
         places: positions of the keys.
+        copies: equal keys, which a kernel reads instead where there are some; they change no score.
 
     Returns:
         float32 [NB, C]; -inf for empty chunks.

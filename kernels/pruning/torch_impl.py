@@ -10,6 +10,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
+from kernels.pruning.copies import Copies
 from kernels.pruning.positions import BRANCH, FIXED, KeyPositions
 from kernels.rotation import rotate
 from kernels.rows import Slabs, covering, take, to_device
@@ -18,8 +19,19 @@ STEP_BYTES = 8 << 20  # memory for scores and gathered keys of one step: part of
 STEP_ROWS = 1 << 15  # rows covered by the chunks of one step: few enough that a first stage mostly reads one slab
 
 
-def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: KeyPositions) -> Tensor:
-    """Compute `reference.chunk_scores` in steps, with queries rotated back where keys stand at 0 or 1."""
+def chunk_scores(
+    q: Tensor,
+    slabs: Slabs,
+    starts: Tensor,
+    limits: Tensor,
+    size: int,
+    places: KeyPositions,
+    copies: Copies | None = None,
+) -> Tensor:
+    """Compute `reference.chunk_scores` in steps, with queries rotated back where keys stand at 0 or 1.
+
+    copies: not needed, since equal keys are in the slabs.
+    """
     places = dataclasses.replace(places, possible_rules=places.rules_present)  # at most one synchronisation
     both = _fold(q, places)
     query_heads, blocks, queries, width = both.shape

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.launch import power_of_2
-from kernels.rows import QuantizedSlab, Slabs, facts_of
+from kernels.rows import Bank, QuantizedSlab, Slabs, facts_of, tensors_of
 
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 QUANTIZED = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}
@@ -30,8 +30,20 @@ WIDE = 256  # columns above which padding costs more than a third load
 WIDEST = 16  # bytes of the widest load of a thread
 # Arguments that change from pass to pass: Triton must not recompile when one is 1 or a multiple of 16
 CHANGING = (
-    *("blocks", "capacity", "chunks", "count", "halvings", "listed", "offset", "per_share", "queries", "rounds"),
-    *("rows", "shares", "size"),
+    *(
+        "blocks",
+        "capacity",
+        "chunks",
+        "copied",
+        "count",
+        "halvings",
+        "listed",
+        "offset",
+        "per_share",
+        "queries",
+        "rounds",
+    ),
+    *("rows", "shares", "size", "slabs"),
     *("p_index", "p_rows", "p_positions", "p_head_mask", "p_first", "p_end"),  # some are slices of one tensor
 )
 PACKED = tl.constexpr(tl.uint8)  # 4 bits: two channels share a byte
@@ -89,28 +101,32 @@ class Table(NamedTuple):
         return self.slabs, *self.channel_scale
 
 
-def table(slabs: Slabs, device: torch.device) -> Table:
+def table(slabs: Slabs, device: torch.device, copies: tuple[Bank, ...] = ()) -> Table:
     """Return the table of some slabs. It is built once per device, until a slab is added.
+
+    copies: lines behind those of the slabs; no row is found there, kernels go to them by number.
 
     Raises:
         ValueError: slabs of more than two kinds, quantised slabs that differ in kind, group size or channel scale, or
             rows that are not contiguous.
     """
     known = facts_of(slabs).tables
-    if device not in known:
-        known[device] = _table(slabs, device)
-    found: Table = known[device]
+    key = device, *[(part.data_ptr(), part.shape) for bank in copies for part in tensors_of(bank)]
+    if key not in known:
+        known[key] = _table([*slabs, *[(bank, 0) for bank in copies]], device, len(slabs))
+    found: Table = known[key]
     rows = sum([length for _, length in slabs])
     return found if found.rows == rows else found._replace(rows=rows)
 
 
-def _table(slabs: Slabs, device: torch.device) -> Table:
+def _table(slabs: Slabs, device: torch.device, count: int) -> Table:
+    """Return the table of slabs. Those from number `count` on are copies, whose groups may be of other sizes."""
     # One loop, since a million tokens take about thirty slabs.
     lines: list[tuple[int, ...]] = []
     kinds: list[tl.dtype] = []
     quantized: list[QuantizedSlab] = []
     at, together = 0, WIDEST
-    for bank, length in slabs:
+    for number, (bank, length) in enumerate(slabs):
         scale_at = scale_step = 0
         if isinstance(bank, QuantizedSlab):
             rows, kind = bank.quantized, QUANTIZED[bank.kind]
@@ -124,12 +140,14 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
         if (row_step, column_step, step) != (rows.shape[2], 1, 1):
             raise ValueError("Rows of a slab lie next to one another: make the slab contiguous.")
         address, size = rows.data_ptr(), rows.element_size()
-        lines.append((address, at, head_step, kinds.index(kind), scale_at, scale_step))
+        begin = at if number < count else BEYOND
+        lines.append((address, begin, head_step, kinds.index(kind), scale_at, scale_step))
         together |= address | head_step * size | row_step * size
         at += length
     if len(kinds) > 2:
         raise ValueError(f"The slabs of a bank are of two kinds at most, not of {len(kinds)}: {_named(slabs)}.")
-    if len({(bank.kind, bank.group_size, id(bank.channel_scale)) for bank in quantized}) > 1:
+    groups = {bank.group_size for bank, _ in slabs[:count] if isinstance(bank, QuantizedSlab)}
+    if len(groups) > 1 or len({(bank.kind, id(bank.channel_scale)) for bank in quantized}) > 1:
         raise ValueError(f"Quantised slabs share kind, group size and scale, and these do not: {_named(slabs)}.")
     lines += [(0, BEYOND, 0, 0, 0, 0)] * (power_of_2(len(lines)) - len(lines))
     found = _table_on_device(tuple(lines), device)
@@ -192,10 +210,10 @@ def rows_of(index, p_slabs, halvings):
 
 @triton.jit
 def _load_kind(
-    slab, row, head, m_row, column, m_column, p_slabs, p_mean, p_range,
-    KIND: tl.constexpr, GROUP_SIZE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
+    slab, row, group, head, m_row, column, m_column, p_slabs, p_mean, p_range,
+    KIND: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Compute `load_part` for slabs of a single kind."""
+    """Compute `load_part` for slabs of a single kind. group: number of each row's scale [TILE]."""
     m_part = m_row[:, None] & m_column[None, :]
     p_head = tl.load(p_slabs + slab * FACTS).to(tl.pointer_type(KIND)) + head * tl.load(p_slabs + slab * FACTS + 2)
     WIDTH: tl.constexpr = SIZE // 2 if KIND == PACKED else SIZE
@@ -208,7 +226,7 @@ def _load_kind(
             b_code = (((b_byte >> (column // WIDTH * 4)[None, :]) & 15) - 8).to(tl.float32)
         else:
             b_code = tl.load(p_row[:, None] + column[None, :], mask=m_part).to(tl.float32)
-        p_scale = tl.load(p_slabs + slab * FACTS + 4).to(tl.pointer_type(tl.float32)) + row // GROUP_SIZE
+        p_scale = tl.load(p_slabs + slab * FACTS + 4).to(tl.pointer_type(tl.float32)) + group
         b_scale = tl.load(p_scale + head * tl.load(p_slabs + slab * FACTS + 5), mask=m_row)
         b_mean = tl.load(p_mean + head * SIZE + column, mask=m_column)
         b_range = tl.load(p_range + head * SIZE + column, mask=m_column)
@@ -219,21 +237,25 @@ def _load_kind(
 def load_part(
     slab, row, head, m_row, column, m_column, p_slabs, p_mean, p_range,
     FIRST: tl.constexpr, OTHER: tl.constexpr, GROUP_SIZE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
+    group=None,
 ):  # fmt: skip
-    """Load columns [TILE, WIDTH] of a head's rows as float32; 0 where m_row [TILE] or m_column [WIDTH] is False."""
+    """Load columns [TILE, WIDTH] of a head's rows as float32; 0 where m_row [TILE] or m_column [WIDTH] is False.
+
+    group: number of each row's scale [TILE], if that is not row // GROUP_SIZE.
+    """
+    if group is None:
+        group = row // GROUP_SIZE
     if FIRST == OTHER:
-        return _load_kind(
-            slab, row, head, m_row, column, m_column, p_slabs, p_mean, p_range, FIRST, GROUP_SIZE, ALIGN, SIZE
-        )
+        return _load_kind(slab, row, group, head, m_row, column, m_column, p_slabs, p_mean, p_range, FIRST, ALIGN, SIZE)
     else:
         other = tl.load(p_slabs + slab * FACTS + 3) > 0
         b_first = _load_kind(
-            slab, row, head, m_row & ~other, column, m_column, p_slabs, p_mean, p_range,
-            FIRST, GROUP_SIZE, ALIGN, SIZE,
+            slab, row, group, head, m_row & ~other, column, m_column, p_slabs, p_mean, p_range,
+            FIRST, ALIGN, SIZE,
         )  # fmt: skip
         b_other = _load_kind(
-            slab, row, head, m_row & other, column, m_column, p_slabs, p_mean, p_range,
-            OTHER, GROUP_SIZE, ALIGN, SIZE,
+            slab, row, group, head, m_row & other, column, m_column, p_slabs, p_mean, p_range,
+            OTHER, ALIGN, SIZE,
         )  # fmt: skip
         return b_first + b_other
 
@@ -242,10 +264,10 @@ def load_part(
 def load_key(
     slab, row, head, m_row, p_slabs, p_mean, p_range,
     FIRST: tl.constexpr, OTHER: tl.constexpr, GROUP_SIZE: tl.constexpr, ALIGN: tl.constexpr,
-    SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
+    SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr, group=None,
 ):  # fmt: skip
     """Load a head's rows in three parts, [TILE, HALF_PAD] twice and [TILE, REST_PAD], as float32; 0 outside m_row
-    [TILE].
+    [TILE]. group: see `load_part`.
     """
     half = tl.arange(0, HALF_PAD)
     rest = 2 * HALF + tl.arange(0, REST_PAD)
@@ -255,16 +277,16 @@ def load_key(
     if HALF > 0:
         b_k1 = load_part(
             slab, row, head, m_row, half, half < HALF, p_slabs, p_mean, p_range,
-            FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE,
+            FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE, group,
         )  # fmt: skip
         b_k2 = load_part(
             slab, row, head, m_row, HALF + half, half < HALF, p_slabs, p_mean, p_range,
-            FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE,
+            FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE, group,
         )  # fmt: skip
     if SIZE > 2 * HALF:
         b_k3 = load_part(
             slab, row, head, m_row, rest, rest < SIZE, p_slabs, p_mean, p_range,
-            FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE,
+            FIRST, OTHER, GROUP_SIZE, ALIGN, SIZE, group,
         )  # fmt: skip
     return b_k1, b_k2, b_k3
 

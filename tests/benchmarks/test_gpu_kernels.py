@@ -23,6 +23,7 @@ pytest.importorskip("triton")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LENGTH = 50  # keys
 CHOSEN = ("attention, prefill", "attention, decode")
+GROUPED, COPIED = "pruning, one query, by groups", "pruning, one query, copies"
 PRUNED, PRUNED_MANY = "pruning, one query", "pruning, 8 queries"
 LISTED = (PRUNED_MANY, "columns, 6 queries, lists", "gathering, 23 taken")
 BANKED = ("bank, 3 missing, twice", "bank, 3 held")
@@ -44,8 +45,8 @@ EXPECTED = {
     "device int8": [*CODED, *PAGES, MANY],
     "device int4": [*CODED, *PAGES, MANY, *SKETCHED],
     "device fp8": [*CODED, *(each for each in PAGES if DEVICE.type == "cuda" or not each.startswith("quant")), MANY],
-    **{f"host{kind}": [PRUNED, *CHOSEN, *LISTED, *BY_HEAD, *BANKED] for kind in ("", " int8")},
-    **{f"host {kind}": [PRUNED, *CHOSEN, *LISTED, *BANKED] for kind in ("int4", "fp8")},
+    **{f"host{kind}": [PRUNED, GROUPED, COPIED, *CHOSEN, *LISTED, *BY_HEAD, *BANKED] for kind in ("", " int8")},
+    **{f"host {kind}": [PRUNED, GROUPED, COPIED, *CHOSEN, *LISTED, *BANKED] for kind in ("int4", "fp8")},
 }
 
 

@@ -74,7 +74,7 @@ class Counting:
         self.device, self.on = device, False
         self.operations, self.launches, self.host, self.tables, self.where = 0, 0, 0, 0, Counter[str]()
         plain, made = simulated.run_operation, slab_rows._table
-        patch.setattr(slab_rows, "_table", lambda slabs, place: self._tabled(made(slabs, place)))
+        patch.setattr(slab_rows, "_table", lambda *given: self._tabled(made(*given)))
         patch.setattr(GridExecutor, "__call__", lambda executor, *args, **kwargs: self._launched(executor.fn.__name__))
 
         def counted(function: Any, args: Any, kwargs: Any, watched: Any) -> Any:

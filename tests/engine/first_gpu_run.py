@@ -87,6 +87,6 @@ ROWS = [
 ]
 UNRECORDED = {"infinitehip", "infllm", "exact"}  # answers of this run's code at 64K
 SETTINGS: dict[str, dict[str, Any]] = {
-    **{name: {"looks": 1, "store": "int4"} for name in ("infinitehip", "infllm", "recall", "exact")},
-    "exact-sketched": {"preset": "sketched", "looks": 1, "store": "int4"},
+    **{name: {"looks": 1, "store": "int4", "tier": "host"} for name in ("infinitehip", "infllm", "recall", "exact")},
+    "exact-sketched": {"preset": "sketched", "looks": 1, "store": "int4", "tier": "host"},
 }

@@ -60,7 +60,7 @@ TIGHT: dict[str, Method] = {
     "recall-while-reading": make_method(
         "recall", budget=160, stages="1:8:48:1 1:2:16:1", while_reading=True, store="float32"
     ),
-    "recall-int8": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", store="int8"),
+    "recall-int8": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", store="int8", probes=4),
     "recall-pot-int4": make_method("recall", budget=344, gist="infinipot", select="exact", top_k=24, store="int4"),
     "exact-int8": make_method("exact", budget=160, top_k=22, store="int8"),
     "exact-sketched": make_method("exact", budget=160, top_k=24, store="float32", sketch="int2"),
@@ -80,7 +80,9 @@ TIGHT: dict[str, Method] = {
         first_keep=32,
         store="float32",
         extend_always=True,
-        cache=10,
+        cache=16,
+        probes=8,
+        compares="groups",
     ),
     "infinipot-both": make_method("infinipot", budget=160, prompt="Sum up."),
     "infinipot-cap": make_method("infinipot", budget=160, prompt="Sum up.", novelty_share=0.0),
@@ -147,11 +149,11 @@ STATIC: dict[str, Method] = {
         stages="8:8:48:4 8:4:24:2", first_keep=16, first_recent=20, attention="dynamic", pruning="chunk"
     ),
     "infinitehip-inside": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, extend_always=False),  # and then beyond
-    "infinitehip-banked": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, store="int8", cache=8),
+    "infinitehip-banked": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, store="int8", cache=12, probes=4),
     "recall": make_method("recall", budget=160, stages="16:16:64:8 8:8:32:4 8:4:24:2", store="float32", looks=1),
     "recall-searching": make_method("recall", budget=160, select="exact", top_k=24, store="float32", looks=1),
     "recall-chunks": make_method(
-        "recall", budget=160, stages="8:8:48:4 8:4:24:2", pruning="chunk", attention="infllm", looks=1
+        "recall", budget=160, stages="8:8:48:4 8:4:24:2", pruning="chunk", attention="infllm", looks=1, probes=1
     ),
     "exact-sketched": make_method("exact", budget=160, top_k=24, store="float32", looks=1, sketch="int2"),
     "exact-sketched-int4": make_method("exact", budget=160, top_k=32, looks=1, sketch="int4"),

@@ -24,10 +24,21 @@ from tests.engine.plans import LLAMA_8B
 from tests.engine.reading import next_logits, read
 
 STAGES = "8:8:48:1 8:4:24:1"
-# In MB, of Llama-3.1-8B over 64K, 256K and 1M entries in int4: of a token of an answer, by the units of a bank, and of
-# the last tokens of the text
-MOST = {0: (163, 168, 187), 1024: (55, 60, 79)}
-MOST_OF_TEXT = {0: (0.52, 1.65, 4.8), 1024: (1.41, 2.2, 5.4)}
+# In MB, of Llama-3.1-8B over 64K, 256K and 1M entries in int4: of a token of an answer, by the units of a bank, by how
+# many keys one is on the device, and by what query heads compare. And of the last tokens of the text,
+# by the units of a bank and by what query heads compare
+MOST = {
+    (0, 0, "heads"): (163, 168, 187),
+    (1024, 0, "heads"): (55, 60, 79),
+    (1024, 8, "heads"): (13.5, 15, 21),
+    (1024, 1, "heads"): (1.9, 1.9, 1.9),
+    (1024, 8, "groups"): (6.5, 7, 8.5),
+}
+MOST_OF_TEXT = {
+    (0, "heads"): (0.52, 1.65, 4.8),
+    (1024, "heads"): (1.41, 2.2, 5.4),
+    (1024, "groups"): (1.41, 2.2, 5.4),
+}
 
 
 @pytest.fixture
@@ -59,13 +70,19 @@ def addresses(host: HostTier) -> Iterator[range]:
                 yield range(part.data_ptr(), part.data_ptr() + part.nbytes)
 
 
-@pytest.mark.parametrize("cache", [0, 20])
+@pytest.mark.parametrize(("cache", "probes"), [(0, 0), (20, 0), (20, 4)])
 def test_a_token_loads_what_is_counted(
-    cache: int, model: Model, ids: Tensor, loaded: tuple[list[range], list[int]], monkeypatch: pytest.MonkeyPatch
+    cache: int,
+    probes: int,
+    model: Model,
+    ids: Tensor,
+    loaded: tuple[list[range], list[int]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(choice, "implementation", lambda: "torch")
-        conversation = Conversation(read(model, hip(stages=STAGES, first_keep=24, cache=cache), ids))
+        method = hip(stages=STAGES, first_keep=24, cache=cache, probes=probes)
+        conversation = Conversation(read(model, method, ids))
         conversation.feed([70, 71])
         conversation.memory.mass = conversation.mass
         conversation.feed([72], repeated=True)
@@ -74,15 +91,18 @@ def test_a_token_loads_what_is_counted(
     watched += addresses(memory.archive.host)
     before = memory.usage().traffic
     conversation.feed([73], repeated=True)
-    asked = Asked(model.spec, memory.archive.num_evicted - 1, 24, stages=parse_stages(STAGES), banked=cache > 0)
+    asked = Asked(
+        model.spec, memory.archive.num_evicted - 1, 24, stages=parse_stages(STAGES), bank=cache, probes=probes
+    )
     entry = model.spec.entry_width * 4
     if not cache:
         assert count[0] == pytest.approx(asked.of_answer() * entry, rel=0.05)
         return
     now = memory.usage().traffic
     moved = now["moved_bytes"] - before["moved_bytes"]
-    assert now["hits"] - before["hits"] + now["misses"] - before["misses"] == 3 * 24 // 4
-    compared = asked.compared(0, asked.far / 8) + asked.compared(1, 0)
+    looked_up = 24 // 4 + (48 // 4 if probes else 0)  # units that are attended to, and those of the last stage
+    assert now["hits"] - before["hits"] + now["misses"] - before["misses"] == 3 * looked_up
+    compared = asked.compared(0, asked.far / 8, probes) + (0 if probes else asked.compared(1, 0))
     assert count[0] == pytest.approx(compared * entry + moved, rel=0.05)
 
 
@@ -111,13 +131,14 @@ def test_what_the_blocks_of_a_pass_choose_comes_once_for_all(
     assert max(units)[2] > 50
 
 
-@pytest.mark.parametrize("cache", MOST)
-def test_a_million_tokens_in_host_memory(cache: int) -> None:
-    method = make_method("infinitehip", preset="3k-flash", store="int4", cache=cache)
+@pytest.mark.parametrize(("cache", "probes", "compares"), MOST)
+def test_a_million_tokens_in_host_memory(cache: int, probes: int, compares: str) -> None:
+    settings = {"cache": cache, "probes": probes, "compares": compares}
+    method = make_method("infinitehip", preset="3k-flash", store="int4", **settings)
     spec = model_sizes(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16, torch.device("cuda")).spec
     entry = slab_bytes(spec, torch.quint4x2, 1 << 20) / (1 << 20)
-    last = 4096
-    for tokens, most, of_text in zip((1 << 16, 1 << 18, 1 << 20), MOST[cache], MOST_OF_TEXT[cache], strict=True):
+    last, texts = 4096, MOST_OF_TEXT[cache, compares]
+    for tokens, most, of_text in zip((1 << 16, 1 << 18, 1 << 20), MOST[cache, probes, compares], texts, strict=True):
         before, plan = (method.plan(spec, ReadingTask(n, 10, method.gpu_pass, len)) for n in (tokens - last, tokens))
         assert 0.9 * most < plan.lookup.asked * entry / 1e6 <= most
         fetched = tokens * plan.lookup.fetched - (tokens - last) * before.lookup.fetched

@@ -132,13 +132,18 @@ def test_a_search_that_is_barely_fast_enough_is_left_for_sketches() -> None:
     """Plan a small model and 150,000 tokens: 7 tokens a second by a search of everything, 65 by sketches."""
     small = {**LLAMA_8B, "num_hidden_layers": 16, "hidden_size": 2048, "intermediate_size": 8192, "head_dim": 64}
     model = model_sizes(AutoConfig.for_model("llama", **small), torch.bfloat16, torch.device("cuda"))
-    planner = Planner(model, dataclasses.replace(llama().machine, device=24 * GB, host=64 * GB))
+    planner = Planner(model, dataclasses.replace(llama().machine, device=8 * GB, host=64 * GB))
     plans = [plan for plan in planner._candidates(150_000, "none") if plan.method.name == "exact"]
     plain, sketched = (plan.answer_tokens_per_sec or 0.0 for plan in plans)
     assert sketched > 5 * plain > 5 * SLOWEST
     best = planner.best(150_000)
     assert best is not None
     assert best.plan.method.settings()["sketch"] == "int4"
+    planner.machine = dataclasses.replace(planner.machine, device=24 * GB)
+    best = planner.best(150_000)
+    assert best is not None
+    assert (best.plan.method.settings()["sketch"], best.plan.method.settings()["tier"]) == ("none", "device")
+    assert "everything is kept on the GPU" in best.reason
 
 
 def test_without_a_gpu_nothing_is_found_by_sketches() -> None:

@@ -179,6 +179,11 @@ def test_half_a_million_tokens_in_four_bits_fit_beside_an_8b_on_a_gpu_of_24_gb()
     assert here.host_bytes < 0.1 * away.host_bytes
     assert here.disk_bytes == pytest.approx(away.disk_bytes, rel=1e-3)
     assert not here.beyond
+    free = {count: planned_for(count, "auto") for count in (tokens, 600_000)}
+    assert [plan.method.settings()["tier"] for plan in free.values()] == ["device", "host"]
+    assert free[tokens].longest == planned_for(tokens, "disk").longest, "of the tier that holds most"
+    planner.machine = dataclasses.replace(planner.machine, host=16 << 30)
+    assert planned_for(600_000, "auto").method.settings()["tier"] == "disk"
     here, away = planned_for(1 << 18, "device"), planned_for(1 << 18, "host")
     assert here.reading_sec is not None
     assert away.reading_sec is not None

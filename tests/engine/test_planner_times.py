@@ -180,7 +180,8 @@ def test_what_searches_everything_has_the_keys_sent_to_a_gpu(name: str) -> None:
     rates = llama().machine.rates
     assert rates is not None
     model = model_sizes(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16, torch.device("cuda"))
-    method = suited_method(131_072, name, **({} if name == "exact" else {"select": "exact", "gist": "infinipot"}))
+    of_recall = {} if name == "exact" else {"select": "exact", "gist": "infinipot"}
+    method = suited_method(131_072, name, tier="host", **of_recall)
     footprint = method.plan(model.spec, ReadingTask(1_000_000, 32, 2048, len))
 
     def seconds(link: float, host: float) -> tuple[float, float]:

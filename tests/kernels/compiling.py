@@ -163,8 +163,10 @@ def launch_presets() -> None:
             given = case(heads, size, size // 2, BF16, count=64, block=64, listed=100, coding=coding)
             attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
     for kind in (None, INT8, INT4):
-        q, slabs, starts, limits, places = test_pruning.case(8, 2, 128, 64, 1, BRANCH, BF16, kind)
+        q, slabs, starts, limits, places = test_pruning.case(8, 2, 128, 64, 1, BRANCH, BF16, kind, (64, 47))
         pruning.chunk_scores(q, slabs, starts, limits, 11, places)
+        copies = test_pruning.copies_of(slabs, 8, starts, 11)
+        pruning.chunk_scores(q, slabs, starts, limits, 11, places, copies)
 
 
 def launch_widest() -> None:

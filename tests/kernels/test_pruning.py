@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from kernels import choice, pruning
-from kernels.pruning import BRANCH, CHUNK, CONSTANT, TOKEN, KeyPositions, reference, torch_impl
-from kernels.rows import ChannelScale, Slabs, take
+from kernels.bank.state import NOWHERE
+from kernels.pruning import BRANCH, CHUNK, CONSTANT, TOKEN, Copies, KeyPositions, reference, torch_impl
+from kernels.rows import Bank, ChannelScale, Slabs, dense, take, tensors_of
 from tests.kernels.banks import Coding, slab_of, wide
 
 pytest.importorskip("triton")
@@ -27,8 +28,9 @@ def case(
     rule: int,
     dtype: torch.dtype,
     kind: torch.dtype | None = None,
+    lengths: tuple[int, ...] = (63, 47, 1),
 ) -> tuple[Tensor, Slabs, Tensor, Tensor, KeyPositions]:
-    """Return two blocks of queries over 111 keys in slabs of 63, 47 and 1, in chunks of 11.
+    """Return two blocks of queries over 111 keys in slabs of these lengths, in chunks of 11.
 
     The first block sees 9 chunks, the second 4.5. The slabs are quantised to `kind`.
     """
@@ -41,7 +43,7 @@ def case(
     coding = Coding(kind) if kind else None
     slabs: Slabs = [
         (slab_of(random(kv_heads, length, size), spare, coding, levels), length)
-        for length, spare in ((63, 0), (47, 5), (1, 2))
+        for length, spare in zip(lengths, (0, 5, 2), strict=False)
     ]
     starts = torch.arange(0, 111, 11, device=DEVICE).expand(2, -1)
     angles = torch.rand(200, half, generator=generator).to(DEVICE) * 6
@@ -100,6 +102,45 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(
     assert error <= 2 * (plain - exact)[~hidden].abs().max() + 1e-5
     in_steps = torch_impl.chunk_scores(q.double(), wide(slabs), starts, limits, 11, exact_places)
     torch.testing.assert_close(in_steps, exact)
+
+
+def copies_of(slabs: Slabs, every: int, starts: Tensor, size: int) -> Copies:
+    """Return copies of every `every`-th of the first 100 keys, and of two in three chunks, in another order."""
+    order = torch.arange(starts.shape[1] - 1, -1, -1, device=starts.device)
+    places = torch.where(order % 3 == 0, NOWHERE, order * size).expand(len(starts), -1)
+    rows = (order[:, None] * size + torch.arange(size, device=starts.device)).flatten().clamp_max(110)
+    first = slabs[0][0]
+
+    def copied(index: Tensor, groups: Tensor) -> Bank:
+        if isinstance(first, Tensor):
+            return dense(slabs, first.dtype)[:, index].contiguous()
+        codes, scale = (torch.cat(parts, dim=1) for parts in zip(*map(tensors_of, (x for x, _ in slabs)), strict=True))
+        chosen = codes.view(torch.uint8)[:, index].view(codes.dtype)
+        return dataclasses.replace(first, quantized=chosen, scale=scale[:, groups])
+
+    return Copies(every, 100, copied(torch.arange(0, 100, every), torch.arange(2)), copied(rows, rows // 64), places)
+
+
+@pytest.mark.parametrize("kind", [None, torch.int8, torch.quint4x2])
+@pytest.mark.parametrize("every", [1, 4])
+def test_copies_are_read_instead_and_change_nothing(kind: torch.dtype | None, every: int) -> None:
+    from kernels.pruning import kernel
+
+    q, slabs, starts, limits, places = case(4, 2, 64, 32, 3, BRANCH, torch.float32, kind, (64, 47))
+    plain = kernel.chunk_scores(q, slabs, starts, limits, 11, places)
+    copies = copies_of(slabs, every, starts, 11)
+    for with_units in (True, False):
+        given = copies if with_units else dataclasses.replace(copies, units=None, places=None)
+        assert torch.equal(kernel.chunk_scores(q, slabs, starts, limits, 11, places, given), plain)
+    at = 0
+    for slab, length in slabs:  # what has a copy is not read where it was
+        rows = slab if isinstance(slab, Tensor) else slab.quantized
+        number = torch.arange(at, at + length)
+        gone = (number % every == 0) & (number < 100)
+        rows[:, :length][:, gone] = rows[:, :length][:, gone].flip(2)
+        at += length
+    assert torch.equal(kernel.chunk_scores(q, slabs, starts, limits, 11, places, given), plain)
+    assert not torch.equal(kernel.chunk_scores(q, slabs, starts, limits, 11, places), plain)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["half", "bfloat16"])

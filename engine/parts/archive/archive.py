@@ -14,6 +14,7 @@ from engine.models.spec import ModelSpec
 from engine.parts.archive.focus import WIDEST, FocusedEntries, SecondLook
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.pass_rows import PassRows
+from engine.parts.archive.probes import Probes
 from engine.parts.archive.sketch import Sketch
 from engine.parts.quantized_slots import check_quantization
 from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
@@ -31,6 +32,7 @@ class Archive:
         answering: whether this is a conversation's archive.
         reads_text: whether passes of a conversation are text that is read.
         num_evicted: entries that the next token sees only if they are looked up.
+        probes: keys on the device for pruning, or None.
         lookup: entries that this pass may look up, int64 [N] on the host; None for all.
     """
 
@@ -41,6 +43,7 @@ class Archive:
         tier: str = HOST,
         question_passes: int = 1,
         sketch: torch.dtype | None = None,
+        probes: int = 0,
     ) -> None:
         """Start without any entries.
 
@@ -50,6 +53,8 @@ class Archive:
             tier: where entries lie (`options.TIERS`).
             question_passes: how often a question is asked at most.
             sketch: type of the keys' sketches, or None.
+            probes: each so many-th key is on the device as well, for pruning, if entries are in host memory; 0 for
+                none.
 
         Raises:
             SettingsError: the model or its device does not support the quantisation.
@@ -60,6 +65,7 @@ class Archive:
         on_device = tier == DEVICE and spec.device.type != "cpu"
         self.host = HostTier(looking, dtype, on_device, sketch=None if sketch is None else Sketch(looking, sketch))
         self.tier = tier
+        self.probes = Probes(looking, probes) if probes and tier == HOST else None
         self.question_passes = question_passes
         self.answering = False
         self.reads_text = False
@@ -74,6 +80,13 @@ class Archive:
     def searched_by_queries(self) -> bool:
         """True if the queries of this pass come from a question or an answer."""
         return self.answering and not self.reads_text
+
+    def probed(self) -> bool:
+        """Tell whether the token of this pass may compare itself with `probes`, and make them ready if so."""
+        if self.probes is None or not self.answering or not self.host.slabs[: self.host.shared]:
+            return False
+        self.probes.prepare(self.host)
+        return True
 
     def readable_in_place(self) -> bool:
         """Return whether attention reads the archive in place, without waiting for the host."""
@@ -219,6 +232,8 @@ class Archive:
         """Return the archive as it is now. Slabs are only appended to, so they are not copied."""
         child = copy.copy(self)
         child.host = self.host.snapshot()
+        if self.probes is not None and not self.answering:  # two contexts may go on differently
+            child.probes = Probes(self.probes.spec, self.probes.every)
         return child
 
     def remembered(self, tokens: int) -> Tensor:
@@ -231,6 +246,7 @@ class Archive:
         """Return the device's usage with the archive's entries and bytes added. Mapped slabs count as disk."""
         entries, size = self.host.on_disk()
         (name, on_device), *_ = device.bytes.items()
+        on_device += 0 if self.probes is None else self.probes.nbytes(self.host)
         rest = self.host.length - entries
         if self.host.on_device:
             held = {**device.entries, name: device.entries[name] + rest}

@@ -66,6 +66,7 @@ class GistSelector(Selector):
         super().__init__(spec, store, archive)
         self.pruning, self.selected, self.distance = pruning, selected, distance
         self.attention, self.while_reading = attention, while_reading
+        self._probed = False  # whether the pass compares its token with copies of keys
         self._evicted = 0  # entries of the archive that may be missing from the gist
         self._lookup: Tensor | None = None  # `Archive.lookup` on the device
         self._blocks: dict[int, QueryBlocks] = {}  # of this pass, by their size
@@ -85,6 +86,7 @@ class GistSelector(Selector):
         self._lookup = None if lookup is None else lookup.to(self.spec.device, torch.int32, non_blocking=True)
         self._blocks = {}
         if self.pruning:
+            self._probed = self.store.tokens == 1 and self._evicted > 0 and archive.probed()
             self.pruning.begin(archive.answering and self.store.tokens == 1)
 
     def pass_limit(self) -> int | None:
@@ -163,7 +165,9 @@ class GistSelector(Selector):
         keys, values = self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)
         listing = self.pruning.listing(layer, self.store.counted)
         if listing is None:
-            index = self.pruning.choose(layer, q, self.query_blocks, keys, self.store.fixed)
+            probes = self.archive.probes if self._probed else None
+            near = None if probes is None else (lambda *_: probes.layers[layer])
+            index = self.pruning.choose(layer, q, self.query_blocks, keys, self.store.fixed, near)
             listing = self.pruning.keep(layer, self._listing(layer, index))
         blocks = self.query_blocks(self.pruning.stages[-1].query_block)
         assert listing.chosen is not None
@@ -251,7 +255,8 @@ class GistSelector(Selector):
         if self.pruning is None:
             return (*addresses, *held)
         self.pruning.make_room(self.archive.room)
-        return (*addresses, *self.pruning.graph_key(), *held)
+        near = self.archive.probes.addresses() if self._probed and self.archive.probes else ()
+        return (*addresses, *near, *self.pruning.graph_key(), *held)
 
     def fix(self) -> None:
         """Write the token's number into a tensor that stays where it is."""

@@ -23,6 +23,7 @@ from engine.parts.selectors.stages import LayerRule, Listing, Pruning, Stage
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import DISK, Usage
+from kernels.pruning import Copies
 from kernels.rows import Slabs
 
 
@@ -54,14 +55,18 @@ class PruningSelector(WindowSelector):
         first: FirstLayers,
         attention: str,
         extend_always: bool,
+        grouped: bool = False,
     ) -> None:
-        """attention: position rule of far keys. extend_always: never put them at true distances."""
+        """attention: position rule of far keys. extend_always: never put them at true distances. grouped: as `Pruning`
+        has it.
+        """
         super().__init__(spec, store, archive)
         self.first, self.attention, self.extend_always = first, attention, extend_always
         rules = [first.rule if layer < first.count else rule for layer in range(len(spec.layers))]
-        self.pruning = Pruning(spec, stages, rules)
+        self.pruning = Pruning(spec, stages, rules, grouped)
         self._true = TRUE in (rule.places, first.rule.places)
         self._stream: KeyStream | None = None  # in a pass that brings all keys to the device
+        self._probed = False  # whether the pass compares its token with copies of keys
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -78,6 +83,7 @@ class PruningSelector(WindowSelector):
         if self._stream is not None:
             self._stream.stop()
         self._stream = KeyStream(self.archive, self.banked_layers()) if self._streams() else None
+        self._probed = self.store.tokens == 1 and self._looks_far and self.archive.probed()
         self.pruning.begin(self.archive.answering and self.store.tokens == 1)
         if self.bank is not None and self.pruning.restart() == len(self.stages) and self.bank.stale:
             self._bring_again()
@@ -92,7 +98,8 @@ class PruningSelector(WindowSelector):
         if there or not streamed_bytes(host.spec, host.dtype, host.stored):
             return False
         block = self.stages[-1].query_block
-        return Asked(self.spec, far, 0, block=block, stages=self.stages, together=tokens).streams()
+        grouped = self.pruning.grouped
+        return Asked(self.spec, far, 0, block=block, stages=self.stages, grouped=grouped, together=tokens).streams()
 
     def _bring_again(self) -> None:
         """Look up again what was chosen for the tokens until a stage is due, because it may have left its slots."""
@@ -123,7 +130,8 @@ class PruningSelector(WindowSelector):
                 if self.spec.layers[layer].latent:
                     values = keys
             blocks_of = functools.partial(self.query_blocks, extend=self.extend_always)
-            index = self.pruning.choose(layer, q, blocks_of, keys, self.store.fixed)
+            copies = functools.partial(self._copies, layer) if self._probed else None
+            index = self.pruning.choose(layer, q, blocks_of, keys, self.store.fixed, copies)
             if self.bank is not None:
                 listing, slabs = self.brought(layer, blocks, index)
             elif self._stream is not None and self.archive.readable_in_place():
@@ -136,6 +144,24 @@ class PruningSelector(WindowSelector):
             self._asked[layer] = listing.index, listing.rows[:, self.store.sinks :]
         near = self.store.segments(layer, q, sinks_for=blocks.near)
         return [*near, self.listed(layer, q, blocks, listing, self.attention, slabs)]
+
+    def _copies(self, layer: int, number: int, starts: Tensor, limits: Tensor) -> Copies:
+        """Return copies of keys for a stage. Chunks of the last one come to the bank, if it has room for them all.
+
+        They serve until a stage before it is due, and what it leaves is among them.
+        """
+        probes = self.archive.probes
+        assert probes is not None
+        near, bank = probes.layers[layer], self.bank
+        if bank is None or near.every == 1 or not 0 < number == len(self.stages) - 1:
+            return near
+        if starts.numel() > bank.bank.units:
+            return near
+        slabs = self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)
+        if not self.store.fixed:
+            bank.prepare(layer)
+        places = bank.bring(layer, slabs, starts, limits)[:, :: bank.bank.size] - bank.sinks
+        return dataclasses.replace(near, units=bank.bank.layers[layer].keys, places=places)
 
     def _gathered(
         self, layer: int, blocks: QueryBlocks, index: Tensor, slabs: tuple[Slabs, Slabs]
@@ -188,9 +214,10 @@ class PruningSelector(WindowSelector):
         return super().brings() and self.pruning.restart() != len(self.stages)
 
     def graph_key(self) -> tuple[int, ...]:
-        """Return addresses of slabs and of the stages' choices."""
+        """Return addresses of slabs, of copies of keys and of the stages' choices."""
         self.pruning.make_room(self.archive.room)
-        return (*super().graph_key(), *self.pruning.graph_key(), self._may_fit)
+        near = self.archive.probes.addresses() if self._probed and self.archive.probes else ()
+        return (*super().graph_key(), *near, *self.pruning.graph_key(), self._may_fit)
 
     def end_pass(self) -> None:
         """Count the step and the stages that ran."""

@@ -27,8 +27,13 @@ from engine.errors import require
 from engine.models.spec import ModelSpec
 from engine.parts.positions import QueryBlocks, pruning_places
 from engine.parts.selectors.base import EMPTY
-from kernels.pruning import chunk_scores
+from kernels.pruning import Copies, chunk_scores
 from kernels.rows import Slabs
+
+# Finds copies of keys for a stage, by its number, the starts of its chunks [NB, C] and the end of what is seen [NB]
+FindCopies = Callable[[int, Tensor, Tensor], Copies]
+
+FEWER = 4  # where heads are grouped, all stages but the last look at every so many-th query, as the authors' code does
 
 
 @dataclass(frozen=True)
@@ -144,9 +149,11 @@ class Listing:
 class Pruning:
     """The stages of one memory, and the last choice of each while answering."""
 
-    def __init__(self, spec: ModelSpec, stages: tuple[Stage, ...], rules: list[LayerRule]) -> None:
-        """rules: one for each layer."""
-        self.spec, self.stages, self.rules = spec, stages, rules
+    def __init__(
+        self, spec: ModelSpec, stages: tuple[Stage, ...], rules: list[LayerRule], grouped: bool = False
+    ) -> None:
+        """rules: one for each layer. grouped: whether the query heads of a KV head compare the same keys."""
+        self.spec, self.stages, self.rules, self.grouped = spec, stages, rules, grouped
         self.runs = [0] * len(stages)  # how often each stage has run, over layers and committed passes
         self.steps = 0  # of decoding since the last longer pass
         # Of each layer, chunk starts [1, k / l_c] that every stage chose last while decoding, at addresses that stay;
@@ -218,7 +225,13 @@ class Pruning:
         return self.listings[layer]
 
     def choose(
-        self, layer: int, q: Tensor, blocks: Callable[[int], QueryBlocks], keys: Slabs, fixed: bool = False
+        self,
+        layer: int,
+        q: Tensor,
+        blocks: Callable[[int], QueryBlocks],
+        keys: Slabs,
+        fixed: bool = False,
+        copies: FindCopies | None = None,
     ) -> Tensor:
         """Return the entries that each query block is left with, int64 [NB, k], in order.
 
@@ -228,12 +241,14 @@ class Pruning:
             blocks: gives the queries in blocks of a given size.
             keys: of the archive, before RoPE.
             fixed: whether all rows of `keys` are looked at, with or without an entry, so that shapes do not change.
+            copies: finds keys that are on the device as well, or None.
         Source: Algorithm 1; while answering, Algorithm 4.
         """
         first = self.first_due(layer)
         last = self.chosen[layer][first - 1] if first else None
         for number in range(first, len(self.stages)):
-            last = self._run_stage(layer, number, q, blocks(self.stages[number].query_block), keys, last, fixed)
+            own = blocks(self.stages[number].query_block)
+            last = self._run_stage(layer, number, q, own, keys, last, fixed, copies)
             self._ran[number] += 1
             if self._decoding:
                 last = self._remember(layer, number, last)
@@ -315,6 +330,7 @@ class Pruning:
         keys: Slabs,
         before: Tensor | None,
         fixed: bool = False,
+        copies: FindCopies | None = None,
     ) -> Tensor:
         """Return the starts of the chunks that a stage keeps, int64 [NB, k / l_c] (Algorithm 2).
 
@@ -334,16 +350,32 @@ class Pruning:
         keep = self._kept(layer, number)
         if starts.shape[1] <= keep:
             return starts
-        scores = self._score(layer, q, blocks, keys, starts, stage.chunk)
+        near = None if copies is None else copies(number, starts, blocks.evicted)
+        few = self.grouped and number < len(self.stages) - 1
+        scores = self._score(layer, q, blocks, keys, starts, stage.chunk, near, FEWER if few else 1)
         best, place = scores.topk(keep, dim=1)
         return starts.gather(1, place).masked_fill(best == float("-inf"), EMPTY).sort(dim=1).values
 
-    def _score(self, layer: int, q: Tensor, blocks: QueryBlocks, keys: Slabs, starts: Tensor, chunk: int) -> Tensor:
-        """Chunk scores float32 [NB, C]."""
+    def _score(
+        self,
+        layer: int,
+        q: Tensor,
+        blocks: QueryBlocks,
+        keys: Slabs,
+        starts: Tensor,
+        chunk: int,
+        copies: Copies | None,
+        step: int,
+    ) -> Tensor:
+        """Return chunk scores float32 [NB, C]. step: of each block, every so many-th query is looked at."""
         rope = self.spec.layers[layer].rope
         chunks = (starts < blocks.evicted[:, None]).sum(dim=1)
         queries, limit, places = pruning_places(self.rules[layer].places, blocks, chunks, starts.shape[1], rope)
         # A block that is not full repeats its last query, which changes no maximum.
-        full = torch.arange(len(chunks) * blocks.size, device=q.device).clamp_max(q.shape[1] - 1)
-        folded = rope.rotate(q, queries, limit)[:, full].view(q.shape[0], len(chunks), blocks.size, -1)
-        return chunk_scores(folded, keys, starts, blocks.evicted, chunk, places)
+        size = min(blocks.size, q.shape[1])
+        full = torch.arange(0, len(chunks) * size, step, device=q.device).clamp_max(q.shape[1] - 1)
+        folded = rope.rotate(q, queries, limit)[:, full].view(q.shape[0], len(chunks), -1, q.shape[2])
+        if self.grouped:  # as if they were queries of one head
+            heads = keys[0][0].shape[0]
+            folded = folded.view(heads, -1, *folded.shape[1:]).transpose(1, 2).flatten(2, 3)
+        return chunk_scores(folded, keys, starts, blocks.evicted, chunk, places, copies)
