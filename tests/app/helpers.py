@@ -143,9 +143,12 @@ class Server:
         self.process = None
 
     @contextmanager
-    def held_back(self) -> Iterator[None]:
-        """Keep readings and answers under way meanwhile; afterwards they go on as fast as they can."""
-        self._held.touch()
+    def held_back(self, how: str = "") -> Iterator[None]:
+        """Keep readings and answers under way meanwhile; afterwards they go on as fast as they can.
+
+        how: slow.FULL to let memory end after the first pass of a reading instead.
+        """
+        self._held.write_text(how)
         try:
             yield
         finally:
@@ -190,13 +193,13 @@ class Server:
         job = self.upload(*files, **fields)
         return self.context_of(job["id"], "ready")
 
-    def context_of(self, job_id: str, status: str) -> dict[str, Any]:
-        """Return the context of an upload, once it has this status."""
+    def context_of(self, job_id: str, *statuses: str) -> dict[str, Any]:
+        """Return the context of an upload, once it has one of these statuses."""
         wait_for(lambda: self.get(f"/api/jobs/{job_id}")["status"] in ("done", "failed"), "the upload to be ingested")
         job = self.get(f"/api/jobs/{job_id}")
         assert job["status"] == "done", job["error"]
         path = f"/api/contexts/{job['progress']['context']}"
-        wait_for(lambda: self.get(path)["status"] == status, f"the context to be {status}")
+        wait_for(lambda: self.get(path)["status"] in statuses, f"the context to be {statuses}")
         found: dict[str, Any] = self.get(path)
         return found
 

@@ -5,7 +5,8 @@ As a program it is `stockpot`, held back as long as a file exists:
     python -m tests.app.slow FILE serve --port 7910
 
 A reading that is held back stays after its first pass, which it reports again and again. An answer rests after each
-piece. Both still react to a stop or a question, and go on at full speed when they are released.
+piece. Both still react to a stop or a question, and go on at full speed when they are released. If the file has the
+word FULL in it, the memory ends after the first pass instead, as PyTorch says it.
 """
 
 import sys
@@ -19,20 +20,29 @@ import engine
 from app.cli import main
 
 REST_SEC = 0.05
+FULL = "full"
+NO_MEMORY = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."
 
 
-def hold_back(held: Callable[[], bool], patch: Callable[[type, str, Any], None] = setattr) -> None:
+def hold_back(
+    held: Callable[[], bool],
+    patch: Callable[[type, str, Any], None] = setattr,
+    full: Callable[[], bool] = lambda: False,
+) -> None:
     """Hold readings and answers of this process back while `held` returns True.
 
     Args:
         held: the condition.
         patch: function that replaces an attribute.
+        full: whether the memory ends after the first pass of a reading.
     """
     run, ask = engine.Reader.run, engine.Conversation.ask
 
     def wading(self: engine.Reader) -> Iterator[engine.ReadProgress]:
         for progress in run(self):
             yield progress
+            if full():
+                raise RuntimeError(NO_MEMORY)
             while held() and not self.finished:
                 time.sleep(REST_SEC)
                 yield progress
@@ -50,5 +60,6 @@ def hold_back(held: Callable[[], bool], patch: Callable[[type, str, Any], None] 
 
 
 if __name__ == "__main__":
-    hold_back(Path(sys.argv[1]).exists)
+    file = Path(sys.argv[1])
+    hold_back(file.exists, full=lambda: file.exists() and file.read_text() == FULL)
     sys.exit(main(sys.argv[2:]))

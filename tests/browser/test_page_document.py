@@ -1,6 +1,7 @@
 """The document beside the answer: its pages, map, contents and search; and questions that are asked again."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.app.helpers import Server, book_text
 from tests.browser.helpers import asked, visit
+from tests.ingest.makers import epub
 
 pytestmark = pytest.mark.browser
 CHAPTERS = "# The Storm\n\nThe sea rose.\n\n# The Calm\n\nHe had a snakish temper, and the lamp was out.\n"
@@ -75,8 +77,11 @@ def test_a_phrase_is_searched_in_the_text_and_asked_about(tab: Page, server: Ser
     expect(tab.locator("#found")).to_contain_text("Nothing found in the text.")
 
 
-def test_contents_and_map_lead_to_their_places(tab: Page, server: Server) -> None:
-    files = [("Chapters.md", CHAPTERS.encode()), ("Keeper.txt", book_text(40).encode())]
+def test_contents_and_map_of_an_epub_lead_to_their_places(tab: Page, server: Server, tmp_path: Path) -> None:
+    chapters = {"1.xhtml": "<h1>The Storm</h1><p>The sea rose.</p>", "2.xhtml": "<h1>The Calm</h1><p>It lay still.</p>"}
+    nav = '<li><a href="1.xhtml">The Storm</a></li><li><a href="2.xhtml">The Calm</a></li>'
+    book = epub(tmp_path / "Chapters.epub", chapters, nav).read_bytes()
+    files = [("Chapters.epub", book), ("Keeper.txt", book_text(40).encode())]
     reading = server.read(*files, method="exact", budget="320")
     session = asked(server, reading, "Who kept the lamp?")
     visit(tab, server, f"?context={reading['id']}&session={session}")

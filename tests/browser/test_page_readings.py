@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from sessions import Store
 from tests.app.helpers import Server, book_text
+from tests.app.slow import FULL
 from tests.browser.helpers import ask, asked, visit
 
 pytestmark = pytest.mark.browser
@@ -45,6 +46,18 @@ def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_
     expect(tab).to_have_title("Stockpot")
     expect(tab.locator("#contexts")).not_to_contain_text("Long")
     assert "Long" not in {row["title"] for row in server.get("/api/documents")}
+
+
+def test_where_memory_ends_the_reading_says_so_and_the_server_goes_on(tab: Page, server: Server) -> None:
+    with server.held_back(FULL):
+        job = server.upload(("Long.txt", book_text(31).encode()), method="exact", budget="320")
+        context = server.context_of(job["id"], "stopped", "failed")
+        visit(tab, server, f"?context={context['id']}")
+        expect(tab.locator("#reading-card")).to_contain_text("memory")
+        expect(tab.locator("#reading-card")).not_to_contain_text("unexpected")
+    tab.locator("#resume").click()
+    expect(tab.locator("#context-head h1")).to_have_text("Long")
+    expect(tab.locator("#question textarea")).to_be_visible()
 
 
 def test_a_preset_fills_in_settings_that_can_still_be_changed(tab: Page, server: Server, tmp_path: Path) -> None:
