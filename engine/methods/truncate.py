@@ -44,7 +44,7 @@ class Truncate(Method):
         )
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
-        """Return slots from whose middle a long conversation evicts."""
+        """Return slots that evict from their middle in a long conversation."""
         store = SlotStore(spec, self.budget)
         return Memory(spec, store, evictor=MiddleEvictor(store, self.tail))
 

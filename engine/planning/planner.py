@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from engine.errors import NoSuchWeights, WeightsError
 from engine.loops.passes import NOVELTY_ROWS
 from engine.loops.reader import default_chunk
-from engine.memory_usage import free_bytes
-from engine.methods import HOST_STORES, METHODS, make_method, quicker_stores, suited_stores
+from engine.methods import METHODS, make_method, quicker_stores, suited_stores
 from engine.methods.base import Method
 from engine.model import Model
 from engine.models.recurrence import ROWS
@@ -30,9 +28,10 @@ from engine.models.sizes import ModelSizes, sizes_of
 from engine.models.spec import LayerSpec
 from engine.parts.archive.options import AUTO
 from engine.parts.footprint import Footprint, ReadingTask, TurnTokens
+from engine.planning.choice import Choice, condensed, dense, exactly, looked_up
 from engine.planning.counts import counts_of
 from engine.planning.flops import operations
-from engine.planning.rates import Rates
+from engine.planning.plan import Machine, Plan
 from engine.planning.roofline import QUESTION, Roofline
 from engine.records import DEVICE, DISK, HOST
 
@@ -41,74 +40,10 @@ OF_MIXTURES = 4  # factor of the length of passes on a GPU, where each reaches n
 PREFIX = 32  # tokens of a chat template before the text, if there is no tokenizer
 GPU_BASE = 600 << 20  # bytes of a CUDA context and its libraries
 LONGEST = 1 << 34  # tokens; a method that fits this many fits any text
-SLOWEST = 5.0  # tokens per second of an answer, about as fast as people read; below it a method is not recommended
-FIRST = 15.0  # seconds to the first token; a slower method is not recommended either
 STRETCH = 1.25  # factor of the window that a model may attend to during a pass (docs/methods/locret.md)
-ENOUGH = 4096  # entries, as in InfiniPot's paper: up to here a larger budget is worth lossier weights
-MUCH = 3.0  # speed-up of answers that makes sketches better than a search of everything
-PATIENCE = 10  # factor of the quickest reading that fits; a slower method is not recommended
 APPROXIMATED = 1 << 17  # tokens; in longer texts approximations find far less than `exact`
 KEPT_WHOLE = (DEVICE, HOST)  # tiers of methods that are recommended, the fastest first
 BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Memory, disk and rates that a reading may use."""
-
-    device: int  # bytes of free memory
-    host: int  # bytes of free memory
-    shared: bool  # there is no GPU, and both are the same memory, `device`
-    rates: Rates | None = None  # None: neither measured nor stated
-    base: int = 0  # bytes of the device that its driver takes
-    disk: int | None = None  # free bytes for saved readings; None: no limit
-
-    @classmethod
-    def now(cls, device: torch.device, rates: Rates | None = None) -> Machine:
-        """Return this machine, with the memory that is free at the moment."""
-        shared, host = device.type == "cpu", free_bytes(torch.device("cpu"))
-        return cls(host if shared else free_bytes(device), host, shared, rates)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The needs of one reading. Times are None if the machine's rates are unknown."""
-
-    method: Method
-    quantize: str
-    tokens: int
-    chunk: int
-    footprint: Footprint
-    weight_bytes: int
-    workspace_bytes: int
-    reading_device_bytes: int  # at the peak of the reading
-    asking_device_bytes: int  # at the peak of an answer to a question of `QUESTION` tokens
-    device_bytes: int  # at most: a question may be as long as a pass
-    host_bytes: int
-    disk_bytes: int  # while the reading is saved, beside the files of the save before
-    device_limit: int
-    host_limit: int
-    fits: bool
-    longest: int | None  # most tokens that would fit with this method; None: no limit
-    reading_sec: float | None
-    first_token_sec: float | None
-    answer_tokens_per_sec: float | None
-    lacks: str = ""  # sentence about trained weights that are missing for this model
-    possible: bool = True  # the missing weights can exist
-    beyond: str = ""  # sentence about attending to more at once than the model was trained for
-
-    @property
-    def reading_tokens_per_sec(self) -> float | None:
-        """Speed of reading, over the tokens that are read."""
-        return min(self.tokens, self.footprint.work.passed) / self.reading_sec if self.reading_sec else None
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The plan that suits a person's machine best, and why."""
-
-    plan: Plan
-    reason: str
 
 
 class Planner:
@@ -374,9 +309,9 @@ class Planner:
             return [plan for plan in self._candidates(tokens, quantize) if plan.fits and not plan.lacks]
 
         within = tokens <= self.model.spec.window - 512  # leaves space for questions and answers
-        ways = [*([_dense] if within else []), *([_exactly] if tokens > APPROXIMATED else []), _looked_up]
+        ways = [*([dense] if within else []), *([exactly] if tokens > APPROXIMATED else []), looked_up]
         kept = (choose(fitting(each)) for choose in ways for each in tried)
-        found = next(filter(None, kept), None) or _condensed([fitting(each) for each in tried])
+        found = next(filter(None, kept), None) or condensed([fitting(each) for each in tried])
         if found is None:
             return None
         places = [found.plan.method]
@@ -420,71 +355,6 @@ class Planner:
                     return
 
 
-def _dense(fitting: list[Plan]) -> Choice | None:
-    """Choose a method that attends to everything."""
-    dense = [plan for plan in fitting if _keeps_all(plan) and not plan.footprint.lookup.searched]
-    if not dense:
-        return None
-    plainest = next((plan for plan in dense if plan.method.budget is None), _fastest(dense))
-    return Choice(plainest, "the text fits the model's own window, so nothing need be left out")
-
-
-def _exactly(fitting: list[Plan]) -> Choice | None:
-    """Choose as `_looked_up` does, if that is exact and known to be quick enough."""
-    found = _looked_up(fitting)
-    exact = found is not None and found.plan.method.family == "yardstick" and found.plan.reading_sec is not None
-    return found if exact else None
-
-
-def _looked_up(fitting: list[Plan]) -> Choice | None:
-    """Choose a method that keeps everything, looks it up and is quick enough beside the others."""
-    searched = [plan for plan in fitting if _keeps_all(plan) and plan.footprint.lookup.searched and not plan.beyond]
-    quick = [plan for plan in searched if _bearable(plan, fitting)]
-    if not quick:
-        return None
-    # In the order of the methods exact search comes before approximations, if it is known to be fast enough.
-    known = quick[0].answer_tokens_per_sec is not None
-    chosen = _quicker(quick) if known else min(quick, key=lambda plan: plan.footprint.lookup.searched)
-    store = chosen.method.settings()["store"]
-    kept = "" if store == HOST_STORES[0] else f" as {store}"
-    where = "on the GPU" if chosen.footprint.resident else "in host memory"
-    exactly = ""
-    if known and chosen.method.family == "yardstick":
-        sketched = chosen.footprint.lookup.sketched
-        exactly = ", by sketches of all of it" if sketched else ", exactly since that is fast enough"
-    return Choice(chosen, f"everything is kept {where}{kept} and looked up for each question{exactly}")
-
-
-def _quicker(plans: list[Plan]) -> Plan:
-    """Return the first plan, unless the same method is much faster by sketches."""
-    first, *others = plans
-    sketched = (plan for plan in others if plan.footprint.lookup.sketched)
-    same = (plan for plan in sketched if plan.method.name == first.method.name)
-    least = MUCH * (first.answer_tokens_per_sec or 0.0)
-    return next((plan for plan in same if (plan.answer_tokens_per_sec or 0.0) >= least), first)
-
-
-def _condensed(tried: list[list[Plan]]) -> Choice | None:
-    """Choose a condensing method. tried: the plans that fit, by quantisation, the least lossy first."""
-    condensing = ([plan for plan in plans if plan.method.family == "condensing"] for plans in tried)
-    best = [max(plans, key=lambda plan: (plan.method.chosen_first, _budget(plan))) for plans in condensing if plans]
-    if not best:
-        return None
-    enough = min(ENOUGH, max(map(_budget, best)))
-    chosen = next(plan for plan in best if _budget(plan) >= enough)
-    trained = "it was trained for this model, and " if chosen.method.weights_setting else ""
-    most = f"{_budget(chosen):,} entries are the most that fit the memory and the model's window"
-    return Choice(chosen, trained + most)
-
-
-def _budget(plan: Plan) -> int:
-    return plan.method.budget or 0
-
-
-def _keeps_all(plan: Plan) -> bool:
-    return sum(plan.footprint.usage.entries.values()) >= plan.footprint.work.passed
-
-
 def _disk_bytes(footprint: Footprint) -> int:
     """Return the bytes on disk while a reading is saved.
 
@@ -493,19 +363,6 @@ def _disk_bytes(footprint: Footprint) -> int:
     kept = footprint.usage.bytes
     archived = kept.get(HOST, 0) + kept.get(DISK, 0) + footprint.resident_bytes
     return 2 * footprint.saved_bytes + archived + footprint.host_saving_bytes
-
-
-def _bearable(plan: Plan, others: list[Plan]) -> bool:
-    """Return whether answers are fast enough, and reading is not far slower than others; True if times are unknown."""
-    if plan.answer_tokens_per_sec is None or plan.reading_sec is None:
-        return True
-    quickest = min(other.reading_sec or 0.0 for other in others)
-    answers = plan.answer_tokens_per_sec >= SLOWEST and (plan.first_token_sec or 0.0) <= FIRST
-    return answers and plan.reading_sec <= PATIENCE * quickest
-
-
-def _fastest(plans: Iterable[Plan]) -> Plan:
-    return max(plans, key=lambda plan: plan.answer_tokens_per_sec or 0.0)
 
 
 def estimated_turn(text: str) -> int:

@@ -15,7 +15,9 @@ from engine import (
     suited_method,
 )
 from engine.models.sizes import model_sizes
-from engine.planning.planner import ENOUGH, FIRST, SLOWEST, Machine, Plan, Planner
+from engine.planning.choice import ENOUGH, FIRST, SLOWEST
+from engine.planning.plan import Machine, Plan
+from engine.planning.planner import Planner
 from engine.planning.rates import Rates
 from engine.trained import beacons
 from engine.trained.beacons import Beacons

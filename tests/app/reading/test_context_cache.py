@@ -259,7 +259,7 @@ def test_what_is_open_makes_room_for_a_reading(
         free.append(len(service.contexts.ids()))
         return 1000 if free[-1] else 1 << 40
 
-    monkeypatch.setattr("engine.planning.planner.free_bytes", crowded)
+    monkeypatch.setattr("engine.planning.plan.free_bytes", crowded)
     assert read_through(service, document).status == "ready"
     assert free[0] == 1
     assert service.contexts.ids() == []
