@@ -6,18 +6,15 @@
 
 - kernel, what, heads, dtype, length: what ran;
 - bank: where keys and values are (device or pinned host memory), and their quantisation;
-- error, reference_error: the largest error of the kernel, and of PyTorch in the same precision, both against float64
-  of the dequantised numbers. Of several outputs, the one closest to its limit. Pruning: without the largest twentieth
-  of chunks, see ALIKE;
+- error, reference_error: the largest error of the kernel, and of PyTorch in the same precision, against float64 of the
+  dequantised numbers; of several outputs, the one closest to its limit. Pruning: without some chunks, see ALIKE;
 - agrees: every error is at most twice PyTorch's; None for banks that are only timed. Quantisation: the codes are the
   same, see ODD, and so are the scales, see `_scales_agree`;
 - graph_seconds: of the kernel alone, replayed as a CUDA graph; seconds: with the host's part of the call;
-- sdpa_graph_seconds, sdpa_seconds: the same of `F.scaled_dot_product_attention` of as many queries over all keys, on
-  the device.
+- sdpa_graph_seconds, sdpa_seconds: the same of PyTorch's attention of as many queries over all keys, on the device.
 
 Without a GPU, kernels run in Triton's interpreter, and no times are given. It rounds to fp8 differently from a GPU, so
-nothing is quantised to fp8 there. It truncates to bfloat16 instead of rounding, so the default dtype is float32. Not
-here: the reaction to a row that does not agree.
+nothing is quantised to fp8 there. It truncates to bfloat16 instead of rounding, so the default dtype is float32.
 """
 
 from __future__ import annotations
@@ -48,15 +45,12 @@ from kernels.rows import GROUP_SIZE
 
 CHUNK = 2048  # queries of a prefill pass
 BLOCK = 64  # queries that share a list; also the longest pass that reads quantised kept entries in place
-WINDOW = 2047  # rows visible to a query, as in Phi-3-mini
-PRUNED = 256  # rows of a chunk in the first pruning stage
-WATCHED = 32  # tokens of a catalyst
-KEPT = 4096  # entries that condensing keeps
+WINDOW, PRUNED = 2047, 256  # rows visible to a query, as in Phi-3-mini; rows of a chunk in the first pruning stage
+KEPT, WATCHED = 4096, 32  # entries that condensing keeps, and tokens of a catalyst
 UNITS, UNIT = 256, 8  # last chunks that InfiniteHiP's presets choose, and entries in each
 SHORT = 8192  # keys, at most, with the heads of other models
 GPT_OSS, CHOSEN_EXPERTS = 2880, 4  # width of gpt-oss's experts, and experts per token
-EXACT_KEYS = 131072  # longer banks are only timed: in float64 they would not fit a small GPU
-EXACT_BLOCKS = 2  # blocks compared with float64; all of them would take too much memory
+EXACT_KEYS, EXACT_BLOCKS = 131072, 2  # most keys and blocks compared with float64, for which memory is short
 BENT = 4 * torch.finfo(torch.float32).eps  # times the softcap: tolerance for logits that were that large before it
 ALL, MAIN, NONE = "all", "main", "none"  # which kernels to check: MAIN takes a tenth of the compilations
 Row = dict[str, Any]

@@ -176,7 +176,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         yield selector_footprint(spec, task, self.sinks, selection)
 
     def _gathered(self, spec: ModelSpec, task: ReadingTask) -> int:
-        """Return the bytes of the entries that the blocks of a pass choose in a layer, 0 if most layers have no room for them."""
+        """Return the bytes of entries that the blocks of a pass choose in a layer, 0 if most layers have no room."""
         last, found = self.parsed_stages[-1], 0
         for chosen in (last.keep // last.chunk, self.cached_at_once()):
             units = pass_units(-(-task.chunk // last.query_block) * chosen, task.total, last.chunk)
