@@ -56,7 +56,14 @@ class UnitBank:
 
     @classmethod
     def empty(
-        cls, like: tuple[Bank, Bank], slots: int, size: int, units: int, policy: str, place: torch.device
+        cls,
+        like: tuple[Bank, Bank],
+        slots: int,
+        size: int,
+        units: int,
+        policy: str,
+        place: torch.device,
+        latent: bool = False,
     ) -> UnitBank:
         """Return a bank without units.
 
@@ -67,6 +74,7 @@ class UnitBank:
             units: length of the table.
             policy: which units leave first.
             place: the device.
+            latent: whether keys are also the values.
         """
 
         def integers(count: int, number: int) -> Tensor:
@@ -74,7 +82,8 @@ class UnitBank:
 
         facts = integers(FACTS, 0)
         facts[LOOKUP] = 1
-        keys, values = (_room(slab, slots, size, place) for slab in like)
+        heads = like[0].shape[0], 0 if latent else like[1].shape[0]
+        keys, values = (_room(slab, own, slots, size, place) for slab, own in zip(like, heads, strict=True))
         return cls(
             size,
             policy,
@@ -140,14 +149,16 @@ class UnitBank:
         self.worth.copy_(torch.where(total > 0, torch.log10(before + total) + now, self.worth))
 
 
-def _room(slab: Bank, slots: int, size: int, place: torch.device) -> Bank:
-    """Return an empty bank for so many units of such rows. Rows without a unit hold numbers, so they may be masked."""
+def _room(slab: Bank, heads: int, slots: int, size: int, place: torch.device) -> Bank:
+    """Return an empty bank for so many units of such rows of the first heads. Rows without a unit hold numbers, so
+    they may be masked.
+    """
     rows = slots * size
     if isinstance(slab, Tensor):
-        return torch.zeros(slab.shape[0], rows, slab.shape[2], dtype=slab.dtype, device=place)
+        return torch.zeros(heads, rows, slab.shape[2], dtype=slab.dtype, device=place)
     codes = slab.quantized
-    found = torch.zeros(codes.shape[0], rows, codes.shape[2], dtype=torch.uint8, device=place).view(codes.dtype)
-    scale = torch.zeros(codes.shape[0], rows // _together(size, slab.group_size), device=place)
+    found = torch.zeros(heads, rows, codes.shape[2], dtype=torch.uint8, device=place).view(codes.dtype)
+    scale = torch.zeros(heads, rows // _together(size, slab.group_size), device=place)
     return QuantizedSlab(found, scale, slab.channel_scale, slab.kind, slab.dtype)
 
 

@@ -214,7 +214,8 @@ def chunk_scores(
         ),
         (
             *(blocks, queries, chunks, size, (size - 1).bit_length(), places.offset, key_table.halvings),
-            *(0 if copies is None else copies.count, len(slabs), query_heads, query_heads // slabs[0][0].shape[0]),
+            *((0, 0) if copies is None else (copies.count, len(slabs))),
+            *(query_heads, query_heads // slabs[0][0].shape[0]),
         ),
     )
     return out.amax(dim=0)

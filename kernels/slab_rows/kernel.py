@@ -111,7 +111,9 @@ def table(slabs: Slabs, device: torch.device, copies: tuple[Bank, ...] = ()) -> 
             rows that are not contiguous.
     """
     known = facts_of(slabs).tables
-    key = device, *[(part.data_ptr(), part.shape) for bank in copies for part in tensors_of(bank)]
+    key: tuple[Any, ...] = (device,)
+    if copies:  # a comprehension is a call, and most tables have none
+        key = device, *[(part.data_ptr(), part.shape) for bank in copies for part in tensors_of(bank)]
     if key not in known:
         known[key] = _table([*slabs, *[(bank, 0) for bank in copies]], device, len(slabs))
     found: Table = known[key]

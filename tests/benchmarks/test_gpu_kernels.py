@@ -17,7 +17,7 @@ from benchmarks import gpu_inputs, gpu_kernels
 from benchmarks.gpu_compare import scales_agree
 from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads
 from kernels import quantise
-from kernels.rows import QuantizedSlab, Slabs
+from kernels.rows import Bank, QuantizedSlab, Slabs
 
 pytest.importorskip("triton")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -153,8 +153,8 @@ def test_a_kernel_that_reads_codes_wrongly_is_seen(monkeypatch: pytest.MonkeyPat
 
     right = kernel.table
 
-    def wrong(slabs: Slabs, device: torch.device) -> object:
-        made = right(slabs, device)
+    def wrong(slabs: Slabs, device: torch.device, copies: tuple[Bank, ...] = ()) -> object:
+        made = right(slabs, device, copies)
         return (
             made._replace(channel_scale=(made.channel_scale[0], made.channel_scale[1] * 1.01))
             if made.slabs[:, 4].any()
@@ -203,11 +203,11 @@ def test_the_main_kernels_take_few_compilations() -> None:
     found = list(gpu_kernels.kernel_rows(DEVICE, [LENGTH], torch.float32, gpu_kernels.MAIN))
     assert {bank: names(found, bank) for bank in {row["bank"] for row in found}} == {
         "device": PLAIN[:5],
-        "host int4": [PRUNED, *CHOSEN, *LISTED],
+        "host int4": [PRUNED, GROUPED, COPIED, *CHOSEN, *LISTED],
         "device int4": ["quantise, pages of 64"],
     }
     assert all(row["agrees"] for row in found), found
-    assert len(found) == 12
+    assert len(found) == 14
 
 
 def _in_two_bits(groups: int) -> tuple[Tensor, Tensor, Tensor]:

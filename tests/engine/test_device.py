@@ -269,9 +269,9 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
         passes[recording] += 1
         return hidden
 
-    def table(slabs: Slabs, place: torch.device) -> slab_rows.Table:
+    def table(slabs: Slabs, place: torch.device, count: int) -> slab_rows.Table:
         tables["a table of slabs"] += 1
-        return made(slabs, place)
+        return made(slabs, place, count)
 
     with pytest.MonkeyPatch.context() as patch, device:
         conversation = Conversation(read(sim, STATIC[name], text(), 37))

@@ -226,6 +226,18 @@ def test_the_first_layers_may_see_a_longer_window_instead(spec: ModelSpec) -> No
     torch.testing.assert_close(output[:, 80:], mixed(rows, qkv[2]), **CLOSE)
 
 
+@pytest.mark.parametrize("stages", ["16:16:48:1 8:4:16:1", "6:16:48:1 2:4:16:1"])
+def test_groups_look_at_the_same_queries_in_passes_of_any_length(spec: ModelSpec, stages: str) -> None:
+    """Regression: of a last block that is not full, another query was looked at where others came before it."""
+    qkv, block = stream(116), parse_stages(stages)[0].query_block
+    for tokens in range(106, 116):
+        short, long = (
+            through(new_memory(spec, method(stages, compares="groups")), tail(qkv, 0, tokens), step)
+            for step in (block, 8 * block)
+        )
+        torch.testing.assert_close(short, long, **CLOSE)
+
+
 def test_a_longer_window_lists_no_more_than_is_far(spec: ModelSpec) -> None:
     """Regression: preset 16k-shallow listed 129,729 rows per block of a text of 1,856 tokens, at 47 tokens a second."""
     qkv = stream(90)

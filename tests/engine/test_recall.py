@@ -180,7 +180,7 @@ def test_selection_runs_in_questions_and_answers(model: Model) -> None:
         ({"budget": 300}, "leaves no gist beside 256 selected entries: give at least 384"),
         ({"top_k": 0}, "top_k is at least 1"),
         ({"store": "int2"}, "store is one of .*int4.*, not .int2."),
-        ({"tier": "tape"}, "tier is one of host, device, disk"),
+        ({"tier": "tape"}, "tier is one of auto, host, device, disk"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, object], message: str) -> None:

@@ -140,8 +140,8 @@ class DeviceBank:
         """
         known = self.layers.get(number)
         if known is None:
-            units, device = -(-max(room, expected) // self.size), self.spec.device
-            known = UnitBank.empty(like, self.units, self.size, units, self.policy, device)
+            units, latent = -(-max(room, expected) // self.size), self.spec.layers[number].latent
+            known = UnitBank.empty(like, self.units, self.size, units, self.policy, self.spec.device, latent)
         self.layers[number] = known.with_room(-(-room // self.size))
         return self.layers[number]
 

@@ -371,10 +371,12 @@ class Pruning:
         rope = self.spec.layers[layer].rope
         chunks = (starts < blocks.evicted[:, None]).sum(dim=1)
         queries, limit, places = pruning_places(self.rules[layer].places, blocks, chunks, starts.shape[1], rope)
-        # A block that is not full repeats its last query, which changes no maximum.
-        size = min(blocks.size, q.shape[1])
-        full = torch.arange(0, len(chunks) * size, step, device=q.device).clamp_max(q.shape[1] - 1)
-        folded = rope.rotate(q, queries, limit)[:, full].view(q.shape[0], len(chunks), -1, q.shape[2])
+        # A block that is not full repeats the last query that is looked at, which changes no maximum.
+        size, begin = min(blocks.size, q.shape[1]), (len(chunks) - 1) * blocks.size
+        last = begin + (q.shape[1] - 1 - begin) // step * step
+        first = torch.arange(0, len(chunks) * size, size, device=q.device)
+        full = (first[:, None] + torch.arange(0, size, step, device=q.device)).clamp_max(last)
+        folded = rope.rotate(q, queries, limit)[:, full.flatten()].view(q.shape[0], len(chunks), -1, q.shape[2])
         if self.grouped:  # as if they were queries of one head
             heads = keys[0][0].shape[0]
             folded = folded.view(heads, -1, *folded.shape[1:]).transpose(1, 2).flatten(2, 3)
