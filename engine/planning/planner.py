@@ -132,7 +132,7 @@ class Planner:
     def plan(self, method: Method, tokens: int, quantize: str = "none", weights: bool = True, read: int = 0) -> Plan:
         """Plan the reading of a text of `tokens`, in the largest passes that fit.
 
-        The plan's method names a tier where the given one leaves it open.
+        The plan's method names a tier if the given one has `auto`.
 
         weights: False if the model is loaded, so that its weights no longer count against free memory.
         read: tokens of the text that a checkpoint holds already.
@@ -142,21 +142,21 @@ class Planner:
         return self._with_longest(self._in_first_place(places, tokens, quantize, held, read), held, places)
 
     def placed(self, method: Method, tokens: int, quantize: str = "none", read: int = 0) -> Method:
-        """Return the method as `plan` has it beside the loaded model, with a tier that says where entries lie."""
+        """Return the method with the tier that `plan` gives it beside the loaded model."""
         places = self._places(method)
         return method if len(places) == 1 else self._in_first_place(places, tokens, quantize, 0, read).method
 
     def _places(self, method: Method, tiers: Sequence[str] = (DEVICE, HOST, DISK)) -> list[Method]:
-        """Return the method with each tier that its `auto` may be on this machine, the fastest first."""
+        """Return the method with each tier that `auto` may become on this machine, the fastest first."""
         on_cpu = self.machine.shared or self.model.spec.device.type == "cpu"
         if on_cpu or method.settings().get("tier") != AUTO:
             return [method]
         return [dataclasses.replace(method, **{"tier": tier}) for tier in tiers]  # type: ignore[arg-type]
 
     def _in_first_place(self, places: list[Method], tokens: int, quantize: str, held: int, read: int = 0) -> Plan:
-        """Plan the first of several methods that fits, without `longest`; if none does, the one in host memory.
+        """Return the plan of the first place that fits, without `longest`; if none does, that in host memory.
 
-        The device is for entries only as far as passes stay long enough to keep it busy.
+        Entries lie on the device only if passes stay long enough there to keep it busy.
         """
         plans = []
         for method in places:
@@ -169,7 +169,7 @@ class Planner:
         return plans[min(1, len(plans) - 1)]
 
     def _usual_chunk(self, method: Method) -> int:
-        """Return the tokens of a pass if there is room enough."""
+        """Return the tokens of a pass where memory does not limit them."""
         if self.model.experts and not self.machine.shared:
             chunk = OF_MIXTURES * default_chunk(on_cpu=False)
         else:
