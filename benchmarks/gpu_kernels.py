@@ -10,10 +10,9 @@
   of the dequantised numbers. Of several outputs, the one closest to its limit. Pruning: without the largest twentieth
   of chunks, see ALIKE;
 - agrees: every error is at most twice PyTorch's; None for banks that are only timed. Quantisation: the codes are the
-  same, see ODD, and so are the scales, see `_scales_agree`;
+  same, see ODD, and so are the scales, see `scales_agree`;
 - graph_seconds: of the kernel alone, replayed as a CUDA graph; seconds: with the host's part of the call;
-- sdpa_graph_seconds, sdpa_seconds: the same of `F.scaled_dot_product_attention` of as many queries over all keys, on
-  the device.
+- sdpa_graph_seconds, sdpa_seconds: the same of PyTorch's dense attention of as many queries, with all keys on the GPU.
 
 Without a GPU, kernels run in Triton's interpreter, and no times are given. It rounds to fp8 differently from a GPU, so
 nothing is quantised to fp8 there. It truncates to bfloat16 instead of rounding, so the default dtype is float32. Not
@@ -89,25 +88,20 @@ def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype, wh
     dense: Dense = {}
     if which == MAIN:
         for store in (ON_DEVICE, "host int4", "device int4"):
-            source = Source(device, first, dtype, store, _few(gpu_inputs.LLAMA, device))
+            source = Source(device, first, dtype, store, gpu_inputs.LLAMA.few_on(device))
             yield from _Bench(source, store, dense).main_rows()
         others = []
     for store, (kind, _) in STORES.items() if which == ALL else ():
         if kind != torch.float8_e4m3fn or device.type == "cpu" or torch.cuda.get_device_capability(device) >= (8, 9):
-            source = Source(device, first, dtype, store, _few(gpu_inputs.LLAMA, device))
+            source = Source(device, first, dtype, store, gpu_inputs.LLAMA.few_on(device))
             yield from _Bench(source, store, dense).rows()
     for heads in gpu_inputs.OTHERS if which == ALL else ():
         for store in (ON_DEVICE, "device int8"):
-            source = Source(device, min(first, SHORT), dtype, store, _few(heads, device))
+            source = Source(device, min(first, SHORT), dtype, store, heads.few_on(device))
             yield from _Bench(source, store, dense).rows()
     for length in others:
-        source = Source(device, length, dtype, ON_DEVICE, _few(gpu_inputs.LLAMA, device))
+        source = Source(device, length, dtype, ON_DEVICE, gpu_inputs.LLAMA.few_on(device))
         yield from _Bench(source, ON_DEVICE, dense).plain_rows()
-
-
-def _few(heads: Heads, device: torch.device) -> Heads:
-    """Return the heads, reduced to one KV head in the interpreter, where each takes seconds."""
-    return heads if device.type == "cuda" else heads._replace(query=heads.query // heads.kv, kv=1)
 
 
 def _interpreted(lengths: list[int], dtype: torch.dtype, which: str) -> Iterator[Row]:
@@ -137,7 +131,7 @@ class _Bench:
         self.device, self.length, self.heads = source.device, source.length, source.heads
         self.count = min(CHUNK, self.length // 2)
         self.few, self.watched = min(BLOCK, self.count), min(WATCHED, self.count)
-        self.llama = _few(gpu_inputs.LLAMA, self.device)
+        self.llama = gpu_inputs.LLAMA.few_on(self.device)
         self.scaling, self.slack = self.heads.size**-0.5, SLACK + BENT * (self.heads.softcap or 0.0)
 
     def rows(self) -> Iterator[Row]:
@@ -388,7 +382,7 @@ class _Bench:
         return self.source.uniform(self.heads.kv, self.length).topk(count, dim=1).indices.sort(dim=1).values
 
     def _pruning(self, what: str, queries: int, probes: int = 0, grouped: bool = False) -> Row:
-        """Prune with one stage. probes: of the first slab, every so many-th key has a copy on the device."""
+        """Prune with one stage. probes: n if every n-th key of the first slab has a copy on the device, else 0."""
         from kernels.pruning import kernel, torch_impl
 
         source, size = self.source, min(PRUNED, self.length)

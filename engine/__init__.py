@@ -38,7 +38,8 @@ from engine.models.sizes import model_sizes
 from engine.models.spec import ModelSpec, window_of
 from engine.parts.archive.options import AUTO
 from engine.parts.flash import choice as flash_choice
-from engine.planning.planner import GPU_BASE, Machine, Plan, Planner
+from engine.planning.machine import GPU_BASE, Machine
+from engine.planning.planner import Plan, Planner
 from engine.planning.rates import Rates, measure_rates
 from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Sentence, Usage
 from engine.sampling import Sampling

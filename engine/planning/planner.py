@@ -21,7 +21,6 @@ import torch
 from engine.errors import NoSuchWeights, WeightsError
 from engine.loops.passes import NOVELTY_ROWS
 from engine.loops.reader import default_chunk
-from engine.memory_usage import free_bytes
 from engine.methods import HOST_STORES, METHODS, make_method, quicker_stores, suited_stores
 from engine.methods.base import Method
 from engine.model import Model
@@ -32,14 +31,13 @@ from engine.parts.archive.options import AUTO
 from engine.parts.footprint import Footprint, ReadingTask, TurnTokens
 from engine.planning.counts import counts_of
 from engine.planning.flops import operations
-from engine.planning.rates import Rates
+from engine.planning.machine import Machine
 from engine.planning.roofline import QUESTION, Roofline
 from engine.records import DEVICE, DISK, HOST
 
 LEAST_CHUNK = 64
 OF_MIXTURES = 4  # factor of the length of passes on a GPU, where each reaches nearly all experts
 PREFIX = 32  # tokens of a chat template before the text, if there is no tokenizer
-GPU_BASE = 600 << 20  # bytes of a CUDA context and its libraries
 LONGEST = 1 << 34  # tokens; a method that fits this many fits any text
 SLOWEST = 5.0  # tokens per second of an answer, about as fast as people read; below it a method is not recommended
 FIRST = 15.0  # seconds to the first token; a slower method is not recommended either
@@ -50,24 +48,6 @@ PATIENCE = 10  # factor of the quickest reading that fits; a slower method is no
 APPROXIMATED = 1 << 17  # tokens; in longer texts approximations find far less than `exact`
 KEPT_WHOLE = (DEVICE, HOST)  # tiers of methods that are recommended, the fastest first
 BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Memory, disk and rates that a reading may use."""
-
-    device: int  # bytes of free memory
-    host: int  # bytes of free memory
-    shared: bool  # there is no GPU, and both are the same memory, `device`
-    rates: Rates | None = None  # None: neither measured nor stated
-    base: int = 0  # bytes of the device that its driver takes
-    disk: int | None = None  # free bytes for saved readings; None: no limit
-
-    @classmethod
-    def now(cls, device: torch.device, rates: Rates | None = None) -> Machine:
-        """Return this machine, with the memory that is free at the moment."""
-        shared, host = device.type == "cpu", free_bytes(torch.device("cpu"))
-        return cls(host if shared else free_bytes(device), host, shared, rates)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from engine import (
     make_method,
 )
 from engine.models.sizes import model_sizes
-from engine.planning.planner import Machine, Planner
+from engine.planning.machine import Machine
+from engine.planning.planner import Planner
 from engine.planning.rates import Rates
 
 GB = 1_000_000_000

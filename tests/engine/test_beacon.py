@@ -26,7 +26,8 @@ from engine.parts.evictors.beacons import window_places
 from engine.parts.footprint import ReadingTask
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.planning.flops import Operations, operations
-from engine.planning.planner import Machine, Planner
+from engine.planning.machine import Machine
+from engine.planning.planner import Planner
 from engine.records import DEVICE
 from engine.trained.beacons import FILE, RATIOS, Beacons, beacon_numbers, find_beacons
 from engine.trained.sidecar_weights import save_weights

@@ -18,7 +18,8 @@ from engine.models.configuration import read_config
 from engine.models.sizes import model_sizes, sizes_of
 from engine.parts.footprint import ReadingTask
 from engine.planning.flops import operations
-from engine.planning.planner import Machine, Planner
+from engine.planning.machine import Machine
+from engine.planning.planner import Planner
 from engine.records import DEVICE, HOST
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons

@@ -31,7 +31,8 @@ from engine.models.experts import has_experts
 from engine.models.sizes import model_sizes, sizes_of
 from engine.parts.footprint import ReadingTask
 from engine.parts.slot_rows import Slots
-from engine.planning.planner import Machine, Planner
+from engine.planning.machine import Machine
+from engine.planning.planner import Planner
 from engine.records import DEVICE, HOST
 from kernels.rows import tensors_of
 from tests.engine.architectures import small_config

@@ -15,7 +15,8 @@ from engine import (
     suited_method,
 )
 from engine.models.sizes import model_sizes
-from engine.planning.planner import ENOUGH, FIRST, SLOWEST, Machine, Plan, Planner
+from engine.planning.machine import Machine
+from engine.planning.planner import ENOUGH, FIRST, SLOWEST, Plan, Planner
 from engine.planning.rates import Rates
 from engine.trained import beacons
 from engine.trained.beacons import Beacons

@@ -20,7 +20,8 @@ from engine.models.sizes import model_sizes, sizes_of
 from engine.parts.footprint import ReadingTask
 from engine.planning import rates
 from engine.planning.counts import LOCRET
-from engine.planning.planner import Machine, Planner
+from engine.planning.machine import Machine
+from engine.planning.planner import Planner
 from engine.planning.rates import Rates, measure_rates
 from engine.records import HOST
 from tests.engine.architectures import small_config

@@ -25,7 +25,8 @@ from engine.models.recurrent_state import RecurrentState, limit_kernels_to_gpu
 from engine.models.sizes import model_sizes, sizes_of
 from engine.parts.footprint import ReadingTask
 from engine.parts.mass import no_source
-from engine.planning.planner import Machine, Planner
+from engine.planning.machine import Machine
+from engine.planning.planner import Planner
 from engine.records import DEVICE
 from engine.trained import retaining
 from engine.trained.retaining import RetainingHeads
