@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from app.asking.named_pages import pages_around
 from app.formatting import plural
-from app.listing import how_read
+from app.listing import method_in_short
 from app.service import Service
 from ingest.document import PARAGRAPH_SEPARATOR, Document
 from sessions import ContextRow, DocumentRow, SessionRow, StoreError, TurnRow, shown_title
@@ -93,7 +93,7 @@ class SearchHit:
     @property
     def lines(self) -> list[str]:
         """Lines to show below the title: the words, and the context."""
-        how = " · ".join(how_read(self.context))
+        how = method_in_short(self.context)
         if isinstance(self.row, ContextRow):
             return [f"{plural(self.row.tokens, 'token')} · {how}"]
         said = " ".join(self.snippet.split()) if self.turn else plural(self.row.turns, "question")

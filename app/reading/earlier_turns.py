@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
 from sessions import Part, StoreError, TensorFolder
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from engine import LoadedParts
 
 BEGINS = "earlier-"
@@ -25,7 +24,7 @@ EARLIER = "earlier"
 """Name of the list in the saved facts that describes these parts: one entry for each turn, the last turn first."""
 MOST_STARTS = 4
 """Places at which the beginning of a later tensor is looked for in an earlier one."""
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 
 Facts = list[list[int]]
 
@@ -147,6 +146,8 @@ def _joined(own: Tensor | None, later: Tensor, dim: int, rows: int) -> Tensor:
         if own is None:
             raise ValueError("a tensor of an earlier turn is missing")
         return own
+    import torch
+
     shared = later.narrow(dim, 0, rows)
     return shared if own is None else torch.cat([own, shared], dim)
 
@@ -156,9 +157,11 @@ def _shared(before: Tensor, after: Tensor) -> tuple[int, int, int]:
 
     The number is 0 if no beginning of `after` is an end of `before`.
     """
+    import torch
+
     if before.dtype != after.dtype or before.dim() != after.dim() or before.dim() == 0 or before.numel() == 0:
         return 0, 0, 0
-    bits = _BITS[before.itemsize]
+    bits = getattr(torch, _BITS[before.itemsize])
     old, new = before.view(bits), after.to(before.device).view(bits)
     for dim in (1, 0) if old.dim() > 1 else (0,):
         length = old.shape[dim]
@@ -173,6 +176,8 @@ def _shared(before: Tensor, after: Tensor) -> tuple[int, int, int]:
 
 def _starts(old: Tensor, new: Tensor, dim: int) -> list[int]:
     """Return the first rows of `old` that equal the first row of `new`, with 0 tried first of all."""
+    import torch
+
     if torch.equal(old.narrow(dim, 0, 1), new.narrow(dim, 0, 1)):
         return [0]
     alike = (old == new.narrow(dim, 0, 1)).movedim(dim, 0).reshape(old.shape[dim], -1).all(1)

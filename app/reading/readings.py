@@ -115,8 +115,8 @@ def _same_request(service: Service, prepared: Prepared) -> list[ContextRow]:
         if method is None or method.name != prepared.method.name:
             continue
         settings = method.settings()
-        if engine.AUTO in (asked.get("tier"), settings.get("tier")):
-            settings["tier"] = asked["tier"]
+        if asked.get("tier") == engine.AUTO:
+            settings["tier"] = engine.AUTO
         if settings == asked:
             found.append(row)
     return found
