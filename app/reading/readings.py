@@ -104,7 +104,7 @@ def begin(
 def _same_request(service: Service, prepared: Prepared) -> list[ContextRow]:
     """Return the contexts of these documents with this method, by any model.
 
-    Saved files are the same with every tier, so tiers are compared only if neither is `auto`.
+    Saved files are the same with every tier, so a request with tier `auto` takes a reading with any.
     """
     import engine
 
