@@ -1,9 +1,9 @@
 """The language of the page: the one that the browser prefers, if it is among assets/languages. English is the source.
 
-A file there maps English text to its translation, with the same {placeholders}: n, and one that begins with n_, stands
-for a number, and those in COUNTED and INNER for words that have translations of their own. Its part "page" has texts
-that the page's own code puts together (`t`), "sentences" has errors, notes and stages that other code makes and keeps
-in English (`told`), and "places" the names of pages (`place_words`). The command line and the APIs stay English,
+A file there maps English text to its translation, with the same {placeholders}. The placeholder n and those that begin
+with n_ stand for numbers, those in COUNTED and INNER for words with translations of their own. Its part "page" has
+texts that the page's own code puts together (`t`), "sentences" has errors, notes and stages that other code makes and
+keeps in English (`told`), and "places" the names of pages (`place_words`). The command line and the APIs stay English,
 because only the page calls `speaking`.
 """
 
@@ -20,7 +20,7 @@ ENGLISH = "en"
 LANGUAGES = ("de", "es", "fr", "ja", "zh-CN")
 """Tags of the languages beside English, as Gradio names its own words."""
 COUNTED, INNER = ("size", "free", "needed", "things", "kind_of", "status", "where"), ("kind", "rest")
-"""Placeholders for words that are translated if they can be, and for those whose sentence has no translation else."""
+"""Placeholders for words: those in COUNTED may stay English, those in INNER make the whole sentence stay English."""
 UNSPACED = ("ja", "zh-CN")
 """Languages without spaces between sentences, and with a comma of their own."""
 _SEPARATORS = {"de": ".,", "es": ".,", "fr": "\u202f,"}
@@ -86,13 +86,13 @@ def told(sentence: str) -> str:
 
 
 def told_parts(sentence: str) -> tuple[tuple[str, bool], ...]:
-    """Return the parts of `told`, each with whether it is in the language in use: those without translation are not."""
+    """Return the parts of `told`, each with False if it stays English for want of a translation."""
     language = _present.get()
     return ((sentence, True),) if language == ENGLISH else _told(language, sentence)
 
 
 def joined(sentences: Iterable[str]) -> str:
-    """Return sentences one after another, with spaces between them as the language in use has them."""
+    """Join sentences, with spaces between them if the language in use has any."""
     return ("" if _present.get() in UNSPACED else " ").join(filter(None, sentences))
 
 
@@ -146,7 +146,7 @@ def _value(language: str, name: str, value: str) -> str | None:
 
 
 def _counted(language: str, value: str) -> str | None:
-    """Return a number with its noun or unit."""
+    """Return the translation of words, or of a number with its noun or unit; None if there is none."""
     if value in words(language):
         return words(language)[value]
     number, _, noun = value.partition(" ")

@@ -37,6 +37,10 @@ class Heads(NamedTuple):
         bent = "" if self.softcap is None else f", softcap {self.softcap:.0f}"
         return f"{self.query}/{self.kv} of {self.size}{bent}"
 
+    def few_on(self, device: torch.device) -> Heads:
+        """Return the heads, reduced to one KV head in the interpreter, where each takes seconds."""
+        return self if device.type == "cuda" else self._replace(query=self.query // self.kv, kv=1)
+
 
 LLAMA = Heads(32, 8, 128)  # Llama-3.1-8B
 OTHERS = (Heads(28, 4, 128), Heads(32, 32, 96), Heads(16, 8, 256, 50.0))  # Qwen2.5-7B, Phi-3-mini, Gemma-2-9B

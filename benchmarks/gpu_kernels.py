@@ -6,15 +6,17 @@
 
 - kernel, what, heads, dtype, length: what ran;
 - bank: where keys and values are (device or pinned host memory), and their quantisation;
-- error, reference_error: the largest error of the kernel, and of PyTorch in the same precision, against float64 of the
-  dequantised numbers; of several outputs, the one closest to its limit. Pruning: without some chunks, see ALIKE;
+- error, reference_error: the largest error of the kernel, and of PyTorch in the same precision, both against float64
+  of the dequantised numbers. Of several outputs, the one closest to its limit. Pruning: without the largest twentieth
+  of chunks, see ALIKE;
 - agrees: every error is at most twice PyTorch's; None for banks that are only timed. Quantisation: the codes are the
-  same, see ODD, and so are the scales, see `_scales_agree`;
+  same, see ODD, and so are the scales, see `scales_agree`;
 - graph_seconds: of the kernel alone, replayed as a CUDA graph; seconds: with the host's part of the call;
-- sdpa_graph_seconds, sdpa_seconds: the same of PyTorch's attention of as many queries over all keys, on the device.
+- sdpa_graph_seconds, sdpa_seconds: the same of PyTorch's dense attention of as many queries, with all keys on the GPU.
 
 Without a GPU, kernels run in Triton's interpreter, and no times are given. It rounds to fp8 differently from a GPU, so
-nothing is quantised to fp8 there. It truncates to bfloat16 instead of rounding, so the default dtype is float32.
+nothing is quantised to fp8 there. It truncates to bfloat16 instead of rounding, so the default dtype is float32. Not
+here: the reaction to a row that does not agree.
 """
 
 from __future__ import annotations
@@ -45,12 +47,15 @@ from kernels.rows import GROUP_SIZE
 
 CHUNK = 2048  # queries of a prefill pass
 BLOCK = 64  # queries that share a list; also the longest pass that reads quantised kept entries in place
-WINDOW, PRUNED = 2047, 256  # rows visible to a query, as in Phi-3-mini; rows of a chunk in the first pruning stage
-KEPT, WATCHED = 4096, 32  # entries that condensing keeps, and tokens of a catalyst
+WINDOW = 2047  # rows visible to a query, as in Phi-3-mini
+PRUNED = 256  # rows of a chunk in the first pruning stage
+WATCHED = 32  # tokens of a catalyst
+KEPT = 4096  # entries that condensing keeps
 UNITS, UNIT = 256, 8  # last chunks that InfiniteHiP's presets choose, and entries in each
 SHORT = 8192  # keys, at most, with the heads of other models
 GPT_OSS, CHOSEN_EXPERTS = 2880, 4  # width of gpt-oss's experts, and experts per token
-EXACT_KEYS, EXACT_BLOCKS = 131072, 2  # most keys and blocks compared with float64, for which memory is short
+EXACT_KEYS = 131072  # longer banks are only timed: in float64 they would not fit a small GPU
+EXACT_BLOCKS = 2  # blocks compared with float64; all of them would take too much memory
 BENT = 4 * torch.finfo(torch.float32).eps  # times the softcap: tolerance for logits that were that large before it
 ALL, MAIN, NONE = "all", "main", "none"  # which kernels to check: MAIN takes a tenth of the compilations
 Row = dict[str, Any]
@@ -83,25 +88,20 @@ def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype, wh
     dense: Dense = {}
     if which == MAIN:
         for store in (ON_DEVICE, "host int4", "device int4"):
-            source = Source(device, first, dtype, store, _few(gpu_inputs.LLAMA, device))
+            source = Source(device, first, dtype, store, gpu_inputs.LLAMA.few_on(device))
             yield from _Bench(source, store, dense).main_rows()
         others = []
     for store, (kind, _) in STORES.items() if which == ALL else ():
         if kind != torch.float8_e4m3fn or device.type == "cpu" or torch.cuda.get_device_capability(device) >= (8, 9):
-            source = Source(device, first, dtype, store, _few(gpu_inputs.LLAMA, device))
+            source = Source(device, first, dtype, store, gpu_inputs.LLAMA.few_on(device))
             yield from _Bench(source, store, dense).rows()
     for heads in gpu_inputs.OTHERS if which == ALL else ():
         for store in (ON_DEVICE, "device int8"):
-            source = Source(device, min(first, SHORT), dtype, store, _few(heads, device))
+            source = Source(device, min(first, SHORT), dtype, store, heads.few_on(device))
             yield from _Bench(source, store, dense).rows()
     for length in others:
-        source = Source(device, length, dtype, ON_DEVICE, _few(gpu_inputs.LLAMA, device))
+        source = Source(device, length, dtype, ON_DEVICE, gpu_inputs.LLAMA.few_on(device))
         yield from _Bench(source, ON_DEVICE, dense).plain_rows()
-
-
-def _few(heads: Heads, device: torch.device) -> Heads:
-    """Return the heads, reduced to one KV head in the interpreter, where each takes seconds."""
-    return heads if device.type == "cuda" else heads._replace(query=heads.query // heads.kv, kv=1)
 
 
 def _interpreted(lengths: list[int], dtype: torch.dtype, which: str) -> Iterator[Row]:
@@ -131,7 +131,7 @@ class _Bench:
         self.device, self.length, self.heads = source.device, source.length, source.heads
         self.count = min(CHUNK, self.length // 2)
         self.few, self.watched = min(BLOCK, self.count), min(WATCHED, self.count)
-        self.llama = _few(gpu_inputs.LLAMA, self.device)
+        self.llama = gpu_inputs.LLAMA.few_on(self.device)
         self.scaling, self.slack = self.heads.size**-0.5, SLACK + BENT * (self.heads.softcap or 0.0)
 
     def rows(self) -> Iterator[Row]:
@@ -382,7 +382,7 @@ class _Bench:
         return self.source.uniform(self.heads.kv, self.length).topk(count, dim=1).indices.sort(dim=1).values
 
     def _pruning(self, what: str, queries: int, probes: int = 0, grouped: bool = False) -> Row:
-        """Prune with one stage. probes: of the first slab, every so many-th key has a copy on the device."""
+        """Prune with one stage. probes: n if every n-th key of the first slab has a copy on the device, else 0."""
         from kernels.pruning import kernel, torch_impl
 
         source, size = self.source, min(PRUNED, self.length)

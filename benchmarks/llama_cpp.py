@@ -26,7 +26,7 @@ for messages, most in asked["chats"]:
     print(json.dumps(line), flush=True)
 """
 Chat = tuple[list[dict[str, str]], int]
-"""The messages of a chat, and most tokens of the answer to come."""
+"""The messages of a chat, and the most tokens of its answer."""
 
 
 def add_interpreter(parser: argparse.ArgumentParser) -> None:
@@ -54,12 +54,12 @@ def chat_answers(
     Args:
         python: an interpreter with llama-cpp-python.
         file: the model's GGUF file.
-        chats: messages, and most tokens of each answer.
+        chats: messages, and the most tokens of each answer.
         window: tokens that the model may see at once.
         threads: CPU threads.
 
     Yields:
-        `answer`; `tokens` of its prompt; `seconds` since llama.cpp was started, and `cpu`, those of processors.
+        `answer`; `tokens` of its prompt; `seconds` since llama.cpp was started; `cpu`, seconds of processor time.
 
     Raises:
         RuntimeError: llama.cpp failed; with its message.

@@ -58,7 +58,7 @@ def _archive_format(sample: Sample, named: Format | None, limits: Limits) -> For
     if kind := archive_kind(archive):
         raise refusal(path, kind)
     if named and named.is_open_xml:
-        raise BrokenFile(f"{path.name} is no {named.title}, or the most of it is missing. Fetch it again.")
+        raise BrokenFile(f"{path.name} is no {named.title}, or most of it is missing. Fetch it again.")
     files = count(len(archive.names), "file")
     raise refusal(path, f"a ZIP archive of {files}: unpack it and add the documents in it")
 

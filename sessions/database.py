@@ -24,7 +24,7 @@ _HEADER_BYTES = 100  # header of an SQLite file; SQLite takes a shorter file for
 BUSY_SEC = 30.0
 
 CACHE_KIB = 512
-"""Memory of one connection for pages of the file. Each thread has a connection, and SQLite would take 2 MB for each."""
+"""Memory of a connection for pages of the file, in KiB. Each thread has one, and SQLite would take 2 MB for each."""
 
 
 def check_whole(home: Path) -> None:

@@ -44,7 +44,7 @@ class Folders:
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """Make a folder for files on their way. It is removed at the end; if this is killed, the sweep removes it."""
+        """Make a folder for files on their way, removed at the end, or by the sweep if this process is killed."""
         folder = self.incoming(random_id("context"))  # a name that the sweep knows
         try:
             folder.mkdir(mode=0o700)

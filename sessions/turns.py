@@ -120,7 +120,7 @@ class Turns:
     def finish_as_saved(self, saved: Mapping[str, Any]) -> TurnRow:
         """Finish a turn with the answer that was saved with its conversation, unless it is done.
 
-        saved: its id, answer, sources and measurements, and its reasoning if there was any.
+        saved: the turn's id, answer, sources and measurements, and its reasoning if there was any.
 
         Raises:
             NotFound: there is no such turn, for example after an older database was restored.

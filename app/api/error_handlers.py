@@ -31,7 +31,7 @@ MOST_BODY, MOST_FILES = 16 << 20, 16 << 30
 WITH_FILES = ("/api/contexts", "/v1/files")
 """Paths of requests with files."""
 SIMPLE_TYPES = ("str", "int", "float", "bool")
-"""Types as pydantic names them where a field takes several."""
+"""Names that pydantic puts into the place of a fault if a field takes several types."""
 
 
 def status_of(error: Exception) -> int:
@@ -50,8 +50,8 @@ def status_of(error: Exception) -> int:
 def _found_wrong(errors: Sequence[Any]) -> list[str]:
     """Return what is wrong in a request, as "messages.0.role: ...".
 
-    Where a field takes several types, pydantic names each of them, and what is wrong with the value as that type. The
-    types are left out, and of several such faults the one deepest within the value is told.
+    If a field takes several types, pydantic reports a fault for each. The names of the types are left out, and only the
+    fault deepest within the value is told.
     """
     found: dict[tuple[Any, ...], tuple[int, str]] = {}
     for each in errors:

@@ -27,7 +27,7 @@ from sessions import UNDER_WAY, InUse, JobRow
 
 UNSTORED = {"Cache-Control": "no-store"}
 PURPOSES = ("user_data", "assistants")
-"""The purposes of files that are asked about."""
+"""Purposes that a file can be sent for."""
 MOST_LISTED = 10_000
 STOP_SEC, POLL_SEC = 30.0, 0.1
 """Time that a deletion waits for a reading to stop, and between two looks."""
@@ -49,7 +49,7 @@ def add_files(api: APIRouter, service: Service, worker: Worker) -> None:
         import engine
 
         if given.purpose not in PURPOSES:
-            raise UsageError(f"A file is read for the purpose {either(PURPOSES)}, not {given.purpose!r}.")
+            raise UsageError(f"A file can be sent for the purpose {either(PURPOSES)}, not {given.purpose!r}.")
         method, model = engine.DEFAULT_METHOD, service.models.default
         method_for(model, method, {})
         copies = copy_in(service.home, [(given.file.filename or "document", given.file.file)])
@@ -96,7 +96,7 @@ def add_files(api: APIRouter, service: Service, worker: Worker) -> None:
 
     @api.delete("/files/{id}")
     def delete(id: str) -> dict[str, Any]:
-        """Delete a file with its reading and its chats, unless that was there before or another file has it.
+        """Delete a file, with its reading and chats unless they were there before or belong to another file too.
 
         A reading that is under way is stopped first.
         """

@@ -52,7 +52,7 @@ class Given(BaseModel):
 
 
 class FileNamed(Given):
-    """A file in a part of a message. Only its id is taken; the other two are known to be refused."""
+    """A file in a part of a message, named by its id. The other fields are known so that they can be refused."""
 
     file_id: str = ""
     file_data: Any = None
@@ -60,7 +60,7 @@ class FileNamed(Given):
 
     @property
     def holds_file(self) -> bool:
-        """True if the part holds a file, or says where it is fetched."""
+        """True if the part holds a file, or an address to fetch one from."""
         return self.file_data is not None or self.file_url is not None
 
 

@@ -179,7 +179,7 @@ def run(arguments: Arguments) -> int:
             note(f"Goes on behind the {prepared.base.tokens:,} tokens that {prepared.base.id} has read.")
         status = _read(service, row, progress, as_json=arguments.json)
         if added.failures:
-            note(f"{plural(len(added.failures), 'file')} left out, as is said above.")
+            note(f"{plural(len(added.failures), 'file')} left out: see the warnings above.")
         return status or int(bool(added.failures))
 
 

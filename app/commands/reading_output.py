@@ -62,7 +62,7 @@ def reading_in_words(
     *,
     known: bool = False,
 ) -> str:
-    """Return the same as text.
+    """Return a reading in words.
 
     Args:
         result: the object.

@@ -199,7 +199,7 @@ def is_listed(service: Service, job: JobRow) -> bool:
 
 
 def useless(service: Service) -> list[JobRow]:
-    """Return the listed uploads that failed and left nothing to go on with: no document, and no password to give."""
+    """Return the listed uploads that failed for good: no document came of them, and no password would help."""
     jobs = [job for job in service.store.jobs.all(status="failed", kind=INGEST) if is_listed(service, job)]
     return [job for job in jobs if not (is_locked(service, job) or job.progress.get("documents"))]
 

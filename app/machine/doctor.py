@@ -263,7 +263,7 @@ def _old_office() -> Check:
     from ingest.office.legacy import office_program
 
     program = office_program()
-    detail = "LibreOffice is not installed: DOC, XLS and PPT, the Office files of before 2007, are refused."
+    detail = "LibreOffice is not installed: DOC, XLS and PPT, the Office files from before 2007, are refused."
     if program is not None:
         detail = f"LibreOffice opens DOC, XLS and PPT: {program}."
     advice = "Install it (Debian: apt install libreoffice-nogui), or save such files as DOCX, XLSX or PPTX."

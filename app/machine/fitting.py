@@ -42,11 +42,11 @@ def plan_reading(
 
 
 def placed(model: "engine.Model", name: str, method: "engine.Method", tokens: int) -> "engine.Method":
-    """Return the method with a tier that there is room for now, if its own is `auto`.
+    """Return the method, with a tier that has room now in place of `auto`.
 
     Args:
         model: the loaded model.
-        name: its name.
+        name: name of the model.
         method: the method.
         tokens: tokens of the text.
     """

@@ -9,7 +9,7 @@ import sys
 
 
 def give_back() -> None:
-    """Give freed pages back, in some ten milliseconds; without glibc do nothing."""
+    """Give freed pages back, which takes some ten milliseconds. Without glibc, do nothing."""
     if sys.platform != "linux":
         return
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -59,7 +59,7 @@ def explain_hub_errors(name: str) -> Iterator[None]:
     except GatedRepoError:
         raise AppError(
             f"{name} is gated: accept its licence at {page}, make a token at {tokens}, put it "
-            " into the variable HF_TOKEN, and try again."
+            "into the variable HF_TOKEN, and try again."
         ) from None
     except RepositoryNotFoundError:
         near = difflib.get_close_matches(name, [each.name for each in RECOMMENDED if each.name != name], n=1)

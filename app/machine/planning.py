@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import engine
 
 PLACES = {"device": " (on the GPU)", "disk": " (on the disk)"}
-"""Where a method keeps what it has read, if that is not host memory."""
+"""Words for the tiers that are not host memory."""
 RATES_FILE = "rates.json"
 
 

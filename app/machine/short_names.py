@@ -62,14 +62,14 @@ def meant(short: str, names: Names) -> str | None:
 
 
 def near_names(short: str, names: Names) -> str:
-    """Return the names that begin with a short one, else the one that is most like it, in words; "" if none is."""
+    """Return in words the names that begin with a short one, else the one most like it; "" if there is none."""
     wanted = short.lower()
     begun = sorted({full for name, full in names.items() if name.startswith(wanted)})
     return _either(begun or [names[each] for each in difflib.get_close_matches(wanted, names, n=1)])
 
 
 def _either(names: Sequence[str]) -> str:
-    """Return names to choose from in words, not all of many; "" for none."""
+    """Return names to choose from in words, at most MOST_SHOWN of them; "" for none."""
     rest = ["another"] if len(names) > MOST_SHOWN else []
     return either([*names[:MOST_SHOWN], *rest]) if names else ""
 

@@ -1,9 +1,9 @@
 """The states of a chat behind its earlier turns, so that a branch goes on from any of them with the same numbers.
 
-The state behind the last turn is saved whole. For each turn before it only those tensors are kept that the next state
-lacks. Most tensors grow at their end, and the earlier one is a beginning of the later: nothing of it is kept. From a
-window a few entries leave at the front, and these are kept. A tensor that was condensed is kept whole. `rewound` goes
-back from each state to the one before.
+The state behind the last turn is saved whole. Of the state behind each earlier turn only the rows are kept that the
+next state lacks. Most tensors grow at their end, so that the later one begins with the earlier: nothing of it is kept.
+From a window a few entries leave at the front, and these are kept. A tensor that was condensed is kept whole. `rewound`
+goes back from each state to the one before.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from engine import LoadedParts
 
 BEGINS = "earlier-"
-"""Beginning of the names of the parts that hold what is kept."""
+"""Beginning of the names of the parts that hold the rows of earlier states."""
 EARLIER = "earlier"
-"""Name of the facts about them in the saved state: one entry for each turn, the last turn first."""
+"""Name of the list in the saved facts that describes these parts: one entry for each turn, the last turn first."""
 MOST_STARTS = 4
 """Places at which the beginning of a later tensor is looked for in an earlier one."""
 _BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
@@ -32,15 +32,15 @@ Facts = list[list[int]]
 def kept_turns(
     folder: TensorFolder, parts: Mapping[str, Part], meta: dict[str, Any], fingerprint: str
 ) -> tuple[dict[str, Part], list[dict[str, Any]]]:
-    """Return what to keep of the state that is saved now, and of those before it, once `parts` replace it.
+    """Return the parts and entries (see EARLIER) of all earlier turns, for a save that replaces the present state.
 
-    All together they take at most as many bytes as the parts; the oldest turns are dropped first.
+    Together the parts take at most as many bytes as `parts`; the oldest turns are dropped first.
 
     Args:
         folder: the saved state of the chat.
         parts: the state behind the turn that has ended.
         meta: its facts, as `engine.Conversation.state` gives them.
-        fingerprint: of the context.
+        fingerprint: fingerprint of the context.
     """
     try:
         before, facts = folder.load(fingerprint, without=BEGINS)
@@ -70,12 +70,12 @@ def kept_turns(
 def state_behind(
     parts: LoadedParts, facts: dict[str, Any], turns: int
 ) -> tuple[dict[str, Part], dict[str, Any], list[dict[str, Any]]] | None:
-    """Return the state behind the first turns of a chat, its facts, and what is kept of the turns before; or None.
+    """Return the state behind the first turns of a chat, its facts, and the entries of earlier turns; None if not kept.
 
     Args:
         parts: all saved parts of the chat.
         facts: its saved facts.
-        turns: finished turns.
+        turns: number of finished turns.
 
     Raises:
         KeyError, TypeError, ValueError, IndexError, RuntimeError: the facts contradict the parts.
@@ -97,8 +97,8 @@ def state_behind(
 def lacking(before: LoadedParts, after: LoadedParts) -> tuple[dict[str, Tensor], dict[str, Facts]]:
     """Return the tensors of a state that a later one lacks, named "part/tensor", and where it has the others.
 
-    The places are, for each part, runs [number, dimension, rows]: so many tensors, in the order of their names, end
-    with that many first rows of the later tensor along this dimension. An empty list says that the part is kept whole.
+    The places are, for each part, runs [number, dimension, rows]: the next `number` tensors, by name, end
+    with the first `rows` rows of the later tensor along `dimension`. Without runs the part is kept whole.
     """
     own: dict[str, Tensor] = {}
     places: dict[str, Facts] = {}
@@ -153,7 +153,7 @@ def _joined(own: Tensor | None, later: Tensor, dim: int, rows: int) -> Tensor:
 
 
 def _shared(before: Tensor, after: Tensor) -> tuple[int, int, int]:
-    """Return a dimension, a row and a number of rows: from that row on `before` has the first rows of `after`.
+    """Return a dimension, a row and a number of rows: from that row on, `before` has the first rows of `after`.
 
     The number is 0 if no beginning of `after` is an end of `before`.
     """

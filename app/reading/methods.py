@@ -82,7 +82,7 @@ def suited_method(
 
 
 def fitted_to_text(method: "engine.Method", window: int, settings: dict[str, Any], tokens: int) -> "engine.Method":
-    """Return `exact` with a budget that shows a short text whole; any other method, or chosen memory, as it is.
+    """Return `exact` with a budget that shows a short text whole. Other methods, and chosen budgets, stay as they are.
 
     Args:
         method: the method with all its settings.
@@ -100,7 +100,7 @@ def fitted_to_text(method: "engine.Method", window: int, settings: dict[str, Any
 
 
 def chosen_settings(model: str, window: int, method: "engine.Method") -> dict[str, Any]:
-    """Return the settings of a method that a person chose in a form of all: those that differ from the suiting ones."""
+    """Return the settings that a person chose in a form with all of them: those that differ from the suited ones."""
     suited = suited_method(model, window, method.name, {}).settings()
     return {key: value for key, value in method.settings().items() if suited[key] != value}
 

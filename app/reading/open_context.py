@@ -224,7 +224,7 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
 def save_conversation(service: "Service", session_id: str, open_one: OpenConversation, turn: dict[str, Any]) -> None:
     """Save the session's conversation, with its last turn (id, answer, reasoning, sources, measurements).
 
-    The state behind the turn before stays, as far as there is room (`earlier_turns.py`).
+    Earlier states are kept with it as far as there is room (`earlier_turns.py`).
     """
     saved, meta = open_one.conversation.state()
     folder, fingerprint = service.store.sessions.state(session_id), open_one.opened.row.fingerprint

@@ -22,7 +22,7 @@ OnReport = Callable[[Report], None]
 class Prepared:
     """Encoded documents, and the model and method that will read them.
 
-    Many may wait for the model at a time, so they hold no tokenizer, which can take 100 MB.
+    It holds no tokenizer, which can take 100 MB, because many may wait for the model at a time.
 
     model: name of the model.
     base: finished context of the first of these documents; the reading continues at its end.

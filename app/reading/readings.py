@@ -104,7 +104,7 @@ def begin(
 def _same_request(service: Service, prepared: Prepared) -> list[ContextRow]:
     """Return the contexts of these documents with this method, by any model.
 
-    Files are the same with every tier, so whoever leaves it open gets what was read with any.
+    Saved files are the same with every tier, so a request with tier `auto` takes a reading with any.
     """
     import engine
 

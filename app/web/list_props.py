@@ -62,7 +62,7 @@ class ListProps:
         return [choice for *_, choice in sorted(found, reverse=True)]
 
     def remove_failed(self) -> dict[str, Any]:
-        """Return the props of the button that removes all uploads that failed; it is shown if there are several."""
+        """Return the props of the button that removes all useless uploads; it is shown if there are several."""
         many = len(useless(self.service))
         said = t("Remove unreadable files ({n})", n=many)
         return {"visible": many > 1, "value": said if many > 1 else ""}

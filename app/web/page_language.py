@@ -9,7 +9,7 @@ SCRIPT = (
     "<script>for (const [name, value] of [['language', '{0}'], ['languages', ['{0}']]]) "
     "Object.defineProperty(navigator, name, {{ value }});</script>"
 )
-"""Names the language before Gradio asks the browser, which may prefer one that Gradio has and the page lacks."""
+"""Sets the browser's language before Gradio asks for it: Gradio has languages that the page lacks."""
 
 
 class PageLanguage:

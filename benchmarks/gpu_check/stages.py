@@ -3,8 +3,8 @@
 Timed are each pruning stage and the attention to what the last one leaves, for a pass of prefill and for a token, with
 keys in pinned host memory and with the same keys on the device, and with query heads that compare by themselves or by
 groups. A token's mean cost follows from how often each stage is renewed. Calls are replayed as CUDA graphs where that
-is possible, so that the host's part does not count, as in the paper. Not here: copies of keys on the device, which
-whole answers are timed with.
+is possible, so that the host's part does not count, as in the paper. Copies of keys on the device are not here:
+`methods` times whole answers with them.
 """
 
 from __future__ import annotations

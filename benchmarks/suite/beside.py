@@ -1,10 +1,10 @@
-"""The suite's questions to others: kvpress's presses, and llama.cpp, with the texts of the same seeds.
+"""The suite's questions, asked of kvpress's presses and of llama.cpp, with the texts of the same seeds.
 
     python -m benchmarks.suite.beside --model DIR --presses snapkv,random --out suite.jsonl
     python -m benchmarks.suite.beside --model DIR --llama-cpp-python PATH_TO_PYTHON --gguf FILE.gguf --out suite.jsonl
 
-A press keeps as many entries as a method's budget. `full` is its package without a press, to check that only the choice
-of entries differs. llama.cpp gets the whole text in the same chat template. Lines go to the file of `stockpot bench
+A press keeps as many entries as a method's budget. `full` is kvpress without a press, to check that only the choice of
+entries differs. llama.cpp gets the whole text in the same chat template. Lines go to the file of `stockpot bench
 suite`, and a killed run goes on from there. Perplexity is not measured.
 """
 
@@ -38,7 +38,7 @@ Answers = Callable[[Text], Iterable[str]]
 
 
 def with_press(model: Model, neighbours: Neighbours, press: str, kept: int, text: Text) -> Iterable[str]:
-    """Yield the answers from the entries that a press keeps of a text, and with FULL from all of it."""
+    """Yield the answers from the entries that a press keeps of a text; with FULL from the whole text."""
     ids = torch.cat([torch.tensor(model.chat.prefix), text.ids])
     pressed, _ = neighbours.read(None if press == FULL else press, ids, kept)
     for asked in text.asked:
@@ -93,7 +93,7 @@ def wanted(chosen: argparse.Namespace, model: Model, tokens: int) -> Iterable[tu
 
 def main(argv: list[str] | None = None) -> int:
     """Measure the cells that are not in the file yet; print a table of all, and one line of JSON."""
-    parser = shared.parser("The suite's questions to kvpress and to llama.cpp, with the texts of the same seeds.")
+    parser = shared.parser("The suite's questions, asked of kvpress and llama.cpp, with the texts of the same seeds.")
     parser.add_argument(
         "--presses", type=shared.words, default=[], help=f"separated by commas: {FULL}, {', '.join(PRESSES)}"
     )

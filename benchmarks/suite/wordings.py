@@ -24,7 +24,7 @@ SHORT = "{}\n\nAnswer in one short sentence, with the words of the text."
 
 
 def in_system(instruction: str, question: str = "{}") -> list[dict[str, str]]:
-    """Return messages with the text in the system's; {} in `question` is the question."""
+    """Return messages with the text in the system message; {} in `question` is the question."""
     return [
         {"role": "system", "content": instruction + TEXT},
         {"role": "user", "content": question.format(QUESTION)},
@@ -32,7 +32,7 @@ def in_system(instruction: str, question: str = "{}") -> list[dict[str, str]]:
 
 
 def in_question(instruction: str, question: str = "{}") -> list[dict[str, str]]:
-    """Return messages with the text in the first question's."""
+    """Return one message, with the text before the question."""
     return [{"role": "user", "content": f"{instruction}{TEXT}\n\n{question.format(QUESTION)}"}]
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.trust kills            processes killed while they read and answer, over all methods
     python -m benchmarks.trust contexts         saved contexts altered by accident and on purpose
     python -m benchmarks.trust databases        databases altered
-    python -m benchmarks.trust documents        files of every format broken
+    python -m benchmarks.trust documents        files of the common formats broken
     python -m benchmarks.trust formats          files of the rarer formats broken
     python -m benchmarks.trust people           eight people at once
     python -m benchmarks.trust files            paths outside the home sent to every HTTP route

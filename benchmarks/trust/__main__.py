@@ -35,7 +35,7 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1, help="draws the cases (default: 1)")
     options.add_argument("--trials", type=int, help="number of cases; seconds for `people`, tokens for `restart`")
     options.add_argument("--folder", type=Path, help="for homes, which are removed (default: a temporary one)")
-    options.add_argument("--add", action="store_true", help="count the cases in with those of the result that is kept")
+    options.add_argument("--add", action="store_true", help="add the cases to those of the published result")
     given = options.parse_args()
     if given.trial == "table":
         importlib.import_module("benchmarks.trust.page").main()

@@ -55,7 +55,7 @@ class Tally:
             kept.append(example)
 
     def add_result(self, result: dict[str, Any]) -> None:
-        """Count in the cases of a result that was written before."""
+        """Add the cases of a result that was published before."""
         for row in result["rows"]:
             case = row["kind"], row["outcome"]
             self.counts[case] += row["n"]

@@ -1,4 +1,4 @@
-"""Files of every format broken: each must be refused in a sentence, or read whole, or read with a warning.
+"""Files of the common formats broken: each must be refused in a sentence, or read whole, or read with a warning.
 
 A file is made of numbered words, so that it is known which of them are lost. A format of plain text without an end of
 its own cannot show that it was cut off; those are cut within their markup or encoding only.
@@ -59,7 +59,7 @@ def _longest_gap(found: set[int]) -> int:
 
 
 def _originals(folder: Path) -> Iterator[Path]:
-    """Yield a file of each format, made by the makers of the tests."""
+    """Yield a file of each common format, made by the makers of the tests."""
     makers: Any = importlib.import_module("tests.ingest.makers")
     ole: Any = importlib.import_module("tests.ingest.ole_makers")
     lines = numbered_lines()

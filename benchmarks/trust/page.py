@@ -13,7 +13,7 @@ TITLES = {
     "restart": "a long reading killed and gone on with, logits compared to the bit",
     "contexts": "saved contexts altered, half by accident, half with checksums that fit",
     "databases": "databases altered",
-    "documents": "documents of all formats broken",
+    "documents": "documents of the common formats broken",
     "formats": "documents of the rarer formats broken",
     "people": "eight people at once for ten minutes",
     "files": "paths outside the home sent to every HTTP route",

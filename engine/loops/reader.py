@@ -52,7 +52,7 @@ def extended(model: Model, method: Method, ids: Tensor, meta: dict[str, Any]) ->
 
 
 def default_chunk(on_cpu: bool, method: Method | None = None) -> int:
-    """Return the tokens per pass that keep a device busy, and on a GPU at least as many as a method asks for."""
+    """Return the tokens per pass that keep a device busy; on a GPU at least the method's `gpu_pass`."""
     return CHUNK if on_cpu else max(GPU_CHUNK, method.gpu_pass if method else 0)
 
 

@@ -30,7 +30,7 @@ class ArchiveSettings:
     Attributes:
         looks: how often a question is asked at most (`QUESTION_PASSES`).
         store: dtype of the archive, a key of `DTYPES`.
-        tier: where entries lie (`TIERS`): in host memory, on the device, or full slabs on disk; or where there is room.
+        tier: where entries lie (`TIERS`): host memory, the device, or full slabs on disk; `auto` leaves it to a plan.
     """
 
     archive_choices: ClassVar[Mapping[str, Collection[Any]]] = {
@@ -45,7 +45,7 @@ class ArchiveSettings:
 
     @property
     def place(self) -> str:
-        """The tier of a memory that is made with these settings."""
+        """The tier of a memory that is made without a plan: `auto` becomes host memory."""
         return HOST if self.tier == AUTO else self.tier
 
     @property
@@ -97,10 +97,10 @@ class PruningSettings:
     Attributes:
         stages: "query_block:chunk:keep:refresh" for each, coarse to fine.
         pruning: position rule while pruning (relative, chunk, infllm, dynamic, true).
-        probes: every so many-th key is on the device as well, where tokens of an answer find it, if the archive is in
-            host memory; 0 for none.
-        compares: heads: each query head finds a chunk's best key by itself; groups: those of a KV head find one
-            together, by every 4th query but in the last stage.
+        probes: n keeps every n-th key on the device as well, for the tokens of an answer, if the archive is in host
+            memory; 0 for none.
+        compares: `heads`: each query head finds a chunk's best key by itself; `groups`: the heads of a KV head find
+            one together, from every 4th query in all stages but the last.
     """
 
     pruning_choices: ClassVar[Mapping[str, Collection[Any]]] = {
@@ -139,6 +139,6 @@ class PruningSettings:
         return compared(self.parsed_stages)
 
     def probe_footprint(self, spec: ModelSpec, dtype: torch.dtype, place: str, far: int) -> Footprint:
-        """Return what `probes` take on the device. dtype, place: of the archive; far: its entries."""
+        """Return the bytes of `probes` on the device. dtype, place: type and tier of the archive; far: its entries."""
         held = probe_bytes(spec.looking_far, dtype, far, self.probes) if self.probes and place == HOST else 0
         return Footprint(Usage({}, {DEVICE: held}))

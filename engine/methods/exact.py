@@ -1,4 +1,4 @@
-"""`exact`: everything is kept in host memory, and each question token attends to the exact best of it.
+"""`exact`: everything is kept, and each question token attends to the exact best of it.
 
 The yardstick of the retrieving family: what InfLLM and InfiniteHiP approximate with representatives and hierarchies
 is computed here exactly. The text is read with sinks and a sliding window, and every key (before RoPE) and value goes
@@ -45,7 +45,7 @@ class Exact(ArchiveSettings, Method):
 
     name: ClassVar[str] = "exact"
     family: ClassVar[str] = "yardstick"
-    summary: ClassVar[str] = "Keeps everything in host memory; each question attends to the exact best matches."
+    summary: ClassVar[str] = "Keeps everything; each question attends to the exact best matches."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = EXACT
     quicker: ClassVar[Sequence[Mapping[str, Any]]] = ({"preset": "sketched", "sketch": "int4"}, {"preset": "sketched"})
     long_window: ClassVar[str | None] = "wide"

@@ -1,4 +1,4 @@
-"""`infinitehip`: everything is kept in host memory; each block of queries prunes it, stage by stage, to a few chunks.
+"""`infinitehip`: everything is kept; each block of queries prunes it, stage by stage, to a few chunks.
 
 InfiniteHiP (https://arxiv.org/abs/2502.08910), Algorithms 1 to 4. Sinks and the most recent tokens (stream) are always
 seen. What lies between is pruned (`stages.py`), and what the last stage leaves is attended to beside sinks and stream
@@ -51,10 +51,10 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
 
     name: ClassVar[str] = "infinitehip"
     family: ClassVar[str] = "retrieving"
-    summary: ClassVar[str] = "Keeps everything in host memory; each block of tokens prunes it to what matters to it."
+    summary: ClassVar[str] = "Keeps everything; each block of tokens prunes it, stage by stage, to a few chunks."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = INFINITEHIP
     long_window: ClassVar[str | None] = "3k-flash"
-    gpu_pass: ClassVar[int] = 4096  # all keys come to a GPU once in each
+    gpu_pass: ClassVar[int] = 4096  # all keys come to a GPU once for each pass
     choices: ClassVar[Mapping[str, Collection[Any]]] = {
         **BankSettings.bank_choices,
         **PruningSettings.pruning_choices,
@@ -176,7 +176,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         yield selector_footprint(spec, task, self.sinks, selection)
 
     def _gathered(self, spec: ModelSpec, task: ReadingTask) -> int:
-        """Return the bytes of entries that the blocks of a pass choose in a layer, 0 if most layers have no room."""
+        """Return the bytes of the entries that the blocks of a pass choose in a layer, 0 if those are too many."""
         last, found = self.parsed_stages[-1], 0
         for chosen in (last.keep // last.chunk, self.cached_at_once()):
             units = pass_units(-(-task.chunk // last.query_block) * chosen, task.total, last.chunk)

@@ -1,4 +1,4 @@
-"""`infllm`: everything is kept in host memory; each block of queries attends to its most relevant units of it.
+"""`infllm`: everything is kept; each block of queries attends to its most relevant units of it.
 
 InfLLM (https://arxiv.org/abs/2402.04617): what leaves the local window is cut into memory units. A block of queries
 looks up the units whose representatives fit it best, and attends to initial tokens, those units and its window in one
@@ -46,7 +46,7 @@ class InfLLM(BankSettings, Method):
 
     name: ClassVar[str] = "infllm"
     family: ClassVar[str] = "retrieving"
-    summary: ClassVar[str] = "Keeps everything in host memory; each block of tokens looks up its most relevant units."
+    summary: ClassVar[str] = "Keeps everything; each block of tokens looks up its most relevant units."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = INFLLM
     long_window: ClassVar[str | None] = "llama-3"
     choices: ClassVar[Mapping[str, Collection[Any]]] = {**BankSettings.bank_choices, "scores": SCORES}
@@ -95,7 +95,10 @@ class InfLLM(BankSettings, Method):
         return self.budget - self._beside_window()
 
     def pass_limit(self) -> int | None:
-        """Return the block of queries that a pass carries if its attention judges the units of the next one."""
+        """Return the most tokens of a pass; None for any number.
+
+        With `scores=probabilities` it is one block of queries, because its attention judges the units of the next one.
+        """
         return None if self.budget is None or self.scores == PRODUCTS else self.query_block
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:

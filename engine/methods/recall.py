@@ -56,7 +56,7 @@ class Recall(PruningSettings, ArchiveSettings, Method):
 
     name: ClassVar[str] = "recall"
     family: ClassVar[str] = "retrieving"
-    summary: ClassVar[str] = "A condensed memory for the gist; exact detail is fetched from host memory beside it."
+    summary: ClassVar[str] = "A condensed memory for the gist; exact detail is looked up in the whole text beside it."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = RECALL
     long_window: ClassVar[str | None] = "wide"
     choices: ClassVar[Mapping[str, Collection[Any]]] = {

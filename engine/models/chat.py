@@ -63,8 +63,8 @@ class Chat:
         Args:
             tokenizer: has the template.
             day: the date that it is told; None for today.
-            openings: messages of the first question, with TEXT and QUESTION in place of both; the first that the
-                template keeps in order is taken. Those of OPENINGS if there are none.
+            openings: forms of the first question's messages, with the signs TEXT and QUESTION in them. The first form
+                that the template keeps in order is used. Without any, those of OPENINGS are tried.
 
         Raises:
             UnsupportedModel: the tokenizer has no chat template, or one that fails or loses the text.

@@ -31,7 +31,7 @@ def template_limits() -> Iterator[None]:
         UnsupportedModel: a limit is passed.
     """
     process = psutil.Process()
-    begun, memory = time.thread_time(), process.memory_info().rss  # on a busy machine this thread often waits
+    begun, memory = time.thread_time(), process.memory_info().rss  # a thread waits on a busy machine
     looked = time.monotonic()
 
     def check() -> None:

@@ -20,7 +20,8 @@ class Asked:
 
     Each query head and block reads its own copy of the keys that a stage compares. Attention reads chosen entries once
     for each `TILE` queries of a KV head, and the sums of an answer's attention read their keys once more; a bank gets
-    the entries instead that it does not hold, once for all of them. Keys that are on the device as well are not asked.
+    the entries instead that it does not hold, once for all of them. Keys that are on the device as well are not
+    asked for.
 
     Attributes:
         spec: of the model.
@@ -29,8 +30,8 @@ class Asked:
         usual: the same on average over layers; None for `chosen`.
         block: queries of the text that choose together.
         stages: of pruning, coarse to fine.
-        bank: units of the last stage's size that a bank holds; 0 if there is none, and 1 where only that matters.
-        probes: every so many-th key is on the device for a token of an answer; 0 for none.
+        bank: units of the last stage's size that a bank holds; 0 if there is none.
+        probes: n if every n-th key is on the device for a token of an answer; 0 for none.
         grouped: whether the query heads of a KV head compare the same keys.
         together: tokens of a pass of the text if all keys may come once for it, else 0.
         gathered: whether chosen entries come once for all blocks of such a pass.
@@ -61,7 +62,7 @@ class Asked:
     def compared(self, number: int, first: float, probes: int = 0) -> float:
         """Return the entries that a block of queries of all heads asks for in one stage.
 
-        first: chunks that the first stage compares. probes: every so many-th key is not asked for; 0 for none.
+        first: chunks that the first stage compares. probes: n if every n-th key is not asked for; 0 for none.
         """
         stage, chunks = self.stages[number], first
         if number:
@@ -101,7 +102,7 @@ class Asked:
     def _gathered(self) -> float:
         """Return the chosen entries that come for a block, on average over the text.
 
-        No two blocks of a pass are taken to choose the same ones, but at first there are fewer than all would choose.
+        Blocks of a pass are taken to choose different ones; in a short text there are fewer than all would choose.
         """
         blocks = self.together / self.block
         few = min(self.far, self.attended * blocks)

@@ -40,10 +40,10 @@ class Selection:
     stages: tuple[Stage, ...] = ()  # of pruning
     usual: float | None = None  # entries that a query attends to, on average over layers; None for `chosen`
     bank: int = 0  # units of a bank on the device, through which chosen entries go
-    probes: int = 0  # every so many-th key is on the device as well
+    probes: int = 0  # n if every n-th key is on the device as well, 0 for none
     grouped: bool = False  # whether query heads of a KV head compare the same keys while pruning
     streamed: int = 0  # bytes of a layer's keys, if all may come to a GPU for a pass; two layers are there at once
-    gathered: int = 0  # bytes of what its blocks choose in a layer, if that comes once for all of them
+    gathered: int = 0  # bytes of the entries that its blocks choose in a layer, if they come once for all blocks
 
 
 def looking_share(spec: ModelSpec) -> float:

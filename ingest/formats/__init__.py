@@ -276,7 +276,7 @@ def format_titles() -> str:
 
 
 def formats_once(sentences: Sequence[str]) -> list[str]:
-    """Return sentences about several files, of which only the last such one lists the formats that are read."""
+    """Return sentences about several files, with the list of the formats that are read only in the last that has it."""
     listing = f" Stockpot reads {format_titles()}."
     last = max((number for number, each in enumerate(sentences) if each.endswith(listing)), default=0)
     return [each if number == last else each.removesuffix(listing) for number, each in enumerate(sentences)]

@@ -20,8 +20,8 @@ _WORDS = re.compile(rf"{_WORD.pattern}(?:[ \t\r\n]+{_WORD.pattern})*")  # blanks
 def words_in_utf8(header: str) -> str:
     """Return a header with its encoded words (RFC 2047) in UTF-8, decoded as the text of a mail is.
 
-    Python decodes each word by itself, and only in the very encoding that it names: signs of its supersets are lost,
-    and letters whose bytes lie in two words. Words in unknown encodings stay as they are.
+    Python decodes each word by itself, strictly in the encoding that it names. So it loses letters whose bytes lie in
+    two words, and signs that only a superset of the encoding has. Words in unknown encodings stay as they are.
     """
 
     def again(found: re.Match[str]) -> str:

@@ -76,8 +76,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     markup = b"".join(unpacked)
     if impossible:
         warnings.append(
-            f"{count(impossible, 'place')} of the text repeat words that are not there: it is damaged. Compare it with "
-            "the original."
+            f"The text is damaged: words are missing in {count(impossible, 'place')}. Compare it with the original."
         )
     if len(packed) == header.text_records and abs(size - header.length) > _SLACK:
         warnings.append(
@@ -183,7 +182,7 @@ def _without_trailing(record: bytes, flags: int) -> bytes:
 def _unpack(data: bytes) -> tuple[bytes, int]:
     """Decompress PalmDOC: literals, runs of literals, a space with a letter, and copies of up to ten bytes.
 
-    Also return how many copies are of bytes that are not there, as in a damaged file.
+    Also return how many copies name bytes that are not there, as in a damaged file.
     """
     out = bytearray()
     index = impossible = 0

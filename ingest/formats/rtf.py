@@ -14,7 +14,7 @@ from ingest.wording import count
 
 _TITLE = re.compile(r"\{\\title\s([^{}]{1,1000})\}")
 _OBJECT = re.compile(r"\\(?:pict|objdata)(?![a-z])")
-_BRACE = re.compile(r"\\[\\{}]|([{}])")  # a brace, but for those that are text
+_BRACE = re.compile(r"\\[\\{}]|([{}])")  # the group is a brace that is no text
 _BINARY = re.compile(r"\\bin(?![a-z])")
 _STRANGE = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")  # no RTF has them outside of binary data
 _MANY = 4
@@ -43,7 +43,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
 
 
 def _damage(source: str) -> list[str]:
-    """Return warnings of text that may be missing, as the document is cut off or overwritten."""
+    """Return warnings of text that may be missing because the document is cut off or overwritten."""
     depth, ended = 0, len(source)
     for found in _BRACE.finditer(source):
         if found[1]:
@@ -57,13 +57,13 @@ def _damage(source: str) -> list[str]:
         warnings.append("The document has no end, so it may be cut off: compare its end with the original.")
     elif re.search(r"\w", source[ended:]):
         warnings.append(
-            f"{count(len(source) - ended, 'character')} stand behind the end of the document: it may be damaged. "
-            "Compare it with the original."
+            f"There is text behind the end of the document ({count(len(source) - ended, 'character')}), so it may be "
+            "damaged: compare it with the original."
         )
     if strange >= _MANY:
         warnings.append(
-            f"{strange:,} characters stand in the document that none has: it is damaged, and some of its text may be "
-            "missing. Compare it with the original."
+            f"The document has {strange:,} control characters, which RTF does not allow: it is damaged, and text may "
+            "be missing. Compare it with the original."
         )
     return warnings
 

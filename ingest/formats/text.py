@@ -49,7 +49,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
 
 
 def _cut_off(text: str, suffix: str) -> list[str]:
-    """Return a warning if a file of JSON has no end, or a notebook could not be read as one."""
+    """Return a warning if a JSON file has no end. suffix: ipynb for a notebook that could not be read as one."""
     whole = text.strip()
     if suffix == "ipynb":
         return ["The notebook is cut off or damaged, and was read as plain text: compare it with the original."]

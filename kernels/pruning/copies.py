@@ -15,10 +15,10 @@ class Copies:
 
     Attributes:
         every: a power of two: row i of `keys` is row i * every of the slabs.
-        count: rows of the slabs that this holds for.
+        count: first rows of the slabs that `keys` was copied from.
         keys: [H, count / every, D], rounded up. If quantised, scales are those of the slabs.
         units: copies of whole chunks, or None.
-        places: int64 [NB, C], row of `units` where each chunk begins; larger than any for a chunk that is not there.
+        places: int64 [NB, C], row of `units` where each chunk begins; 2**60 or more for a chunk that is not there.
     """
 
     every: int

@@ -2,7 +2,7 @@
 
 Keys are read through a table of slab addresses, on the device or from pinned host memory without a copy. A chunk takes
 one key at first and at most one more each round: nine keys for a chunk of 256. Copies of keys are slabs behind the
-others, whose numbers the kernel knows.
+others; the kernel knows their numbers.
 Signature and meaning are those of `reference.chunk_scores`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
 """
 
@@ -195,14 +195,12 @@ def chunk_scores(
     chunks, key_table = starts.shape[1], table(slabs, q.device, () if copies is None else copies.banks)
     tile = tile_of(width, q.dtype, key_table.layout.quantized)
     starts, every, unit_group = starts.contiguous(), 0, 0
-    there = starts
+    there = starts  # not read without units
     if copies is not None:
         every = copies.every
         if copies.units is not None and copies.places is not None:
-            unit_group, there = (
-                copies.units.group_size if isinstance(copies.units, QuantizedSlab) else 1,
-                copies.places.contiguous(),
-            )
+            unit_group = copies.units.group_size if isinstance(copies.units, QuantizedSlab) else 1
+            there = copies.places.contiguous()
     out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
     launch = _prepared(key_table.layout, q.dtype, width, places.cos.shape[1], queries, tile, every, unit_group)
     launch(
@@ -227,8 +225,9 @@ def _prepared(
 ) -> Prepared:
     constants = {
         **{**keys.constants("KEY"), "DOT": factor_dtype(dtype), **widths(width, half), "TILE": tile},
-        **{"QUERIES_PAD": max(LEAST_WIDE if width > WIDE else 0, padded(queries))},
-        **{"EVERY": every, "UNIT_GROUP": unit_group},
+        "QUERIES_PAD": max(LEAST_WIDE if width > WIDE else 0, padded(queries)),
+        "EVERY": every,
+        "UNIT_GROUP": unit_group,
     }
     return Prepared(_chunk_scores, constants, num_warps=8 if width > WIDE else 4)
 

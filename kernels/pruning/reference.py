@@ -35,7 +35,7 @@ def chunk_scores(
         limits: int64 [NB], first row that is not visible. It may shorten or empty a chunk.
         size: rows of a chunk (l_c in the paper).
         places: positions of the keys.
-        copies: equal keys, which a kernel reads instead where there are some; they change no score.
+        copies: copies of some keys, which a kernel reads instead; they change no score.
 
     Returns:
         float32 [NB, C]; -inf for empty chunks.

@@ -30,7 +30,7 @@ def chunk_scores(
 ) -> Tensor:
     """Compute `reference.chunk_scores` in steps, with queries rotated back where keys stand at 0 or 1.
 
-    copies: not needed, since equal keys are in the slabs.
+    copies: not used, because the slabs have the same keys.
     """
     places = dataclasses.replace(places, possible_rules=places.rules_present)  # at most one synchronisation
     both = _fold(q, places)

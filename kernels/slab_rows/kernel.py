@@ -30,20 +30,8 @@ WIDE = 256  # columns above which padding costs more than a third load
 WIDEST = 16  # bytes of the widest load of a thread
 # Arguments that change from pass to pass: Triton must not recompile when one is 1 or a multiple of 16
 CHANGING = (
-    *(
-        "blocks",
-        "capacity",
-        "chunks",
-        "copied",
-        "count",
-        "halvings",
-        "listed",
-        "offset",
-        "per_share",
-        "queries",
-        "rounds",
-    ),
-    *("rows", "shares", "size", "slabs"),
+    *("blocks", "capacity", "chunks", "copied", "count", "halvings", "listed", "offset", "per_share", "queries"),
+    *("rounds", "rows", "shares", "size", "slabs"),
     *("p_index", "p_rows", "p_positions", "p_head_mask", "p_first", "p_end"),  # some are slices of one tensor
 )
 PACKED = tl.constexpr(tl.uint8)  # 4 bits: two channels share a byte
@@ -104,7 +92,7 @@ class Table(NamedTuple):
 def table(slabs: Slabs, device: torch.device, copies: tuple[Bank, ...] = ()) -> Table:
     """Return the table of some slabs. It is built once per device, until a slab is added.
 
-    copies: lines behind those of the slabs; no row is found there, kernels go to them by number.
+    copies: banks that get lines behind those of the slabs. Kernels read them by number; `rows_of` never finds them.
 
     Raises:
         ValueError: slabs of more than two kinds, quantised slabs that differ in kind, group size or channel scale, or
@@ -122,7 +110,7 @@ def table(slabs: Slabs, device: torch.device, copies: tuple[Bank, ...] = ()) -> 
 
 
 def _table(slabs: Slabs, device: torch.device, count: int) -> Table:
-    """Return the table of slabs. Those from number `count` on are copies, whose groups may be of other sizes."""
+    """Return the table of slabs. Those from number `count` on are copies, and may have another group size."""
     # One loop, since a million tokens take about thirty slabs.
     lines: list[tuple[int, ...]] = []
     kinds: list[tl.dtype] = []

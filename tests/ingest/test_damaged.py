@@ -116,9 +116,9 @@ RTF = rb"{\rtf1\ansi{\fonttbl{\f0 Arial;}} The mill was sold.\par It had a \{whe
     ("name", "whole", "broken", "said"),
     [
         ("a.rtf", RTF, RTF[:-12], "has no end"),
-        ("b.rtf", RTF, RTF.replace(b"had", b"h}ad"), "stand behind the end of the document"),
+        ("b.rtf", RTF, RTF.replace(b"had", b"h}ad"), "There is text behind the end of the document"),
         ("c.rtf", RTF, RTF.replace(b"sold again", bytes(20)), "20 NULs stand"),
-        ("d.rtf", RTF, RTF.replace(b"sold again", b"\x01\x02\x03\x04\x05"), "5 characters stand in the document"),
+        ("d.rtf", RTF, RTF.replace(b"sold again", b"\x01\x02\x03\x04\x05"), "5 control characters"),
         ("a.json", b'{"mill": ["sold", "sold again"]}', b'{"mill": ["sold", "so', "does not end with }"),
         ("a.ipynb", b'{"cells": [{"source": ["sold"]}]}', b'{"cells": [{"source": ["so', "The notebook is cut off"),
         ("a.fb2", FB2, FB2.replace(b"Words", b"\xff\xfe\x93W\x8f\x81"), "not clean UTF-8"),

@@ -98,7 +98,7 @@ class ManageActions:
         )
 
     def remove_failed(self, selection: Selection) -> Selection:
-        """Remove all uploads that failed and left nothing to go on with."""
+        """Remove all uploads that failed for good."""
         for job in useless(self.service):
             discard(self.service, job)
         return selection

@@ -78,7 +78,7 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
 
 
 def _reasons(error: str) -> str:
-    """Return why an upload failed: a sentence, or one for each of several files."""
+    """Return why an upload failed as HTML: a sentence, or a list with one for each of several files."""
     _, *left_out = error.split(LEFT_OUT)
     if not left_out:
         return f'<p class="note failed" role="alert">{told_html(error)}</p>'
@@ -93,7 +93,7 @@ def _tab_of_upload(job: JobRow, name: str) -> str:
 
 
 def _stage(job: JobRow) -> tuple[str, str]:
-    """Return the work of a job in words, and with what or how far it is, or ""."""
+    """Return the work of a job in words, and its progress or subject, "" if there is none."""
     if job.status == "queued":
         return t(WAITING), ""
     if job.cancel_requested:

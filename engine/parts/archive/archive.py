@@ -53,7 +53,7 @@ class Archive:
             tier: where entries lie (`options.TIERS`).
             question_passes: how often a question is asked at most.
             sketch: type of the keys' sketches, or None.
-            probes: each so many-th key is on the device as well, for pruning, if entries are in host memory; 0 for
+            probes: n keeps every n-th key on the device as well, for pruning, if entries are in host memory; 0 for
                 none.
 
         Raises:
@@ -82,7 +82,7 @@ class Archive:
         return self.answering and not self.reads_text
 
     def probed(self) -> bool:
-        """Tell whether the token of this pass may compare itself with `probes`, and make them ready if so."""
+        """Make `probes` ready if the token of this pass may compare itself with them, and return whether it may."""
         if self.probes is None or not self.answering or not self.host.slabs[: self.host.shared]:
             return False
         self.probes.prepare(self.host)
@@ -112,9 +112,9 @@ class Archive:
         self.lookup = None if focus is None else focus.behind(entries)
 
     def look_ahead(self, source: Tensor) -> None:
-        """Let entries of the pass be looked up by itself, behind all that there are. Each layer shows its own.
+        """Let queries of the pass look up its own entries, behind all that are stored. Each layer shows its own.
 
-        source: int32 [T] on the host, the source positions of those that will be appended.
+        source: int32 [T] on the host, source positions of the entries that will be appended.
         """
         self.host.flush()
         place = self.device if self.readable_in_place() else self.host.place
@@ -189,12 +189,12 @@ class Archive:
         self.host.append(keys, values, source)
 
     def slabs(self, layer: int) -> tuple[Slabs, Slabs]:
-        """Return the keys (before RoPE) and values of a layer, slab by slab; what the pass shows comes last."""
+        """Return the keys (before RoPE) and values of a layer, slab by slab; entries that the pass shows come last."""
         kept, shown = (self.host.keys(layer), self.host.values(layer)), self.shown(layer)
         return [*kept[0], *shown[0]], [*kept[1], *shown[1]]
 
     def shown(self, layer: int) -> tuple[Slabs, Slabs]:
-        """Return the keys and values that the pass shows of a layer."""
+        """Return the keys and values of a layer that the pass shows, without those in slabs."""
         return ([], []) if self._passing is None or not self._passing.count else self._passing.slabs(layer)
 
     def source_of(self, index: Tensor) -> Tensor:

@@ -118,7 +118,7 @@ class DeviceBank:
         self.line, self.changes = line, self.changes + 1
 
     def forget(self, entries: int) -> None:
-        """Give up all units that are not of the first `entries` entries alone."""
+        """Give up all units that reach beyond the first `entries` entries."""
         self._forget(entries // self.size)
         self.changes += 1
 
@@ -130,10 +130,10 @@ class DeviceBank:
         """Return the bank of one layer, with a table for `room` entries.
 
         Args:
-            number: of the layer.
+            number: number of the layer.
             like: a slab of keys and one of values that units come from.
-            room: entries that there is room for.
-            expected: entries that are to come in all, 0 if unknown.
+            room: entries that the archive has room for.
+            expected: entries that the archive is to have in the end, 0 if unknown.
 
         Raises:
             torch.OutOfMemoryError: the bank stays as it was.

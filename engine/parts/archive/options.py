@@ -21,7 +21,8 @@ AUTO = "auto"
 TIERS = (AUTO, HOST, DEVICE, DISK)
 """Where an archive lies; on disk are full slabs alone. Without a GPU, the device's memory is the host's.
 
-`auto` is the first of device, host and disk where a plan fits; a memory that is made without a plan takes the host.
+`auto` becomes the first of device, host and disk where a plan fits. A memory that is made without a plan lies on the
+host.
 """
 QUESTION_PASSES = (1, 2, 3)
 """Values of the setting `looks`: 1 asks a question once, 2 asks again over the passages that stood out, 3 adds a pass

@@ -1,7 +1,7 @@
 """Entries of a pass of text that leave the window before the pass ends, so that later queries of it look them up.
 
-They are in no slab yet. A slab of the layer that computes is made of the pass and of what waits in the open group, in
-whole groups, with the numbers or codes that slabs will hold. Sizes: H KV heads, T tokens, N entries, D head size.
+They are in no slab yet. Each layer makes a slab of the pass and of the entries that wait in the open group: whole
+groups, with the numbers or codes that slabs will hold. Sizes: H KV heads, T tokens, N entries, D head size.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernels.rows import Bank, ChannelScale, QuantizedSlab, Slabs
 
 
 class PassRows:
-    """The slab behind those of a tier, of one layer at a time."""
+    """A slab behind those of a tier, for one layer at a time."""
 
     def __init__(self, host: HostTier, source: Tensor, place: torch.device) -> None:
         """Show a pass behind all entries of a tier, whose last pass has arrived.

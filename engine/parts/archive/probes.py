@@ -27,10 +27,10 @@ class Probes:
         """Start without any keys. every: a power of two, at most the entries of a quantisation group."""
         self.spec, self.every = spec, every
         self.layers: dict[int, Copies] = {}
-        self._count = 0  # entries that they were made of
+        self._count = 0  # entries of the context that the keys were copied from
 
     def prepare(self, host: HostTier) -> None:
-        """Copy the keys of the context of a conversation, if there are not as many already.
+        """Copy the keys of the context of a conversation, unless that many entries have been copied already.
 
         Raises:
             torch.OutOfMemoryError: nothing is changed.
@@ -54,7 +54,7 @@ class Probes:
         return tuple(copies.keys.data_ptr() for copies in self.layers.values())
 
     def nbytes(self, host: HostTier) -> int:
-        """Return the bytes of the keys once they were asked for."""
+        """Return the bytes of the keys, or those that they will take if they have not been made yet."""
         if not self.layers:
             return probe_bytes(self.spec, host.dtype, host.stored, self.every)
         return sum(part.nbytes for copies in self.layers.values() for part in tensors_of(copies.keys))

@@ -34,7 +34,7 @@ class BeaconWindows:
         return self.ratio or self.ratio_beside(0, tokens // self.window + 1)
 
     def ratio_beside(self, held: int, windows: int) -> int:
-        """Return the smallest ratio with which `windows` windows fit beside `held` entries, or else the largest."""
+        """Return the smallest ratio that lets `windows` windows fit beside `held` entries, or else the largest."""
         if self.budget is None:
             return RAW
         able = [ratio for ratio in (RAW, *RATIOS) if self.window % ratio == 0]

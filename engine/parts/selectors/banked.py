@@ -43,7 +43,7 @@ class BankUse:
     def begin_pass(self, evicted: int) -> None:
         """Begin a pass whose last query may look up so many entries."""
         self.bank.enter(self.line)
-        if self._shown:  # the pass was not kept, and what it showed may come again with other last bits
+        if self._shown:  # the pass before was not kept, and entries that it showed may come again with other last bits
             self.bank.forget(self.archive.host.stored)
         self._stored.fill_(self.archive.readable)
         self._evicted, self._noted, self._shown = evicted, False, self.archive.looks_ahead

@@ -66,7 +66,7 @@ class GistSelector(Selector):
         super().__init__(spec, store, archive)
         self.pruning, self.selected, self.distance = pruning, selected, distance
         self.attention, self.while_reading = attention, while_reading
-        self._probed = False  # whether the pass compares its token with copies of keys
+        self._probed = False  # whether the pass compares its token with `Archive.probes`
         self._evicted = 0  # entries of the archive that may be missing from the gist
         self._lookup: Tensor | None = None  # `Archive.lookup` on the device
         self._blocks: dict[int, QueryBlocks] = {}  # of this pass, by their size

@@ -1,6 +1,6 @@
-"""Units that blocks of queries of one pass choose, brought to the device once for all of them.
+"""Units that the blocks of queries of one pass choose, brought to the device once for all blocks.
 
-Neighbouring blocks choose many of the same units, which each would read over the link by itself.
+Neighbouring blocks choose many of the same units, and each would read them over the link by itself.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from engine.parts.archive.slabs import group_size_of
 from kernels.bank import UnitBank, bring, units_bytes
 from kernels.rows import Slabs
 
-MOST_BYTES = 640 << 20  # of a layer's units; with more, attention reads them where they are
+MOST_BYTES = 640 << 20  # of a layer's units; if they are more, attention reads them where they are
 
 
 def pass_units(chosen: int, entries: int, size: int) -> int:
-    """Return the most different units of `size` entries among `chosen` ones of `entries` entries."""
+    """Return how many different units of `size` entries there can be among `chosen` ones, in `entries` entries."""
     return min(chosen, -(-entries // size))
 
 
@@ -36,9 +36,9 @@ def gathered_units(
         slabs: keys and values of a layer.
         starts: int64 [NB, U], the first entry of each unit that NB blocks choose.
         limits: int64 [NB]; a unit that begins at its block's limit or behind it is not copied.
-        units: most different units.
+        units: how many different units there can be (`pass_units`).
         size: entries of a unit.
-        first: number to begin counting rows from.
+        first: number of the first row.
 
     Returns:
         Slabs of keys and values with the copies, and the row of each entry, int64 [NB, U * size].

@@ -57,8 +57,9 @@ class PruningSelector(WindowSelector):
         extend_always: bool,
         grouped: bool = False,
     ) -> None:
-        """attention: position rule of far keys. extend_always: never put them at true distances. grouped: as `Pruning`
-        has it.
+        """Start without a choice.
+
+        attention: position rule of far keys. extend_always: never put them at true distances. grouped: see `Pruning`.
         """
         super().__init__(spec, store, archive)
         self.first, self.attention, self.extend_always = first, attention, extend_always
@@ -66,7 +67,7 @@ class PruningSelector(WindowSelector):
         self.pruning = Pruning(spec, stages, rules, grouped)
         self._true = TRUE in (rule.places, first.rule.places)
         self._stream: KeyStream | None = None  # in a pass that brings all keys to the device
-        self._probed = False  # whether the pass compares its token with copies of keys
+        self._probed = False  # whether the pass compares its token with `Archive.probes`
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -146,9 +147,9 @@ class PruningSelector(WindowSelector):
         return [*near, self.listed(layer, q, blocks, listing, self.attention, slabs)]
 
     def _copies(self, layer: int, number: int, starts: Tensor, limits: Tensor) -> Copies:
-        """Return copies of keys for a stage. Chunks of the last one come to the bank, if it has room for them all.
+        """Return copies of keys for a stage. Chunks of the last stage come to the bank, if it has room for them all.
 
-        They serve until a stage before it is due, and what it leaves is among them.
+        They serve until an earlier stage is due, and the chunks that the last one chooses are among them.
         """
         probes = self.archive.probes
         assert probes is not None
@@ -166,7 +167,7 @@ class PruningSelector(WindowSelector):
     def _gathered(
         self, layer: int, blocks: QueryBlocks, index: Tensor, slabs: tuple[Slabs, Slabs]
     ) -> tuple[Listing, tuple[Slabs, Slabs]]:
-        """Bring what all blocks of a pass have chosen to the device once, if there is room for it.
+        """Bring the entries that all blocks of a pass have chosen to the device once, if they are few enough.
 
         Returns:
             Sinks and chosen entries as rows, and the slabs of these rows.

@@ -30,10 +30,10 @@ from engine.parts.selectors.base import EMPTY
 from kernels.pruning import Copies, chunk_scores
 from kernels.rows import Slabs
 
-# Finds copies of keys for a stage, by its number, the starts of its chunks [NB, C] and the end of what is seen [NB]
+# Finds copies of keys for a stage, from its number, the starts of its chunks [NB, C] and the ends of visible rows [NB]
 FindCopies = Callable[[int, Tensor, Tensor], Copies]
 
-FEWER = 4  # where heads are grouped, all stages but the last look at every so many-th query, as the authors' code does
+FEWER = 4  # where heads are grouped, all stages but the last look at every 4th query, as the authors' code does
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Pruning:
     def __init__(
         self, spec: ModelSpec, stages: tuple[Stage, ...], rules: list[LayerRule], grouped: bool = False
     ) -> None:
-        """rules: one for each layer. grouped: whether the query heads of a KV head compare the same keys."""
+        """Start without choices. rules: one for each layer. grouped: query heads of a KV head compare the same keys."""
         self.spec, self.stages, self.rules, self.grouped = spec, stages, rules, grouped
         self.runs = [0] * len(stages)  # how often each stage has run, over layers and committed passes
         self.steps = 0  # of decoding since the last longer pass
@@ -367,7 +367,7 @@ class Pruning:
         copies: Copies | None,
         step: int,
     ) -> Tensor:
-        """Return chunk scores float32 [NB, C]. step: of each block, every so many-th query is looked at."""
+        """Return chunk scores float32 [NB, C]. step: distance between the queries of a block that are used."""
         rope = self.spec.layers[layer].rope
         chunks = (starts < blocks.evicted[:, None]).sum(dim=1)
         queries, limit, places = pruning_places(self.rules[layer].places, blocks, chunks, starts.shape[1], rope)

@@ -271,7 +271,7 @@ class UnitSelector(WindowSelector):
             units.make_room(tokens // self.size + 1)
 
     def far_kind(self) -> int | None:
-        """Return the only kind, for a token with which no more than one unit fills up."""
+        """Return the only kind, for a token that fills up one unit at most."""
         return 0 if self.num_evicted() // self.size <= self._counted[1] + 1 else None
 
     def graph_key(self) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ def test_a_known_reading_is_not_done_again(
     status, out, err = in_process(cli.home, capsys, *given[:4], *more, *given[4:-1])
     assert (status, re.search(r"^Read before: [\d,]+ tokens in ", out, re.MULTILINE) is not None) == (1, True)
     assert "lost.pdf is not there: check the name.\n" in err
-    assert err.endswith("2 files left out, as is said above.\n")
+    assert err.endswith("2 files left out: see the warnings above.\n")
 
 
 def test_a_document_that_is_kept_is_read_again_without_its_file(
