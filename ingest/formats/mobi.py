@@ -34,6 +34,7 @@ class _Header:
     compression: int
     length: int  # bytes of the text when unpacked
     text_records: int
+    piece: int  # bytes of each text record but the last when unpacked
     encryption: int
     codec: str  # "" for a PalmDOC, which is plain text without a declared encoding
     title: str | None
@@ -82,6 +83,11 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         warnings.append(
             f"The text has {size:,} bytes where the file says {header.length:,}: it is damaged, and some may be "
             "missing. Compare it with the original."
+        )
+    elif _uneven([len(each) for each in unpacked[:-1]], header.piece):
+        warnings.append(
+            "The pieces of the text are not as long as the file says: it is damaged, and words may be missing. Compare "
+            "it with the original."
         )
     if header.flows is not None:
         markup = markup[: _first_flow(flows, path.name)]
@@ -138,9 +144,9 @@ def _taken(file: BinaryIO, spans: list[tuple[int, int]], name: str, limits: Limi
 
 
 def _header(record: bytes) -> _Header:
-    compression, _, length, text_records, _, encryption = struct.unpack_from(">HHLHHH", record, 0)
+    compression, _, length, text_records, piece, encryption = struct.unpack_from(">HHLHHH", record, 0)
     if record[16:20] != b"MOBI":
-        return _Header(compression, length, text_records, encryption, "", None, 0)
+        return _Header(compression, length, text_records, piece, encryption, "", None, 0)
     header_length, _, encoding, _, version = struct.unpack_from(">LLLLL", record, 20)
     codec = "utf-8" if encoding == 65001 else known_encoding(f"cp{encoding}") or "cp1252"
     offset, size = struct.unpack_from(">LL", record, 84)
@@ -150,7 +156,16 @@ def _header(record: bytes) -> _Header:
     if version >= 8:
         number, parts = struct.unpack_from(">LL", record, 192)
         flows = number if parts > 1 else None
-    return _Header(compression, length, text_records, encryption, codec, title, trailing, flows)
+    return _Header(compression, length, text_records, piece, encryption, codec, title, trailing, flows)
+
+
+def _uneven(lengths: list[int], piece: int) -> bool:
+    """Return whether pieces that should have a length do not, as after bytes put in or taken out before them.
+
+    A writer that fills its pieces otherwise fills none of them, and never beyond that length.
+    """
+    wrong = [length for length in lengths if length != piece]
+    return bool(wrong) and (len(wrong) < len(lengths) or max(wrong) > piece)
 
 
 def _first_flow(record: bytes, name: str) -> int:
