@@ -21,6 +21,8 @@ LANGUAGES = ("de", "es", "fr", "ja", "zh-CN")
 """Tags of the languages beside English, as Gradio names its own words."""
 COUNTED, INNER = ("size", "free", "needed", "things", "kind_of", "status", "where"), ("kind", "rest")
 """Placeholders for words: those in COUNTED may stay English, those in INNER make the whole sentence stay English."""
+APART = {": ": ("file", "member"), ". ": ("list", "things", "place", "encoding")}
+"""Placeholders whose values have no such sign, so that they do not take in what stands before or behind them."""
 UNSPACED = ("ja", "zh-CN")
 """Languages without spaces between sentences, and with a comma of their own."""
 _SEPARATORS = {"de": ".,", "es": ".,", "fr": "\u202f,"}
@@ -86,7 +88,10 @@ def told(sentence: str) -> str:
 
 
 def told_parts(sentence: str) -> tuple[tuple[str, bool], ...]:
-    """Return the parts of `told`, each with False if it stays English for want of a translation."""
+    """Return the parts of `told`, each with False if it stays English for want of a translation.
+
+    A part that ends in ":" and has none is a title, whose words are its own, if the next part has one.
+    """
     language = _present.get()
     return ((sentence, True),) if language == ENGLISH else _told(language, sentence)
 
@@ -104,15 +109,17 @@ def place_words(label: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _told(language: str, sentence: str) -> tuple[tuple[str, bool], ...]:
-    parts, said = re.split(r"(?<=[.;:!?]) ", sentence), []
+    parts, said = re.split(r"(?<=[.;:!?]) ", sentence), list[tuple[str, bool]]()
     while parts:
         longest = (" ".join(parts[:many]) for many in range(len(parts), 0, -1))
         found = next(((each, known) for each in longest if (known := _sentence(language, each))), None)
         given, known = found or (parts[0], parts[0])
-        fine = found is not None or given.endswith(":") or not re.search(r"[^\W\d]", given)  # "Kim:" is a title
-        said.append((known, fine))
+        said.append((known, found is not None))
         del parts[: len(re.split(r"(?<=[.;:!?]) ", given))]
-    return tuple(said)
+    for index in range(len(said) - 2, -1, -1):  # from the end, as a title may stand behind another
+        if said[index][0].endswith(":") and said[index + 1][1]:
+            said[index] = said[index][0], True
+    return tuple((each, fine or not re.search(r"[^\W\d]", each)) for each, fine in said)  # "7." needs none
 
 
 def _sentence(language: str, sentence: str) -> str | None:
@@ -137,6 +144,12 @@ def _value(language: str, name: str, value: str) -> str | None:
     if _is_number(name):
         return figure(value)
     if name in COUNTED:
+        return _counted(language, value) or value
+    if name == "doubt":
+        return _sentence(language, value) or value
+    if name == "list" and (cut := re.fullmatch(r"(.+) and ([\d,]+) more", value, re.DOTALL)):
+        return words(language)["{list} and {n} more"].format(list=cut[1], n=figure(cut[2]))
+    if name == "list":
         return _counted(language, value) or value
     if name in INNER:
         return _sentence(language, value)
@@ -172,5 +185,7 @@ def pattern_of(text: str) -> re.Pattern[str]:
             pieces.append(f"(?P={name})")
         else:
             seen.add(name)
-            pieces.append(rf"(?P<{name}>-?[\d.,]+)" if _is_number(name) else f"(?P<{name}>.+?)")
+            sign = next((each for each, names in APART.items() if name in names), "")
+            any_words = f"(?:(?!{re.escape(sign)}).)+?" if sign else ".+?"
+            pieces.append(rf"(?P<{name}>-?[\d.,]+)" if _is_number(name) else f"(?P<{name}>{any_words})")
     return re.compile("".join(pieces), re.DOTALL)

@@ -64,7 +64,7 @@ class ListProps:
     def remove_failed(self) -> dict[str, Any]:
         """Return the props of the button that removes all useless uploads; it is shown if there are several."""
         many = len(useless(self.service))
-        said = t("Remove unreadable files ({n})", n=many)
+        said = t("Remove failed files ({n})", n=many)
         return {"visible": many > 1, "value": said if many > 1 else ""}
 
     def kept(self, selection: "Selection") -> Props:

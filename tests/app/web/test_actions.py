@@ -141,7 +141,7 @@ def test_an_upload_that_failed_goes_at_once_unless_documents_go_with_it(service:
         worker.ingest(upload(service, tmp_path, name, b"%PDF-1.4 no"), "exact", SETTINGS, IngestOptions())
         work_once(worker)
     together = actions.manage.tab_state.props(Selection())["remove_failed"]
-    assert together == {"visible": True, "value": "Remove unreadable files (2)"}
+    assert together == {"visible": True, "value": "Remove failed files (2)"}
     assert actions.manage.remove_failed(Selection()) == Selection()
     assert store.jobs.all() == []
 

@@ -29,7 +29,7 @@ from app.web.theme import SAID
 from ingest import FORMATS
 from ingest.document import Document, Page, PageQuality, page_label
 from ingest.unsupported import _ARCHIVES, _OLE, _OPEN_XML, _OTHER_OLE, _SIGNATURES, refusal
-from tests.app.web.spoken import spoken
+from tests.app.web.spoken import spoken, warned
 
 ROOT = Path(app.__file__).parent.parent
 PARTS = ("page", "sentences", "places")
@@ -106,7 +106,7 @@ def _coverages() -> Iterator[str]:
 
 
 def test_no_text_is_left_that_nothing_shows() -> None:
-    sentences = {*spoken(), *_coverages()}
+    sentences = {*spoken(), *warned(), *_coverages()}
     unused = [text for part in PARTS[:2] for text in words("de", part) if not _is_used(text)]
     unheard = [text for text in unused if not any(pattern_of(text).search(each) for each in sentences)]
     assert unheard == []
@@ -138,6 +138,34 @@ def test_every_refusal_that_comes_to_the_page_has_its_translation() -> None:
         for kind in kinds:
             assert all(known for _, known in told_parts(str(refusal(Path("x.bin"), kind)))), kind
     assert [each for each in left if re.search("[A-Za-z]{3}", each)] == []
+
+
+def test_every_warning_that_comes_to_the_page_has_its_translation() -> None:
+    """Japanese shows best whether English words are left within a translation."""
+    left = {}
+    with speaking("ja"):
+        for sentence in warned():
+            said = re.sub("`[^`]+`", "", told(sentence))
+            english = set(re.findall(r"(?<![\w./])[a-z]{3,}", said)) & set(re.findall("[a-z]+", sentence))
+            if english or not all(known for _, known in told_parts(sentence)):
+                left[sentence] = said
+    assert left == {}
+    assert {"The text is damaged: words are missing in 7 places. Compare it with the original."} < set(warned())
+
+
+def test_only_what_is_not_english_counts_as_a_title() -> None:
+    with speaking("de"):
+        assert told_parts("The page is odd: nobody has translated this.") == (
+            ("The page is odd:", False),
+            ("nobody has translated this.", False),
+        )
+        assert told_parts("Kim: Attached and not read: a.pdf, b.pdf and 7 more. Fetch it again.") == (
+            ("Kim:", True),
+            ("Angehängt und nicht gelesen: a.pdf, b.pdf und 7 weitere.", True),
+            ("Laden Sie die Datei neu.", True),
+        )
+        reason = "7 of 9 characters are private to a font and have no known meaning"
+        assert "Schrift eigen" in told(f"No text on page 2 ({reason}): the model will not know what is on it.")
 
 
 def test_gradio_shows_the_components_in_the_language_of_the_browser(service: Service) -> None:
