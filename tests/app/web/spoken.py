@@ -64,7 +64,7 @@ FILLED_IN: dict[str, str | tuple[str, ...]] = {
 }
 """Words for the values that have some, or several; all others have a number."""
 WARNED_WITH: dict[str, str | tuple[str, ...]] = {
-    "guessed": ("cp1252", "UTF-8, with � for 7 damaged places"),
+    "guessed": ("cp1252", "UTF-8, with � for 7 damaged places", "UTF-8, with � for 1 damaged place"),
     "kind": "IPM.CONTACT",
     "listed(unread, 5)": ("7", "7, 7 and 7 more"),
     "message": "7 has no text on any of its 7 pages",
