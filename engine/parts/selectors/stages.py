@@ -374,9 +374,8 @@ class Pruning:
         # A block that is not full repeats the last query that is looked at, which changes no maximum.
         size, begin = min(blocks.size, q.shape[1]), (len(chunks) - 1) * blocks.size
         last = begin + (q.shape[1] - 1 - begin) // step * step
-        first = torch.arange(0, len(chunks) * size, size, device=q.device)
-        full = (first[:, None] + torch.arange(0, size, step, device=q.device)).clamp_max(last)
-        folded = rope.rotate(q, queries, limit)[:, full.flatten()].view(q.shape[0], len(chunks), -1, q.shape[2])
+        full = torch.arange(0, len(chunks) * size, device=q.device).view(-1, size)[:, ::step].clamp_max(last)
+        folded = rope.rotate(q, queries, limit)[:, full]
         if self.grouped:  # as if they were queries of one head
             heads = keys[0][0].shape[0]
             folded = folded.view(heads, -1, *folded.shape[1:]).transpose(1, 2).flatten(2, 3)

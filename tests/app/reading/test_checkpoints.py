@@ -174,7 +174,7 @@ def test_a_reading_that_was_saved_whole_is_not_read_again(
     before = state_of(service, row)
     resumed: list[Report] = []
     with monkeypatch.context() as filled:  # with what others hold
-        for module in ("planning.planner", "memory_usage"):
+        for module in ("planning.plan", "memory_usage"):
             filled.setattr(f"engine.{module}.free_bytes", lambda device: 0)
         done = read(service, row.id, resumed.append)
     assert [report.stage for report in resumed] == ["loading the model", "ready", "saving"]
@@ -204,7 +204,7 @@ def test_the_rest_of_a_reading_needs_no_room_for_what_was_saved(
     assert rest.device_bytes < whole.device_bytes
     first.close()
 
-    for module in ("planning.planner", "memory_usage"):
+    for module in ("planning.plan", "memory_usage"):
         monkeypatch.setattr(f"engine.{module}.free_bytes", lambda device: rest.device_bytes)
     with pytest.raises(AppError, match=r"needs .* of memory"):
         plan_reading(model, "tiny", method, row.tokens)
