@@ -168,7 +168,7 @@ def _contents(number: int, row: DocumentRow, outline: Outline | None, documents:
         else ""
     )
     shown = f"{number}. {title}" if several else title
-    return f'<div class="document"><p class="name">{shown}</p><p class="quiet">{esc(size)}{alone}</p>{folded}</div>'
+    return f'<div class="document"><p class="name">{shown}</p><p class="quiet">{esc(size)} {alone}</p>{folded}</div>'
 
 
 def found(passages: Sequence[Passage], several: bool) -> str:
