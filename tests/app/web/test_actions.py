@@ -357,6 +357,6 @@ def test_what_is_called_the_same_but_for_a_number_is_told_apart_where_lists_cut_
     }
     [found] = actions.navigate.search("lamp")
     assert {name for name, id in found["choices"] if " " not in id} == {
-        f"{long}\n{long}\nHarbour · Pocket, a demo",
-        f"{long} (2)\n(2) · {long}\nHarbour · Pocket, a demo",
+        f"{long}\n{long}\nHarbour · exact · 320",
+        f"{long} (2)\n(2) · {long}\nHarbour · exact · 320",
     }
