@@ -309,4 +309,5 @@ def test_what_waits_to_be_read_holds_no_tokenizer(service: Service, book: Path) 
 
     before = tokenizers()
     waiting = [prepare(service, documents, "exact", {}) for _ in range(3)]
-    assert (len(waiting), tokenizers()) == (3, before)
+    assert len(waiting) == 3
+    assert tokenizers() <= before  # those of earlier tests may be freed meanwhile
