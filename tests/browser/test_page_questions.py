@@ -272,7 +272,7 @@ def test_an_answer_is_followed_unless_the_reader_has_gone_up(
         tab.wait_for_function(shown)
         grown(100)
         tab.wait_for_function(shown)
-        tab.locator("#stop").click()
+        server.send(f"/api/turns/{turn['id']}/cancel")  # on a busy machine it may have ended by itself
         server.answered(turn["id"])
 
 
