@@ -55,7 +55,8 @@ def main() -> None:
         "marked: a changed answer says so where it is shown. found by doctor: `stockpot doctor --read-data` names it. "
         "forged: answered with numbers whose checksums somebody had made fit, which is not promised to be noticed.",
         "The lost case of `kills` was a question asked twice: its answer had been saved, and was shown as failed until "
-        "the next question. Since then such a turn is finished at the next start. Those of `documents` are MOBI books "
+        "the next question. Since then such a turn is finished at the next start, and 50 kills since lost or "
+        "doubled nothing. Those of `documents` are MOBI books "
         "with bytes put in; since then the lengths of their pieces tell of most such damage. PDB has no such lengths.",
         f"Processor: {', '.join(sorted(machines))}; the pocket model.",
     ]
