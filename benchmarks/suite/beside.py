@@ -11,8 +11,6 @@ suite`, and a killed run goes on from there. Perplexity is not measured.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -26,7 +24,7 @@ from benchmarks.llama_cpp import chat_answers
 from benchmarks.presses import PRESSES, Neighbours
 from benchmarks.report import machine
 from benchmarks.suite.command import LENGTH, READINGS, budgets, entries, note, publish
-from benchmarks.suite.store import Cell, append, load
+from benchmarks.suite.store import Cell, Cells, digest
 from benchmarks.suite.tasks import Asked
 from benchmarks.suite.texts import ROOM, Text, Texts
 from engine import Model
@@ -65,6 +63,8 @@ def measure(model: Model, method: str, tokens: int, seed: int, text: Text, answe
     """Return the cell of a text."""
     started = time.perf_counter()
     questions = [scored(asked, answer) for asked, answer in zip(text.asked, answers(text), strict=True)]
+    seconds = round(time.perf_counter() - started, 1)
+    note(f"{method} at {tokens:,} tokens, seed {seed}: {seconds} s")
     return {
         "model": model.name,
         "weights": model.fingerprint[:12],
@@ -74,7 +74,7 @@ def measure(model: Model, method: str, tokens: int, seed: int, text: Text, answe
         "tokens": tokens,
         "seed": seed,
         "questions": questions,
-        "seconds": {"all": round(time.perf_counter() - started, 1)},
+        "seconds": {"all": seconds},
         "machine": machine(),
     }
 
@@ -108,25 +108,15 @@ def main(argv: list[str] | None = None) -> int:
     if bool(chosen.llama_cpp_python) != bool(chosen.gguf):
         parser.error("llama.cpp needs both --llama-cpp-python and --gguf")
     model = shared.open_model(chosen)
-    texts, known, cells = Texts(model, chosen.data), load(chosen.out) if chosen.out else {}, []
+    texts, kept, cells = Texts(model, chosen.data), Cells(chosen.out), list[Cell]()
     for tokens in chosen.tokens:
         for method, answers in wanted(chosen, model, tokens):
             for seed in range(chosen.seed, chosen.seed + chosen.readings):
                 text = texts.make(tokens, seed)
-                mark = _signature(model, method, tokens, seed, text)
-                if mark not in known:
-                    known[mark] = {"signature": mark, **measure(model, method, tokens, seed, text, answers)}
-                    if chosen.out:
-                        append(chosen.out, known[mark])
-                    note(f"{method} at {tokens:,} tokens, seed {seed}: {known[mark]['seconds']['all']} s")
-                cells.append(known[mark])
+                mark = digest(["beside", model.fingerprint, method, tokens, seed, text.digest()])
+                cells.append(kept.get(mark, partial(measure, model, method, tokens, seed, text, answers)))
     publish(cells, [], chosen.json)
     return 0
-
-
-def _signature(model: Model, method: str, tokens: int, seed: int, text: Text) -> str:
-    facts = ["beside", model.fingerprint, method, tokens, seed, text.digest()]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":

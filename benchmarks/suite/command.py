@@ -14,9 +14,9 @@ from benchmarks import options as shared
 from benchmarks.haystack import held_out_prose
 from benchmarks.report import machine, table
 from benchmarks.suite.cells import OutOfTime, measure
-from benchmarks.suite.store import Cell, append, load, signature
+from benchmarks.suite.store import Cell, Cells, signature
 from benchmarks.suite.tables import FEW, rows_of, shown
-from benchmarks.suite.texts import Texts
+from benchmarks.suite.texts import Text, Texts
 from engine import METHODS, EngineError, Method, Model, SettingsError
 
 READINGS = 5
@@ -79,8 +79,8 @@ class Run:
 
     def __init__(self, model: Model, texts: Texts, out: Path | None, in_time: Callable[[], None]) -> None:
         """Use `out` as the file of cells; None keeps nothing."""
-        self.model, self.texts, self.out, self.in_time = model, texts, out, in_time
-        self.known = load(out) if out else {}
+        self.model, self.texts, self.in_time = model, texts, in_time
+        self.kept = Cells(out)
         self.cells: list[Cell] = []
         self.left_out: list[dict[str, Any]] = []
 
@@ -101,12 +101,12 @@ class Run:
     def _cell(self, method: Method, tokens: int, seed: int) -> Cell:
         text = self.texts.make(tokens, seed)
         mark = signature(self.model, method, tokens, seed, text.digest())
-        if mark in self.known:
-            return self.known[mark]
+        return self.kept.get(mark, lambda: self._measured(method, tokens, seed, text))
+
+    def _measured(self, method: Method, tokens: int, seed: int, text: Text) -> Cell:
         self.in_time()
         settings = method.settings()
         cell: Cell = {
-            "signature": mark,
             "model": self.model.name,
             "weights": self.model.fingerprint[:12],
             "method": written(method),
@@ -117,9 +117,6 @@ class Run:
             **measure(self.model, method, text, self.in_time),
             "machine": machine(),
         }
-        if self.out:
-            append(self.out, cell)
-        self.known[mark] = cell
         seconds = cell["seconds"]
         note(
             f"{cell['method']} at {tokens:,} tokens, seed {seed}: read {seconds['read']} s, asked {seconds['asked']} s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,31 @@ Cell = dict[str, Any]
 
 def signature(model: Model, method: Method, tokens: int, seed: int, text: str) -> str:
     """Return a digest of everything that determines a cell: weights, settings, length, seed, and the text's digest."""
-    facts = [model.fingerprint, method.name, method.settings(), method.weights_digest(model.spec), tokens, seed, text]
+    return digest(
+        [model.fingerprint, method.name, method.settings(), method.weights_digest(model.spec), tokens, seed, text]
+    )
+
+
+def digest(facts: list[Any]) -> str:
+    """Return a digest of the facts that determine a cell."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+class Cells:
+    """The cells of a file, each measured once; without a file none is kept for later runs."""
+
+    def __init__(self, out: Path | None) -> None:
+        """Take the cells that are in the file."""
+        self.out, self.known = out, load(out) if out else {}
+
+    def get(self, mark: str, measured: Callable[[], Cell]) -> Cell:
+        """Return the cell with a signature. measured: makes it, without its signature, if it is not known."""
+        if mark not in self.known:
+            cell = {"signature": mark, **measured()}
+            if self.out:
+                append(self.out, cell)
+            self.known[mark] = cell
+        return self.known[mark]
 
 
 def load(out: Path) -> dict[str, Cell]:

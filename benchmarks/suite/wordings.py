@@ -7,17 +7,15 @@ Every wording gets the same texts and questions. Lines go to a file, and a kille
 
 from __future__ import annotations
 
-import hashlib
-import json
-from typing import Any
+from functools import partial
 
 from benchmarks import options as shared
 from benchmarks.report import machine
 from benchmarks.suite.cells import measure
 from benchmarks.suite.command import LENGTH, READINGS, note, publish
-from benchmarks.suite.store import Cell, append, load
-from benchmarks.suite.texts import Texts
-from engine import METHODS
+from benchmarks.suite.store import Cell, Cells, digest
+from benchmarks.suite.texts import Text, Texts
+from engine import METHODS, Model
 from engine.models.chat import INSTRUCTION, OPENINGS, QUESTION, TEXT, Chat
 
 SHORT = "{}\n\nAnswer in one short sentence, with the words of the text."
@@ -57,27 +55,25 @@ def main(argv: list[str] | None = None) -> int:
     if unknown := [each for each in chosen.wordings if each not in WORDINGS]:
         parser.error(f"there is no wording {unknown[0]!r}: choose from {', '.join(WORDINGS)}")
     model = shared.open_model(chosen)
-    usual, texts, known = model.chat, Texts(model, chosen.data), load(chosen.out) if chosen.out else {}
-    cells: list[Cell] = []
+    usual, texts, kept, cells = model.chat, Texts(model, chosen.data), Cells(chosen.out), list[Cell]()
     for tokens in chosen.tokens:
         for wording in chosen.wordings:
             for seed in range(chosen.seed, chosen.seed + chosen.readings):
                 model.chat = usual  # its length decides how much prose there is
                 text = texts.make(tokens, seed)
                 model.chat = Chat(model.tokenizer, usual.day, [WORDINGS[wording]])
-                facts: list[Any] = ["wordings", model.fingerprint, wording, tokens, seed, text.digest()]
-                mark = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-                if mark not in known:
-                    named = {"model": model.name, "weights": model.fingerprint[:12], "method": wording, "looks": None}
-                    made = measure(model, METHODS["full"](), text, lambda: None)
-                    known[mark] = {"signature": mark, **named, "tokens": tokens, "seed": seed, **made}
-                    known[mark]["machine"] = machine()
-                    if chosen.out:
-                        append(chosen.out, known[mark])
-                    note(f"{wording} at {tokens:,} tokens, seed {seed}: {known[mark]['seconds']}")
-                cells.append(known[mark])
+                mark = digest(["wordings", model.fingerprint, wording, tokens, seed, text.digest()])
+                cells.append(kept.get(mark, partial(measured, model, wording, tokens, seed, text)))
     publish(cells, [], chosen.json)
     return 0
+
+
+def measured(model: Model, wording: str, tokens: int, seed: int, text: Text) -> Cell:
+    """Return the cell of a text, for a model whose chat has the wording."""
+    made = measure(model, METHODS["full"](), text, lambda: None)
+    note(f"{wording} at {tokens:,} tokens, seed {seed}: {made['seconds']}")
+    named = {"model": model.name, "weights": model.fingerprint[:12], "method": wording, "looks": None}
+    return {**named, "tokens": tokens, "seed": seed, **made, "machine": machine()}
 
 
 if __name__ == "__main__":

@@ -25,10 +25,10 @@ class Choice:
 
 def dense(fitting: list[Plan]) -> Choice | None:
     """Choose a method that attends to everything."""
-    dense = [plan for plan in fitting if _keeps_all(plan) and not plan.footprint.lookup.searched]
-    if not dense:
+    plans = [plan for plan in fitting if _keeps_all(plan) and not plan.footprint.lookup.searched]
+    if not plans:
         return None
-    plainest = next((plan for plan in dense if plan.method.budget is None), _fastest(dense))
+    plainest = next((plan for plan in plans if plan.method.budget is None), _fastest(plans))
     return Choice(plainest, "the text fits the model's own window, so nothing need be left out")
 
 
@@ -51,11 +51,11 @@ def looked_up(fitting: list[Plan]) -> Choice | None:
     store = chosen.method.settings()["store"]
     kept = "" if store == HOST_STORES[0] else f" as {store}"
     where = "on the GPU" if chosen.footprint.resident else "in host memory"
-    exactly = ""
+    how = ""
     if known and chosen.method.family == "yardstick":
         sketched = chosen.footprint.lookup.sketched
-        exactly = ", by sketches of all of it" if sketched else ", exactly since that is fast enough"
-    return Choice(chosen, f"everything is kept {where}{kept} and looked up for each question{exactly}")
+        how = ", by sketches of all of it" if sketched else ", exactly since that is fast enough"
+    return Choice(chosen, f"everything is kept {where}{kept} and looked up for each question{how}")
 
 
 def _quicker(plans: list[Plan]) -> Plan:
