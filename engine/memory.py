@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import sys
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
@@ -94,6 +95,7 @@ class Memory:
         self.last_hidden: Tensor | None = None  # [hidden], predicts the next token; kept for novelty
         self.predicted: Tensor | None = None  # its logits [vocabulary], where they are known; never saved
         self.mass: AttentionMass | None = None  # counts attention while an answer is given
+        self.uncounted = 0  # tokens that come before the first whose attention it counts
         self.recurrent = RecurrentStates()
         self.recordings: dict[int, Recorded] = {}  # of passes of one token, by kind; replaced, never changed
         self._source = torch.empty(0, dtype=torch.int32)  # of the pass, without extra tokens, on the host
@@ -102,6 +104,11 @@ class Memory:
     def seen(self) -> int:
         """Tokens kept since the beginning, whether still remembered or not."""
         return self.store.seen
+
+    @property
+    def counts_parts(self) -> bool:
+        """True if `uncounted` tokens may share a pass with counted ones."""
+        return self.selector is None and self.store.attends_in_parts and self.evictor.in_order
 
     def reserve(self, tokens: int) -> None:
         """Prepare for a text of `tokens` tokens in all. May be called again for a text that goes on."""
@@ -148,30 +155,42 @@ class Memory:
         return output if order is None else output[:, order[0]]
 
     def _attend(self, number: int, q: Tensor, scoring: Scoring) -> Tensor:
-        """Attend to the entries of slots `number`; observed tokens by themselves."""
+        """Attend to the entries of slots `number`; observed tokens by themselves, and counted ones."""
         tokens = q.shape[1]
-        observed = self.evictor.observed(tokens)
-        if not observed:
-            return self._attend_to(number, q, scoring, self._segments(number, q, 0, False), False)
-        text = tokens - observed
-        catalyst, judged = self.evictor.catalyst_tokens > 0, self.evictor.judges(number)
-        behind = q[:, text:]
-        last = self._attend_to(number, behind, scoring, self._segments(number, behind, text, catalyst), judged)
-        if not text:
-            return last
-        before = q[:, :text]
-        first = self._attend_to(number, before, scoring, self._segments(number, before, 0, False), False)
-        return torch.cat([first, last], dim=1)
+        text = tokens - self.evictor.observed(tokens)
+        uncounted = 0 if self.evictor.catalyst_tokens else min(self.uncounted, tokens)
+        borders = sorted({0, uncounted, text, tokens})
+        if len(borders) == 2:
+            return self._attend_to(number, q, scoring, 0, not text, not uncounted)
+        pieces = (
+            self._attend_to(number, q[:, begin:end], scoring, begin, begin >= text, begin >= uncounted)
+            for begin, end in itertools.pairwise(borders)
+        )
+        return torch.cat(list(pieces), dim=1)
 
     def _segments(self, number: int, q: Tensor, offset: int, catalyst: bool) -> list[Segment]:
         if self.selector:
             return self.selector.segments(number, q, catalyst)
         return self.store.segments(number, q, offset)
 
-    def _attend_to(self, number: int, q: Tensor, scoring: Scoring, segments: list[Segment], observed: bool) -> Tensor:
-        """Attend to segments in one softmax, and hand attention per key to those who asked for it."""
+    def _attend_to(
+        self, number: int, q: Tensor, scoring: Scoring, offset: int, observed: bool, counted: bool
+    ) -> Tensor:
+        """Attend to segments in one softmax, and hand attention per key to those who asked for it.
+
+        Args:
+            number: of the slots.
+            q: [HQ, T, D], before RoPE.
+            scoring: of the layer.
+            offset: tokens of the pass before these queries.
+            observed: whether the evictor observes them.
+            counted: whether their attention is counted, if any is.
+        """
+        catalyst = self.evictor.catalyst_tokens > 0
+        segments = self._segments(number, q, offset, observed and catalyst)
+        observed = observed and self.evictor.judges(number)
         watches = self.selector is not None and self.selector.watches(number)
-        counts = self.mass is not None and not self.evictor.catalyst_tokens  # a catalyst's attention is no question's
+        counts = self.mass is not None and counted and not catalyst  # a catalyst's attention is no question's
         output, attention = attend(segments, scoring, observed or watches or counts)
         if observed:
             kept = attention[0].shape[2] - self.evictor.catalyst_tokens
@@ -197,6 +216,7 @@ class Memory:
                 self.archive.append(*self.store.pass_rows(skip), self._source[skip:])
         self.store.end_pass(novelty, tokens)
         self.evictor.end_pass(tokens)
+        self.uncounted = max(0, self.uncounted - tokens)
         if self.archive and self.selector:
             self.selector.end_pass()
             self.archive.num_evicted = self.selector.num_evicted()

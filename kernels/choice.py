@@ -9,6 +9,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -74,17 +75,26 @@ def dispatched(reference: Callable[P, R], device: str, slabs: tuple[str, ...] = 
     """
     package, name = reference.__module__.rpartition(".")[0], reference.__name__
     arguments = tuple(inspect.signature(reference).parameters)
+    number = arguments.index(device)
 
     @functools.wraps(reference)
     def entry(*args: P.args, **kwargs: P.kwargs) -> R:
-        given: dict[str, Any] = {**dict(zip(arguments, args, strict=False)), **kwargs}
-        place = given[device] if isinstance(given[device], torch.device) else given[device].device
-        by_triton = uses_triton(place) and (not slabs or _readable([given[each] for each in slabs], place))
-        module = importlib.import_module(f"{package}.{'kernel' if by_triton else 'torch_impl'}")  # Triton is optional
-        chosen: Callable[P, R] = getattr(module, name)
+        where: Any = args[number] if number < len(args) else kwargs[device]
+        place = where if isinstance(where, torch.device) else where.device
+        by_triton = uses_triton(place)
+        if by_triton and slabs:
+            given: dict[str, Any] = {**dict(zip(arguments, args, strict=False)), **kwargs}
+            by_triton = _readable([given[each] for each in slabs], place)
+        chosen: Callable[P, R] = getattr(_module(package, by_triton), name)
         return chosen(*args, **kwargs)
 
     return entry
+
+
+@functools.cache
+def _module(package: str, by_triton: bool) -> ModuleType:
+    """Return a kernel's module, imported when it is first needed, since Triton is optional."""
+    return importlib.import_module(f"{package}.{'kernel' if by_triton else 'torch_impl'}")
 
 
 def _readable(banks: list[Any], device: torch.device) -> bool:

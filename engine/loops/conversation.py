@@ -112,7 +112,9 @@ class Conversation:
         chat, first = self.model.chat, self.turns == 0
         put, reasoning = chat.question(question, first), sampling.max_reasoning > 0
         prompt = [*put, *chat.opening(first, reasoning)]
-        cut = min(len(put), len(prompt) - 1) if chat.marks else len(prompt) - 1
+        last = len(prompt) - 1  # the first token whose attention counts
+        together = self.memory.counts_parts  # with those before it in one pass
+        cut = min(len(put), last) if chat.marks else 0 if together else last
         generator = torch.Generator().manual_seed(sampling.seed)
         usual = self._usual_attention(on_pass)
         before, reread = self.memory.snapshot(), Reread(0)
@@ -124,11 +126,12 @@ class Conversation:
         self.feed(prompt[:cut], on_pass=on_pass)
         self._make_room_to_answer(len(prompt) - cut, sampling)
         asked = self.memory.snapshot()
-        self.feed(prompt[cut:-1])
+        begin = cut if together else last
+        self.feed(prompt[cut:begin])
         self.mass.clear()
-        self.memory.mass = self.mass
+        self.memory.mass, self.memory.uncounted = self.mass, last - begin
         sentences = None if options.sentence_end is None else Sentences(self.mass, options.sentence_end, usual)
-        hidden = self.feed(prompt[-1:])
+        hidden = self.feed(prompt[begin:], on_pass=on_pass)
         self.model.record(self.memory)
         token = choose(self._predicted(hidden), sampling, generator)
         first_token_sec = time.perf_counter() - started

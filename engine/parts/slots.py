@@ -64,6 +64,8 @@ class SlotStore(Store):
     how many some hold above that.
     """
 
+    attends_in_parts = True
+
     def __init__(
         self,
         spec: ModelSpec,

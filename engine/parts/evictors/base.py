@@ -20,6 +20,7 @@ class Evictor:
     """Decides which entries leave a store that is full. This one never lets anything go."""
 
     shares_pass = True  # whether a catalyst may follow text in one pass
+    in_order = True  # whether nothing stands between the tokens of a pass
 
     def __init__(self, store: Store) -> None:
         """Evict from this store."""

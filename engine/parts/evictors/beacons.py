@@ -27,6 +27,8 @@ class BeaconEvictor(Evictor):
 
     store: SlotStore
 
+    in_order = False
+
     def __init__(self, store: SlotStore, windows: BeaconWindows, beacons: Beacons) -> None:
         """beacons: in the dtype and on the device of the model."""
         super().__init__(store)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.archive import Archive
-from engine.parts.archive.search import Found, best_of_room
+from engine.parts.archive.search import Found, best_of_room, within
 from engine.parts.attention import PerQueryKeys, Segment
 from engine.parts.store import Store
 from engine.records import LoadedParts, Parts, Usage
@@ -158,19 +158,26 @@ class Selector(ABC):
 
 
 def searched(
-    archive: Archive, layer: int, q: Tensor, distance: int, limits: Tensor, top: int, lookup: Tensor | None
+    archive: Archive, layer: int, q: Tensor, limits: Tensor, top: int, lookup: Tensor | None
 ) -> tuple[PerQueryKeys, Tensor]:
-    """Search the archive for the `top` best entries of each query [HQ, T, D] of each head, all at one distance.
+    """Search the archive for the `top` best entries of each query of each head, all at one distance.
 
-    limits, lookup: `limits` and `among` of `HostTier.search`.
+    Args:
+        archive: that is searched.
+        layer: number of the layer.
+        q: [HQ, T, D], rotated to that distance.
+        limits: see `HostTier.search`.
+        top: entries wanted.
+        lookup: `among` there.
 
     Returns:
         The selected keys, and the numbers of the entries, int64 [HQ, T, K], where the queries are.
     """
     spec = archive.host.spec.layers[layer]
-    turned = spec.rope.to_constant(q, distance)
-    found = archive.host.search(layer, spec.rope.towards_kept(turned), limits, top, lookup)
-    return gathered(spec, turned, *archive.slabs(layer), found), found.entries
+    found = archive.host.search(layer, spec.rope.towards_kept(q), limits, top, lookup)
+    visible = max(1, int(limits[-1]))
+    keys, values = (within(slabs, visible) for slabs in archive.slabs(layer))
+    return gathered(spec, q, keys, values, found), found.entries
 
 
 def searched_in_room(

@@ -324,8 +324,12 @@ class WindowSelector(Selector):
         store = self.store
         if self._limits is None:
             self._limits = self.evicted(q.shape[1]).repeat_interleave(store.query_block)[: q.shape[1]]
-        distance = far_query_position(store.sinks, store.window)
-        best, index = searched(self.archive, layer, q, distance, self._limits, self.picks(), self.archive.lookup)
+        if store.query_block == 1:
+            turned = store.far_queries(layer, q)
+        else:  # queries of a block see its sinks from different places
+            distance = far_query_position(store.sinks, store.window)
+            turned = self.spec.layers[layer].rope.to_constant(q, distance)
+        best, index = searched(self.archive, layer, turned, self._limits, self.picks(), self.archive.lookup)
         if store.counted:
             best = dataclasses.replace(best, mass_rows=mass_rows(self.archive.host.source_of(index)))
         return [*store.segments(layer, q), best]

@@ -208,7 +208,8 @@ class GistSelector(Selector):
             best, index = searched_in_room(self.archive, layer, q, self.distance, late, self.selected)
         else:
             limits = torch.full((q.shape[1],), self._evicted)
-            best, index = searched(self.archive, layer, q, self.distance, limits, self.selected, self.archive.lookup)
+            turned = self.spec.layers[layer].rope.to_constant(q, self.distance)
+            best, index = searched(self.archive, layer, turned, limits, self.selected, self.archive.lookup)
         heads = self.spec.layers[layer].kv_heads
         by_head = index.view(heads, len(q) // heads * q.shape[1], index.shape[2])  # of none, if none is to be looked at
         known = _among(self.held_by_heads(layer), by_head).view(index.shape)
