@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
 import sys
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
@@ -108,7 +107,7 @@ class Memory:
     @property
     def counts_parts(self) -> bool:
         """True if `uncounted` tokens may share a pass with counted ones."""
-        return self.selector is None and self.store.attends_in_parts and self.evictor.in_order
+        return self.evictor.in_order and (self.selector is None or self.selector.counts_parts)
 
     def reserve(self, tokens: int) -> None:
         """Prepare for a text of `tokens` tokens in all. May be called again for a text that goes on."""
@@ -155,27 +154,21 @@ class Memory:
         return output if order is None else output[:, order[0]]
 
     def _attend(self, number: int, q: Tensor, scoring: Scoring) -> Tensor:
-        """Attend to the entries of slots `number`; observed tokens by themselves, and counted ones."""
+        """Attend to the entries of slots `number`; observed tokens by themselves."""
         tokens = q.shape[1]
         text = tokens - self.evictor.observed(tokens)
-        uncounted = 0 if self.evictor.catalyst_tokens else min(self.uncounted, tokens)
-        borders = sorted({0, uncounted, text, tokens})
-        if len(borders) == 2:
-            return self._attend_to(number, q, scoring, 0, not text, not uncounted)
-        pieces = (
-            self._attend_to(number, q[:, begin:end], scoring, begin, begin >= text, begin >= uncounted)
-            for begin, end in itertools.pairwise(borders)
-        )
-        return torch.cat(list(pieces), dim=1)
+        if text in (0, tokens):
+            return self._attend_to(number, q, scoring, 0, not text)
+        last = self._attend_to(number, q[:, text:], scoring, text, True)
+        first = self._attend_to(number, q[:, :text], scoring, 0, False)
+        return torch.cat([first, last], dim=1)
 
     def _segments(self, number: int, q: Tensor, offset: int, catalyst: bool) -> list[Segment]:
         if self.selector:
             return self.selector.segments(number, q, catalyst)
         return self.store.segments(number, q, offset)
 
-    def _attend_to(
-        self, number: int, q: Tensor, scoring: Scoring, offset: int, observed: bool, counted: bool
-    ) -> Tensor:
+    def _attend_to(self, number: int, q: Tensor, scoring: Scoring, offset: int, observed: bool) -> Tensor:
         """Attend to segments in one softmax, and hand attention per key to those who asked for it.
 
         Args:
@@ -184,14 +177,16 @@ class Memory:
             scoring: of the layer.
             offset: tokens of the pass before these queries.
             observed: whether the evictor observes them.
-            counted: whether their attention is counted, if any is.
         """
         catalyst = self.evictor.catalyst_tokens > 0
         segments = self._segments(number, q, offset, observed and catalyst)
         observed = observed and self.evictor.judges(number)
         watches = self.selector is not None and self.selector.watches(number)
-        counts = self.mass is not None and counted and not catalyst  # a catalyst's attention is no question's
-        output, attention = attend(segments, scoring, observed or watches or counts)
+        uncounted = max(0, self.uncounted - offset)
+        # A catalyst's attention is no question's
+        counts = self.mass is not None and not catalyst and uncounted < q.shape[1]
+        uncounted = uncounted if counts else 0
+        output, attention = attend(segments, scoring, observed or watches or counts, uncounted)
         if observed:
             kept = attention[0].shape[2] - self.evictor.catalyst_tokens
             self.evictor.observe(number, attention[0][:, 0, :kept])
@@ -199,8 +194,9 @@ class Memory:
             self.selector.attended(number, attention)
         if counts and self.mass:
             for segment, given in zip(segments, attention, strict=True):
-                if segment.mass_rows is not None:
-                    self.mass.add(segment.mass_rows, given)
+                counted = segment.behind(uncounted) if uncounted else segment
+                if counted.mass_rows is not None:
+                    self.mass.add(counted.mass_rows, given)
         return output
 
     def end_pass(self, novelty: Tensor | None = None) -> None:

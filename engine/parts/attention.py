@@ -7,6 +7,7 @@ Sizes: HQ query heads, H KV heads, T queries, NB blocks of queries, N keys, D he
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from dataclasses import dataclass
@@ -68,6 +69,9 @@ class Segment(Protocol):
     def logit_bytes(self) -> int:
         """Return the bytes of its logits, or more than any limit where kernels should compute without them."""
 
+    def behind(self, count: int) -> Segment:
+        """Return what the queries behind the first `count` see. Blocks of queries are not parted."""
+
 
 @dataclass(frozen=True)
 class SharedKeys:
@@ -118,6 +122,14 @@ class SharedKeys:
         rows = sum(n for _, n in self.keys) if self.table is None else self.table.rows.shape[1]
         return 4 * self.q.shape[0] * self.q.shape[1] * rows
 
+    def behind(self, count: int) -> SharedKeys:
+        """Return what the queries behind the first `count` see; all are of one block."""
+        q, table = self.q[:, count:], self.table
+        if table is not None:
+            assert len(table.rows) == 1, "its blocks attend to lists of their own"
+            table = dataclasses.replace(table, block_size=q.shape[1])
+        return dataclasses.replace(self, q=q, visible=self.visible.part(count, self.q.shape[1]), table=table)
+
 
 @dataclass(frozen=True)
 class PerQueryKeys:
@@ -163,6 +175,12 @@ class PerQueryKeys:
         """Return the bytes of [HQ, T, N] in float32; the selected keys take far more."""
         return 4 * self.seen.numel()
 
+    def behind(self, count: int) -> PerQueryKeys:
+        """Return what the queries behind the first `count` have selected."""
+        rows = None if self.mass_rows is None else self.mass_rows[:, count:]
+        q, k, v, seen = (x[:, count:] for x in (self.q, self.k, self.v, self.seen))
+        return PerQueryKeys(q, k, v, seen, rows)
+
 
 def causal_range(queries: int, keys: int, window: int | None, device: torch.device) -> VisibleRange:
     """Return which of `keys` keys each of the last `queries` positions may see.
@@ -173,8 +191,16 @@ def causal_range(queries: int, keys: int, window: int | None, device: torch.devi
     return VisibleRange(torch.zeros_like(end) if window is None else (end - window).clamp_min(0), end).to(device)
 
 
-def attend(segments: list[Segment], scoring: Scoring, watched: bool = False) -> tuple[Tensor, list[Tensor]]:
+def attend(
+    segments: list[Segment], scoring: Scoring, watched: bool = False, unwatched: int = 0
+) -> tuple[Tensor, list[Tensor]]:
     """Attend to all segments in one softmax. Every query must see a key in one of them: its own, at least.
+
+    Args:
+        segments: of the same queries.
+        scoring: of the layer.
+        watched: whether attention per key is wanted.
+        unwatched: first queries whose attention it leaves out.
 
     Returns:
         The output [HQ, T, D], and the attention per key of each segment (empty unless watched).
@@ -183,13 +209,17 @@ def attend(segments: list[Segment], scoring: Scoring, watched: bool = False) -> 
         only = segments[0]
         if isinstance(only, SharedKeys) and (output := fused(only, scoring.scaling)) is not None:
             return output, []
-    elif sum(segment.logit_bytes() for segment in segments) <= FEW_BYTES and segments[0].q.shape[1] <= FEW_QUERIES:
-        return _written_out(segments, scoring, watched)
+    if sum(segment.logit_bytes() for segment in segments) <= FEW_BYTES and segments[0].q.shape[1] <= FEW_QUERIES:
+        return _written_out(segments, scoring, watched, unwatched)
     output, total = merged([segment.attend(scoring) for segment in segments])
     if scoring.sink is not None:
         whole = torch.logaddexp(total, scoring.sink[:, None].to(total.dtype))
         output, total = (output * (total - whole).exp()[..., None]).to(output.dtype), whole
-    return output, [segment.attention_per_key(total, scoring) for segment in segments] if watched else []
+    if not watched:
+        return output, []
+    if unwatched:
+        segments, total = [segment.behind(unwatched) for segment in segments], total[:, unwatched:].contiguous()
+    return output, [segment.attention_per_key(total, scoring) for segment in segments]
 
 
 def merged(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -199,7 +229,9 @@ def merged(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return functools.reduce(lambda one, other: layers.merge(*one, *other), parts)
 
 
-def _written_out(segments: list[Segment], scoring: Scoring, watched: bool) -> tuple[Tensor, list[Tensor]]:
+def _written_out(
+    segments: list[Segment], scoring: Scoring, watched: bool, unwatched: int
+) -> tuple[Tensor, list[Tensor]]:
     """Attend by one matrix of logits, as for a token of an answer: keys are read once, also where it is watched."""
     logits = [segment.logits(scoring) for segment in segments]
     sizes = [piece.shape[-1] for piece in logits]
@@ -211,7 +243,7 @@ def _written_out(segments: list[Segment], scoring: Scoring, watched: bool) -> tu
     for segment, piece in zip(segments[1:], pieces[1:], strict=True):
         output = output + segment.weighted_values(piece)
     each = zip(segments, pieces, strict=True)
-    return output, [segment.summed(piece) for segment, piece in each] if watched else []
+    return output, [segment.summed(piece[:, unwatched:]) for segment, piece in each] if watched else []
 
 
 def fused(segment: SharedKeys, scaling: float) -> Tensor | None:

@@ -64,8 +64,6 @@ class SlotStore(Store):
     how many some hold above that.
     """
 
-    attends_in_parts = True
-
     def __init__(
         self,
         spec: ModelSpec,

@@ -24,8 +24,6 @@ class Store(ABC):
     change, so that the pass can be recorded.
     """
 
-    attends_in_parts = False  # whether `segments` may be asked for a part of a pass
-
     def __init__(self, spec: ModelSpec) -> None:
         """Start empty, for a model like `spec`."""
         self.spec = spec
@@ -144,7 +142,7 @@ class Store(ABC):
         Args:
             number: of the slots.
             q: [HQ, T, D], before RoPE.
-            offset: tokens of the pass before these queries; 0 unless `attends_in_parts`.
+            offset: tokens of the pass before these queries.
             sinks_for: how many of the first queries see the sinks, if there are any; None for all.
         """
 

@@ -50,6 +50,7 @@ class Selector(ABC):
     """Chooses which entries of an archive the queries of a pass attend to, beside those of the store."""
 
     archives_answers = True  # whether questions and answers go to the archive too
+    counts_parts = False  # whether attention of the last queries of a pass can be told from that of others
 
     def __init__(self, spec: ModelSpec, store: Store, archive: Archive) -> None:
         """Select from this archive, beside this store."""

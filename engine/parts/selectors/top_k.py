@@ -25,6 +25,8 @@ class TopKSelector(WindowSelector):
     multiplied by ln(tokens) / ln(window), which Qwen calls LogN-Scaling (https://arxiv.org/abs/2309.16609).
     """
 
+    counts_parts = True
+
     def __init__(self, spec: ModelSpec, store: WindowStore, archive: Archive, top_k: int, logn: bool) -> None:
         """top_k: entries per query and head. logn: whether scores grow beyond the model's window."""
         super().__init__(spec, store, archive)
