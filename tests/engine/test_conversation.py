@@ -27,10 +27,12 @@ from engine.loops.stop_texts import displayable, until_stop
 from engine.model import load_model
 from engine.models import template_limits
 from engine.models.chat import INSTRUCTION, Chat
+from engine.parts import attention
 from engine.parts.mass import AttentionMass, mass_rows
 from engine.parts.sources import Sentences, passages
 from engine.sampling import LIKELY, choose, own_sampling, penalize
 from tests.engine.conftest import byte_tokenizer, tiny_config
+from tests.engine.matrix import TIGHT
 from tests.engine.reading import answer, read
 
 FULL = make_method("full")
@@ -55,6 +57,29 @@ def test_greedy_answers_are_those_of_transformers_generate(model: Model, ids: Te
         assert last.text == model.decode(expected).lstrip()
         assert "".join(piece.text for piece in pieces if isinstance(piece, AnswerPiece)) == last.text
         prompt += expected
+
+
+@pytest.mark.parametrize("few", [0, attention.FEW_BYTES])
+@pytest.mark.parametrize("name", ["full", "full-int8", "streaming", "exact", "tova"])
+def test_the_last_token_of_a_question_counts_in_its_pass_as_it_does_alone(
+    name: str, few: int, model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Count it in one pass, in passes of seven tokens, and behind the rest of the question."""
+    monkeypatch.setattr(attention, "FEW_BYTES", few)
+    context, prompt, counted = read(model, TIGHT[name], ids), model.chat.turn("Who was it, and when?"), []
+    for begin, most in ((0, len(prompt)), (0, 7), (len(prompt) - 1, 64)):
+        conversation = Conversation(context)
+        conversation._pass_tokens = most
+        conversation.feed(prompt[:begin])
+        assert conversation.memory.counts_parts
+        conversation.memory.mass = conversation.mass
+        conversation.memory.uncounted = len(prompt) - 1 - begin
+        conversation.feed(prompt[begin:])
+        assert not conversation.memory.uncounted
+        counted.append(conversation.mass.total)
+    assert counted[2].sum() > 0.0
+    for each in counted[:2]:
+        torch.testing.assert_close(each, counted[2], rtol=1e-3, atol=1e-4)
 
 
 def test_the_prompt_is_the_chat_templates(model: Model) -> None:
