@@ -23,7 +23,7 @@ from engine.models.spec import ModelSpec
 from engine.parts.archive.options import DTYPES, least_window
 from engine.parts.archive.sketch import KINDS, NONE, SKETCHES
 from engine.parts.footprint import Footprint, ReadingTask
-from engine.parts.retrieval_plan import Selection, search_footprint, selector_footprint
+from engine.parts.selectors.retrieval_plan import Selection, search_footprint, selector_footprint
 from engine.parts.selectors.top_k import TopKSelector
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore

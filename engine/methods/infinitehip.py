@@ -21,10 +21,10 @@ from engine.models.spec import ModelSpec
 from engine.parts.archive.options import DTYPES, check_cache, least_window
 from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, require_between
-from engine.parts.retrieval_plan import Selection, selector_footprint
 from engine.parts.selectors.key_stream import streamed_bytes
 from engine.parts.selectors.pass_units import pass_units, pass_units_bytes
 from engine.parts.selectors.pruned import FirstLayers, PruningSelector
+from engine.parts.selectors.retrieval_plan import Selection, selector_footprint
 from engine.parts.selectors.stages import LayerRule
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore

@@ -19,7 +19,7 @@ from engine.methods.presets import INFLLM
 from engine.models.spec import ModelSpec
 from engine.parts.archive.options import check_cache, least_window
 from engine.parts.footprint import Footprint, ReadingTask
-from engine.parts.retrieval_plan import Selection, selector_footprint, unit_footprint
+from engine.parts.selectors.retrieval_plan import Selection, selector_footprint, unit_footprint
 from engine.parts.selectors.units import PRODUCTS, SCORES, UnitSelector, unit_heads
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore

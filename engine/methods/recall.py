@@ -28,8 +28,8 @@ from engine.models.spec import ModelSpec
 from engine.parts.archive.options import DTYPES
 from engine.parts.footprint import Footprint, ReadingTask, Work
 from engine.parts.positions import TRUE, require_between
-from engine.parts.retrieval_plan import Selection, search_footprint, selector_footprint
 from engine.parts.selectors.gist import GistSelector
+from engine.parts.selectors.retrieval_plan import Selection, search_footprint, selector_footprint
 from engine.parts.selectors.stages import LayerRule, Pruning, parse_stages
 from engine.parts.slots import SlotStore
 from engine.records import HOST

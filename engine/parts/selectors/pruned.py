@@ -13,9 +13,9 @@ from torch import Tensor
 
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
-from engine.parts.asked import Asked
 from engine.parts.attention import Segment
 from engine.parts.positions import TRUE, QueryBlocks
+from engine.parts.selectors.asked import Asked
 from engine.parts.selectors.beside_window import WindowSelector
 from engine.parts.selectors.key_stream import KeyStream, streamed_bytes
 from engine.parts.selectors.pass_units import gathered_units, pass_units, pass_units_bytes

@@ -12,8 +12,8 @@ from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.search import searching_bytes
 from engine.parts.archive.sketch import CANDIDATES, entry_sketch_bytes, sketch_bytes, sketched, sketching_bytes
 from engine.parts.archive.tier_plan import FIRST_OF_CONVERSATION
-from engine.parts.asked import Asked
 from engine.parts.footprint import OPERATIONS, Footprint, Lookup, ReadingTask, Work
+from engine.parts.selectors.asked import Asked
 from engine.parts.selectors.base import selected_in_pass, selecting_queries
 from engine.parts.selectors.stages import Stage
 from engine.parts.slot_plan import first_room
