@@ -53,6 +53,11 @@ class ArchiveSettings:
         """True if a GPU's kernels read the archive where it lies."""
         return self.place != DISK
 
+    @property
+    def recordable(self) -> bool:
+        """True if a token of an answer may be recorded."""
+        return self.read_in_place and self.looks == 1
+
     def new_archive(self, spec: ModelSpec, sketch: torch.dtype | None = None, probes: int = 0) -> Archive:
         """Return an empty archive. sketch: kind of the keys' sketches, or None; probes: see `PruningSettings`.
 
@@ -91,8 +96,8 @@ class BankSettings(ArchiveSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PruningSettings:
-    """How queries prune an archive, stage by stage.
+class PruningSettings(ArchiveSettings):
+    """How an archive is kept, and how queries prune it, stage by stage.
 
     Attributes:
         stages: "query_block:chunk:keep:refresh" for each, coarse to fine.
@@ -104,6 +109,7 @@ class PruningSettings:
     """
 
     pruning_choices: ClassVar[Mapping[str, Collection[Any]]] = {
+        **ArchiveSettings.archive_choices,
         "pruning": PRUNING_RULES,
         "probes": PROBES,
         "compares": COMPARES,
@@ -138,7 +144,13 @@ class PruningSettings:
         """Keys that a query is compared with, per entry of the archive."""
         return compared(self.parsed_stages)
 
-    def probe_footprint(self, spec: ModelSpec, dtype: torch.dtype, place: str, far: int) -> Footprint:
-        """Return the bytes of `probes` on the device. dtype, place: type and tier of the archive; far: its entries."""
-        held = probe_bytes(spec.looking_far, dtype, far, self.probes) if self.probes and place == HOST else 0
+    @property
+    def probes_held(self) -> int:
+        """The setting `probes` where the archive is in host memory, else 0."""
+        return self.probes if self.place == HOST else 0
+
+    def probe_footprint(self, spec: ModelSpec, far: int) -> Footprint:
+        """Return the bytes of `probes` on the device. far: entries of the archive."""
+        every = self.probes_held
+        held = probe_bytes(spec.looking_far, DTYPES[self.store], far, every) if every else 0
         return Footprint(Usage({}, {DEVICE: held}))

@@ -95,7 +95,7 @@ class Exact(ArchiveSettings, Method):
             looks=self.looks,
             while_reading=False,
             each_query=True,
-            recorded=self.looks == 1 and self.read_in_place,
+            recorded=self.recordable,
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)

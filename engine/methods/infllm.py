@@ -123,7 +123,7 @@ class InfLLM(BankSettings, Method):
             looks=self.looks,
             together=self.query_block,  # by their sum
             fetching=self.query_block,
-            recorded=self.looks == 1 and self.scores == PRODUCTS and self.read_in_place,
+            recorded=self.recordable and self.scores == PRODUCTS,
             bank=self.bank_units(spec, self.units + 1),
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)

@@ -41,6 +41,16 @@ class FirstLayers:
     rule: LayerRule
     recent: int = 0
 
+    @property
+    def seen(self) -> int:
+        """Most far entries that a query of these layers sees."""
+        return self.recent or self.rule.keep
+
+    def mean_seen(self, layers: int, keep: int) -> float:
+        """Return what a query sees on average over so many layers. keep: entries that pruning leaves in the others."""
+        count = min(self.count, layers)
+        return (count * self.seen + (layers - count) * keep) / layers
+
 
 class PruningSelector(WindowSelector):
     """Selects the entries that the last stage leaves; they and sinks are attended to beside the window."""
