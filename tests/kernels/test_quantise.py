@@ -6,12 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.quantise import KINDS, reference, torch_impl, unpack, width
+from kernels.quantise import reference, torch_impl, unpack, width
 from kernels.quantise.kinds import LARGEST
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-NAMES = {torch.int8: "int8", torch.quint4x2: "int4", torch.float8_e4m3fn: "fp8", torch.quint2x4: "int2"}
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=NAMES.get)
+from tests.kernels.banks import DEVICE, every_kind
 
 
 def pages(rows: int, size: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -6,12 +6,10 @@ import pytest
 import torch
 
 from kernels import rows as banks
-from kernels.quantise import KINDS, stored, unpack, width
+from kernels.quantise import stored, unpack, width
 from kernels.rows import ChannelScale, QuantizedSlab
 from kernels.scoring import reference, torch_impl
-from tests.kernels.test_quantise import DEVICE, NAMES
-
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=NAMES.get)
+from tests.kernels.banks import DEVICE, every_kind
 
 
 def coded(kind: torch.dtype, rows: int, size: int, page: int, dtype: torch.dtype = torch.float32) -> QuantizedSlab:

@@ -23,8 +23,7 @@ from app.web.new_reading import ESSENTIALS, EVERYTHING
 from app.web.tab_state import Selection, TabState
 from sessions import JobRow
 from tests.app.helpers import add, add_document, book_text, wait_for
-from tests.app.hub_server import Hub
-from tests.app.machine.test_hub_download import point_to
+from tests.app.hub_server import Hub, point_to
 
 KEYS = [("infinipot", "budget"), ("exact", "budget"), ("infinipot", "keep")]
 
