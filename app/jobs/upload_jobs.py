@@ -178,9 +178,10 @@ class UploadJobs(JobRunner):
         """Turn the files of uploads into documents and tokens until the model is needed. Runs in a thread of
         its own.
         """
-        self._work(self._wake_intake, self._take_in_once)
+        self._work(self._wake_intake, self.take_in_once)
 
-    def _take_in_once(self) -> bool:
+    def take_in_once(self) -> bool:
+        """Take in the files of the next upload, if one waits; tell whether one did."""
         for job_id in list(self._waiting):
             if self.service.store.jobs.cancel_requested(job_id):
                 self._let_go(job_id)

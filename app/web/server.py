@@ -66,12 +66,12 @@ def serve(arguments: Namespace) -> int:
     address = f"http://{shown}:{arguments.port}"
     if arguments.open:
         threading.Thread(target=_open_page, args=(server, address), daemon=True).start()
-    _announce(arguments.host, address, home)
+    announce(arguments.host, address, home)
     server.run()
     return 0 if server.started else 1
 
 
-def _announce(host: str, address: str, home: Path) -> None:
+def announce(host: str, address: str, home: Path) -> None:
     """Print the address, and what others can see and change there."""
     said = [f"Stockpot opens at {address} and keeps everything in {home}. Ctrl-C stops it."]
     if not is_loopback(host):

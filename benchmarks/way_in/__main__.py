@@ -62,9 +62,9 @@ def _measure(chosen: argparse.Namespace, text: str, questions: tuple[Question, .
             reading, answers = browser.read(page, address, file), []
             for each, (said, passages) in zip(questions, browser.ask(page, questions, chosen.most), strict=True):
                 used = sum(process.cpu_times()[:2])
-                answers.append(_answered(each, said, passages, time.monotonic() - began, used))
+                answers.append(answered(each, said, passages, time.monotonic() - began, used))
         took = {"read_sec": reading.seconds, "tokens": reading.tokens}
-        rows = [{**known, **took, "tool": STOCKPOT, **_counted(answers)}]
+        rows = [{**known, **took, "tool": STOCKPOT, **counted(answers)}]
     if chosen.llama_cpp_python and chosen.gguf:
         rows.append({**known, "tool": LLAMA, **_llama(chosen, "\n\n".join(reading.pages), questions)})
     return rows
@@ -85,12 +85,12 @@ def _llama(chosen: argparse.Namespace, text: str, questions: tuple[Question, ...
     asked = chat_answers(chosen.llama_cpp_python, chosen.gguf, chats, chosen.window, chosen.threads)
     answers, tokens = [], 0
     for question, said in zip(questions, asked, strict=True):
-        answers.append(_answered(question, said["answer"], [], said["seconds"], said["cpu"]))
+        answers.append(answered(question, said["answer"], [], said["seconds"], said["cpu"]))
         tokens = max(tokens, said["tokens"])
-    return {"tokens": tokens, **_counted(answers)}
+    return {"tokens": tokens, **counted(answers)}
 
 
-def _answered(question: Question, answer: str, passages: list[str], seconds: float, used: float) -> dict[str, Any]:
+def answered(question: Question, answer: str, passages: list[str], seconds: float, used: float) -> dict[str, Any]:
     """Return an answer with what is right about it.
 
     Args:
@@ -112,7 +112,7 @@ def _answered(question: Question, answer: str, passages: list[str], seconds: flo
     }
 
 
-def _counted(answers: list[dict[str, Any]]) -> dict[str, Any]:
+def counted(answers: list[dict[str, Any]]) -> dict[str, Any]:
     """Return how many answers are right and cited, with the answers themselves."""
     right = [each for each in answers if each["right"]]
     cited = [each for each in right if each["cited"]]

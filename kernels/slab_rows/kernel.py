@@ -140,7 +140,7 @@ def _table(slabs: Slabs, device: torch.device, count: int) -> Table:
     if len(groups) > 1 or len({(bank.kind, id(bank.channel_scale)) for bank in quantized}) > 1:
         raise ValueError(f"Quantised slabs share kind, group size and scale, and these do not: {_named(slabs)}.")
     lines += [(0, BEYOND, 0, 0, 0, 0)] * (power_of_2(len(lines)) - len(lines))
-    found = _table_on_device(tuple(lines), device)
+    found = table_on_device(tuple(lines), device)
     return Table(
         slabs=found,
         channel_scale=quantized[0].channel_scale.on(device) if quantized else (found, found),  # unused pointers
@@ -155,7 +155,7 @@ def _table(slabs: Slabs, device: torch.device, count: int) -> Table:
 
 
 @functools.lru_cache(maxsize=1024)
-def _table_on_device(lines: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
+def table_on_device(lines: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
     """Copy table lines to a device in one transfer, once for a window that is shown again at the same address."""
     return torch.tensor(lines).to(device, non_blocking=True)
 

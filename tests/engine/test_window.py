@@ -157,13 +157,13 @@ def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatc
     ids, source, hidden, sent = torch.arange(3, 103), torch.arange(100, dtype=torch.int32), [], 0
     for implementation in ("torch", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
-        memory, sent = windowed(model.spec, WINDOW), kernel._table_on_device.cache_info().misses
+        memory, sent = windowed(model.spec, WINDOW), kernel.table_on_device.cache_info().misses
         for ends in range(70, 101):  # the buffer is packed once on the way
             new = slice(memory.seen, ends)
             hidden.append(model.forward(ids[new], memory, source[new]))
             memory.end_pass()
     torch.testing.assert_close(torch.cat(hidden[31:]), torch.cat(hidden[:31]), atol=1e-4, rtol=1e-3)
-    assert kernel._table_on_device.cache_info().misses - sent < 50
+    assert kernel.table_on_device.cache_info().misses - sent < 50
 
 
 @pytest.mark.parametrize(("window", "slack"), [(24, 512), (1024, 1024), (16384, 2048)])
