@@ -8,7 +8,7 @@ is hidden, head by head, so that nothing counts twice.
 
 The budget is shared: what selection may bring is taken off the gist's. The host tier holds the text and nothing of a
 conversation, whose turns are condensed as the gist's own method does it. Where it keeps codes, what does not fill a
-page of them cannot be looked up, and stays in the gist.
+group of them cannot be looked up, and stays in the gist.
 """
 
 from __future__ import annotations

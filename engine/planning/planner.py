@@ -143,7 +143,7 @@ class Planner:
         kept = footprint.usage.bytes
         held += footprint.weight_bytes
         # A reading and questions need memory beside the KV at different times, so the larger need counts.
-        reading = held + kept[DEVICE] + footprint.spare_bytes + workspace + self.machine.base
+        reading = held + kept[DEVICE] + footprint.temporary_bytes + workspace + self.machine.base
         talking = held + kept[DEVICE] + footprint.conversation_bytes + self.machine.base
         asking = talking + self._workspace(method, footprint, min(rows, QUESTION), quantize)
         device = max(reading, talking + workspace)

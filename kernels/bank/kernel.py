@@ -191,7 +191,7 @@ def bring(
     lists, per_list = starts.shape
     listed, slots = lists * per_list, bank.slots
     starts, limits = starts.contiguous(), limits.contiguous()
-    of_slots = (bank.table, bank.owner, bank.used, bank.worth, bank.filled)
+    of_slots = (bank.table, bank.owner, bank.used, bank.importance, bank.filled)
     rows = torch.empty(lists, per_list * bank.size, dtype=torch.int64, device=starts.device)
     _prepared_resolve(bank.size)(
         (cdiv(listed, UNITS), 1, 1),

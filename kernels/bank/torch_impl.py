@@ -28,7 +28,7 @@ def bring(
     there = inside & (slot != FREE)
     whole = bank.filled[slot.clamp_min(0)] >= (stored - units * size).clamp_max(size)
     _write(bank.used, slot, there & whole, lookup)
-    for tensor, nothing in ((bank.owner, FREE), (bank.used, NEVER), (bank.worth, float(NEVER))):
+    for tensor, nothing in ((bank.owner, FREE), (bank.used, NEVER), (bank.importance, float(NEVER))):
         _write(tensor, slot, there & ~whole, tensor.new_full((), nothing))
     asked = torch.where(inside & ~(there & whole), units, FREE).flatten().tolist()
     missing = torch.tensor([unit for unit in dict.fromkeys(asked) if unit != FREE], dtype=torch.int64)
@@ -65,7 +65,7 @@ def _admit(bank: UnitBank, missing: Tensor, lookup: Tensor, stored: Tensor) -> N
     before = bank.owner[taken]
     _write(bank.table, before, before != FREE, before.new_full((), FREE))
     bank.table[missing], bank.owner[taken] = taken.int(), missing.int()
-    bank.used[taken], bank.worth[taken] = lookup, lookup.float()
+    bank.used[taken], bank.importance[taken] = lookup, lookup.float()
     bank.filled[taken] = (stored - missing * bank.size).clamp_max(bank.size).int()
     bank.facts[HAND] = (taken[-1] + 1) % bank.slots
 

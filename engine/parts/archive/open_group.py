@@ -42,7 +42,7 @@ class OpenGroup:
         return cls(room, torch.empty(0, dtype=torch.int32))
 
     @property
-    def waiting(self) -> list[Tensor]:
+    def pending(self) -> list[Tensor]:
         """The entries of each stack, [R, N, D]."""
         return [room[:, : len(self.source)] for room in self.rows]
 
@@ -57,7 +57,7 @@ class OpenGroup:
         sources = torch.cat([self.source, source])
         whole = len(sources) // GROUP_SIZE * GROUP_SIZE
         if whole:
-            full = [torch.cat([there, x[:, : whole - held]], dim=1) for there, x in zip(self.waiting, new, strict=True)]
+            full = [torch.cat([there, x[:, : whole - held]], dim=1) for there, x in zip(self.pending, new, strict=True)]
             room = [torch.empty_like(each) for each in self.rows]
             rest, at = [x[:, whole - held :] for x in new], 0
         else:
@@ -98,7 +98,7 @@ def coded(x: Tensor, scale: ChannelScale, kind: torch.dtype) -> tuple[Tensor, Te
 def saved_group(group: OpenGroup, stacks: Stacks, scales: list[tuple[ChannelScale, ChannelScale]]) -> dict[str, Tensor]:
     """Return a group by name, for disk, with the scales of keys and values per layer."""
     tensors = {"source": group.source}
-    for layer, pair in enumerate(zip(*stacks.parted(group.waiting), strict=True)):
+    for layer, pair in enumerate(zip(*stacks.parted(group.pending), strict=True)):
         tensors |= {f"{layer}.{name}": x for name, x in zip(BANKS, pair, strict=True)}
     for layer, each in enumerate(scales):
         for name, scale in zip(BANKS, each, strict=True):

@@ -29,7 +29,7 @@ class PassRows:
         held = 0 if host.group is None else len(host.group.source)
         self.count = (held + len(source)) // host.group_size * host.group_size
         self.source = (source if host.group is None else torch.cat([host.group.source, source]))[: self.count]
-        self._waiting = None if host.group is None else host.stacks.parted(host.group.waiting)
+        self._waiting = None if host.group is None else host.stacks.parted(host.group.pending)
         self._layer: int | None = None
         self._banks: list[Bank] = []
 

@@ -35,8 +35,8 @@ class Staging:
 
 
 @cache
-def _copy_stream(device: torch.device, home: bool) -> torch.cuda.Stream:
-    """Return the stream for copies to the host (`home`) or from it.
+def _copy_stream(device: torch.device, to_host: bool) -> torch.cuda.Stream:
+    """Return the stream for copies to the host (`to_host`) or from it.
 
     On the stream of the passes, a copy would delay the next pass.
     """
@@ -64,7 +64,7 @@ def copy_to_host_async(tensors: list[Tensor], staging: Staging) -> Callable[[], 
     room = staging.room(sum(sizes), device)
     parts = zip(torch.split(room, sizes), tensors, strict=True)
     coming = [there.view(x.dtype).view(x.shape) for there, x in parts]
-    here, way = torch.cuda.current_stream(device), _copy_stream(device, home=True)
+    here, way = torch.cuda.current_stream(device), _copy_stream(device, to_host=True)
     begin = 0
     while begin < len(tensors):
         end = begin + max(1, sum(size <= PACKED_BYTES for size in itertools.accumulate(sizes[begin:])))
@@ -94,7 +94,7 @@ def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
     if all(bank.device == device for bank, _ in slabs):
         yield from slabs
         return
-    here, way = torch.cuda.current_stream(device), _copy_stream(device, home=False)
+    here, way = torch.cuda.current_stream(device), _copy_stream(device, to_host=False)
     try:
         coming = [_send(*first, device) for first in slabs[:1]]
         for number, (_, length) in enumerate(slabs):
@@ -108,7 +108,7 @@ def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
 
 def _send(bank: Bank, length: int, device: torch.device) -> tuple[Bank, torch.cuda.Event]:
     """Start to copy a slab to a device that computes. Return the copy, and what to wait for before it is read."""
-    here, way = torch.cuda.current_stream(device), _copy_stream(device, home=False)
+    here, way = torch.cuda.current_stream(device), _copy_stream(device, to_host=False)
     there, pairs = empty_copy(bank, length, device)
     way.wait_stream(here)
     with torch.cuda.stream(way):
@@ -117,7 +117,7 @@ def _send(bank: Bank, length: int, device: torch.device) -> tuple[Bank, torch.cu
     return there, way.record_event()
 
 
-def sent(slabs: Slabs, device: torch.device) -> Callable[[], Slabs]:
+def copy_to_device_async(slabs: Slabs, device: torch.device) -> Callable[[], Slabs]:
     """Start to copy slabs to a device that computes.
 
     Returns:
