@@ -26,7 +26,7 @@ from tests.engine.first_gpu_run import (
     UNRECORDED,
     Measured,
 )
-from tests.engine.test_counts import MOST
+from tests.engine.most_requests import MOST
 
 LIMIT = (24 << 30) - (600 << 20)
 PREFIX = 77  # tokens
