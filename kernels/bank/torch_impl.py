@@ -36,9 +36,9 @@ def bring(
         numbers = to_device(missing, device)
         _admit(bank, numbers, lookup, stored)
         places = bank.table[numbers]
-        for slabs, room in ((keys, bank.keys), (values, bank.values)):
-            if room.shape[0]:
-                _fetch(slabs, room, missing, places, size)
+        for slabs, buffer in ((keys, bank.keys), (values, bank.values)):
+            if buffer.shape[0]:
+                _fetch(slabs, buffer, missing, places, size)
     bank.facts[FETCHED] = len(missing)
     bank.facts[LOOKUP] += 1
     traffic[0] += inside.sum() - len(missing)
@@ -70,14 +70,14 @@ def _admit(bank: UnitBank, missing: Tensor, lookup: Tensor, stored: Tensor) -> N
     bank.facts[HAND] = (taken[-1] + 1) % bank.slots
 
 
-def _fetch(slabs: Slabs, room: Bank, missing: Tensor, places: Tensor, size: int) -> None:
+def _fetch(slabs: Slabs, buffer: Bank, missing: Tensor, places: Tensor, size: int) -> None:
     """Copy the rows of units into their slots, as they are. missing: on the host."""
     inside, last = torch.arange(size), sum(length for _, length in slabs) - 1
     rows = (missing[:, None] * size + inside).clamp_max(last).flatten()  # those behind the last one are not seen
     to = (places[:, None] * size + to_device(inside, places.device)).flatten()
     for number, here, row in split_by_slab(slabs, rows):
         slab, at = slabs[number][0], to if here is None else to[to_device(here, to.device)]
-        for mine, theirs in zip(tensors_of(room), tensors_of(slab), strict=True):
+        for mine, theirs in zip(tensors_of(buffer), tensors_of(slab), strict=True):
             same = torch.uint8 if mine.itemsize == 1 else mine.dtype  # some devices gather no 8-bit floats
             found = theirs.view(same)[: len(mine)].index_select(1, row * theirs.shape[1] // slab.shape[1])
-            mine.view(same)[:, at * mine.shape[1] // room.shape[1]] = to_device(found, mine.device)
+            mine.view(same)[:, at * mine.shape[1] // buffer.shape[1]] = to_device(found, mine.device)

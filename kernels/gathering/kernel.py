@@ -128,17 +128,17 @@ def _take(
     )  # fmt: skip
 
 
-def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: EntryBuffers) -> None:
+def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, buffers: EntryBuffers) -> None:
     """Run `reference.gather` in Triton. The slabs must be on the device of the index or in pinned host memory."""
     heads, count = index.shape
-    _, capacity, width = room.keys.shape
+    _, capacity, width = buffers.keys.shape
     key_table, value_table = table(keys, index.device), table(values, index.device)
-    _prepared_gather(key_table.layout, value_table.layout, width, cos.shape[1], len(room.values) > 0)(
+    _prepared_gather(key_table.layout, value_table.layout, width, cos.shape[1], len(buffers.values) > 0)(
         (cdiv(count, TILE), heads, 1),
         (
             *(index.contiguous(), *key_table.pointers, *value_table.pointers),
             *(angle.to(index.device, torch.float32).contiguous() for angle in (cos, sin)),
-            *(room.keys, room.rotated, room.values),
+            *(buffers.keys, buffers.rotated, buffers.values),
         ),
         (count, capacity, key_table.halvings),
     )

@@ -26,7 +26,7 @@ class Staging:
         """Start without any memory."""
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
-    def room(self, needed: int, device: torch.device) -> Tensor:
+    def buffer(self, needed: int, device: torch.device) -> Tensor:
         """Return so many bytes for data of a device. They overwrite the data of the last call."""
         if needed > len(self._bytes):
             self._bytes = torch.empty(0, dtype=torch.uint8)  # frees its memory before the larger one is allocated
@@ -61,8 +61,8 @@ def copy_to_host_async(tensors: list[Tensor], staging: Staging) -> Callable[[], 
     if not tensors[0].is_cuda:
         return lambda: tensors
     sizes, device = [x.nbytes for x in tensors], tensors[0].device
-    room = staging.room(sum(sizes), device)
-    parts = zip(torch.split(room, sizes), tensors, strict=True)
+    buffer = staging.buffer(sum(sizes), device)
+    parts = zip(torch.split(buffer, sizes), tensors, strict=True)
     coming = [there.view(x.dtype).view(x.shape) for there, x in parts]
     here, way = torch.cuda.current_stream(device), _copy_stream(device, to_host=True)
     begin = 0
@@ -73,7 +73,7 @@ def copy_to_host_async(tensors: list[Tensor], staging: Staging) -> Callable[[], 
         first = sum(sizes[:begin])
         way.wait_stream(here)
         with torch.cuda.stream(way):
-            room[first : first + len(packed)].copy_(packed, non_blocking=True)
+            buffer[first : first + len(packed)].copy_(packed, non_blocking=True)
         packed.record_stream(way)  # keeps its memory until the copy is done
         begin = end
     gone = way.record_event()
