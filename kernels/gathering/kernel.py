@@ -74,7 +74,7 @@ def _gather(
     b_index = tl.load(p_index + head * count + o_row, mask=m_row, other=0)
     o_out = (head * capacity + o_row)[:, None] * SIZE
     b_slab, b_in_slab = rows_of(b_index, p_keys, halvings)
-    # b_k1, b_k2: [TILE, HALF_PAD], b_k3: [TILE, REST_PAD]
+    # b_k1, b_k2, b_r1, b_r2: [TILE, HALF_PAD], b_k3: [TILE, REST_PAD]
     b_k1, b_k2, b_k3 = load_key(
         b_slab, b_in_slab, head, m_row, p_keys, p_key_mean, p_key_range,
         KEY_FIRST, KEY_OTHER, KEY_GROUP_SIZE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,

@@ -204,6 +204,7 @@ def _load_kind(
     KIND: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """Compute `load_part` for slabs of a single kind. group: number of each row's scale [TILE]."""
+    # m_part, b_byte, b_code: [TILE, WIDTH], p_row, b_scale: [TILE], b_mean, b_range: [WIDTH]
     m_part = m_row[:, None] & m_column[None, :]
     p_head = tl.load(p_slabs + slab * FACTS).to(tl.pointer_type(KIND)) + head * tl.load(p_slabs + slab * FACTS + 2)
     WIDTH: tl.constexpr = SIZE // 2 if KIND == PACKED else SIZE
@@ -285,6 +286,7 @@ def load_key(
 def turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF: tl.constexpr, HALF_PAD: tl.constexpr):
     """Rotate both halves of the rotated width [TILE, HALF_PAD] to positions `place` [TILE]."""
     half = tl.arange(0, HALF_PAD)
+    # m_half, b_cos, b_sin: [TILE, HALF_PAD], b_first, b_second: [TILE, HALF_PAD, 2]
     m_half = m_row[:, None] & (half < HALF)[None, :]
     b_cos = tl.load(p_cos + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
     b_sin = tl.load(p_sin + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
