@@ -74,6 +74,7 @@ def ingest(
     """
     path = Path(path)
     stopped: list[Exception] = []
+    warnings: list[str] = []
 
     def report(done: int, total: int) -> None:
         try:
@@ -98,6 +99,8 @@ def ingest(
         if stopped:
             raise stopped[0] from None
         if isinstance(error, IngestError):
+            if warnings:  # of a name that misleads, which nobody sees without a document
+                raise type(error)(" ".join([str(error), *warnings])) from error
             raise
         if isinstance(error, MemoryError):
             raise out_of_memory(path.name) from error
