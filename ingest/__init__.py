@@ -27,6 +27,7 @@ from ingest.errors import (
     BrokenFile,
     EmptyDocument,
     IngestError,
+    NeedsOcr,
     OcrUnavailable,
     PasswordNeeded,
     TooLarge,
@@ -40,9 +41,9 @@ from ingest.print.ocr import ocr_languages, ocr_languages_used
 from ingest.wording import count
 
 __all__ = [
-    "FORMATS", "PAGE_SEPARATOR", "BrokenFile", "Document", "EmptyDocument", "IngestError", "Limits", "OcrUnavailable",
-    "Page", "PageQuality", "PasswordNeeded", "Place", "TocEntry", "TooLarge", "UnsupportedFormat", "WrongPassword",
-    "check_file", "fingerprint", "ingest", "ocr_languages", "ocr_languages_used",
+    "FORMATS", "PAGE_SEPARATOR", "BrokenFile", "Document", "EmptyDocument", "IngestError", "Limits", "NeedsOcr",
+    "OcrUnavailable", "Page", "PageQuality", "PasswordNeeded", "Place", "TocEntry", "TooLarge", "UnsupportedFormat",
+    "WrongPassword", "check_file", "fingerprint", "ingest", "ocr_languages", "ocr_languages_used",
 ]  # fmt: skip
 
 
