@@ -13,8 +13,7 @@ import torch
 
 from benchmarks.haystack import DATA
 from engine import Method, Model, SettingsError, load_model, make_method
-from training.checks import require_writable
-from training.flags import sentences
+from training.flags import require_writable, sentences
 from training.token_count import token_count
 
 SHORTEST = 256

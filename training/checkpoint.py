@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine import SettingsError
 from engine.trained.sidecar_weights import write_tensors
-from training.checks import require_writable
+from training.flags import require_writable
 
 
 def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:

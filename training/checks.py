@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
-
-from engine import SettingsError
 
 MOST_SEED = 2**32 - 1
 """The largest that all generators of random numbers take."""
@@ -48,16 +44,3 @@ def check_positive(settings: Any, *names: str) -> None:
     for name in names:
         if getattr(settings, name) <= 0:
             raise ValueError(f"{name} must be positive, not {getattr(settings, name)}")
-
-
-def require_writable(folder: Path, advice: str) -> None:
-    """Check that files can be written into a folder, which need not exist yet. advice: the next step.
-
-    Raises:
-        SettingsError: nothing can be written there.
-    """
-    place = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    try:
-        tempfile.TemporaryFile(dir=place).close()
-    except OSError as error:
-        raise SettingsError(f"Nothing can be written to {folder} ({error.strerror}): {advice}.") from error

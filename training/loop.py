@@ -19,7 +19,7 @@ from engine.memory_usage import is_out_of_memory
 from engine.signals import asked_to_stop
 from engine.trained.sidecar_weights import Trained
 from training import checkpoint
-from training.checks import require_writable
+from training.flags import require_writable
 from training.settings import TrainingSettings
 from training.stopping import PATIENCE, Stopped
 

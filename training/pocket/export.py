@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine import SettingsError
-from training.checks import require_writable
+from training.flags import require_writable
 from training.pocket.card import CARD
 from training.pocket.tokenizer import is_pocket, load_tokenizer
 
