@@ -218,6 +218,14 @@
       bring(chosen.closest("label"));
     }
   };
+  // Gradio says that the server is gone, in English. Its text nodes stay: it draws by them.
+  const sayGone = () => {
+    for (const each of document.querySelectorAll(".toast-message-text")) {
+      if (!each.textContent.startsWith("Connection to the server was lost")) continue;
+      each.firstChild.data = say("The server does not answer: try again once it does.");
+      each.closest(".toast-body").querySelector(".toast-title").firstChild.data = say("Error");
+    }
+  };
   const follow = () => {
     const talk = document.querySelector("#conversation"), live = document.querySelector("#live-turn .turn");
     const where = document.querySelector("#where [data-query]");
@@ -239,6 +247,7 @@
     setTitle(where?.dataset.query);
     nameParts();
     tellHits();
+    sayGone();
     hold();
     bringChosen();
   };

@@ -138,6 +138,7 @@ def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, read
     before = server.get(f"/api/sessions/{session}/turns")
     visit(tab, server, f"?session={session}")
     server.stop()
+    expect(tab.locator(".toast-message-text")).to_have_text("The server does not answer: try again once it does.")
     with tab.expect_event(
         "framenavigated", timeout=1000 * 2 * PATIENCE_SEC
     ):  # the tab that stayed open comes back by itself
