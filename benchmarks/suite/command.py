@@ -16,7 +16,7 @@ from benchmarks.report import machine, table
 from benchmarks.suite.cells import OutOfTime, measure
 from benchmarks.suite.store import Cell, Cells, signature
 from benchmarks.suite.tables import FEW, rows_of, shown
-from benchmarks.suite.texts import Text, Texts
+from benchmarks.suite.texts import MOST_SETS, Text, Texts
 from engine import METHODS, EngineError, Method, Model, SettingsError
 
 READINGS = 5
@@ -37,7 +37,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--tokens", type=shared.lengths, default=[LENGTH], help="lengths, 4K to 1M (default: 4K)")
     parser.add_argument(
-        "--readings", type=shared.count, default=READINGS, help=f"texts a method and length (default: {READINGS})"
+        "--readings",
+        type=shared.count,
+        default=READINGS,
+        help=f"texts a method and length, each with 1 to {MOST_SETS} sets of questions (default: {READINGS})",
     )
     parser.add_argument("--minutes", type=float, help="stop after so many; the same command goes on from there")
     chosen = parser.parse_args(argv)

@@ -10,6 +10,7 @@ import itertools
 import random
 import string
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from benchmarks.suite.links import LINKS
 from benchmarks.suite.tasks import LIST, Asked, Needles
@@ -23,6 +24,8 @@ HELD = 3  # owners, with their things, villages and rivers, in `hops`
 LISTED, OTHERS = 5, 3  # people to list, and people at the other event
 DECOYS = 2  # people with other traits
 FEWEST_LETTERS = 5
+
+Drawn = TypeVar("Drawn")
 
 CITIES = phrases(
     "Lisbon| Vienna| Cairo| Oslo| Lima| Prague| Athens| Dublin| Havana| Nairobi| Warsaw| Madrid| Quito| Seoul| Tunis| "
@@ -40,6 +43,7 @@ class Names:
         """Avoid names and numbers in `prose`, the rest of the text."""
         self.rng, self.prose = rng, prose.lower()
         self.used: set[str] = set()
+        self.drawn: list[object] = []
 
     def name(self) -> str:
         """Return an invented name that neither contains nor repeats another one."""
@@ -69,6 +73,12 @@ class Names:
             if thing not in self.used:
                 self.used.add(thing)
                 return thing
+
+    def draw(self, pool: Sequence[Drawn], count: int) -> list[Drawn]:
+        """Return members of a pool, each drawn once in a text, because two would answer the same question."""
+        chosen = self.rng.sample([each for each in pool if each not in self.drawn], count)
+        self.drawn += chosen
+        return chosen
 
     def _free(self, text: str) -> bool:
         if text in self.prose or any(text in other or other in text for other in self.used):
@@ -134,7 +144,7 @@ def order(names: Names) -> Needles:
 def unspoken(names: Names) -> Needles:
     """Return a trait stated without words of the question; two other people have other traits."""
     people = [names.name() for _ in range(DECOYS + 1)]
-    links = names.rng.sample(LINKS, DECOYS + 1)
+    links = names.draw(LINKS, DECOYS + 1)
     needles = [f" {link.told.format(person)}" for person, link in zip(people, links, strict=True)]
     asked = Asked("unspoken", links[0].asked, (people[0],), (needles[0],))
     return Needles(_shuffled(names.rng, needles), [asked])
@@ -162,7 +172,7 @@ def hops(names: Names) -> Needles:
 
 def listed(names: Names) -> Needles:
     """Return guests of two events; all guests of one event are asked for."""
-    event, other = names.rng.sample(EVENTS, 2)
+    event, other = names.draw(EVENTS, 2)
     guests, others = ([names.name() for _ in range(count)] for count in (LISTED, OTHERS))
     needles = [f" A guest at the {event} was {guest}." for guest in guests]
     rest = [f" A guest at the {other} was {guest}." for guest in others]

@@ -22,6 +22,9 @@ ROOM = 256
 MOST_NEEDLES = 0.75
 """Share of a text; prose is the rest."""
 
+TOKENS_PER_SET, MOST_SETS = 10_000, 4
+"""A long text carries several sets of questions, because reading it takes longer than asking them."""
+
 
 @dataclass(frozen=True)
 class Text:
@@ -69,7 +72,7 @@ class Texts:
             NoRoom: needles would be most of it.
         """
         rng = random.Random(f"suite {tokens} {seed}")
-        needles = self._needles(rng, tokens)
+        needles = self._needles(rng, tokens, question_sets(tokens))
         statements = interleaved(rng, [each.statements for each in needles])
         length = tokens - ROOM - len(self.model.chat.prefix)
         taken = sum(len(self.model.encode(statement).ids) for statement in statements)
@@ -88,8 +91,13 @@ class Texts:
         needed = [[where[statement] for statement in each.needs] for each in asked]
         return Text(ids, asked, needed, prose[rest : rest + ROOM].clone())
 
-    def _needles(self, rng: random.Random, tokens: int) -> list[Needles]:
+    def _needles(self, rng: random.Random, tokens: int, sets: int) -> list[Needles]:
         names = Names(rng, held_out_prose(self.data))
-        made = [maker(names) for maker in MAKERS]
+        made = [maker(names) for _ in range(sets) for maker in MAKERS]
         there = [source for source in SOURCES if source.is_there(self.data)]
-        return made + [source.draw(rng, self.data / "qa" / source.file, tokens) for source in there]
+        return made + [source.draw(rng, self.data / "qa" / source.file, tokens // sets) for source in there * sets]
+
+
+def question_sets(tokens: int) -> int:
+    """Return how many sets of questions a text of this length carries; a set has questions of all families."""
+    return min(max(1, tokens // TOKENS_PER_SET), MOST_SETS)

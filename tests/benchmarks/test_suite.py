@@ -25,7 +25,7 @@ from benchmarks.suite.needles import MAKERS, Names, hops, listed, order, variabl
 from benchmarks.suite.store import append, load
 from benchmarks.suite.tables import rows_of, shown
 from benchmarks.suite.tasks import Asked, NoRoom
-from benchmarks.suite.texts import ROOM, Text, Texts
+from benchmarks.suite.texts import MOST_SETS, ROOM, Text, Texts
 from engine import Model, make_method
 from tests.engine.conftest import model as model  # the tiny model, as a fixture
 from tests.engine.conftest import tiny_config
@@ -72,14 +72,18 @@ def test_what_is_unspoken_shares_no_word_with_its_question(link: Any) -> None:
     assert not told & asked
 
 
-def test_questions_do_not_tell_their_answers(names: Names) -> None:
-    for maker in MAKERS * 20:
+@pytest.mark.parametrize("seed", range(5))
+def test_the_sets_of_a_text_ask_nothing_twice_and_do_not_tell_their_answers(seed: int) -> None:
+    names, asked_before = Names(random.Random(seed), "The prose."), set()
+    for maker in MAKERS * MOST_SETS:
         for asked in maker(names).asked:
             assert not any(contains(asked.text, reference) for reference in asked.references)
+            assert asked.text not in asked_before
+            asked_before.add(asked.text)
 
 
 def test_what_a_question_needs_holds_its_answer(names: Names) -> None:
-    for maker in MAKERS * 20:
+    for maker in MAKERS * MOST_SETS:
         needles = maker(names)
         for asked in needles.asked:
             assert set(asked.needs) <= set(needles.statements)
