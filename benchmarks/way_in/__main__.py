@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks.llama_cpp import chat_answers
-from benchmarks.options import count, run
+from benchmarks.options import count, file, run
 from benchmarks.report import machine, table
 from benchmarks.way_in import browser
 from benchmarks.way_in.questions import NOVEL, PAPER, Question
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--window", type=count, default=8192, help="tokens that the model may see (default: 8192)")
     parser.add_argument("--most", type=count, default=64, help="tokens of an answer (default: %(default)s)")
     parser.add_argument("--threads", type=count, default=2, help="CPU threads (default: %(default)s)")
-    parser.add_argument("--out", type=Path, required=True, help="file of the results; what it has is not done again")
+    parser.add_argument("--out", type=file, required=True, help="file of the results; what it has is not done again")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     rows = json.loads(chosen.out.read_text())["rows"] if chosen.out.exists() else []

@@ -14,7 +14,7 @@ from ingest import titles
 from ingest.clean import is_unreadable, one_line, text_warnings, tidy
 from ingest.conversion import Content, ConvertOptions
 from ingest.document import Page, PageQuality, TocEntry, page_label
-from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable
+from ingest.errors import BrokenFile, EmptyDocument, NeedsOcr, OcrUnavailable
 from ingest.print.annotations import attachments_warning, xfa_warning
 from ingest.print.glyph_names import mend_fonts
 from ingest.print.layout import Paragrapher
@@ -39,7 +39,7 @@ def convert(path: Path, options: ConvertOptions, kind: str = "pdf") -> Content:
         BrokenFile: it cannot be opened, or has no pages.
         PasswordNeeded, WrongPassword: it is encrypted.
         TooLarge: too many pages or characters.
-        EmptyDocument: no text on any page.
+        EmptyDocument: no text on any page; NeedsOcr if OCR would find some.
         OcrUnavailable: OCR was demanded and Tesseract has no data here.
     """
     languages = () if options.ocr is False else ocr_languages_used()
@@ -73,7 +73,8 @@ def _convert(path: Path, options: ConvertOptions, language: str, kind: str) -> C
             options.on_page(index + 1, total)
         pages = _pages(found, _labels(document, total))
         if not any(page.text for page in pages):
-            raise EmptyDocument(_why_empty(path.name, pages, language))
+            why = _why_empty(path.name, pages, language)
+            raise (NeedsOcr if OCR_HINT in why else EmptyDocument)(why)
         metadata_title = (document.metadata or {}).get("title")
         attached = [name for page in found for name in page.attached]
         warnings = [*attachments_warning(document, attached), *xfa_warning(document)] if document.is_pdf else []
