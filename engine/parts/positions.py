@@ -306,7 +306,8 @@ class SearchedPlaces:
 
     def keys(self, rope: Rope, k: Tensor, entries: Tensor) -> Tensor:
         """Return the keys [HQ, T, K, D] of entries [HQ, T, K], rotated to their places."""
-        return rope.rotate(k, torch.where(self.fits[:, None], entries + self.sinks, 0), self.limit)
+        places = torch.where(self.fits[:, None], entries + self.sinks, 0)
+        return rope.rotate(k.flatten(0, 2)[None], places.flatten(), self.limit).view(k.shape)
 
 
 def pruning_places(
