@@ -72,6 +72,22 @@ class ArchiveSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DistanceSettings:
+    """How far away entries that have left a window stand.
+
+    Attributes:
+        extend_always: whether the rules for longer texts hold also inside the model's window, where entries stand at
+            their true distances otherwise.
+    """
+
+    extend_always: bool = False
+
+    def true_positions(self, spec: ModelSpec, task: ReadingTask) -> int:
+        """Return an exclusive upper bound of the true positions that far keys stand at."""
+        return 0 if self.extend_always else min(task.total, spec.window)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BankSettings(ArchiveSettings):
     """How an archive with a bank on the device is kept and asked.
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from engine.errors import require
 from engine.memory import Memory
-from engine.methods.archived import BankSettings, PruningSettings
+from engine.methods.archived import BankSettings, DistanceSettings, PruningSettings
 from engine.methods.base import Method, TurnTokens
 from engine.methods.presets import INFINITEHIP
 from engine.models.spec import ModelSpec
@@ -33,7 +33,7 @@ from engine.records import HOST
 
 
 @dataclass(frozen=True, kw_only=True)
-class InfiniteHiP(PruningSettings, BankSettings, Method):
+class InfiniteHiP(PruningSettings, BankSettings, DistanceSettings, Method):
     """Prune what lies between sinks and stream.
 
     Attributes:
@@ -45,8 +45,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         first_recent: newest far entries that they see instead of pruning, 0 to prune.
         first_pruning: their position rule while pruning.
         attention: position rule for far keys (streaming, infllm, dynamic).
-        extend_always: whether these rules hold also where true positions fit the model's window.
-        Others: see `BankSettings` and `PruningSettings`.
+        Others: see `PruningSettings`, `BankSettings` and `DistanceSettings`.
     """
 
     name: ClassVar[str] = "infinitehip"
@@ -69,7 +68,6 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
     first_recent: int = 0
     first_pruning: str = "chunk"
     attention: str = "streaming"
-    extend_always: bool = False
 
     def __post_init__(self) -> None:
         """Refuse stages that do not nest, and a budget without a stream that holds a block of queries."""
@@ -172,7 +170,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             grouped=self.grouped,
             streamed=streamed,
             gathered=gathered,
-            positions=0 if self.extend_always else min(task.total, spec.window),
+            positions=self.true_positions(spec, task),
         )
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)
