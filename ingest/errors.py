@@ -6,7 +6,7 @@
     ├── PasswordNeeded       encrypted, and no password was given
     ├── WrongPassword        encrypted, and the password given does not open it
     ├── EmptyDocument        opened, but there is no text on any page
-    │   └── NeedsOcr             its pages are pictures, whose text was not recognised
+    │   └── NeedsOcr             only OCR can read it, and it was off or is not installed
     ├── TooLarge             beyond a limit: bytes, pages, characters, archive members, unpacked size
     └── OcrUnavailable       OCR, or a language of it, was demanded, and Tesseract's data for it is not installed
 
@@ -39,7 +39,7 @@ class EmptyDocument(IngestError):
 
 
 class NeedsOcr(EmptyDocument):
-    """The pages show text that only OCR can read, and it was off or is not installed."""
+    """Only OCR can read the text of the pages, and it was off or is not installed."""
 
 
 class TooLarge(IngestError):
