@@ -4,7 +4,7 @@ The yardstick of the retrieving family: what InfLLM and InfiniteHiP approximate 
 is computed here exactly. The text is read with sinks and a sliding window, and every key (before RoPE) and value goes
 to the host tier. Then every token of a question or an answer attends, per query head, to the top-k of all kept
 entries that have left its window, beside the sinks and its window, in one softmax. Keys are compared at one constant
-distance (InfLLM's rule, see `positions.py`); inside the model's window the best are then seen at their true distances.
+distance (InfLLM's rule, see `positions.py`). Inside the model's window the best are attended to at true distances.
 A question that is asked again (`focus.py`) searches what stood out the first time. Searching everything costs time
 linear in the text, so this is for small models or patient people.
 """

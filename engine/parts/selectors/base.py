@@ -170,8 +170,8 @@ def searched(
 ) -> tuple[PerQueryKeys, Tensor]:
     """Search the archive for the `top` best entries of each query [HQ, T, D] of each head, all at one distance.
 
-    limits, lookup: `limits` and `among` of `HostTier.search`. places: where queries see what they have found; None for
-    the same distance.
+    limits, lookup: `limits` and `among` of `HostTier.search`. places: positions at which queries attend to what they
+    have found; None for the same distance.
 
     Returns:
         The selected keys, and the numbers of the entries, int64 [HQ, T, K], where the queries are.
@@ -179,7 +179,7 @@ def searched(
     spec = archive.host.spec.layers[layer]
     turned = spec.rope.to_constant(q, distance)
     found = archive.host.search(layer, spec.rope.towards_kept(turned), limits, top, lookup)
-    turned = turned if places is None else places.turned(spec.rope, q)
+    turned = turned if places is None else places.rotate_queries(spec.rope, q)
     return gathered(spec, turned, *archive.slabs(layer), found, places), found.entries
 
 
@@ -196,13 +196,13 @@ def searched_in_room(
 def gathered(
     layer: LayerSpec, q: Tensor, keys: Slabs, values: Slabs, found: Found, places: SearchedPlaces | None = None
 ) -> PerQueryKeys:
-    """Gather the keys and values that each query selected, rotated to their places, or to position 0 without those.
+    """Gather the keys and values that each query selected, with keys rotated to their positions.
 
-    q: [HQ, T, D], rotated.
+    q: [HQ, T, D], rotated. places: positions of the keys; None for 0.
     """
     rows, shape = found.entries.reshape(keys[0][0].shape[0], -1), (*found.entries.shape, q.shape[2])
     k = gather_rows(keys, rows, q.device, q.dtype).view(shape) if found.keys is None else found.keys
     v = k if layer.latent else gather_rows(values, rows, q.device, q.dtype).view(shape)
     # At position 0 rotation is the identity (or a scale).
-    k = layer.rope.to_constant(k, 0) if places is None else places.keys(layer.rope, k, found.entries)
+    k = layer.rope.to_constant(k, 0) if places is None else places.rotate_keys(layer.rope, k, found.entries)
     return PerQueryKeys(q, k, v, found.held)

@@ -54,14 +54,14 @@ class WindowSelector(Selector):
     def __init__(self, spec: ModelSpec, store: WindowStore, archive: Archive, extend_always: bool) -> None:
         """Select from this archive, beside this window; `store.query_block` queries of a pass choose together.
 
-        extend_always: never put far keys at true distances.
+        extend_always: whether far keys are never at true distances.
         """
         super().__init__(spec, store, archive)
         self.extend_always = extend_always
         self.bank: BankUse | None = None
         # Of this pass, by layer: the entries that are seen in the bank, and the rows that they were brought to
         self._asked: dict[int, tuple[Tensor, Tensor]] = {}
-        self._blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of this pass; see `query_blocks` for the keys
+        self._blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of this pass, by size
         self._limits: Tensor | None = None  # of this pass: entries that each query may see [T], on the host
         self._looks_far = False  # whether something has left the window of a query of this pass
         # Of a fixed pass: number of its token [1] and entries that it does not see [1]
@@ -69,7 +69,7 @@ class WindowSelector(Selector):
         self._evicted = torch.zeros_like(self._number)
         self._fits = torch.zeros(1, dtype=torch.bool, device=spec.device)  # whether it ends inside the model's window
         self._may_fit = False  # whether that has been so since the conversation began; only then may it be again
-        self._fixed_blocks: dict[tuple[int, bool], QueryBlocks] = {}
+        self._fixed_blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of fixed passes, by size and `_may_fit`
         self._range: VisibleRange | None = None
         self._whole: dict[int, VisibleRange] = {}  # by the number of rows
         self._turned: tuple[Tensor, Tensor] | None = None  # queries of a layer, and the same at a constant distance
@@ -132,7 +132,8 @@ class WindowSelector(Selector):
 
     def query_blocks(self, size: int) -> QueryBlocks:
         """Return the pass's queries in blocks of `size`, a divisor of query_block; computed once a pass."""
-        known, key = (self._fixed_blocks, (size, self._may_fit)) if self.store.fixed else (self._blocks, (size, False))
+        known = self._fixed_blocks if self.store.fixed else self._blocks
+        key = size, self.store.fixed and self._may_fit
         if key not in known:
             store, count = self.store, self.store.tokens
             evicted = self.evicted(count).repeat_interleave(store.query_block // size)[: -(-count // size)]
@@ -162,7 +163,7 @@ class WindowSelector(Selector):
 
     @property
     def fits_window(self) -> bool:
-        """True if the block of the next token ends inside the model's window, and far keys may stand as they are."""
+        """True if the next token sees far keys at true distances, as its block ends inside the model's window."""
         return not self.extend_always and self.num_evicted() + self._ahead < self.spec.window
 
     def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
@@ -283,7 +284,7 @@ class WindowSelector(Selector):
         if isinstance(places.queries, int):
             turned = self.at_distance(rope, q, places.queries)
         else:
-            turned = places.turned(rope, q)
+            turned = places.rotate_queries(rope, q)
         cos, sin = rope.table(places.limit)
         keys, values = self._listed_slabs(layer) if slabs is None else slabs
         if listing.entries is None:
@@ -333,11 +334,11 @@ class WindowSelector(Selector):
 
     @property
     def distance(self) -> int:
-        """Distance at which queries search, and see what they find beyond the model's window."""
+        """Distance at which queries search, and see what they find unless `searched_places` says otherwise."""
         return far_query_position(self.store.sinks, self.store.window)
 
     def searched_places(self, layer: int) -> SearchedPlaces | None:
-        """Return where the queries of the pass see the entries that they find; None for all at one distance."""
+        """Return the positions of the pass's queries and of the entries that they find; None for `distance`."""
         return None
 
     def graph_kind(self) -> int | None:
@@ -357,7 +358,7 @@ class WindowSelector(Selector):
         return [number for number, layer in enumerate(self.spec.layers) if layer.sliding_window is None]
 
     def graph_key(self) -> tuple[int, ...]:
-        """Return addresses of slabs and of the bank, and whether tokens may stand inside the model's window."""
+        """Return addresses of slabs and of the bank, and whether far keys may be at true distances."""
         key = (*super().graph_key(), self._may_fit)
         if self.bank is None or not self._looks_far:
             return key

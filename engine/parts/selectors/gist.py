@@ -177,7 +177,7 @@ class GistSelector(Selector):
         cos, sin = rope.table(places.limit)
         size = min(blocks.size, q.shape[1])
         return SharedKeys(
-            q=places.turned(rope, q),
+            q=places.rotate_queries(rope, q),
             keys=keys,
             values=values,
             visible=blocks.span(self._evicted),

@@ -66,7 +66,8 @@ class TopKSelector(WindowSelector):
     def searched_places(self, layer: int) -> SearchedPlaces | None:
         """Return true distances for queries inside the model's window; None if there are none.
 
-        In the first layer a key depends on its token alone. Any of equal keys may be found: they stay at one distance.
+        In the first layer a key depends on its token alone, and which of equal keys is found is left to chance. So
+        there all of them stay at one distance.
         """
         if layer > 0 and self._places is None:
             self._places = SearchedPlaces.of(self.query_blocks(self.store.query_block), self.distance)
@@ -109,7 +110,7 @@ class TopKSelector(WindowSelector):
             found = best_by_all_sketches(host.sketch, layer, keys, towards, self._hidden, self.top_k)
         places = self.searched_places(layer)
         if places is not None:
-            turned = places.turned(spec.rope, q)
+            turned = places.rotate_queries(spec.rope, q)
         best = gathered(spec, turned, keys, values, found, places)
         if self.store.counted:
             best = dataclasses.replace(best, mass_rows=mass_rows(host.source_of(found.entries)))
