@@ -138,7 +138,7 @@
     if (idle && field && inSight(field) && !matchMedia("(pointer: coarse)").matches) field.focus({ preventScroll: true });
   };
   // What was left can be gone back to, but for an upload, which became a context.
-  let leaving = false;  // for what the address says: what is drawn until then belongs to the place before
+  let leaving = false;  // after Back or Forward, until the page is loaded: what is drawn still belongs to the place before
   const place = (query) => {
     if (leaving) return;
     const before = new URLSearchParams(location.search), now = new URLSearchParams(query);
@@ -218,7 +218,7 @@
       bring(chosen.closest("label"));
     }
   };
-  // Gradio says that the server is gone, in English. Its text nodes stay: it draws by them.
+  // Gradio says in English that the server is gone. Only the words change: Gradio goes on drawing in the same text nodes.
   const sayGone = () => {
     for (const each of document.querySelectorAll(".toast-message-text")) {
       if (!each.textContent.startsWith("Connection to the server was lost")) continue;

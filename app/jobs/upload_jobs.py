@@ -181,7 +181,7 @@ class UploadJobs(JobRunner):
         self._work(self._wake_intake, self.take_in_once)
 
     def take_in_once(self) -> bool:
-        """Take in the files of the next upload, if one waits; tell whether one did."""
+        """Turn the files of the next upload into documents. Return whether there was one."""
         for job_id in list(self._waiting):
             if self.service.store.jobs.cancel_requested(job_id):
                 self._let_go(job_id)

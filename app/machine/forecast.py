@@ -72,18 +72,18 @@ def reading_plan(
     return plan, seconds
 
 
-def forecast_text(size: str, plan: "engine.Plan", seconds: float | None, window: int) -> tuple[str, str]:
-    """Return a line on a reading: its name, pages, time and memory; and a sentence of warning, or "".
+def forecast_text(documents: str, plan: "engine.Plan", seconds: float | None, window: int) -> tuple[str, str]:
+    """Return a line on a reading: its documents, time and memory; and a sentence of warning, or "".
 
     Args:
-        size: titles and length of its documents, in words.
-        plan: its plan.
+        documents: their titles and length, in words.
+        plan: the plan of the reading.
         seconds: time that it takes, if known.
         window: tokens that the model was trained for.
     """
-    takes = byte_size(sum(plan.footprint.usage.bytes.values()))
+    memory = byte_size(sum(plan.footprint.usage.bytes.values()))
     fits = t("it fits on the GPU") if plan.footprint.resident else t("it fits")
-    facts = [size, time_in_words(seconds), takes, fits]
+    facts = [documents, time_in_words(seconds), memory, fits]
     doubt = plan.beyond
     if plan.method.budget is None and plan.tokens > window:
         doubt = t(

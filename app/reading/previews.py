@@ -50,7 +50,7 @@ class Preview:
     length: its length.
     samples: some pieces of its text.
     reason: why it cannot be opened, or not yet; empty if it can.
-    readable: False if no password and no OCR can make it readable.
+    readable: False if this computer cannot read it, not even with a password.
     """
 
     title: str
@@ -113,7 +113,7 @@ class Previews:
         return future.result() if future.done() else None
 
     def forget_refusals(self) -> None:
-        """Open files again that could not be opened, once they are asked for: a missing program may be there then."""
+        """Forget files that could not be opened, so that `get` tries again: a missing program may be there by then."""
         self._found.drop_where(lambda future: future.done() and bool(future.result().reason))
 
     def close(self) -> None:

@@ -150,8 +150,8 @@ class FormActions:
             values: the settings of all methods.
 
         Returns:
-            The line as HTML, the timer that asks again while a file is being opened, a sentence on the model, and the
-            button that reads, which cannot be pressed if nothing can be read.
+            The line as HTML; the timer that asks again while a file is being opened; a sentence on the model; and the
+            button that reads, disabled if nothing chosen can be read.
         """
         name, waiting, readable = self.model(model), False, True
         if not files:
@@ -169,8 +169,10 @@ class FormActions:
                 readable = not found or any(each.readable for each in found)
                 usable = [each for each in found if not each.reason]
                 reasons = joined(map(told, formats_once([each.reason for each in found if each.reason])))
-                if add_to or (reasons and not usable):
-                    line, doubt = (_size(usable), reasons) if usable else (reasons, "")
+                if not usable and (add_to or reasons):
+                    line, doubt = reasons, ""
+                elif add_to:
+                    line, doubt = _titles_and_length(usable), reasons
                 else:
                     line, doubt = self._expected(usable, name, method, settings)
                     doubt = joined([reasons, doubt])
@@ -199,13 +201,14 @@ class FormActions:
         if not found:
             return room_here(name, method, home, device, loaded=loaded, measured=measured), ""
         if local_folder(name) is None:
-            return f"{_size(found)} · {t('{model} is fetched before they are read.', model=shown_name(name))}", ""
+            fetched = t("{model} is fetched before they are read.", model=shown_name(name))
+            return f"{_titles_and_length(found)} · {fetched}", ""
         chat = self._chat(name)
         tokens = sum(each.tokens(lambda text: len(chat.encode(text).ids)) for each in found)
         window = spec_of(name).window
         method = fitted_to_text(method, window, chosen_settings(name, window, method), tokens)
         plan, seconds = reading_plan(name, method, tokens, home, device, loaded=loaded, measured=measured)
-        return forecast_text(_size(found), plan, seconds, window)
+        return forecast_text(_titles_and_length(found), plan, seconds, window)
 
     def _measured(self, name: str, method: "engine.Method") -> Measured | None:
         """Return the last telling reading with this model, one with these settings before others; None without any."""
@@ -245,8 +248,8 @@ class FormActions:
         return selection
 
 
-def _size(found: Sequence[Preview]) -> str:
-    """Return the titles of documents, and their length in words."""
+def _titles_and_length(found: Sequence[Preview]) -> str:
+    """Return the titles and the length of documents, in words: "Kim and Emma · about 900 pages"."""
     return f"{together_in_words([each.title for each in found])} · {pages_in_words([each.length for each in found])}"
 
 
