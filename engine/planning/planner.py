@@ -306,7 +306,7 @@ class Planner:
 
         @functools.cache
         def fitting(quantize: str) -> list[Plan]:
-            return [plan for plan in self.candidates(tokens, quantize) if plan.fits and not plan.lacks]
+            return [plan for plan in self.candidates(tokens, quantize) if not plan.lacks]
 
         within = tokens <= self.model.spec.window - 512  # leaves space for questions and answers
         ways = [*([dense] if within else []), *([exactly] if tokens > APPROXIMATED else []), looked_up]
@@ -326,7 +326,7 @@ class Planner:
         return Planner(self.model, machine, self.turn_tokens, self.prefix)
 
     def candidates(self, tokens: int, quantize: str) -> Iterator[Plan]:
-        """Yield the plans that fit, among which the best for a text is chosen."""
+        """Yield plans that fit, one or a few a method; `best` chooses among them."""
         held = self.model.weight_bytes(quantize)
         for name, kind in METHODS.items():
             if kind.family == "baseline":
