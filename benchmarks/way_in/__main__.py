@@ -62,7 +62,7 @@ def _measure(chosen: argparse.Namespace, text: str, questions: tuple[Question, .
             reading, answers = browser.read(page, address, file), []
             for each, (said, passages) in zip(questions, browser.ask(page, questions, chosen.most), strict=True):
                 used = sum(process.cpu_times()[:2])
-                answers.append(answered(each, said, passages, time.monotonic() - began, used))
+                answers.append(graded(each, said, passages, time.monotonic() - began, used))
         took = {"read_sec": reading.seconds, "tokens": reading.tokens}
         rows = [{**known, **took, "tool": STOCKPOT, **counted(answers)}]
     if chosen.llama_cpp_python and chosen.gguf:
@@ -85,20 +85,20 @@ def _llama(chosen: argparse.Namespace, text: str, questions: tuple[Question, ...
     asked = chat_answers(chosen.llama_cpp_python, chosen.gguf, chats, chosen.window, chosen.threads)
     answers, tokens = [], 0
     for question, said in zip(questions, asked, strict=True):
-        answers.append(answered(question, said["answer"], [], said["seconds"], said["cpu"]))
+        answers.append(graded(question, said["answer"], [], said["seconds"], said["cpu"]))
         tokens = max(tokens, said["tokens"])
     return {"tokens": tokens, **counted(answers)}
 
 
-def answered(question: Question, answer: str, passages: list[str], seconds: float, used: float) -> dict[str, Any]:
-    """Return an answer with what is right about it.
+def graded(question: Question, answer: str, passages: list[str], seconds: float, cpu_sec: float) -> dict[str, Any]:
+    """Return an answer with its times, and whether it is right, cited, and cited first.
 
     Args:
         question: the question.
         answer: the answer.
         passages: the passages shown with it.
         seconds: time since the program was started.
-        used: time of processors that the program has used, in seconds.
+        cpu_sec: processor time that the program has used.
     """
     places = [number for number, passage in enumerate(passages) if question.is_in(passage)]
     return {
@@ -108,7 +108,7 @@ def answered(question: Question, answer: str, passages: list[str], seconds: floa
         "cited": bool(places),
         "first": bool(places) and places[0] == 0,
         "seconds": round(seconds, 1),
-        "cpu_sec": round(used, 1),
+        "cpu_sec": round(cpu_sec, 1),
     }
 
 
