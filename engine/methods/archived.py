@@ -55,7 +55,7 @@ class ArchiveSettings:
 
     @property
     def recordable(self) -> bool:
-        """True if a token of an answer may be recorded."""
+        """True if the archive lets the pass of an answer's token be recorded as a CUDA graph."""
         return self.read_in_place and self.looks == 1
 
     def new_archive(self, spec: ModelSpec, sketch: torch.dtype | None = None, probes: int = 0) -> Archive:
@@ -73,17 +73,17 @@ class ArchiveSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DistanceSettings:
-    """How far away entries that have left a window stand.
+    """Where entries stand once they have left the window: far keys.
 
     Attributes:
-        extend_always: whether the rules for longer texts hold also inside the model's window, where entries stand at
-            their true distances otherwise.
+        extend_always: whether far keys follow the rules for long texts also inside the model's window, where they are
+            at their true distances otherwise.
     """
 
     extend_always: bool = False
 
     def true_positions(self, spec: ModelSpec, task: ReadingTask) -> int:
-        """Return an exclusive upper bound of the true positions that far keys stand at."""
+        """Return the exclusive upper bound of far keys' true positions; 0 if they never stand there."""
         return 0 if self.extend_always else min(task.total, spec.window)
 
 

@@ -68,7 +68,7 @@ def beacon_numbers(spec: ModelSpec) -> int:
 def find_beacons(spec: ModelSpec, given: str, window: int = 0) -> Beacons:
     """Return the weights in the file or folder `given`, or if that is empty those beside the model, in its dtype.
 
-    window: tokens of a window that they must have been trained for, 0 for any.
+    window: tokens of the windows that beacons will stand for; 0 if that is not checked.
 
     Raises:
         WeightsError: there are none, or they do not fit the model or the window.

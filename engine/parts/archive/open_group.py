@@ -44,7 +44,7 @@ class OpenGroup:
     @property
     def pending(self) -> list[Tensor]:
         """The entries of each stack, [R, N, D]."""
-        return [buffers[:, : len(self.source)] for buffers in self.rows]
+        return [buffer[:, : len(self.source)] for buffer in self.rows]
 
     def joined(self, new: list[Tensor], source: Tensor) -> tuple[list[Tensor], Tensor, OpenGroup]:
         """Return the whole groups of these and new entries, their source positions, and the group of the rest.

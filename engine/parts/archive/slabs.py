@@ -67,16 +67,16 @@ class Slab:
         """
         source, each = torch.empty(capacity, dtype=torch.int32), list(zip(stacks.rows, stacks.sizes, strict=True))
 
-        def buffer(heads: int, *shape: int, kind: torch.dtype = torch.float32) -> Tensor:
+        def new_buffer(heads: int, *shape: int, kind: torch.dtype = torch.float32) -> Tensor:
             return torch.empty(heads, *shape, dtype=kind, device=place, pin_memory=pinned)
 
         if group_size_of(dtype) == 1:
-            numbers = [buffer(heads, capacity, size, kind=dtype) for heads, size in each]
+            numbers = [new_buffer(heads, capacity, size, kind=dtype) for heads, size in each]
             parts = stacks.parted(numbers)
             return cls([*parts[0]], [*parts[1]], source, stacks=tuple(numbers))
         kind, groups = quantise.stored(dtype), capacity // group_size_of(dtype)
-        codes = [buffer(heads, capacity, quantise.width(dtype, size), kind=kind) for heads, size in each]
-        scales = [buffer(heads, groups) for heads, _ in each]
+        codes = [new_buffer(heads, capacity, quantise.width(dtype, size), kind=kind) for heads, size in each]
+        scales = [new_buffer(heads, groups) for heads, _ in each]
         quantized: list[list[Bank]] = [
             [
                 QuantizedSlab(rows, scale, pair[which], dtype, spec.dtype)

@@ -32,7 +32,7 @@ def pass_units_bytes(layer: LayerSpec, dtype: torch.dtype, units: int, size: int
 def chosen_bytes(
     spec: ModelSpec, dtype: torch.dtype, blocks: int, chosen: Iterable[int], entries: int, size: int
 ) -> int:
-    """Return the bytes of the units that the blocks of a pass choose in a layer, 0 if they are too many in all layers.
+    """Return the most bytes of units that the blocks of a pass choose in one layer. Units that are too many count 0.
 
     Args:
         spec: the layers that choose.

@@ -47,7 +47,10 @@ class FirstLayers:
         return self.recent or self.rule.keep
 
     def mean_seen(self, layers: int, keep: int) -> float:
-        """Return what a query sees on average over so many layers. keep: entries that pruning leaves in the others."""
+        """Return how many far entries a query sees, on average over a model's layers.
+
+        layers: of the model. keep: entries that pruning leaves in those behind the first.
+        """
         count = min(self.count, layers)
         return (count * self.seen + (layers - count) * keep) / layers
 
