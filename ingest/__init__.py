@@ -100,7 +100,7 @@ def ingest(
         if stopped:
             raise stopped[0] from None
         if isinstance(error, IngestError):
-            if warnings:  # of a name that misleads, which nobody sees without a document
+            if warnings:  # that the name misleads: without a document, only the error can say so
                 raise type(error)(" ".join([str(error), *warnings])) from error
             raise
         if isinstance(error, MemoryError):

@@ -64,9 +64,9 @@ def _archive_format(sample: Sample, named: Format | None, limits: Limits) -> For
 
 
 def _damaged_title(sample: Sample, named: Format | None) -> str:
-    """Return the title of a damaged ZIP archive, by its first members, or by its name if they tell nothing."""
-    begins = sample_damaged_archive(sample.head)
-    found = next((each for each in FORMATS.values() if each.recognises_archive(begins)), None)
+    """Return the title of a damaged archive's format, from its first members, or else from its name."""
+    beginning = sample_damaged_archive(sample.head)
+    found = next((each for each in FORMATS.values() if each.recognises_archive(beginning)), None)
     if found is None and named and (named.is_open_xml or named.in_archive):
         found = named
     return found.title if found else "ZIP archive"

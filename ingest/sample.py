@@ -21,7 +21,7 @@ _OLE_BYTES = 1 << 24  # of a damaged OLE file, searched for the names of its str
 _OLE_STREAMS = ("EncryptedPackage", "__properties_version1.0", "VisioDocument", "WordDocument", "PowerPoint Document")
 _OLD_OFFICE = {"WordDocument": "doc", "PowerPoint Document": "ppt", "Workbook": "xls", "Book": "xls"}
 _FEW_CONTROLS = 2  # control characters that a short text may have
-_MEMBER = re.compile(rb"PK\x03\x04.{22}(..)..", re.DOTALL)  # before the name of a member, with the name's length
+_MEMBER = re.compile(rb"PK\x03\x04.{22}(..)..", re.DOTALL)  # before a member's name; group 1 is the name's length
 _MIMETYPE = re.compile(r"mimetype(application/[\w.+-]+?)(?:PK|[^\w.+-]|$)")
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 _TEXT_BEGINS = re.compile(rb"\s*(?:<!doctype\s+html|<html[\s>])", re.IGNORECASE)
@@ -187,7 +187,7 @@ class ArchiveSample:
 
 
 def sample_damaged_archive(head: bytes) -> ArchiveSample:
-    """Return what the first members of a ZIP archive tell of it, for one whose directory is lost."""
+    """Return what the first members tell of a ZIP archive whose directory is lost. head: its first bytes."""
     from ingest.office.package import folder_kind
 
     found = [(each.end(), int.from_bytes(each[1], "little")) for each in _MEMBER.finditer(head)]

@@ -60,7 +60,7 @@ def back_up(store: Store, file: Path, only: Sequence[str] = ()) -> Backup:
 
     Raises:
         NotFound: there is no such context or session.
-        StoreError: the file exists already, its folder does not, or it cannot be written.
+        StoreError: the file exists already, its folder does not exist, or it cannot be written.
         DiskFull: no room for the file.
     """
     if file.exists():

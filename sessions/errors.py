@@ -95,7 +95,7 @@ class StoreFailing(StoreError):
 
 
 def reason_of(error: Exception) -> str:
-    """Return the words of an error; of one of the file system without its number and paths."""
+    """Return the message of an error. An error of the file system loses its number and its paths."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 

@@ -64,7 +64,7 @@ def test_the_engines_layers_import_only_those_before_them(package: str, layers: 
 
 
 @pytest.mark.parametrize(("package", "has_base"), [("engine", False), ("engine/parts", True), ("kernels", False)])
-def test_folders_do_not_import_one_another(package: str, has_base: bool) -> None:
+def test_folders_do_not_import_each_other_in_a_circle(package: str, has_base: bool) -> None:
     """has_base: the folders import the package's own modules, which then import none of the folders."""
     folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
     assert len(folders) >= 2

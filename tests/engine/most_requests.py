@@ -1,4 +1,4 @@
-"""The most requests to a device that a layer may make for a pass: what `test_counts` holds, and plans foretell."""
+"""The most requests that one layer may make to a device in a pass. `test_counts` holds it to them."""
 
 # Operations that launch a kernel, and launches of Triton, of one layer: of a pass of reading, an eager token of an
 # answer whose attention is counted, and a recorded one. The four products of the linear layers are among them. A

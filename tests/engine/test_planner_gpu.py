@@ -42,8 +42,8 @@ def planned(row: Measured) -> tuple[Planner, Plan]:
     model = model_sizes(config_of("Llama-3.1-8B"), torch.bfloat16, torch.device("cuda"))
     planner = Planner(model, Machine(LIMIT, 48 << 30, False, row.rates), len, PREFIX)
     name = row.method.split("-")[0]
-    then = {"extend_always": True} if name == "exact" else {}  # it saw nothing at true distances
-    method = suited_method(model.spec.window, name, **SETTINGS.get(row.method, {}), **then)
+    older = {"extend_always": True} if name == "exact" else {}  # the version measured knew no true distances
+    method = suited_method(model.spec.window, name, **SETTINGS.get(row.method, {}), **older)
     if row.method not in PASS_THEN:
         return planner, planner.plan(method, row.tokens, "nf4")
     return planner, planner._plan(method, row.tokens, "nf4", model.weight_bytes("nf4"), PASS_THEN[row.method])
