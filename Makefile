@@ -10,8 +10,8 @@ CHROMIUM := $(shell command -v chromium || command -v chromium-browser || comman
 
 .PHONY: run test lint types bench gpu-check browser lock clean
 
-run: $(READY) $(MODEL)  ## set up and open the app with SmolLM2
-	$(BIN)/stockpot serve --open
+run: $(READY) $(MODEL)  ## set up and open the app with SmolLM2; make run PORT=7861 takes another port than 7860
+	$(BIN)/stockpot serve --open $(if $(PORT),--port $(PORT))
 
 # The types are checked beside the tests, which leave some of two cores idle; what is found is said at the end.
 test: $(DEV) $(MODEL) lint browser  ## set up and run everything: lint, types, tests, browser tests

@@ -95,7 +95,7 @@ def of_budget(entries: int, budget: int | None) -> str:
 
 
 def together_in_words(titles: Sequence[str]) -> str:
-    """Return `sessions.together` in the language in use: "Kim", "Kim and Emma", "Kim and 3 more"."""
+    """Return one title for several things in the language in use: "Kim", "Kim and Emma", "Kim and 3 more"."""
     if len(titles) < 3:
         return t(" and ").join(titles)
     return t("{title} and {n} more", title=titles[0], n=len(titles) - 1)

@@ -138,7 +138,9 @@
     if (idle && field && inSight(field) && !matchMedia("(pointer: coarse)").matches) field.focus({ preventScroll: true });
   };
   // What was left can be gone back to, but for an upload, which became a context.
+  let leaving = false;  // after Back or Forward, until the page is loaded: what is drawn still belongs to the place before
   const place = (query) => {
+    if (leaving) return;
     const before = new URLSearchParams(location.search), now = new URLSearchParams(query);
     const left = ["context", "session"].some((key) => before.get(key) && before.get(key) !== now.get(key));
     const push = placed && left && !before.get("context")?.startsWith("j-");
@@ -216,6 +218,14 @@
       bring(chosen.closest("label"));
     }
   };
+  // Gradio says in English that the server is gone. Only the words change: Gradio goes on drawing in the same text nodes.
+  const sayGone = () => {
+    for (const each of document.querySelectorAll(".toast-message-text")) {
+      if (!each.textContent.startsWith("Connection to the server was lost")) continue;
+      each.firstChild.data = say("The server does not answer: try again once it does.");
+      each.closest(".toast-body").querySelector(".toast-title").firstChild.data = say("Error");
+    }
+  };
   const follow = () => {
     const talk = document.querySelector("#conversation"), live = document.querySelector("#live-turn .turn");
     const where = document.querySelector("#where [data-query]");
@@ -237,6 +247,7 @@
     setTitle(where?.dataset.query);
     nameParts();
     tellHits();
+    sayGone();
     hold();
     bringChosen();
   };
@@ -437,7 +448,7 @@
     document.addEventListener("keypress", (event) => {
       if (event.key === "Enter" && !event.shiftKey && event.target.closest("#question, #pages")) submit();
     }, true);
-    addEventListener("popstate", () => location.reload());
+    addEventListener("popstate", () => { leaving = true; location.reload(); });
     document.addEventListener("change", (event) => {  // arrow keys choose on their way through a list
       if (!byKey && event.target.closest("#shelf .list")) menu(false);
       if (event.target.closest("#hits")) sought = "";  // the same once more

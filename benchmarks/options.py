@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.haystack import DATA
 from engine import Method, Model, SettingsError, load_model, make_method
-from training.flags import sentences
+from training.flags import require_writable, sentences
 from training.token_count import token_count
 
 SHORTEST = 256
@@ -53,6 +53,16 @@ def file(text: str) -> Path:
     """Parse the path of a file to write."""
     if Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a folder: name a file in it")
+    target_folder(str(Path(text).parent))
+    return Path(text)
+
+
+def target_folder(text: str) -> Path:
+    """Parse the path of a folder to write into, which need not exist yet."""
+    try:
+        require_writable(Path(text), "name another place")
+    except SettingsError as error:
+        raise argparse.ArgumentTypeError(str(error).removesuffix(".")) from error
     return Path(text)
 
 

@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
         "--characters", type=shared.count, default=CHARACTERS, help="of the prose of a row (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
-    parser.add_argument("--out", type=Path, required=True, help="JSONL file")
+    parser.add_argument("--out", type=shared.file, required=True, help="JSONL file")
     chosen = parser.parse_args(argv)
     made = itertools.islice(rows(chosen.data, chosen.characters, chosen.seed), chosen.rows)
     chosen.out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made), encoding="utf-8")

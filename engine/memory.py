@@ -150,7 +150,7 @@ class Memory:
             each = zip(group, q.chunk(len(group)), scoring.parted(len(group)), strict=True)
             output = torch.cat([self._attend(*head) for head in each])
         if self.mass and layer == len(self.spec.layers) - 1:
-            self.mass.settle()
+            self.mass.flush()
         return output if order is None else output[:, order[0]]
 
     def _attend(self, number: int, q: Tensor, scoring: Scoring) -> Tensor:

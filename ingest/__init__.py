@@ -27,6 +27,7 @@ from ingest.errors import (
     BrokenFile,
     EmptyDocument,
     IngestError,
+    NeedsOcr,
     OcrUnavailable,
     PasswordNeeded,
     TooLarge,
@@ -40,9 +41,9 @@ from ingest.print.ocr import ocr_languages, ocr_languages_used
 from ingest.wording import count
 
 __all__ = [
-    "FORMATS", "PAGE_SEPARATOR", "BrokenFile", "Document", "EmptyDocument", "IngestError", "Limits", "OcrUnavailable",
-    "Page", "PageQuality", "PasswordNeeded", "Place", "TocEntry", "TooLarge", "UnsupportedFormat", "WrongPassword",
-    "check_file", "fingerprint", "ingest", "ocr_languages", "ocr_languages_used",
+    "FORMATS", "PAGE_SEPARATOR", "BrokenFile", "Document", "EmptyDocument", "IngestError", "Limits", "NeedsOcr",
+    "OcrUnavailable", "Page", "PageQuality", "PasswordNeeded", "Place", "TocEntry", "TooLarge", "UnsupportedFormat",
+    "WrongPassword", "check_file", "fingerprint", "ingest", "ocr_languages", "ocr_languages_used",
 ]  # fmt: skip
 
 
@@ -74,6 +75,7 @@ def ingest(
     """
     path = Path(path)
     stopped: list[Exception] = []
+    warnings: list[str] = []
 
     def report(done: int, total: int) -> None:
         try:
@@ -98,6 +100,8 @@ def ingest(
         if stopped:
             raise stopped[0] from None
         if isinstance(error, IngestError):
+            if warnings:  # that the name misleads: without a document, only the error can say so
+                raise type(error)(" ".join([str(error), *warnings])) from error
             raise
         if isinstance(error, MemoryError):
             raise out_of_memory(path.name) from error

@@ -7,7 +7,7 @@ from pathlib import Path
 from ingest.errors import BrokenFile, EmptyDocument
 from ingest.formats import FORMATS, SUFFIXES, Format, suffix_of
 from ingest.limits import Limits
-from ingest.sample import HEAD_BYTES, OLE, Sample, sample_archive
+from ingest.sample import HEAD_BYTES, OLE, Sample, sample_archive, sample_damaged_archive
 from ingest.unsupported import archive_kind, binary_kind, refusal
 from ingest.wording import count
 
@@ -38,7 +38,7 @@ def detect(path: Path, limits: Limits) -> tuple[str, list[str]]:
     found = _archive_format(sample, named, limits) if sample.is_archive else _file_format(sample, named)
     warnings = []
     if named and named != found and not {named.name, found.name} <= {"txt", "md"}:
-        warnings.append(f"The file is named .{suffix}, but it is {found.title} and was read as such.")
+        warnings.append(f"The file is named .{suffix}, but its format is {found.title}.")
     return found.name, warnings
 
 
@@ -48,7 +48,7 @@ def _archive_format(sample: Sample, named: Format | None, limits: Limits) -> For
     try:
         archive = sample_archive(path, limits)
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError, NotImplementedError) as error:
-        title = named.title if named else "a ZIP archive"
+        title = _damaged_title(sample, named)
         raise BrokenFile(
             f"{path.name} cannot be opened as {title}: its archive is damaged or incomplete ({error}). Fetch it again."
         ) from error
@@ -61,6 +61,15 @@ def _archive_format(sample: Sample, named: Format | None, limits: Limits) -> For
         raise BrokenFile(f"{path.name} is no {named.title}, or most of it is missing. Fetch it again.")
     files = count(len(archive.names), "file")
     raise refusal(path, f"a ZIP archive of {files}: unpack it and add the documents in it")
+
+
+def _damaged_title(sample: Sample, named: Format | None) -> str:
+    """Return the title of a damaged archive's format, from its first members, or else from its name."""
+    beginning = sample_damaged_archive(sample.head)
+    found = next((each for each in FORMATS.values() if each.recognises_archive(beginning)), None)
+    if found is None and named and (named.is_open_xml or named.in_archive):
+        found = named
+    return found.title if found else "ZIP archive"
 
 
 def _file_format(sample: Sample, named: Format | None) -> Format:

@@ -6,6 +6,7 @@
     ├── PasswordNeeded       encrypted, and no password was given
     ├── WrongPassword        encrypted, and the password given does not open it
     ├── EmptyDocument        opened, but there is no text on any page
+    │   └── NeedsOcr             only OCR can read it, and it was off or is not installed
     ├── TooLarge             beyond a limit: bytes, pages, characters, archive members, unpacked size
     └── OcrUnavailable       OCR, or a language of it, was demanded, and Tesseract's data for it is not installed
 
@@ -35,6 +36,10 @@ class WrongPassword(IngestError):
 
 class EmptyDocument(IngestError):
     """The file has no text on any page."""
+
+
+class NeedsOcr(EmptyDocument):
+    """Only OCR can read the text of the pages, and it was off or is not installed."""
 
 
 class TooLarge(IngestError):

@@ -21,6 +21,8 @@ _OLE_BYTES = 1 << 24  # of a damaged OLE file, searched for the names of its str
 _OLE_STREAMS = ("EncryptedPackage", "__properties_version1.0", "VisioDocument", "WordDocument", "PowerPoint Document")
 _OLD_OFFICE = {"WordDocument": "doc", "PowerPoint Document": "ppt", "Workbook": "xls", "Book": "xls"}
 _FEW_CONTROLS = 2  # control characters that a short text may have
+_MEMBER = re.compile(rb"PK\x03\x04.{22}(..)..", re.DOTALL)  # before a member's name; group 1 is the name's length
+_MIMETYPE = re.compile(r"mimetype(application/[\w.+-]+?)(?:PK|[^\w.+-]|$)")
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 _TEXT_BEGINS = re.compile(rb"\s*(?:<!doctype\s+html|<html[\s>])", re.IGNORECASE)
 _HTML = re.compile(
@@ -68,7 +70,7 @@ class Sample:
         with self.path.open("rb") as raw:
             inside = raw.read(_OLE_BYTES)
         names = (*_OLE_STREAMS, *_OLD_OFFICE)
-        return frozenset(name for name in names if name.encode("utf-16-le") in inside)
+        return frozenset(name for name in names if f"{name}\0".encode("utf-16-le") in inside)
 
     @property
     def is_outlook(self) -> bool:
@@ -182,6 +184,18 @@ class ArchiveSample:
     def ending(self, *suffixes: str) -> list[str]:
         """Return the members whose names end in one of some suffixes."""
         return [name for name in self.names if name.casefold().endswith(suffixes)]
+
+
+def sample_damaged_archive(head: bytes) -> ArchiveSample:
+    """Return what the first members tell of a ZIP archive whose directory is lost. head: its first bytes."""
+    from ingest.office.package import folder_kind
+
+    found = [(each.end(), int.from_bytes(each[1], "little")) for each in _MEMBER.finditer(head)]
+    names = tuple(head[start : start + length].decode("utf-8", errors="replace") for start, length in found)
+    mimetype = typed[1] if (typed := _MIMETYPE.search(head[:200].decode("ascii", errors="replace"))) else ""
+    is_epub = mimetype == "application/epub+zip" or EPUB_CONTAINER in names
+    open_xml = next(filter(None, map(folder_kind, names)), "")
+    return ArchiveSample(names, mimetype, is_epub, False, open_xml)
 
 
 def sample_archive(path: Path, limits: Limits) -> ArchiveSample:

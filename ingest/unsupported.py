@@ -6,7 +6,7 @@ from ingest.errors import UnsupportedFormat
 from ingest.formats import format_titles
 from ingest.sample import OLE, OPEN_DOCUMENT, ArchiveSample, Sample
 
-_SIGNATURES: tuple[tuple[bytes, str], ...] = (
+SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"%!PS", "a PostScript file: convert it to PDF"),
     (b"AT&TFORM", "a DjVu book: convert it to PDF"),
     (b"ITSF", "a compiled help file (CHM): convert it to EPUB or PDF"),
@@ -30,23 +30,23 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"RIFF", "a RIFF recording or picture"),
     (b"fLaC", "a FLAC recording"),
 )
-_OPEN_XML = {
+OPEN_XML = {
     "xlsb": "a binary Excel workbook (XLSB): save it as XLSX",
     "visio": "a Visio drawing: save it as PDF",
 }
-_ARCHIVES = (
+ARCHIVES = (
     ("content.opf", "an unfinished e-book archive without META-INF/container.xml"),
     ("classes.dex", "an Android package"),
     ("META-INF/MANIFEST.MF", "a Java archive"),
 )
-_OLE = (  # by the names of their streams
+OLE_STREAMS = (  # by the names of their streams
     (
         "EncryptedPackage",
         "an encrypted Office document: remove its password in Word, Excel or PowerPoint and save it again",
     ),
     ("VisioDocument", "a Visio drawing: save it as PDF"),
 )
-_OTHER_OLE = "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX, XLSX, PPTX or PDF"
+OTHER_OLE = "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX, XLSX, PPTX or PDF"
 
 
 def refusal(path: Path, kind: str) -> UnsupportedFormat:
@@ -58,8 +58,8 @@ def binary_kind(sample: Sample) -> str:
     """Return the kind of a binary file that is not read, with advice; "" if it is none of those known."""
     head = sample.head
     if head.startswith(OLE):
-        return next((kind for stream, kind in _OLE if stream in sample.ole_streams), _OTHER_OLE)
-    for signature, kind in _SIGNATURES:
+        return next((kind for stream, kind in OLE_STREAMS if stream in sample.ole_streams), OTHER_OLE)
+    for signature, kind in SIGNATURES:
         # A text may begin with letters and digits alone.
         if head.startswith(signature) and (not signature.isalnum() or sample.holds_binary):
             return kind
@@ -70,13 +70,13 @@ def binary_kind(sample: Sample) -> str:
 
 def archive_kind(archive: ArchiveSample) -> str:
     """Return the kind of a ZIP archive that is not read, with advice; "" if it is none of those known."""
-    if archive.open_xml in _OPEN_XML:
-        return _OPEN_XML[archive.open_xml]
+    if archive.open_xml in OPEN_XML:
+        return OPEN_XML[archive.open_xml]
     if archive.mimetype.startswith(OPEN_DOCUMENT):
         if archive.is_locked:
             return "an encrypted OpenDocument file: remove its password in LibreOffice and save it again"
         return "an OpenDocument drawing, chart or formula: save it as PDF"
-    for member, kind in _ARCHIVES:
+    for member, kind in ARCHIVES:
         if member in archive.names:
             return kind
     return ""

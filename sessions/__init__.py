@@ -39,7 +39,7 @@ from sessions.rows import (
 from sessions.search import MOST_HITS
 from sessions.store import Store
 from sessions.tensors import TensorFolder
-from sessions.titles import MOST_LISTED, SHOWN_TITLE, listed, number_of, shown_title, together
+from sessions.titles import MOST_LISTED, SHOWN_TITLE, listed, number_of, shown_title
 
 __all__ = [
     "DATABASE",
@@ -82,6 +82,5 @@ __all__ = [
     "restore",
     "shown_title",
     "stamp",
-    "together",
     "write_whole",
 ]

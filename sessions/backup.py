@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING
 
 from sessions.checksums import know_checksums
 from sessions.database import DATABASE
-from sessions.errors import DiskFull, StoreCorrupt, StoreError, StoreFailing, is_disk_full, sqlite_errors
+from sessions.errors import DiskFull, StoreCorrupt, StoreError, StoreFailing, is_disk_full, reason_of, sqlite_errors
 from sessions.files import disk_free, flush_directory, link_or_copy, remove_tree
 from sessions.folders import NAMES
 from sessions.ids import ID
@@ -60,11 +60,13 @@ def back_up(store: Store, file: Path, only: Sequence[str] = ()) -> Backup:
 
     Raises:
         NotFound: there is no such context or session.
-        StoreError: the file exists already, or cannot be written.
+        StoreError: the file exists already, its folder does not exist, or it cannot be written.
         DiskFull: no room for the file.
     """
     if file.exists():
         raise StoreError(f"{file} is there already: name another file, or remove that one first.")
+    if not file.parent.is_dir():
+        raise StoreError(f"There is no folder {file.parent}: make it first, or name a file in another folder.")
     if store.database.read_only:
         raise StoreError(f"The home {store.home} cannot be written, so nothing changes it: copy its folder instead.")
     partial = file.with_name(f"{file.name}.partial-{os.getpid()}")
@@ -144,7 +146,9 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if is_disk_full(error):
             raise DiskFull(path, None, disk_free(path)) from error
-        raise StoreFailing(f"Cannot write {path}: {error}.") from error
+        raise StoreFailing(
+            f"Cannot write {path} ({reason_of(error)}): check its owner and permissions, or name another place."
+        ) from error
 
 
 def _copy_database(path: Path, copy: Path) -> None:

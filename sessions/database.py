@@ -15,7 +15,7 @@ from typing import Any
 import sqlite_utils
 
 from sessions.checksums import know_checksums
-from sessions.errors import NotFound, ReadOnlyHome, StoreCorrupt, StoreFailing, sqlite_errors
+from sessions.errors import NotFound, ReadOnlyHome, StoreCorrupt, StoreFailing, reason_of, sqlite_errors
 from sessions.ids import ID, TABLES, kind_of, random_id
 from sessions.migrations import migrate
 
@@ -93,7 +93,9 @@ class Database:
                 if path.exists():
                     shutil.copyfile(path, folder / path.name)
         except OSError as error:
-            raise StoreFailing(f"Cannot read the home folder {self.home}: {error}. Check its permissions.") from error
+            raise StoreFailing(
+                f"Cannot read the home folder {self.home}: {reason_of(error)}. Check its permissions."
+            ) from error
         self.path = folder / DATABASE
 
     def _make_home(self) -> None:
@@ -105,7 +107,9 @@ class Database:
             if not self.path.exists():  # SQLite makes files readable by all; log and index copy this mode
                 self.path.touch(mode=0o600)
         except OSError as error:
-            raise StoreFailing(f"Cannot make the home folder {self.home}: {error}. Choose another.") from error
+            raise StoreFailing(
+                f"Cannot make the home folder {self.home}: {reason_of(error)}. Choose another with --home."
+            ) from error
 
     @property
     def connection(self) -> sqlite_utils.Database:

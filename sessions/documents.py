@@ -12,7 +12,7 @@ from typing import Any
 
 from sessions.database import Database
 from sessions.deletion import Deletion
-from sessions.errors import DiskFull, InUse, StoreCorrupt, StoreError, StoreFailing, is_disk_full
+from sessions.errors import DiskFull, InUse, StoreCorrupt, StoreError, StoreFailing, is_disk_full, reason_of
 from sessions.files import disk_free, flush_directory, flush_file, remove_tree, sha256_of, write_whole
 from sessions.folders import Folders
 from sessions.rows import DocumentRow, make_row, to_json
@@ -101,7 +101,7 @@ class Documents:
         except OSError as error:
             if is_disk_full(error):
                 raise DiskFull(self._home, needed, disk_free(self._home)) from error
-            raise StoreFailing(f"Cannot keep {title!r} in {self._home}: {error}.") from error
+            raise StoreFailing(f"Cannot keep {title!r} in {self._home}: {reason_of(error)}.") from error
         finally:
             remove_tree(staging)
         if known:

@@ -94,6 +94,11 @@ class StoreFailing(StoreError):
     """The disk fails, or file permissions forbid reading or writing."""
 
 
+def reason_of(error: Exception) -> str:
+    """Return the message of an error. An error of the file system loses its number and its paths."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
 def is_disk_full(error: BaseException) -> bool:
     """Return whether an error of the file system or of safetensors means a full disk or quota."""
     if isinstance(error, OSError):

@@ -27,6 +27,7 @@ from sessions.errors import (
     StoreError,
     StoreFailing,
     is_disk_full,
+    reason_of,
 )
 from sessions.files import crc32_of, disk_free, flush_directory, link_or_copy, write_whole
 from sessions.ids import ID, kind_of
@@ -81,7 +82,9 @@ class TensorFolder:
             if is_disk_full(error):
                 needed = sum(entry["bytes"] for entry in state["parts"].values())
                 raise DiskFull(self.path, needed, disk_free(self.path)) from error
-            raise StoreFailing(f"Cannot save in {self.path}: {error}. What was saved before is intact.") from error
+            raise StoreFailing(
+                f"Cannot save in {self.path}: {reason_of(error)}. What was saved before is intact."
+            ) from error
 
     def save(self, parts: Mapping[str, Part], meta: dict[str, Any], fingerprint: str, beside: bool = False) -> None:
         """Replace the state by these parts.
@@ -141,7 +144,9 @@ class TensorFolder:
                 self._guard()  # deleted meanwhile: a clearer error than a missing folder
                 if isinstance(error, StoreError):
                     raise
-                raise StoreFailing(f"Cannot save in {self.path}: {error}. What was saved before is intact.") from error
+                raise StoreFailing(
+                    f"Cannot save in {self.path}: {reason_of(error)}. What was saved before is intact."
+                ) from error
             self._remove_unlisted({entry["file"] for entry in listed.values()})
 
     def _write_manifest(self, body: dict[str, Any]) -> None:
@@ -226,7 +231,7 @@ class TensorFolder:
                 f"No state is saved in {self.path}: read the documents, or ask in the session, first."
             ) from None
         except (OSError, ValueError) as error:
-            raise StoreCorrupt(f"{self.path / _MANIFEST} is damaged ({error}): {self._again()}") from error
+            raise StoreCorrupt(f"{self.path / _MANIFEST} is damaged ({reason_of(error)}): {self._again()}") from error
         if (version := state["version"]) != manifest.LAYOUT:
             raise StoreError(
                 f"{self.path} has layout {version}, this version reads {manifest.LAYOUT}: update, or {self._again()}"

@@ -57,11 +57,6 @@ def listed(
     return before_last.join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
-def together(titles: Sequence[str]) -> str:
-    """Return one title for several things: "Kim", "Kim and Emma", "Kim and 3 more"."""
-    return " and ".join(titles) if len(titles) < 3 else f"{titles[0]} and {len(titles) - 1:,} more"
-
-
 def unused_title(database: Database, context_id: str, title: str) -> str:
     """Return the title, with a number if another session over the context has it: "Who is Emma? (2)"."""
     taken = {row["title"] for row in database.rows("SELECT title FROM sessions WHERE context_id = ?", [context_id])}

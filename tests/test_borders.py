@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,21 @@ def upward(package: str, layers: tuple[str, ...]) -> list[str]:
 def test_the_engines_layers_import_only_those_before_them(package: str, layers: tuple[str, ...]) -> None:
     assert all((ROOT / package / layer).exists() or (ROOT / package / f"{layer}.py").exists() for layer in layers)
     assert upward(package, layers) == []
+
+
+@pytest.mark.parametrize(("package", "has_base"), [("engine", False), ("engine/parts", True), ("kernels", False)])
+def test_folders_do_not_import_each_other_in_a_circle(package: str, has_base: bool) -> None:
+    """has_base: the folders import the package's own modules, which then import none of the folders."""
+    folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+    assert len(folders) >= 2
+    graph = {}
+    for name in {*folders, ""} if has_base else folders:
+        files = (ROOT / package / name).rglob("*.py") if name else (ROOT / package).glob("*.py")
+        names = {each.removeprefix(package.replace("/", ".") + ".") for file in files for each in imported(file)}
+        graph[name] = {each.split(".")[0] for each in names} & folders - {name}
+        if has_base and name:
+            graph[name].add("")
+    TopologicalSorter(graph).prepare()  # raises CycleError, naming the folders
 
 
 def test_no_folder_of_the_engine_is_outside_the_layers() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engine import SettingsError
 from engine.trained.sidecar_weights import write_tensors
+from training.flags import require_writable
 
 
 def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
@@ -60,11 +61,12 @@ def place(work_dir: Path, resume: bool) -> Path:
     """Return the path of a run's checkpoint.
 
     Raises:
-        SettingsError: `resume` is set and there is no checkpoint.
+        SettingsError: `resume` is set and there is no checkpoint, or none can be written.
     """
     path = work_dir / "checkpoint.safetensors"
     if resume and not path.is_file():
         raise SettingsError(f"There is no checkpoint at {path}: start without --resume.")
+    require_writable(work_dir, "name another folder with --work-dir")
     return path
 
 

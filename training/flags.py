@@ -4,13 +4,14 @@ import argparse
 import inspect
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from engine import EngineError
+from engine import EngineError, SettingsError
 
 Settings = TypeVar("Settings")
 
@@ -67,6 +68,19 @@ def sentences(prog: str) -> Iterator[None]:
         sys.exit(f"{prog}: {error}")
     except KeyboardInterrupt:
         sys.exit(f"{prog}: Stopped.")
+
+
+def require_writable(folder: Path, advice: str) -> None:
+    """Check that files can be written into a folder, which need not exist yet. advice: the next step.
+
+    Raises:
+        SettingsError: nothing can be written there.
+    """
+    place = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    try:
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise SettingsError(f"Nothing can be written to {folder} ({error.strerror}): {advice}.") from error
 
 
 def settings_parser(settings: type[Any], prog: str) -> argparse.ArgumentParser:

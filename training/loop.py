@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from engine.memory_usage import is_out_of_memory
 from engine.signals import asked_to_stop
 from engine.trained.sidecar_weights import Trained
 from training import checkpoint
+from training.flags import require_writable
 from training.settings import TrainingSettings
 from training.stopping import PATIENCE, Stopped
 
@@ -117,13 +117,8 @@ def output_of(settings: TrainingSettings, file: str) -> Path:
     out = settings.out or Path(settings.model) / file
     if out.is_dir():
         raise SettingsError(f"{out} is a folder: name the file for the weights with --out, such as {out / file}.")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out.parent).close()
-    except OSError as error:
-        raise SettingsError(
-            f"Nothing can be written to {out.parent} ({error.strerror}): name another file for the weights with --out."
-        ) from error
+    require_writable(out.parent, "name another file for the weights with --out")
+    out.parent.mkdir(parents=True, exist_ok=True)
     return out
 
 

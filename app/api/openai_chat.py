@@ -68,18 +68,17 @@ class ChatRequest(Asked):
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
     seed: int | None = None
-    n: int | None = None
+    n: int | None = Field(None, ge=1)
     stop: str | list[str] = Field(default_factory=list)
     logprobs: bool | None = None
     response_format: dict[str, Any] = Field(default_factory=lambda: {"type": "text"})
     reasoning_effort: str | None = None
 
     def options(self) -> AnswerOptions:
-        """Return the options for the answer. Token counts below 1, and a seed or top_k below 0, mean none, as in other
-        servers.
+        """Return the options for the answer. A seed or top_k below 0 means none, as in other servers.
 
         Raises:
             UsageError: a value is impossible, or not supported.
@@ -93,7 +92,7 @@ class ChatRequest(Asked):
         }
         self.refuse(refused)
         most, reasoning = MOST_TOKENS, AnswerOptions.max_reasoning
-        if (given := self.max_completion_tokens or self.max_tokens or 0) > 0:
+        if given := self.max_completion_tokens or self.max_tokens:
             most = min(given, LONGEST)
             reasoning = min(reasoning, most)
         return AnswerOptions(

@@ -33,7 +33,7 @@ class ResponseRequest(Asked):
     input: str | list[Message] = ""
     instructions: str = ""
     previous_response_id: str | None = None
-    max_output_tokens: int | None = None
+    max_output_tokens: int | None = Field(None, ge=1)
     text: dict[str, Any] = Field(default_factory=dict)
     background: bool = False
 
@@ -48,8 +48,7 @@ class ResponseRequest(Asked):
             "background": self.background,
         }
         self.refuse(refused)
-        usual, given = AnswerOptions(), self.max_output_tokens or 0
-        most = min(given, LONGEST) if given > 0 else MOST_TOKENS
+        usual, most = AnswerOptions(), min(self.max_output_tokens or MOST_TOKENS, LONGEST)
         return AnswerOptions(
             self.temperature,
             self.top_p,

@@ -206,7 +206,7 @@ def _answer(
         turn = answer(service, turn.id, options, show, asked, _Thinking(), on_stage)
     if not quiet:
         print(flush=True)
-        _note_sources(turn, titles_before_places(service, session.context_id))
+        note_sources(turn, titles_before_places(service, session.context_id))
     if turn.status == "cancelled":
         note(f"Stopped; the question is kept in session {session.id}, and the next one goes on without it.")
     return turn
@@ -274,7 +274,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
     }
 
 
-def _note_sources(turn: "TurnRow", titles: dict[str, str]) -> None:
+def note_sources(turn: "TurnRow", titles: dict[str, str]) -> None:
     """Print the first places that the model attended to, and the speed. titles: words before a place, by document."""
     measured = turn.measurements
     for source in turn.sources[:3] if measured.get("found", True) else []:

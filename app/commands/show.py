@@ -69,7 +69,7 @@ def _show_page(service: "Service", arguments: Arguments) -> int:
         try:
             Path(arguments.picture).write_bytes(picture)
         except OSError as error:
-            raise AppError(f"{arguments.picture} cannot be written ({error.strerror}).") from error
+            raise AppError(f"{arguments.picture} cannot be written ({error.strerror}): name another file.") from error
         text, facts = arguments.picture, {**facts, "picture": arguments.picture}
     else:
         text, facts = f"{page.label}\n\n{page.text}", {**facts, "text": page.text}

@@ -178,9 +178,10 @@ class UploadJobs(JobRunner):
         """Turn the files of uploads into documents and tokens until the model is needed. Runs in a thread of
         its own.
         """
-        self._work(self._wake_intake, self._take_in_once)
+        self._work(self._wake_intake, self.take_in_once)
 
-    def _take_in_once(self) -> bool:
+    def take_in_once(self) -> bool:
+        """Turn the files of the next upload into documents. Return whether there was one."""
         for job_id in list(self._waiting):
             if self.service.store.jobs.cancel_requested(job_id):
                 self._let_go(job_id)

@@ -113,7 +113,7 @@ class Worker(UploadJobs):
             thread.start()
         self.fetcher.start()
         try:
-            self._work(self._wake, self._work_once)
+            self._work(self._wake, self.work_once)
         finally:
             self._stopping.set()
             self._call()
@@ -122,7 +122,7 @@ class Worker(UploadJobs):
                 thread.join()
             self._let_go_all()
 
-    def _work_once(self) -> bool:
+    def work_once(self) -> bool:
         """Run the next job that needs a model, questions first. Return whether there was one."""
         self._put_right()
         if job := self._claimed(ANSWER):

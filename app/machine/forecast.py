@@ -1,12 +1,11 @@
 """Say in words how long a reading will take and whether it fits, before it begins."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import AppError
-from app.formatting import byte_size, plural, roughly, time_in_words, together_in_words
+from app.formatting import byte_size, plural, roughly, time_in_words
 from app.language import t
 from app.machine.fitting import refusal, require_disk
 from app.machine.local_models import local_folder
@@ -73,21 +72,18 @@ def reading_plan(
     return plan, seconds
 
 
-def forecast_text(
-    titles: Sequence[str], pages: str, plan: "engine.Plan", seconds: float | None, window: int
-) -> tuple[str, str]:
-    """Return a line on a reading: its name, pages, time and memory; and a sentence of warning, or "".
+def forecast_text(documents: str, plan: "engine.Plan", seconds: float | None, window: int) -> tuple[str, str]:
+    """Return a line on a reading: its documents, time and memory; and a sentence of warning, or "".
 
     Args:
-        titles: titles of its documents.
-        pages: their length, in words.
-        plan: its plan.
+        documents: their titles and length, in words.
+        plan: the plan of the reading.
         seconds: time that it takes, if known.
         window: tokens that the model was trained for.
     """
-    size = sum(plan.footprint.usage.bytes.values())
+    memory = byte_size(sum(plan.footprint.usage.bytes.values()))
     fits = t("it fits on the GPU") if plan.footprint.resident else t("it fits")
-    facts = [together_in_words(titles), pages, time_in_words(seconds), byte_size(size), fits]
+    facts = [documents, time_in_words(seconds), memory, fits]
     doubt = plan.beyond
     if plan.method.budget is None and plan.tokens > window:
         doubt = t(

@@ -152,7 +152,7 @@ def plan_json(plan: "engine.Plan") -> dict[str, Any]:
         "bytes": {
             "weights": plan.weight_bytes,
             "kv": kept.bytes,
-            "spare": plan.footprint.spare_bytes,
+            "spare": plan.footprint.temporary_bytes,
             "tail": plan.footprint.conversation_bytes,
             "workspace": plan.workspace_bytes,
             "device": plan.device_bytes,

@@ -50,12 +50,14 @@ class Preview:
     length: its length.
     samples: some pieces of its text.
     reason: why it cannot be opened, or not yet; empty if it can.
+    readable: False if this computer cannot read it, not even with a password.
     """
 
     title: str
     length: Length = Length(0, 0)
     samples: tuple[str, ...] = ()
     reason: str = ""
+    readable: bool = True
 
     def tokens(self, count: Callable[[str], int]) -> int:
         """Return the estimated number of tokens of the text. count: returns the tokens of a piece of text."""
@@ -110,6 +112,10 @@ class Previews:
         future = self._found.get(path, lambda: self._thread.submit(self._open, path))
         return future.result() if future.done() else None
 
+    def forget_refusals(self) -> None:
+        """Forget files that could not be opened, so that `get` tries again: a missing program may be there by then."""
+        self._found.drop_where(lambda future: future.done() and bool(future.result().reason))
+
     def close(self) -> None:
         """Stop opening files."""
         self._closed.set()
@@ -122,13 +128,13 @@ class Previews:
             if row is not None:
                 return preview_of(self._fetch(row.id), row.title)
             return preview_of(ingest_in_subprocess(path, ocr=False, on_page=self._look))
-        except ingest.EmptyDocument as error:
-            if ingest.ocr_languages():
+        except (ingest.PasswordNeeded, StoreError, OSError, _Closed) as error:
+            return Preview(path.name, reason=phrase(error))
+        except ingest.IngestError as error:
+            if isinstance(error, ingest.NeedsOcr) and ingest.ocr_languages():
                 reason = f"The pages of {path.name} are pictures: their text is recognised before it is read."
                 return Preview(path.name, reason=reason)
-            return Preview(path.name, reason=phrase(error))
-        except (ingest.IngestError, StoreError, OSError, _Closed) as error:
-            return Preview(path.name, reason=phrase(error))
+            return Preview(path.name, reason=phrase(error), readable=False)
 
     def _look(self, done: int, total: int) -> None:
         if self._closed.is_set():

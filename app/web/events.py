@@ -90,7 +90,6 @@ class Page:
             "more_add_to": self.new.more_add_to,
             "how": self.new.how,
             "more_how": self.new.more_how,
-            "estimate": self.new.estimate,
             "fetching": self.new.model.fetching,
             "fetched": self.new.model.fetched,
             "get": self.new.model.get,
@@ -303,10 +302,10 @@ class Events:
         preset = partial(gr.on, [each.change for each in presets])
         self.aside(preset, do.choose_preset, [method, *presets], settings)
         self.aside(new.folder.upload, do.take_folder, [new.files, new.folder], [new.files, new.folder])
-        given = [new.files, new.kept, *form]
+        given = [new.files, new.kept, new.add_to, *form]
         changes = [self.page.sidebar.new.click, *(field.change for field in given)]
         changed = partial(gr.on, [blocks.load, new.looking.tick, *changes])
-        told = [new.estimate, new.looking, chosen.about]
+        told = [new.estimate, new.looking, chosen.about, new.start]
         self.aside(changed, do.estimate, given, told, trigger_mode="always_last")
         self.on(chosen.get.click, do.fetch, [chosen.offered])
         self.on(chosen.stop_fetching.click, do.stop_fetching)

@@ -98,7 +98,6 @@ class ListProps:
             },
             "how": alone,
             "more_how": alone,
-            "estimate": alone,
             "add_documents": {"visible": context is not None and can_grow(context)},
         }
 

@@ -59,7 +59,8 @@ def build_new_reading(default_model: str) -> NewReading:
         gr.HTML(
             '<header class="hello"><h1>Read something long</h1><p>Drop in a book or a stack of papers. Stockpot reads '
             "all of it once, on this computer. Then ask as many questions as you like.</p>"
-            f'<p class="quiet">It opens {format_titles()}.</p></header>',
+            '<details class="quiet"><summary>PDF, EPUB, Word, web pages, text and more</summary>'
+            f"<p>It opens {format_titles()}.</p></details></header>",
             apply_default_css=False,
             elem_id="hello",
         )

@@ -1,6 +1,7 @@
 """The server: page, API and worker over one home."""
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -66,12 +67,12 @@ def serve(arguments: Namespace) -> int:
     address = f"http://{shown}:{arguments.port}"
     if arguments.open:
         threading.Thread(target=_open_page, args=(server, address), daemon=True).start()
-    _announce(arguments.host, address, home)
+    announce(arguments.host, address, home)
     server.run()
     return 0 if server.started else 1
 
 
-def _announce(host: str, address: str, home: Path) -> None:
+def announce(host: str, address: str, home: Path) -> None:
     """Print the address, and what others can see and change there."""
     said = [f"Stockpot opens at {address} and keeps everything in {home}. Ctrl-C stops it."]
     if not is_loopback(host):
@@ -97,16 +98,29 @@ def _check_port(host: str, port: int) -> None:
     """Raise AppError or UsageError if the port cannot be used, before anything heavy is loaded."""
     if not 0 < port < 65536:
         raise UsageError(f"--port takes a number from 1 to 65535, not {port}.")
+    if (refused := _refused_by(host, port)) is None:
+        return
+    if refused.errno == errno.EADDRINUSE:
+        free = next(each for each in range(7861, 65536) if not _refused_by(host, each))
+        raise AppError(
+            f"Port {port} is in use, perhaps by another Stockpot. Stop that program, or type `make run PORT={free}` or "
+            f"`stockpot serve --port {free}`."
+        ) from refused
+    raise AppError(
+        f"Nothing can listen on {host}, port {port} ({refused.strerror}): choose others with --host and --port."
+    ) from refused
+
+
+def _refused_by(host: str, port: int) -> OSError | None:
+    """Return why nothing can listen on a port; None if something can."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise AppError(
-                f"Nothing can listen on {host}, port {port} ({error.strerror}): choose another with --port, "
-                "or stop the program that uses it."
-            ) from error
+            return error
+    return None
 
 
 def _not_a_goodbye(record: logging.LogRecord) -> bool:

@@ -17,7 +17,7 @@ from benchmarks.gpu_check.report import compare, tables, write
 from benchmarks.gpu_check.schedule import PROFILE, minutes_of, parts_of, run
 from benchmarks.gpu_kernels import ALL, MAIN, NONE
 from benchmarks.model_shapes import SHAPES
-from benchmarks.options import words
+from benchmarks.options import target_folder, words
 from benchmarks.report import RESULTS, machine
 from engine import GPU_BASE, METHODS, free_bytes
 from engine.models.sizes import CPU
@@ -47,7 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--models", type=words, default=list(SHAPES), help=f"of {','.join(SHAPES)} (default: all)")
     parser.add_argument("--methods", type=words, default=list(every), help="separated by commas (default: all)")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of gpu-check-DEVICE-PART.json (%(default)s)")
+    parser.add_argument(
+        "--out", type=target_folder, default=RESULTS, help="folder of gpu-check-DEVICE-PART.json (%(default)s)"
+    )
     chosen = parser.parse_args(argv)
     if unknown := [name for name in chosen.models if name not in SHAPES]:
         parser.error(f"there are no shapes of {', '.join(unknown)}: choose of {', '.join(SHAPES)}")

@@ -142,8 +142,7 @@ def _sketched(archive: Archive) -> Archive:
 def _searching(check: Check, archive: Archive, queries: int) -> float:
     """Return the seconds that `exact` takes to find and fetch entries of the archive for `queries` tokens."""
     q, limits = _noise(check, LLAMA.query, queries, LLAMA.size), torch.full((queries,), archive.num_evicted)
-    q = archive.host.spec.layers[0].rope.to_constant(q, SINKS + STREAM)
-    return median_seconds(check.place, lambda: searched(archive, 0, q, limits, BEST, None))
+    return median_seconds(check.place, lambda: searched(archive, 0, q, SINKS + STREAM, limits, BEST, None))
 
 
 def _beside(check: Check, queries: int, length: int) -> Row:

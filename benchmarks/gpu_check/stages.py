@@ -77,7 +77,7 @@ def _timed(check: Check, selector: PruningSelector, q: Tensor, banks: tuple[Slab
         return found if replayed is None else replayed
 
     def blocks(size: int) -> object:
-        return selector.query_blocks(size, selector.extend_always)
+        return selector.query_blocks(size)
 
     row, before = Row(), None
     for number, stage in enumerate(selector.stages):
@@ -92,7 +92,7 @@ def _timed(check: Check, selector: PruningSelector, q: Tensor, banks: tuple[Slab
     index = (before[..., None] + torch.arange(last.chunk, device=q.device)).flatten(1)
     sinks, count = selector._sinks(0), selector.store.sinks
     slabs = tuple([(sink, count), *bank] for sink, bank in zip(sinks, banks, strict=True))
-    wanted = selector.query_blocks(last.query_block, selector.extend_always)
+    wanted = selector.query_blocks(last.query_block)
     listing = selector.listing(index)
 
     def attention() -> Tensor:

@@ -75,7 +75,7 @@ class Names:
                 return thing
 
     def draw(self, pool: Sequence[Drawn], count: int) -> list[Drawn]:
-        """Return members of a pool, each drawn once in a text, because two would answer the same question."""
+        """Return `count` members of a pool that were not drawn before: twice in a text, a question has two answers."""
         chosen = self.rng.sample([each for each in pool if each not in self.drawn], count)
         self.drawn += chosen
         return chosen

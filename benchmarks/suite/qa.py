@@ -46,7 +46,7 @@ def is_measured(name: str) -> bool:
 
 
 @functools.cache
-def _tales(file: Path) -> list[tuple[str, str, list[dict[str, Any]]]]:
+def tales(file: Path) -> list[tuple[str, str, list[dict[str, Any]]]]:
     """Return (title, passage, questions) of sections with enough questions with short, explicit answers."""
     found = []
     for tale in filter(lambda tale: is_measured(tale["id"]), _lines(file)):
@@ -78,7 +78,7 @@ def _is_fair(question: str, answers: list[str]) -> bool:
 
 def tale(rng: random.Random, file: Path, tokens: int) -> Needles:
     """Return a section of a fairy tale with questions."""
-    title, passage, questions = rng.choice(_tales(file))
+    title, passage, questions = rng.choice(tales(file))
     statement = f"\n\nFrom the tale “{title}”: {passage}\n\n"
     asked = [
         Asked(

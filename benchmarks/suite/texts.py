@@ -23,7 +23,7 @@ MOST_NEEDLES = 0.75
 """Share of a text; prose is the rest."""
 
 TOKENS_PER_SET, MOST_SETS = 10_000, 4
-"""A long text carries several sets of questions, because reading it takes longer than asking them."""
+"""A long text carries several sets of questions, because it takes longer to read than to ask."""
 
 
 @dataclass(frozen=True)

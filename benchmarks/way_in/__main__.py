@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks.llama_cpp import chat_answers
-from benchmarks.options import count, run
+from benchmarks.options import count, file, run
 from benchmarks.report import machine, table
 from benchmarks.way_in import browser
 from benchmarks.way_in.questions import NOVEL, PAPER, Question
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--window", type=count, default=8192, help="tokens that the model may see (default: 8192)")
     parser.add_argument("--most", type=count, default=64, help="tokens of an answer (default: %(default)s)")
     parser.add_argument("--threads", type=count, default=2, help="CPU threads (default: %(default)s)")
-    parser.add_argument("--out", type=Path, required=True, help="file of the results; what it has is not done again")
+    parser.add_argument("--out", type=file, required=True, help="file of the results; what it has is not done again")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     rows = json.loads(chosen.out.read_text())["rows"] if chosen.out.exists() else []
@@ -62,9 +62,9 @@ def _measure(chosen: argparse.Namespace, text: str, questions: tuple[Question, .
             reading, answers = browser.read(page, address, file), []
             for each, (said, passages) in zip(questions, browser.ask(page, questions, chosen.most), strict=True):
                 used = sum(process.cpu_times()[:2])
-                answers.append(_answered(each, said, passages, time.monotonic() - began, used))
+                answers.append(graded(each, said, passages, time.monotonic() - began, used))
         took = {"read_sec": reading.seconds, "tokens": reading.tokens}
-        rows = [{**known, **took, "tool": STOCKPOT, **_counted(answers)}]
+        rows = [{**known, **took, "tool": STOCKPOT, **counted(answers)}]
     if chosen.llama_cpp_python and chosen.gguf:
         rows.append({**known, "tool": LLAMA, **_llama(chosen, "\n\n".join(reading.pages), questions)})
     return rows
@@ -85,20 +85,20 @@ def _llama(chosen: argparse.Namespace, text: str, questions: tuple[Question, ...
     asked = chat_answers(chosen.llama_cpp_python, chosen.gguf, chats, chosen.window, chosen.threads)
     answers, tokens = [], 0
     for question, said in zip(questions, asked, strict=True):
-        answers.append(_answered(question, said["answer"], [], said["seconds"], said["cpu"]))
+        answers.append(graded(question, said["answer"], [], said["seconds"], said["cpu"]))
         tokens = max(tokens, said["tokens"])
-    return {"tokens": tokens, **_counted(answers)}
+    return {"tokens": tokens, **counted(answers)}
 
 
-def _answered(question: Question, answer: str, passages: list[str], seconds: float, used: float) -> dict[str, Any]:
-    """Return an answer with what is right about it.
+def graded(question: Question, answer: str, passages: list[str], seconds: float, cpu_sec: float) -> dict[str, Any]:
+    """Return an answer with its times, and whether it is right, cited, and cited first.
 
     Args:
         question: the question.
         answer: the answer.
         passages: the passages shown with it.
         seconds: time since the program was started.
-        used: time of processors that the program has used, in seconds.
+        cpu_sec: processor time that the program has used.
     """
     places = [number for number, passage in enumerate(passages) if question.is_in(passage)]
     return {
@@ -108,11 +108,11 @@ def _answered(question: Question, answer: str, passages: list[str], seconds: flo
         "cited": bool(places),
         "first": bool(places) and places[0] == 0,
         "seconds": round(seconds, 1),
-        "cpu_sec": round(used, 1),
+        "cpu_sec": round(cpu_sec, 1),
     }
 
 
-def _counted(answers: list[dict[str, Any]]) -> dict[str, Any]:
+def counted(answers: list[dict[str, Any]]) -> dict[str, Any]:
     """Return how many answers are right and cited, with the answers themselves."""
     right = [each for each in answers if each["right"]]
     cited = [each for each in right if each["cited"]]

@@ -53,6 +53,11 @@ class ArchiveSettings:
         """True if a GPU's kernels read the archive where it lies."""
         return self.place != DISK
 
+    @property
+    def recordable(self) -> bool:
+        """True if the archive lets the pass of an answer's token be recorded as a CUDA graph."""
+        return self.read_in_place and self.looks == 1
+
     def new_archive(self, spec: ModelSpec, sketch: torch.dtype | None = None, probes: int = 0) -> Archive:
         """Return an empty archive. sketch: kind of the keys' sketches, or None; probes: see `PruningSettings`.
 
@@ -64,6 +69,22 @@ class ArchiveSettings:
     def archive_footprint(self, spec: ModelSpec, task: ReadingTask, first: int, grows: bool = True) -> Footprint:
         """Return what the archive takes. See the function of that name for `first` and `grows`."""
         return archive_footprint(spec, task, first, DTYPES[self.store], self.place, grows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistanceSettings:
+    """Where entries stand once they have left the window: far keys.
+
+    Attributes:
+        extend_always: whether far keys follow the rules for long texts also inside the model's window, where they are
+            at their true distances otherwise.
+    """
+
+    extend_always: bool = False
+
+    def true_positions(self, spec: ModelSpec, task: ReadingTask) -> int:
+        """Return the exclusive upper bound of far keys' true positions; 0 if they never stand there."""
+        return 0 if self.extend_always else min(task.total, spec.window)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +112,8 @@ class BankSettings(ArchiveSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PruningSettings:
-    """How queries prune an archive, stage by stage.
+class PruningSettings(ArchiveSettings):
+    """How an archive is kept, and how queries prune it, stage by stage.
 
     Attributes:
         stages: "query_block:chunk:keep:refresh" for each, coarse to fine.
@@ -104,6 +125,7 @@ class PruningSettings:
     """
 
     pruning_choices: ClassVar[Mapping[str, Collection[Any]]] = {
+        **ArchiveSettings.archive_choices,
         "pruning": PRUNING_RULES,
         "probes": PROBES,
         "compares": COMPARES,
@@ -138,7 +160,13 @@ class PruningSettings:
         """Keys that a query is compared with, per entry of the archive."""
         return compared(self.parsed_stages)
 
-    def probe_footprint(self, spec: ModelSpec, dtype: torch.dtype, place: str, far: int) -> Footprint:
-        """Return the bytes of `probes` on the device. dtype, place: type and tier of the archive; far: its entries."""
-        held = probe_bytes(spec.looking_far, dtype, far, self.probes) if self.probes and place == HOST else 0
+    @property
+    def probes_held(self) -> int:
+        """The setting `probes` where the archive is in host memory, else 0."""
+        return self.probes if self.place == HOST else 0
+
+    def probe_footprint(self, spec: ModelSpec, far: int) -> Footprint:
+        """Return the bytes of `probes` on the device. far: entries of the archive."""
+        every = self.probes_held
+        held = probe_bytes(spec.looking_far, DTYPES[self.store], far, every) if every else 0
         return Footprint(Usage({}, {DEVICE: held}))

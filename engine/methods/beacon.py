@@ -21,12 +21,11 @@ on top (`passing`).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from engine.errors import WeightsError, require
+from engine.errors import require
 from engine.memory import Memory
 from engine.methods.base import Method, TurnTokens
 from engine.models.spec import ModelSpec
@@ -105,14 +104,10 @@ class Beacon(Method):
         Raises:
             WeightsError: no beacon weights, or none that fit this model and window.
         """
-        beacons, windows = find_beacons(spec, self.weights), self.windows(spec)
-        if beacons.window and beacons.window != windows.window:
-            raise WeightsError(
-                f"These beacon weights were trained with windows of {beacons.window} tokens, and the window is set to "
-                f"{windows.window}: set window={beacons.window}."
-            )
+        windows = self.windows(spec)
+        beacons = find_beacons(spec, self.weights, windows.window)
         capacity = windows.capacity(0)
-        store = SlotStore(spec, capacity, keeps_windows=capacity is None)  # see `_without_windows`
+        store = SlotStore(spec, capacity, keeps_windows=capacity is None)  # a beacon stays, whatever window a layer has
         return Memory(spec, store, evictor=BeaconEvictor(store, windows, beacons))
 
     def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
@@ -123,12 +118,5 @@ class Beacon(Method):
         if capacity is None:
             yield from super().footprints(spec, task)
         else:
-            yield slot_footprint(_without_windows(spec), task.total, task.chunk, capacity)
+            yield slot_footprint(spec.without_windows(), task.total, task.chunk, capacity)
             yield windows.footprint(task.total, max(task.total, task.prefix + task.beginning_of))
-
-
-def _without_windows(spec: ModelSpec) -> ModelSpec:
-    """Return the model without sliding windows: beacons are kept in every layer, whatever window it has."""
-    return dataclasses.replace(
-        spec, layers=tuple(dataclasses.replace(layer, sliding_window=None) for layer in spec.layers)
-    )

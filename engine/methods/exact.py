@@ -3,9 +3,10 @@
 The yardstick of the retrieving family: what InfLLM and InfiniteHiP approximate with representatives and hierarchies
 is computed here exactly. The text is read with sinks and a sliding window, and every key (before RoPE) and value goes
 to the host tier. Then every token of a question or an answer attends, per query head, to the top-k of all kept
-entries that have left its window, at one constant distance (InfLLM's rule, see `positions.py`), beside the sinks and
-its window, in one softmax. A question that is asked again (`focus.py`) searches what stood out the first time.
-Searching everything costs time linear in the text, so this is for small models or patient people.
+entries that have left its window, beside the sinks and its window, in one softmax. Keys are compared at one constant
+distance (InfLLM's rule, see `positions.py`). Inside the model's window the best are attended to at true distances.
+A question that is asked again (`focus.py`) searches what stood out the first time. Searching everything costs time
+linear in the text, so this is for small models or patient people.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import Any, ClassVar
 
 from engine.errors import require
 from engine.memory import Memory
-from engine.methods.archived import ArchiveSettings
+from engine.methods.archived import ArchiveSettings, DistanceSettings
 from engine.methods.base import Method, TurnTokens
 from engine.methods.presets import EXACT
 from engine.models.spec import ModelSpec
 from engine.parts.archive.options import DTYPES, least_window
 from engine.parts.archive.sketch import KINDS, NONE, SKETCHES
 from engine.parts.footprint import Footprint, ReadingTask
-from engine.parts.retrieval_plan import Selection, search_footprint, selector_footprint
+from engine.parts.selectors.retrieval_plan import Selection, search_footprint, selector_footprint
 from engine.parts.selectors.top_k import TopKSelector
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
@@ -31,7 +32,7 @@ from engine.parts.window_plan import window_footprint
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exact(ArchiveSettings, Method):
+class Exact(ArchiveSettings, DistanceSettings, Method):
     """Search everything for each query of a conversation.
 
     Attributes:
@@ -40,7 +41,7 @@ class Exact(ArchiveSettings, Method):
         top_k: far entries per query and query head.
         logn: whether scores grow with the logarithm of what has been read, beyond the model's window.
         sketch: kind of sketches of the keys, on the device, by which the best are found (`sketch.py`).
-        Others: see `ArchiveSettings`.
+        Others: see `ArchiveSettings` and `DistanceSettings`.
     """
 
     name: ClassVar[str] = "exact"
@@ -81,7 +82,7 @@ class Exact(ArchiveSettings, Method):
             return Memory(spec, SlotStore(spec))
         store = WindowStore(spec, self.sinks, self.window, keeps_wider=True)
         archive = self.new_archive(spec, KINDS.get(self.sketch))
-        selector = TopKSelector(spec, store, archive, self.top_k, self.logn)
+        selector = TopKSelector(spec, store, archive, self.top_k, self.logn, self.extend_always)
         return Memory(spec, store, archive=archive, selector=selector)
 
     def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
@@ -95,7 +96,8 @@ class Exact(ArchiveSettings, Method):
             looks=self.looks,
             while_reading=False,
             each_query=True,
-            recorded=self.looks == 1 and self.read_in_place,
+            recorded=self.recordable,
+            positions=self.true_positions(spec, task),
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from engine.errors import require
 from engine.memory import Memory
 from engine.methods.base import Method, TurnTokens
+from engine.methods.presets import INFINIPOT, PROMPTS
 from engine.models.spec import ModelSpec
 from engine.parts.evictors.catalyst import CatalystEvictor
 from engine.parts.evictors.footprints import Distilling, distilled_footprint
@@ -30,15 +31,6 @@ from engine.parts.quantized_slots import MODEL, STORES, Quantization
 from engine.parts.sharing import SHARES
 from engine.parts.slots import SlotStore
 
-PROMPTS = {
-    "G": "Summarize the critical points highlighted in this section.",
-    "G1": "Summarize this section's critical points.",
-    "G2": "Highlight the critical points from this section.",
-    "Q": "Considering the following question, summarize the critical points highlighted in this section. "
-    "Question: {question}",
-    "U": "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.",
-    "P": "\n\n\n\n\n\n\n\n",
-}
 REDUCTIONS = ("max", "mean")
 
 
@@ -61,13 +53,7 @@ class InfiniPot(Method):
     name: ClassVar[str] = "infinipot"
     family: ClassVar[str] = "condensing"
     summary: ClassVar[str] = "A fixed pot of entries, distilled to what is representative and novel whenever full."
-
-    # The pocket model cannot summarise; asked for a name, it looks at statements. Found on documents of another seed
-    # than the benchmarks'. The defaults are what the paper states, and pooling (docs/methods/infinipot.md).
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "paper": {},
-        "pocket": {"prompt": "What is the name?", "novelty_share": 0.0, "keep": 0.75, "pooling": 21},
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = INFINIPOT
     reads_again: ClassVar[bool] = True
     choices: ClassVar[Mapping[str, Collection[Any]]] = {"reduction": REDUCTIONS, "share": SHARES, "store": STORES}
 

@@ -14,17 +14,17 @@ from typing import Any, ClassVar
 
 from engine.errors import require
 from engine.memory import Memory
-from engine.methods.archived import BankSettings, PruningSettings
+from engine.methods.archived import BankSettings, DistanceSettings, PruningSettings
 from engine.methods.base import Method, TurnTokens
 from engine.methods.presets import INFINITEHIP
 from engine.models.spec import ModelSpec
 from engine.parts.archive.options import DTYPES, check_cache, least_window
 from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, require_between
-from engine.parts.retrieval_plan import Selection, selector_footprint
 from engine.parts.selectors.key_stream import streamed_bytes
-from engine.parts.selectors.pass_units import pass_units, pass_units_bytes
+from engine.parts.selectors.pass_units import chosen_bytes
 from engine.parts.selectors.pruned import FirstLayers, PruningSelector
+from engine.parts.selectors.retrieval_plan import Selection, selector_footprint
 from engine.parts.selectors.stages import LayerRule
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
@@ -33,7 +33,7 @@ from engine.records import HOST
 
 
 @dataclass(frozen=True, kw_only=True)
-class InfiniteHiP(PruningSettings, BankSettings, Method):
+class InfiniteHiP(PruningSettings, BankSettings, DistanceSettings, Method):
     """Prune what lies between sinks and stream.
 
     Attributes:
@@ -45,8 +45,7 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         first_recent: newest far entries that they see instead of pruning, 0 to prune.
         first_pruning: their position rule while pruning.
         attention: position rule for far keys (streaming, infllm, dynamic).
-        extend_always: whether these rules hold also where true positions fit the model's window.
-        Others: see `PruningSettings` and `BankSettings`.
+        Others: see `PruningSettings`, `BankSettings` and `DistanceSettings`.
     """
 
     name: ClassVar[str] = "infinitehip"
@@ -69,7 +68,6 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
     first_recent: int = 0
     first_pruning: str = "chunk"
     attention: str = "streaming"
-    extend_always: bool = False
 
     def __post_init__(self) -> None:
         """Refuse stages that do not nest, and a budget without a stream that holds a block of queries."""
@@ -103,10 +101,13 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         assert self.first_keep is not None, "it was made with one"
         return self.first_keep
 
+    @property
+    def _first(self) -> FirstLayers:
+        return FirstLayers(self.first_layers, LayerRule(self.first_pruning, self.kept_first), self.first_recent)
+
     def _most(self) -> int:
         """Return the most far entries that a query of any layer sees."""
-        first = self.first_recent or self.kept_first
-        return max(self.parsed_stages[-1].keep, first if self.first_layers else 0)
+        return max(self.parsed_stages[-1].keep, self._first.seen if self.first_layers else 0)
 
     def cached_at_once(self) -> int:
         """Return the chunks of the last stage that a block of queries keeps; `first_recent` does not use the bank."""
@@ -135,9 +136,8 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         store = WindowStore(spec, self.sinks, stream, stages[0].query_block, keeps_wider=True)
         archive = self.new_archive(spec, probes=self.probes)
         rule = LayerRule(self.pruning, stages[-1].keep)
-        first = FirstLayers(self.first_layers, LayerRule(self.first_pruning, self.kept_first), self.first_recent)
         selector = PruningSelector(
-            spec, store, archive, stages, rule, first, self.attention, self.extend_always, self.grouped
+            spec, store, archive, stages, rule, self._first, self.attention, self.extend_always, self.grouped
         )
         selector.use_bank(self.bank_units(spec, self.cached_at_once()), stages[-1].chunk, self.policy)
         return Memory(spec, store, archive=archive, selector=selector)
@@ -150,8 +150,11 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
         first, last = self.parsed_stages[0], self.parsed_stages[-1]
         on_gpu = spec.device.type == "cuda" and self.place == HOST
         streamed = streamed_bytes(spec.looking_far, DTYPES[self.store], task.total) if on_gpu else 0
-        banked = self.bank_units(spec, self.cached_at_once()) > 0
-        gathered = self._gathered(spec.looking_far, task) if streamed and not banked else 0
+        banked = self.bank_units(spec, self.cached_at_once())
+        gathered = 0
+        if streamed and not banked:
+            blocks, units = -(-task.chunk // last.query_block), (last.keep // last.chunk, self.cached_at_once())
+            gathered = chosen_bytes(spec.looking_far, DTYPES[self.store], blocks, units, task.total, last.chunk)
         selection = Selection(
             chosen=self._most(),
             compared=self.compared,
@@ -159,38 +162,18 @@ class InfiniteHiP(PruningSettings, BankSettings, Method):
             fetching=last.query_block,
             in_place=self.read_in_place,
             search_every=first.refresh,
-            recorded=self._recorded,
+            recorded=self.recordable and TRUE not in (self.pruning, self.first_pruning),  # as `far_kind`
             stages=self.parsed_stages,
-            usual=self._usual(spec),
-            bank=self.bank_units(spec, self.cached_at_once()),
-            probes=self.probes if self.place == HOST else 0,
+            usual=self._first.mean_seen(len(spec.layers), last.keep),
+            bank=banked,
+            probes=self.probes_held,
             grouped=self.grouped,
             streamed=streamed,
             gathered=gathered,
-            positions=0 if self.extend_always else min(task.total, spec.window),
+            positions=self.true_positions(spec, task),
         )
         yield window_footprint(spec, task, self.sinks, self.budget - self._beside_stream(), keeps_wider=True)
         yield self.archive_footprint(spec, task, self.sinks)
         yield self.bank_footprint(spec, task, self.cached_at_once(), last.chunk)
-        yield self.probe_footprint(spec, DTYPES[self.store], self.place, max(0, task.total - self.sinks))
+        yield self.probe_footprint(spec, max(0, task.total - self.sinks))
         yield selector_footprint(spec, task, self.sinks, selection)
-
-    def _gathered(self, spec: ModelSpec, task: ReadingTask) -> int:
-        """Return the bytes of the entries that the blocks of a pass choose in a layer, 0 if those are too many."""
-        last, found = self.parsed_stages[-1], 0
-        for chosen in (last.keep // last.chunk, self.cached_at_once()):
-            units = pass_units(-(-task.chunk // last.query_block) * chosen, task.total, last.chunk)
-            most = (pass_units_bytes(layer, DTYPES[self.store], units, last.chunk) for layer in spec.layers)
-            found = max(found, *most)
-        return found
-
-    def _usual(self, spec: ModelSpec) -> float:
-        """Return how many chosen entries a query sees, on average over the layers."""
-        depth = len(spec.layers)
-        first = min(self.first_layers, depth)
-        return (first * (self.first_recent or self.kept_first) + (depth - first) * self.parsed_stages[-1].keep) / depth
-
-    @property
-    def _recorded(self) -> bool:
-        """True if a token of an answer is recorded (`PruningSelector.far_kind`)."""
-        return self.read_in_place and self.looks == 1 and TRUE not in (self.pruning, self.first_pruning)

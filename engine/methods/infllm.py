@@ -19,7 +19,7 @@ from engine.methods.presets import INFLLM
 from engine.models.spec import ModelSpec
 from engine.parts.archive.options import check_cache, least_window
 from engine.parts.footprint import Footprint, ReadingTask
-from engine.parts.retrieval_plan import Selection, selector_footprint, unit_footprint
+from engine.parts.selectors.retrieval_plan import Selection, selector_footprint, unit_footprint
 from engine.parts.selectors.units import PRODUCTS, SCORES, UnitSelector, unit_heads
 from engine.parts.slots import SlotStore
 from engine.parts.window import WindowStore
@@ -123,7 +123,7 @@ class InfLLM(BankSettings, Method):
             looks=self.looks,
             together=self.query_block,  # by their sum
             fetching=self.query_block,
-            recorded=self.looks == 1 and self.scores == PRODUCTS and self.read_in_place,
+            recorded=self.recordable and self.scores == PRODUCTS,
             bank=self.bank_units(spec, self.units + 1),
         )
         yield window_footprint(spec, task, self.sinks, self.window, keeps_wider=True)

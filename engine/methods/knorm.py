@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from engine.methods.scored import SCORE_DECIMALS, ScoredMethod
+from engine.methods.scored import ScoredMethod
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,6 @@ class KeyNorm(ScoredMethod):
         return self.sinks
 
     def score(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return minus the norm of each key, float32 [H, T], rounded so that equal tokens are equals in any pass."""
+        """Return minus the norm of each key, float32 [H, T]."""
         norm: Tensor = k.float().norm(dim=-1)
-        return -norm.round(decimals=SCORE_DECIMALS)
+        return -norm

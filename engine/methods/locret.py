@@ -22,13 +22,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
-
-from engine.methods.scored import SCORE_DECIMALS, ScoredMethod
+from engine.methods.scored import ScoredMethod
 from engine.models.spec import ModelSpec
 from engine.parts.evictors.scored import ArrivalScoreEvictor
 from engine.parts.slots import SlotStore
-from engine.trained.retaining import KIND, RetainingHeads, find_heads, head_bytes
+from engine.trained.retaining import KIND, find_heads, head_bytes
 from engine.trained.sidecar_weights import sidecar_digest
 
 
@@ -66,18 +64,4 @@ class Locret(ScoredMethod):
         Raises:
             WeightsError: no retaining heads, or none that fit this model.
         """
-        return ArrivalScoreEvictor(store, self.eviction, RetainedImportance(find_heads(spec, self.heads)))
-
-
-@dataclass(frozen=True)
-class RetainedImportance:
-    """Scores entries by retaining heads, in the dtype and on the device of the model."""
-
-    heads: RetainingHeads
-
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the importance that the heads predict, float32 [H, T].
-
-        Rounded, because the first layer knows no context: equal tokens are equals there, whatever pass they came in.
-        """
-        return self.heads.score(layer, q, k, v).float().round(decimals=SCORE_DECIMALS)
+        return ArrivalScoreEvictor(store, self.eviction, find_heads(spec, self.heads).score)

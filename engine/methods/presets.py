@@ -1,4 +1,4 @@
-"""Presets: the settings of published runs, and those for the pocket model."""
+"""Presets: the settings of published runs, and those for the pocket model. Also InfiniPot's catalyst prompts."""
 
 from __future__ import annotations
 
@@ -48,6 +48,24 @@ INFINITEHIP: Presets = {
     "5k": _infinitehip("64:64:32768:16 64:32:16384:8 64:16:4096:4", 4096, first_keep=4096),
     # Appendix E.2: a window of 128K in the first layers, less sinks, stream and a block, which stand in it as well.
     "16k-shallow": _infinitehip("64:32:16384:16", 129729, first_keep=16384, first_recent=129729),
+}
+
+# Of the paper's Table 2
+PROMPTS = {
+    "G": "Summarize the critical points highlighted in this section.",
+    "G1": "Summarize this section's critical points.",
+    "G2": "Highlight the critical points from this section.",
+    "Q": "Considering the following question, summarize the critical points highlighted in this section. "
+    "Question: {question}",
+    "U": "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.",
+    "P": "\n\n\n\n\n\n\n\n",
+}
+
+# The pocket model cannot summarise; asked for a name, it looks at statements. Found on documents of another seed than
+# the benchmarks'. The defaults are what the paper states, and pooling (docs/methods/infinipot.md).
+INFINIPOT: Presets = {
+    "paper": {},
+    "pocket": {"prompt": "What is the name?", "novelty_share": 0.0, "keep": 0.75, "pooling": 21},
 }
 
 RECALL: Presets = {

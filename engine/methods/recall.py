@@ -8,7 +8,7 @@ is hidden, head by head, so that nothing counts twice.
 
 The budget is shared: what selection may bring is taken off the gist's. The host tier holds the text and nothing of a
 conversation, whose turns are condensed as the gist's own method does it. Where it keeps codes, what does not fill a
-page of them cannot be looked up, and stays in the gist.
+group of them cannot be looked up, and stays in the gist.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from engine.errors import WeightsError, require
 from engine.memory import Memory
-from engine.methods.archived import ArchiveSettings, PruningSettings
+from engine.methods.archived import PruningSettings
 from engine.methods.base import Method, TurnTokens
 from engine.methods.infinipot import InfiniPot
 from engine.methods.locret import Locret
@@ -28,11 +28,10 @@ from engine.models.spec import ModelSpec
 from engine.parts.archive.options import DTYPES
 from engine.parts.footprint import Footprint, ReadingTask, Work
 from engine.parts.positions import TRUE, require_between
-from engine.parts.retrieval_plan import Selection, search_footprint, selector_footprint
 from engine.parts.selectors.gist import GistSelector
+from engine.parts.selectors.retrieval_plan import Selection, search_footprint, selector_footprint
 from engine.parts.selectors.stages import LayerRule, Pruning, parse_stages
 from engine.parts.slots import SlotStore
-from engine.records import HOST
 
 GISTS = ("locret", "infinipot")
 SELECTIONS = ("infinitehip", "exact")
@@ -41,7 +40,7 @@ LEAST_GIST = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recall(PruningSettings, ArchiveSettings, Method):
+class Recall(PruningSettings, Method):
     """A gist, and a selection beside it.
 
     Attributes:
@@ -51,7 +50,7 @@ class Recall(PruningSettings, ArchiveSettings, Method):
         top_k: entries selected by exact search, for each query of each head.
         attention: rule for selected keys, streaming (numbered before the gist) or infllm (one distance).
         while_reading: whether the text's own tokens select too.
-        Others: see `PruningSettings`, whose last stage says how many entries are selected, and `ArchiveSettings`.
+        Others: see `ArchiveSettings`, and `PruningSettings`, whose last stage says how many entries are selected.
     """
 
     name: ClassVar[str] = "recall"
@@ -60,7 +59,6 @@ class Recall(PruningSettings, ArchiveSettings, Method):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = RECALL
     long_window: ClassVar[str | None] = "wide"
     choices: ClassVar[Mapping[str, Collection[Any]]] = {
-        **ArchiveSettings.archive_choices,
         **PruningSettings.pruning_choices,
         "gist": GISTS,
         "select": SELECTIONS,
@@ -161,9 +159,9 @@ class Recall(PruningSettings, ArchiveSettings, Method):
             each_query=exactly,
             in_place=pruned,
             search_every=1 if exactly else self.parsed_stages[0].refresh,
-            recorded=self.looks == 1 and self.read_in_place and (exactly or self.pruning != TRUE),
+            recorded=self.recordable and (exactly or self.pruning != TRUE),
             stages=self.parsed_stages if pruned else (),
-            probes=self.probes if self.place == HOST else 0,
+            probes=self.probes_held,
             grouped=self.grouped,
         )
         yield self.archive_footprint(spec, task, task.prefix, grows=False)
@@ -173,4 +171,4 @@ class Recall(PruningSettings, ArchiveSettings, Method):
         if exactly:
             yield search_footprint(spec, task, task.prefix, DTYPES[self.store], self.top_k)
         else:
-            yield self.probe_footprint(spec, DTYPES[self.store], self.place, task.tokens)
+            yield self.probe_footprint(spec, task.tokens)

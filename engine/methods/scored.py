@@ -23,8 +23,6 @@ from engine.parts.quantized_slots import MODEL, STORES, Quantization
 from engine.parts.sharing import SHARES
 from engine.parts.slots import SlotStore
 
-SCORE_DECIMALS = 3  # of scores that are rounded: the last bits of a key depend on the size of its pass
-
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredMethod(Method):
@@ -130,7 +128,7 @@ class ScoredMethod(Method):
         }
 
     def score(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the scores of new entries, float32 [H, T]; the lowest are evicted first.
+        """Return the scores of new entries [H, T]; the lowest are evicted first.
 
         Args:
             layer: number of the layer.

@@ -93,6 +93,10 @@ class ModelSpec:
         layers = (layer if where(layer) else replace(layer, query_heads=0, kv_heads=0) for layer in self.layers)
         return replace(self, layers=tuple(layers))
 
+    def without_windows(self) -> ModelSpec:
+        """Return the same model without sliding windows."""
+        return replace(self, layers=tuple(replace(layer, sliding_window=None) for layer in self.layers))
+
     @property
     def reach(self) -> int:
         """Number of tokens back that any layer looks: the window, or the widest if all layers have sliding windows."""

@@ -134,7 +134,7 @@ class Footprint(Additive):
     )  # on the device, of a pass whose copy to the host is not finished; before the memory is condensed or packed
 
     @property
-    def spare_bytes(self) -> int:
+    def temporary_bytes(self) -> int:
         """Bytes on the device that a reading needs for a while, beside usage."""
         return max(self.condense_bytes, self.arriving_bytes)
 

@@ -34,7 +34,7 @@ class AttentionMass:
     @property
     def total(self) -> Tensor:
         """Mass of each source token, float32 [source_tokens]."""
-        self.settle()
+        self.flush()
         return self.sums[1:]
 
     def clear(self) -> None:
@@ -58,9 +58,9 @@ class AttentionMass:
         self._waiting.append((rows.reshape(-1).to(self.sums.device), summed))
         self._num_waiting += rows.numel()
         if self._num_waiting > MOST_WAITING:
-            self.settle()
+            self.flush()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Add all that waits to the sums. The last layer of a pass asks for it."""
         if self._waiting:
             rows, summed = (torch.cat(each) for each in zip(*self._waiting, strict=True))
@@ -69,7 +69,7 @@ class AttentionMass:
 
     def save(self) -> Tensor:
         """Return a copy of the sums, for `restore`."""
-        self.settle()
+        self.flush()
         return self.sums.clone()
 
     def restore(self, saved: Tensor) -> None:

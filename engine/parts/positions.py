@@ -14,6 +14,9 @@ of a query in the whole text, K far entries selected by its block.
 | StreamingLLM's sinks | 0 .. S-1 | its place in the cache, at most S+W-1 | `window.py`: the sinks |
 | constant distance, the cache's end | 0 | S+W-1, or the gist's end | `exact`; every second look, `recall`'s too |
 
+Inside the model's window, `exact` (but for its first layer) and the first look of `infinitehip` attend to far keys at
+true distances, which tell a model the order of tokens. `extend_always` switches that off.
+
 Far keys of `infllm`, `infinitehip` and `recall`, and the sinks of queries with far keys (`FarPlaces`; InfiniteHiP's
 Table 5, columns):
 
@@ -234,8 +237,8 @@ class FarPlaces:
     queries: Tensor | int
     limit: int
 
-    def turned(self, rope: Rope, q: Tensor) -> Tensor:
-        """Return queries [HQ, T, D], rotated to their places."""
+    def rotate_queries(self, rope: Rope, q: Tensor) -> Tensor:
+        """Return queries [HQ, T, D], rotated to their positions."""
         if isinstance(self.queries, int):
             return rope.to_constant(q, self.queries)
         return rope.rotate(q, self.queries, self.limit)
@@ -270,6 +273,41 @@ class FarPlaces:
             keys = torch.where(blocks.fits[:, None], original, keys)
             queries = torch.where(blocks.per_query(blocks.fits), number, queries)
         return cls(keys, queries, max(limit, blocks.fitting))
+
+
+@dataclass(frozen=True)
+class SearchedPlaces:
+    """Positions of queries and of the entries that each found by a search: true ones inside the model's window.
+
+    Attributes:
+        fits: bool [T], whether a query's block ends inside the model's window.
+        queries: int64 [T], positions of the queries.
+        sinks: tokens before the first entry.
+        limit: exclusive upper bound of all positions.
+    """
+
+    fits: Tensor
+    queries: Tensor
+    sinks: int
+    limit: int
+
+    @classmethod
+    def of(cls, blocks: QueryBlocks, distance: int) -> SearchedPlaces | None:
+        """Return the positions for these queries; None if all of them see all entries at this distance."""
+        if not blocks.fitting:
+            return None
+        fits = blocks.per_query(blocks.fits)
+        queries = torch.where(fits, blocks.number, distance)
+        return cls(fits, queries, blocks.sinks, max(distance + 1, blocks.fitting))
+
+    def rotate_queries(self, rope: Rope, q: Tensor) -> Tensor:
+        """Return queries [HQ, T, D], rotated to their positions."""
+        return rope.rotate(q, self.queries, self.limit)
+
+    def rotate_keys(self, rope: Rope, k: Tensor, entries: Tensor) -> Tensor:
+        """Return the keys [HQ, T, K, D] of entries [HQ, T, K], rotated to their positions."""
+        positions = torch.where(self.fits[:, None], entries + self.sinks, 0)
+        return rope.rotate(k.flatten(0, 2)[None], positions.flatten(), self.limit).view(k.shape)
 
 
 def pruning_places(

@@ -47,7 +47,7 @@ class LayerWindow:
         self.values = like.new_empty(layer.value_heads, capacity, layer.head_size)
         self.blank = False  # whether rows without an entry hold numbers, so that they may be masked
         self.stable: dict[bool, tuple[StableSlabs, ...]] = {}  # of the sinks, and of the window
-        self.shown: tuple[int, tuple[Tensor, ...]] = 0, self.recent  # keys and values of the window from a row on
+        self._tail: tuple[int, tuple[Tensor, ...]] = 0, self.recent  # keys and values of the window from a row on
 
     @property
     def capacity(self) -> int:
@@ -83,14 +83,14 @@ class LayerWindow:
         new.keys[:, : end - start] = self.keys[:, start:end]
         new.values[:, : end - start] = self.values[:, start:end]
         new.rotated[:, : end - start] = self.layer.rope.rotate(self.keys[:, start:end], sinks)
-        new.blank, new.stable, new.shown = False, {}, (0, new.recent)
+        new.blank, new.stable, new._tail = False, {}, (0, new.recent)
         return new
 
     def recent_from(self, start: int) -> tuple[Tensor, ...]:
         """Return keys after RoPE and values from row `start` on, as the same objects until another row is asked for."""
-        if self.shown[0] != start:
-            self.shown = start, tuple(bank[:, start:] for bank in self.recent)
-        return self.shown[1]
+        if self._tail[0] != start:
+            self._tail = start, tuple(bank[:, start:] for bank in self.recent)
+        return self._tail[1]
 
     def blank_from(self, length: int) -> None:
         """Fill the rows behind the first `length` with zeros, once, so that they can be masked."""

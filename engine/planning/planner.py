@@ -143,7 +143,7 @@ class Planner:
         kept = footprint.usage.bytes
         held += footprint.weight_bytes
         # A reading and questions need memory beside the KV at different times, so the larger need counts.
-        reading = held + kept[DEVICE] + footprint.spare_bytes + workspace + self.machine.base
+        reading = held + kept[DEVICE] + footprint.temporary_bytes + workspace + self.machine.base
         talking = held + kept[DEVICE] + footprint.conversation_bytes + self.machine.base
         asking = talking + self._workspace(method, footprint, min(rows, QUESTION), quantize)
         device = max(reading, talking + workspace)
@@ -306,7 +306,7 @@ class Planner:
 
         @functools.cache
         def fitting(quantize: str) -> list[Plan]:
-            return [plan for plan in self._candidates(tokens, quantize) if plan.fits and not plan.lacks]
+            return [plan for plan in self.candidates(tokens, quantize) if not plan.lacks]
 
         within = tokens <= self.model.spec.window - 512  # leaves space for questions and answers
         ways = [*([dense] if within else []), *([exactly] if tokens > APPROXIMATED else []), looked_up]
@@ -325,7 +325,8 @@ class Planner:
         machine = dataclasses.replace(self.machine, device=self.machine.device + self.model.weight_bytes(quantize))
         return Planner(self.model, machine, self.turn_tokens, self.prefix)
 
-    def _candidates(self, tokens: int, quantize: str) -> Iterator[Plan]:
+    def candidates(self, tokens: int, quantize: str) -> Iterator[Plan]:
+        """Yield plans that fit, one or a few a method; `best` chooses among them."""
         held = self.model.weight_bytes(quantize)
         for name, kind in METHODS.items():
             if kind.family == "baseline":

@@ -34,7 +34,7 @@ CODED_MOVES = 8  # times that a quantised entry is read or written while it is d
 KERNEL_SHARE = 0.55  # of a GPU's memory rate, at which attention reads entries for one token
 SUMMED_BYTES = 12  # moved per key and query head, where an answer's attention is summed
 ELEMENTWISE = 180  # bytes that norms, rotations and activations move on a GPU per number of a hidden state and layer
-APPENDED = 0.5  # small operations that take as long as putting one key or value of a token home
+APPENDED = 0.5  # small operations that take as long as copying one key or value of a token to the host
 CODED_BYTES = 24  # moved on a GPU for each number that it quantises: joined, normalised in float32, and read again
 
 
@@ -87,9 +87,9 @@ class Roofline:
         if self.shared or not _far_bytes(footprint):
             return each
         away = 0 if footprint.resident else rows * _entry_bytes(footprint)
-        home = away / self.rates.link  # on a stream of its own
+        copying = away / self.rates.link  # on a stream of its own
         coding = rows * work.numbers_coded * CODED_BYTES / self.rates.memory
-        return max(each, home) + coding + self._link_sec(footprint, rows * footprint.lookup.fetched)
+        return max(each, copying) + coding + self._link_sec(footprint, rows * footprint.lookup.fetched)
 
     def _append_sec(self, footprint: Footprint) -> float:
         """Return the seconds for keeping a token of an answer in host memory, after its pass."""

@@ -65,13 +65,21 @@ def beacon_numbers(spec: ModelSpec) -> int:
     return sum(each) + (spec.projections[0].inputs if each else 0)
 
 
-def find_beacons(spec: ModelSpec, given: str) -> Beacons:
+def find_beacons(spec: ModelSpec, given: str, window: int = 0) -> Beacons:
     """Return the weights in the file or folder `given`, or if that is empty those beside the model, in its dtype.
 
+    window: tokens of the windows that beacons will stand for; 0 if that is not checked.
+
     Raises:
-        WeightsError: there are none, or they do not fit the model.
+        WeightsError: there are none, or they do not fit the model or the window.
     """
-    return find(KIND, spec, given)
+    beacons = find(KIND, spec, given)
+    if window and beacons.window and beacons.window != window:
+        raise WeightsError(
+            f"These beacon weights were trained with windows of {beacons.window} tokens, and the window is set to "
+            f"{window}: set window={beacons.window}."
+        )
+    return beacons
 
 
 def _why_untrainable(spec: ModelSpec) -> str:

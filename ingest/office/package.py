@@ -143,7 +143,7 @@ class Package:
                 return kind
         if root := _ROOT.search((self.data(self.main) or b"")[:4096]):
             return _ROOTS[root[1]]
-        return next((kind for start, kind in _FOLDERS if self.main.casefold().startswith(start)), "")
+        return folder_kind(self.main)
 
     def content_type(self, name: str) -> str:
         """Return the content type of a part; "" if the package declares none."""
@@ -215,6 +215,11 @@ class Package:
         if said in ("", "application/xml"):
             said = _TYPES_BY_KIND.get(kind, said)
         return said or ("application/xml" if name.endswith(".xml") else "application/octet-stream")
+
+
+def folder_kind(name: str) -> str:
+    """Return the kind of package that has a part of this name in its main folder; "" if none has."""
+    return next((kind for start, kind in _FOLDERS if name.casefold().startswith(start)), "")
 
 
 def _relations_xml(relations: dict[str, tuple[str, Relation]]) -> str:

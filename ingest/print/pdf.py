@@ -14,7 +14,7 @@ from ingest import titles
 from ingest.clean import is_unreadable, one_line, text_warnings, tidy
 from ingest.conversion import Content, ConvertOptions
 from ingest.document import Page, PageQuality, TocEntry, page_label
-from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable
+from ingest.errors import BrokenFile, EmptyDocument, NeedsOcr, OcrUnavailable
 from ingest.print.annotations import attachments_warning, xfa_warning
 from ingest.print.glyph_names import mend_fonts
 from ingest.print.layout import Paragrapher
@@ -39,6 +39,7 @@ def convert(path: Path, options: ConvertOptions, kind: str = "pdf") -> Content:
         BrokenFile: it cannot be opened, or has no pages.
         PasswordNeeded, WrongPassword: it is encrypted.
         TooLarge: too many pages or characters.
+        NeedsOcr: no text on any page, which OCR may change.
         EmptyDocument: no text on any page.
         OcrUnavailable: OCR was demanded and Tesseract has no data here.
     """
@@ -73,7 +74,7 @@ def _convert(path: Path, options: ConvertOptions, language: str, kind: str) -> C
             options.on_page(index + 1, total)
         pages = _pages(found, _labels(document, total))
         if not any(page.text for page in pages):
-            raise EmptyDocument(_why_empty(path.name, pages, language))
+            raise _without_text(path.name, pages, language)
         metadata_title = (document.metadata or {}).get("title")
         attached = [name for page in found for name in page.attached]
         warnings = [*attachments_warning(document, attached), *xfa_warning(document)] if document.is_pdf else []
@@ -148,21 +149,23 @@ def _title_in_print(found: list[PdfPage]) -> str | None:
     return titles.usable_title(" ".join(title)) or None
 
 
-def _why_empty(name: str, pages: list[Page], language: str) -> str:
-    """Return the sentence about a PDF without text: the likely reason, and the way out."""
+def _without_text(name: str, pages: list[Page], language: str) -> EmptyDocument:
+    """Return the error for a PDF without text: the likely reason, and the way out. language: see `_convert`."""
     unread = sum(any(warning.startswith("could not") for warning in page.quality.warnings) for page in pages)
     message = f"{name} has no text on {'its one page' if len(pages) == 1 else f'any of its {len(pages)} pages'}"
     if unread:
-        return f"{message}; {count(unread, 'page')} could not be read. The file is damaged: fetch it again."
+        return EmptyDocument(
+            f"{message}; {count(unread, 'page')} could not be read. The file is damaged: fetch it again."
+        )
     if any(
         "could not be mapped" in warning or "private" in warning for page in pages for warning in page.quality.warnings
     ):
-        return (
+        return NeedsOcr(
             f"{message} that can be read: its fonts do not say which characters their glyphs stand for. "
             f"The pages can be recognised from their looks: {OCR_HINT}."
         )
     if not any(page.quality.pictured for page in pages):
-        return f"{message} and no pictures of text either: there is nothing to read in it."
+        return EmptyDocument(f"{message} and no pictures of text either: there is nothing to read in it.")
     if language:
-        return f"{message}, only pictures, and OCR found nothing in them. Try a sharper scan."
-    return f"{message}, only pictures, such as scans. To read them, {OCR_HINT}."
+        return EmptyDocument(f"{message}, only pictures, and OCR found nothing in them. Try a sharper scan.")
+    return NeedsOcr(f"{message}, only pictures, such as scans. To read them, {OCR_HINT}.")

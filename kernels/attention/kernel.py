@@ -113,7 +113,7 @@ def _attend(
         stop = tl.minimum(stop, highest)
 
     o_column = tl.arange(0, SIZE_PAD)
-    # b_max, b_sum: [QUERIES], b_out: [QUERIES, SIZE_PAD]
+    # b_max, b_sum: [QUERIES], b_out: [QUERIES, SIZE_PAD], b_out1, b_out2: [QUERIES, HALF_PAD]
     b_max = tl.full((QUERIES,), float("-inf"), dtype=tl.float32)
     b_sum = tl.zeros((QUERIES,), dtype=tl.float32)
     b_out = tl.zeros((QUERIES, REST_PAD if SAME else SIZE_PAD), dtype=tl.float32)
@@ -197,7 +197,7 @@ def _merge(
     for at in range(0, shares, MERGED):
         o_share = at + tl.arange(0, MERGED)
         m_share = o_share < shares
-        # o_share, b_totals, b_weight: [MERGED], p_part: [MERGED, SIZE_PAD]
+        # b_totals, b_weight: [MERGED], m_part, p_part: [MERGED, SIZE_PAD]
         b_totals = tl.load(p_totals + o_share * rows + row, mask=m_share, other=float("-inf"))
         b_higher = tl.maximum(b_max, tl.max(b_totals, axis=0))
         b_base = tl.where(b_higher == float("-inf"), 0.0, b_higher)

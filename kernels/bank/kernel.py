@@ -34,8 +34,8 @@ WORDS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 
 @triton.jit(do_not_specialize=CHANGING)
 def _resolve(
-    p_starts, p_limits, p_stored, p_table, p_owner, p_used, p_worth, p_filled, p_missing, p_facts, listed, per_list,
-    SIZE: tl.constexpr, UNITS: tl.constexpr,
+    p_starts, p_limits, p_stored, p_table, p_owner, p_used, p_importance, p_filled, p_missing, p_facts, listed,
+    per_list, SIZE: tl.constexpr, UNITS: tl.constexpr,
 ):  # fmt: skip
     # All blocks: [UNITS]
     o_unit = tl.program_id(0) * UNITS + tl.arange(0, UNITS)
@@ -57,7 +57,7 @@ def _resolve(
     b_never = tl.full((UNITS,), NEVER, tl.int32)
     tl.store(p_owner + b_before, tl.full((UNITS,), FREE, tl.int32), mask=m_stale)
     tl.store(p_used + b_before, b_never, mask=m_stale)
-    tl.store(p_worth + b_before, b_never.to(tl.float32), mask=m_stale)
+    tl.store(p_importance + b_before, b_never.to(tl.float32), mask=m_stale)
     b_first = m_first.to(tl.int32)
     at = tl.atomic_add(p_facts + MISSES, tl.sum(b_first, axis=0))
     tl.store(p_missing + at + tl.cumsum(b_first, axis=0) - b_first, b_unit.to(tl.int32), mask=m_first)
@@ -66,7 +66,7 @@ def _resolve(
 
 @triton.jit(do_not_specialize=CHANGING)
 def _admit(
-    p_missing, p_table, p_owner, p_used, p_worth, p_filled, p_rank, p_stored, p_facts, p_traffic, slots,
+    p_missing, p_table, p_owner, p_used, p_importance, p_filled, p_rank, p_stored, p_facts, p_traffic, slots,
     SIZE: tl.constexpr, ROUNDS: tl.constexpr, RANDOM: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     lookup, hand, count = tl.load(p_facts + LOOKUP), tl.load(p_facts + HAND), tl.load(p_facts + MISSES)
@@ -94,7 +94,7 @@ def _admit(
                 tl.store(p_table + b_unit, b_slot, mask=m_slot)
                 tl.store(p_owner + b_slot, b_unit, mask=m_slot)
                 tl.store(p_used + b_slot, lookup, mask=m_slot)
-                tl.store(p_worth + b_slot, lookup.to(tl.float32), mask=m_slot)
+                tl.store(p_importance + b_slot, lookup.to(tl.float32), mask=m_slot)
                 b_filled = tl.minimum(stored - b_unit.to(tl.int64) * SIZE, SIZE)
                 tl.store(p_filled + b_slot, b_filled.to(tl.int32), mask=m_slot)
                 some = tl.sum(m_slot.to(tl.int32), axis=0)
@@ -123,7 +123,7 @@ def _copy(
     """
     o_word = tl.arange(0, WIDTH_PAD)[None, :]
     for at in range(0, SIZE, ROWS):
-        # o_row, m_row, b_row: [ROWS]
+        # o_row, m_row, b_row, b_slab, b_head, b_at: [ROWS], m_word, b_words: [ROWS, WIDTH_PAD]
         o_row = at + tl.arange(0, ROWS)
         b_row = unit * SIZE + o_row
         m_row = (o_row < SIZE) & (b_row < stored)
@@ -136,7 +136,7 @@ def _copy(
         o_to = ((head * slots + slot) * SIZE + o_row)[:, None] * WIDTH + o_word
         tl.store(p_rows.to(tl.pointer_type(WORD)) + o_to, b_words, mask=m_word)
     if FROM > 0:
-        # o_scale: [SCALES_PAD]
+        # o_scale, m_row, b_row, b_slab, b_scale: [SCALES_PAD]
         o_scale = tl.arange(0, SCALES_PAD)
         b_row = unit * SIZE + o_scale * TO
         m_row = (o_scale < SIZE // TO) & (b_row < stored)
@@ -191,7 +191,7 @@ def bring(
     lists, per_list = starts.shape
     listed, slots = lists * per_list, bank.slots
     starts, limits = starts.contiguous(), limits.contiguous()
-    of_slots = (bank.table, bank.owner, bank.used, bank.worth, bank.filled)
+    of_slots = (bank.table, bank.owner, bank.used, bank.importance, bank.filled)
     rows = torch.empty(lists, per_list * bank.size, dtype=torch.int64, device=starts.device)
     _prepared_resolve(bank.size)(
         (cdiv(listed, UNITS), 1, 1),

@@ -42,7 +42,7 @@ def bring(
     """
     lookup, hand = int(bank.facts[LOOKUP]), int(bank.facts[HAND])
     table, owner, filled, rank = (x.tolist() for x in (bank.table, bank.owner, bank.filled, bank.rank))
-    used, worth, there = bank.used.tolist(), bank.worth.tolist(), int(stored)
+    used, importance, there = bank.used.tolist(), bank.importance.tolist(), int(stored)
     wanted = [start // bank.size if start < limit else None for each, limit in _pairs(starts, limits) for start in each]
     missing = []
     for unit in wanted:
@@ -56,7 +56,7 @@ def bring(
         missing.append(unit)
         if slot != FREE:
             table[unit] = owner[slot] = FREE
-            used[slot] = worth[slot] = rank[slot] = NEVER
+            used[slot] = importance[slot] = rank[slot] = NEVER
     begin = (lookup * 40503 >> 4) % bank.slots if bank.policy == "random" else hand
     slots, taken = [(begin + number) % bank.slots for number in range(bank.slots)], 0
     for age in bank.ages:
@@ -66,7 +66,7 @@ def bring(
                     table[owner[slot]] = FREE
                 unit, taken = missing[taken], taken + 1
                 table[unit], owner[slot] = slot, unit
-                used[slot] = worth[slot] = rank[slot] = lookup
+                used[slot] = importance[slot] = rank[slot] = lookup
                 filled[slot] = min(bank.size, there - unit * bank.size)
                 hand = (slot + 1) % bank.slots
                 _fetch(keys, bank.keys, unit, slot, bank.size, there)
@@ -74,7 +74,7 @@ def bring(
     looked = sum(unit is not None for unit in wanted)
     for tensor, now in ((bank.table, table), (bank.owner, owner), (bank.used, used), (bank.filled, filled)):
         tensor.copy_(tensor.new_tensor(now))
-    bank.worth.copy_(bank.worth.new_tensor(worth))
+    bank.importance.copy_(bank.importance.new_tensor(importance))
     facts = {LOOKUP: lookup + 1, HAND: hand, MISSES: 0, LOOKED: 0, FETCHED: len(missing)}
     bank.facts.copy_(bank.facts.new_tensor([facts[number] for number in sorted(facts)]))
     traffic += traffic.new_tensor([looked - len(missing), len(missing)])

@@ -34,8 +34,8 @@ class UnitBank:
         table: int32 [units], the slot of each unit, or FREE.
         owner: int32 [slots], the unit in each slot, or FREE.
         used: int32 [slots], the number of the last look-up of each slot.
-        worth: float32 [slots], rank of each slot by `frequency`: the look-up at which attention of 1 would be worth as
-            much as all attention to the unit is now.
+        importance: float32 [slots], rank of each slot by `frequency`: the look-up at which attention of 1 would weigh
+            as much as all attention to the unit does now.
         filled: int32 [slots], rows of each unit that were there when it was fetched.
         missing: int32 [slots], units that a look-up misses.
         facts: int32 [FACTS]: number of the look-up, hand of the clock, units missed and looked up so far, units to be
@@ -49,7 +49,7 @@ class UnitBank:
     table: Tensor
     owner: Tensor
     used: Tensor
-    worth: Tensor
+    importance: Tensor
     filled: Tensor
     missing: Tensor
     facts: Tensor
@@ -92,7 +92,7 @@ class UnitBank:
             table=integers(units, FREE),
             owner=integers(slots, FREE),
             used=integers(slots, NEVER),
-            worth=torch.full((slots,), float(NEVER), device=place),
+            importance=torch.full((slots,), float(NEVER), device=place),
             filled=integers(slots, 0),
             missing=integers(slots, FREE),
             facts=facts,
@@ -111,7 +111,7 @@ class UnitBank:
     @property
     def rank(self) -> Tensor:
         """Numbers that ages are told from, [slots]."""
-        return self.worth if self.policy == "frequency" else self.used
+        return self.importance if self.policy == "frequency" else self.used
 
     def with_room(self, units: int) -> UnitBank:
         """Return the bank with a table for at least so many units; itself if it has one."""
@@ -126,11 +126,11 @@ class UnitBank:
         gone = self.owner >= first
         self.owner.masked_fill_(gone, FREE)
         self.used.masked_fill_(gone, NEVER)
-        self.worth.masked_fill_(gone, float(NEVER))
+        self.importance.masked_fill_(gone, float(NEVER))
         self.table[first:] = FREE
 
     def attended(self, rows: Tensor, entries: Tensor, attention: Tensor) -> None:
-        """Raise the worth of units by attention that was given to their rows (InfLLM, appendix, equation 1).
+        """Raise the importance of units by attention that was given to their rows (InfLLM, appendix, equation 1).
 
         A sum that decays by a factor of 10 at each look-up is compared by its logarithm, which then is a number of
         look-ups, and does not change while nothing is given to the unit.
@@ -143,10 +143,10 @@ class UnitBank:
         """
         slot = (rows.flatten() // self.size).clamp(0, self.slots - 1)
         held = self.owner.index_select(0, slot) == entries.flatten() // self.size
-        total = torch.zeros_like(self.worth).index_add_(0, slot, attention.flatten().float() * held)
+        total = torch.zeros_like(self.importance).index_add_(0, slot, attention.flatten().float() * held)
         now = self.facts[LOOKUP] - 1
-        before = torch.pow(10.0, (self.worth - now).clamp(-30, 30))
-        self.worth.copy_(torch.where(total > 0, torch.log10(before + total) + now, self.worth))
+        before = torch.pow(10.0, (self.importance - now).clamp(-30, 30))
+        self.importance.copy_(torch.where(total > 0, torch.log10(before + total) + now, self.importance))
 
 
 def _room(slab: Bank, heads: int, slots: int, size: int, place: torch.device) -> Bank:

@@ -28,7 +28,7 @@ def bring(
     there = inside & (slot != FREE)
     whole = bank.filled[slot.clamp_min(0)] >= (stored - units * size).clamp_max(size)
     _write(bank.used, slot, there & whole, lookup)
-    for tensor, nothing in ((bank.owner, FREE), (bank.used, NEVER), (bank.worth, float(NEVER))):
+    for tensor, nothing in ((bank.owner, FREE), (bank.used, NEVER), (bank.importance, float(NEVER))):
         _write(tensor, slot, there & ~whole, tensor.new_full((), nothing))
     asked = torch.where(inside & ~(there & whole), units, FREE).flatten().tolist()
     missing = torch.tensor([unit for unit in dict.fromkeys(asked) if unit != FREE], dtype=torch.int64)
@@ -36,9 +36,9 @@ def bring(
         numbers = to_device(missing, device)
         _admit(bank, numbers, lookup, stored)
         places = bank.table[numbers]
-        for slabs, room in ((keys, bank.keys), (values, bank.values)):
-            if room.shape[0]:
-                _fetch(slabs, room, missing, places, size)
+        for slabs, buffer in ((keys, bank.keys), (values, bank.values)):
+            if buffer.shape[0]:
+                _fetch(slabs, buffer, missing, places, size)
     bank.facts[FETCHED] = len(missing)
     bank.facts[LOOKUP] += 1
     traffic[0] += inside.sum() - len(missing)
@@ -65,19 +65,19 @@ def _admit(bank: UnitBank, missing: Tensor, lookup: Tensor, stored: Tensor) -> N
     before = bank.owner[taken]
     _write(bank.table, before, before != FREE, before.new_full((), FREE))
     bank.table[missing], bank.owner[taken] = taken.int(), missing.int()
-    bank.used[taken], bank.worth[taken] = lookup, lookup.float()
+    bank.used[taken], bank.importance[taken] = lookup, lookup.float()
     bank.filled[taken] = (stored - missing * bank.size).clamp_max(bank.size).int()
     bank.facts[HAND] = (taken[-1] + 1) % bank.slots
 
 
-def _fetch(slabs: Slabs, room: Bank, missing: Tensor, places: Tensor, size: int) -> None:
+def _fetch(slabs: Slabs, buffer: Bank, missing: Tensor, places: Tensor, size: int) -> None:
     """Copy the rows of units into their slots, as they are. missing: on the host."""
     inside, last = torch.arange(size), sum(length for _, length in slabs) - 1
     rows = (missing[:, None] * size + inside).clamp_max(last).flatten()  # those behind the last one are not seen
     to = (places[:, None] * size + to_device(inside, places.device)).flatten()
     for number, here, row in split_by_slab(slabs, rows):
         slab, at = slabs[number][0], to if here is None else to[to_device(here, to.device)]
-        for mine, theirs in zip(tensors_of(room), tensors_of(slab), strict=True):
+        for mine, theirs in zip(tensors_of(buffer), tensors_of(slab), strict=True):
             same = torch.uint8 if mine.itemsize == 1 else mine.dtype  # some devices gather no 8-bit floats
             found = theirs.view(same)[: len(mine)].index_select(1, row * theirs.shape[1] // slab.shape[1])
-            mine.view(same)[:, at * mine.shape[1] // room.shape[1]] = to_device(found, mine.device)
+            mine.view(same)[:, at * mine.shape[1] // buffer.shape[1]] = to_device(found, mine.device)

@@ -74,7 +74,7 @@ def _gather(
     b_index = tl.load(p_index + head * count + o_row, mask=m_row, other=0)
     o_out = (head * capacity + o_row)[:, None] * SIZE
     b_slab, b_in_slab = rows_of(b_index, p_keys, halvings)
-    # b_k1, b_k2: [TILE, HALF_PAD], b_k3: [TILE, REST_PAD]
+    # b_k1, b_k2, b_r1, b_r2: [TILE, HALF_PAD], b_k3: [TILE, REST_PAD]
     b_k1, b_k2, b_k3 = load_key(
         b_slab, b_in_slab, head, m_row, p_keys, p_key_mean, p_key_range,
         KEY_FIRST, KEY_OTHER, KEY_GROUP_SIZE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
@@ -128,17 +128,17 @@ def _take(
     )  # fmt: skip
 
 
-def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: EntryBuffers) -> None:
+def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, buffers: EntryBuffers) -> None:
     """Run `reference.gather` in Triton. The slabs must be on the device of the index or in pinned host memory."""
     heads, count = index.shape
-    _, capacity, width = room.keys.shape
+    _, capacity, width = buffers.keys.shape
     key_table, value_table = table(keys, index.device), table(values, index.device)
-    _prepared_gather(key_table.layout, value_table.layout, width, cos.shape[1], len(room.values) > 0)(
+    _prepared_gather(key_table.layout, value_table.layout, width, cos.shape[1], len(buffers.values) > 0)(
         (cdiv(count, TILE), heads, 1),
         (
             *(index.contiguous(), *key_table.pointers, *value_table.pointers),
             *(angle.to(index.device, torch.float32).contiguous() for angle in (cos, sin)),
-            *(room.keys, room.rotated, room.values),
+            *(buffers.keys, buffers.rotated, buffers.values),
         ),
         (count, capacity, key_table.halvings),
     )

@@ -13,8 +13,8 @@ from kernels.rotation import rotate
 from kernels.rows import Slabs, dense
 
 
-def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: EntryBuffers) -> None:
-    """Write the first M rows of `room`: row m of a head is entry index[m] of that head, rotated to position m.
+def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, buffers: EntryBuffers) -> None:
+    """Write the first M rows of `buffers`: row m of a head is entry index[m] of that head, rotated to position m.
 
     Args:
         keys: slabs [H, capacity, D], before RoPE, in the dtype of the buffers.
@@ -22,14 +22,14 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
         index: int64 [H, M].
         cos: [M, R/2], cosines of the rotation to positions 0, 1, 2, ...
         sin: [M, R/2], its sines.
-        room: buffers to write; rows from M on are left unchanged.
+        buffers: buffers to write; rows from M on are left unchanged.
     """
-    count, wide = index.shape[1], torch.promote_types(room.keys.dtype, torch.float32)
+    count, wide = index.shape[1], torch.promote_types(buffers.keys.dtype, torch.float32)
     found = gather_rows(keys, index, index.device, wide)
-    room.keys[:, :count] = found
-    room.rotated[:, :count] = rotate(found, cos, sin)
-    if len(room.values):
-        room.values[:, :count] = gather_rows(values, index, index.device, wide)
+    buffers.keys[:, :count] = found
+    buffers.rotated[:, :count] = rotate(found, cos, sin)
+    if len(buffers.values):
+        buffers.values[:, :count] = gather_rows(values, index, index.device, wide)
 
 
 def gather_rows(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:

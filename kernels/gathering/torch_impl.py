@@ -10,14 +10,14 @@ from kernels.rotation import rotate
 from kernels.rows import Slabs, take, to_device
 
 
-def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: EntryBuffers) -> None:
+def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, buffers: EntryBuffers) -> None:
     """Run `reference.gather` on rows in their own dtype."""
     count = index.shape[1]
     found = take(keys, index)
-    room.keys[:, :count] = found
-    room.rotated[:, :count] = rotate(found, cos, sin)
-    if len(room.values):
-        room.values[:, :count] = take(values, index)
+    buffers.keys[:, :count] = found
+    buffers.rotated[:, :count] = rotate(found, cos, sin)
+    if len(buffers.values):
+        buffers.values[:, :count] = take(values, index)
 
 
 def gather_rows(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:

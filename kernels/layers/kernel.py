@@ -55,6 +55,7 @@ def _gated(p_x, p_out, step, width, SILU: tl.constexpr, PIECE: tl.constexpr):
 @triton.jit
 def _turned(p_x, p_angle_cos, p_angle_sin, o, m, HALF: tl.constexpr):
     """Load a vector and rotate it, each product rounded as PyTorch rounds it."""
+    # All blocks: [SIZE_PAD], as o and m are
     kind = p_x.dtype.element_ty
     m_turned = m & (o < 2 * HALF)
     o_other = tl.where(o < HALF, o + HALF, o - HALF)
@@ -75,6 +76,7 @@ def _turn(
 ):  # fmt: skip
     """Rotate one token's vector of one head. Steps: from a head, a token, or a token's angles to the next."""
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    # o, m, b_turned: [SIZE_PAD]
     o = tl.arange(0, SIZE_PAD)
     m = o < SIZE
     p_from = p_x + head * head_step + token * token_step
@@ -92,6 +94,7 @@ def _append(
 ):  # fmt: skip
     """Rotate a query, or write a key twice or a value. rows: of the buffers. READ: the first row is in a tensor."""
     token, number = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    # o, m, b_turned, b_k, b_v: [SIZE_PAD]
     o = tl.arange(0, SIZE_PAD)
     m = o < SIZE
     row = token + (tl.load(p_at) if READ else at)
@@ -118,6 +121,7 @@ def _merge_two(
 ):
     """Merge one query's attention to two sets of keys."""
     row = tl.program_id(0).to(tl.int64)
+    # o, m, b_first, b_second: [SIZE_PAD]; the rest are single numbers
     o = tl.arange(0, SIZE_PAD)
     m = o < SIZE
     b_one, b_two = tl.load(p_first_total + row), tl.load(p_second_total + row)

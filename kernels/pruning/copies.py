@@ -18,7 +18,7 @@ class Copies:
         count: first rows of the slabs that `keys` was copied from.
         keys: [H, count / every, D], rounded up. If quantised, scales are those of the slabs.
         units: copies of whole chunks, or None.
-        places: int64 [NB, C], row of `units` where each chunk begins; 2**60 or more for a chunk that is not there.
+        places: int64 [NB, C], row of `units` where each chunk begins, `kernels.bank.NOWHERE` or more without one.
     """
 
     every: int

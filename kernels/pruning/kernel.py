@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.bank import state
 from kernels.launch import Prepared, cdiv
 from kernels.pruning.copies import Copies
 from kernels.pruning.positions import KeyPositions
@@ -33,7 +34,7 @@ from kernels.slab_rows.kernel import (
     widths,
 )
 
-NOWHERE = tl.constexpr(1 << 60)  # from here on, a place that no chunk has
+NOWHERE = tl.constexpr(state.NOWHERE)  # from here on, a place that no chunk has
 LEAST_WIDE = 32  # least queries of a program for wide heads: with fewer, registers spill
 
 

@@ -42,7 +42,7 @@ def _scores(
         o_query = at + tl.arange(0, QUERIES).to(tl.int64)  # 64 bits: o_query * rows may exceed 32
         m_query = o_query < queries
         p_query = p_q + (head * queries + o_query)[:, None] * (WIDTH * SPLIT) + o_column[None, :]
-        # p_query: [QUERIES, WIDTH_PAD], b_found: [QUERIES, ROWS]
+        # p_query, b_q: [QUERIES, WIDTH_PAD], b_number: [ROWS, WIDTH_PAD], b_found: [QUERIES, ROWS]
         b_found = tl.zeros((QUERIES, ROWS), tl.float32)
         for part in tl.static_range(SPLIT):
             b_q = tl.load(p_query + part * WIDTH, mask=m_query[:, None] & m_column[None, :], other=0.0)

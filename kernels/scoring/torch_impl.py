@@ -15,7 +15,7 @@ def scores(
     q: Tensor, codes: Tensor, scale: Tensor, shift: Tensor, kind: torch.dtype, wide: torch.dtype, out: Tensor
 ) -> None:
     """Run `reference.scores` in steps; the scale of each group is applied to the products."""
-    count, page = out.shape[2], codes.shape[1] // scale.shape[1]
+    count, group = out.shape[2], codes.shape[1] // scale.shape[1]
     step = STEP if q.device.type == "cpu" else GPU_STEP
     for at in range(0, count, step):
         end = min(at + step, count)
@@ -23,5 +23,5 @@ def scores(
             found = quantise.products(q, codes[:, at:end], kind)
         else:
             found = (q.to(wide) @ quantise.unpack(codes[:, at:end], kind, wide).transpose(1, 2)).float()
-        each = scale[:, None, at // page : -(-end // page)].repeat_interleave(page, dim=2)[..., : end - at]
+        each = scale[:, None, at // group : -(-end // group)].repeat_interleave(group, dim=2)[..., : end - at]
         torch.addcmul(shift[..., None], found, each, out=out[..., at:end])

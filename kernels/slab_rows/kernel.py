@@ -140,7 +140,7 @@ def _table(slabs: Slabs, device: torch.device, count: int) -> Table:
     if len(groups) > 1 or len({(bank.kind, id(bank.channel_scale)) for bank in quantized}) > 1:
         raise ValueError(f"Quantised slabs share kind, group size and scale, and these do not: {_named(slabs)}.")
     lines += [(0, BEYOND, 0, 0, 0, 0)] * (power_of_2(len(lines)) - len(lines))
-    found = _table_on_device(tuple(lines), device)
+    found = table_on_device(tuple(lines), device)
     return Table(
         slabs=found,
         channel_scale=quantized[0].channel_scale.on(device) if quantized else (found, found),  # unused pointers
@@ -155,7 +155,7 @@ def _table(slabs: Slabs, device: torch.device, count: int) -> Table:
 
 
 @functools.lru_cache(maxsize=1024)
-def _table_on_device(lines: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
+def table_on_device(lines: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
     """Copy table lines to a device in one transfer, once for a window that is shown again at the same address."""
     return torch.tensor(lines).to(device, non_blocking=True)
 
@@ -204,6 +204,7 @@ def _load_kind(
     KIND: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """Compute `load_part` for slabs of a single kind. group: number of each row's scale [TILE]."""
+    # m_part, b_byte, b_code: [TILE, WIDTH], p_row, b_scale: [TILE], b_mean, b_range: [WIDTH]
     m_part = m_row[:, None] & m_column[None, :]
     p_head = tl.load(p_slabs + slab * FACTS).to(tl.pointer_type(KIND)) + head * tl.load(p_slabs + slab * FACTS + 2)
     WIDTH: tl.constexpr = SIZE // 2 if KIND == PACKED else SIZE
@@ -285,6 +286,7 @@ def load_key(
 def turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF: tl.constexpr, HALF_PAD: tl.constexpr):
     """Rotate both halves of the rotated width [TILE, HALF_PAD] to positions `place` [TILE]."""
     half = tl.arange(0, HALF_PAD)
+    # m_half, b_cos, b_sin: [TILE, HALF_PAD], b_first, b_second: [TILE, HALF_PAD, 2]
     m_half = m_row[:, None] & (half < HALF)[None, :]
     b_cos = tl.load(p_cos + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
     b_sin = tl.load(p_sin + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)

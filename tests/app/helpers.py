@@ -255,8 +255,8 @@ def ended(service: Service, job_id: str) -> str:
 
 def work_once(worker: Worker) -> None:
     """Run the next job of a worker whose threads do not run."""
-    if not worker._take_in_once() or worker._waiting:
-        worker._work_once()
+    if not worker.take_in_once() or worker._waiting:
+        worker.work_once()
 
 
 def answered(service: Service, worker: Worker, session: str, options: AnswerOptions) -> str:

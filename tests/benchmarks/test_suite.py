@@ -192,7 +192,7 @@ def test_questions_over_qa_have_their_evidence_in_the_text_and_not_in_themselves
 def test_half_of_the_documents_stay_free_for_training() -> None:
     with lzma.open(DATA / "qa" / qa.TALES, "rt", encoding="utf-8") as lines:
         names = [json.loads(line)["id"] for line in lines]
-    asked_about = {title for title, _, _ in qa._tales(DATA / "qa" / qa.TALES)}
+    asked_about = {title for title, _, _ in qa.tales(DATA / "qa" / qa.TALES)}
     measured = {name.replace("-", " ") for name in names if qa.is_measured(name)}
     assert asked_about <= measured
     assert 0.3 < len(measured) / len(names) < 0.7

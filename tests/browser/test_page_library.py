@@ -24,13 +24,18 @@ def delete(tab: Page, button: str, named: str, place: str = "") -> None:
     tab.locator(f"#{place}confirm").click()
 
 
-def test_going_back_leads_to_what_was_shown_before(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+def test_going_back_and_forward_leads_to_what_was_shown(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    drawn_meanwhile = "addEventListener('popstate', () => document.body.append('drawn meanwhile'))"
     visit(tab, server, f"?context={reading['id']}")
     expect(tab.locator("#context-head .how")).to_be_visible()
     tab.get_by_role("button", name="New document").click()
     expect(tab.locator("#new-view")).to_be_visible()
+    tab.evaluate(drawn_meanwhile)
     tab.go_back()
     expect(tab.locator("#context-head .how")).to_be_visible()
+    tab.evaluate(drawn_meanwhile)
+    tab.go_forward()
+    expect(tab.locator("#new-view")).to_be_visible()
 
 
 def test_sessions_are_renamed_found_exported_and_deleted(
@@ -133,6 +138,7 @@ def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, read
     before = server.get(f"/api/sessions/{session}/turns")
     visit(tab, server, f"?session={session}")
     server.stop()
+    expect(tab.locator(".toast-message-text")).to_have_text("The server does not answer: try again once it does.")
     with tab.expect_event(
         "framenavigated", timeout=1000 * 2 * PATIENCE_SEC
     ):  # the tab that stayed open comes back by itself

@@ -86,15 +86,24 @@ def test_a_preset_fills_in_settings_that_can_still_be_changed(tab: Page, server:
 
 
 def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path: Path) -> None:
-    broken = tmp_path / "torn.pdf"
+    broken, letter = tmp_path / "torn.pdf", tmp_path / "letter.pdf"
     broken.write_bytes(b"%PDF-1.4 nonsense")
+    with pymupdf.open() as pdf:
+        pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent, who was born in Tarvel.")
+        pdf.save(letter)
     visit(tab, server)
     tab.get_by_role("button", name="New document").click()
     tab.locator("#start").click()
     expect(tab.get_by_text("Drop in one or more files first")).to_be_visible()
     tab.locator("#files input[type=file]").set_input_files([broken])
-    expect(tab.get_by_role("row", name="torn.pdf").get_by_role("link")).to_be_visible()  # uploaded
-    [cached] = (server.home / "uploads").glob("incoming-*/**/torn.pdf")
+    expect(tab.locator("#estimate")).to_contain_text("torn.pdf cannot be opened as PDF")
+    expect(tab.locator("#start")).to_be_disabled()
+    tab.get_by_role("button", name="Clear").click()
+    expect(tab.locator("#start")).to_be_enabled()
+    tab.locator("#files input[type=file]").set_input_files([letter])
+    expect(tab.get_by_role("row", name="letter.pdf").get_by_role("link")).to_be_visible()  # uploaded
+    expect(tab.locator("#estimate")).to_contain_text("it fits")
+    [cached] = (server.home / "uploads").glob("incoming-*/**/letter.pdf")
     cached.rename(tmp_path / "kept.pdf")  # as it is a day later
     tab.locator("#start").click()
     expect(tab.locator("#notice [role=alert]")).to_contain_text("dropped in too long ago")
@@ -105,10 +114,11 @@ def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path
     tab.locator("#start").click()
     expect(tab.locator("#notice [role=alert]")).to_contain_text("A budget of 0")
     tab.locator("#budget input").fill("512")
+    cached.write_bytes(b"%PDF-1.4 nonsense")  # since it was looked at
     tab.locator("#start").click()
-    expect(tab.locator("#reading-card [role=alert]")).to_contain_text("torn.pdf")
+    expect(tab.locator("#reading-card [role=alert]")).to_contain_text("letter.pdf")
     tab.locator("#discard").click()
-    expect(tab.locator("#contexts")).not_to_contain_text("torn")
+    expect(tab.locator("#contexts")).not_to_contain_text("letter")
 
 
 def test_an_encrypted_file_asks_for_its_password(tab: Page, server: Server, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ TIGHT: dict[str, Method] = {
     "exact-int8": make_method("exact", budget=160, top_k=22, store="int8"),
     "exact-sketched": make_method("exact", budget=160, top_k=24, store="float32", sketch="int2"),
     "exact-int4-sketched": make_method("exact", budget=160, top_k=24, store="int4", sketch="int4"),
-    "exact-fp8": make_method("exact", budget=160, top_k=24, store="fp8"),
+    "exact-fp8": make_method("exact", budget=160, top_k=24, store="fp8", extend_always=True),
     "infllm-int4": make_method("infllm", budget=176, block=8, units=4, query_block=16, store="int4"),
     "infinitehip-int8": make_method(
         "infinitehip", budget=208, stages="16:16:64:4 8:4:24:2", first_keep=32, store="int8", extend_always=True
@@ -158,7 +158,7 @@ STATIC: dict[str, Method] = {
     "exact-sketched": make_method("exact", budget=160, top_k=24, store="float32", looks=1, sketch="int2"),
     "exact-sketched-int4": make_method("exact", budget=160, top_k=32, looks=1, sketch="int4"),
     "exact": make_method("exact", budget=96, top_k=24, store="float32", looks=1),
-    "exact-int8": make_method("exact", budget=168, top_k=32, store="int8", looks=1),
+    "exact-int8": make_method("exact", budget=168, top_k=32, store="int8", looks=1, extend_always=True),
     "infinitehip-int8": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, store="int8", attention="infllm"),
     "infllm": make_method(
         "infllm", budget=160, block=8, representatives=3, units=4, query_block=16, store="float32", looks=1

@@ -13,9 +13,9 @@ from engine import Conversation, Model, make_method
 from engine.models.sizes import model_sizes
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.tier_plan import slab_bytes
-from engine.parts.asked import Asked
 from engine.parts.footprint import ReadingTask
 from engine.parts.selectors import key_stream, pruned
+from engine.parts.selectors.asked import Asked
 from engine.parts.selectors.stages import parse_stages
 from kernels import choice
 from kernels.rows import Slabs, tensors_of

@@ -96,9 +96,9 @@ def test_static_passes_say_what_others_say(name: str, model: Model, ids: Tensor,
         assert ours.usage.entries == theirs.usage.entries
         assert [(p.start, p.end) for p in ours.passages] == [(p.start, p.end) for p in theirs.passages]
         for one, other in zip(ours.passages, theirs.passages, strict=True):
-            assert one.weight == pytest.approx(other.weight, rel=1e-2)  # a small difference of two large shares
+            assert one.weight == pytest.approx(other.weight, rel=2e-2)  # a small difference of two large shares
     # The last bit of a number may decide between two codes.
-    apart = 2e-2 if getattr(STATIC[name], "store", "") == "int8" else 1e-3
+    apart = {"int8": 2e-2, "bfloat16": 5e-3}.get(getattr(STATIC[name], "store", ""), 1e-3)
     ours_parts, theirs_parts = conversation.state()[0], expected.state()[0]
     assert set(ours_parts) == set(theirs_parts)
     for name, part in theirs_parts.items():

@@ -90,11 +90,10 @@ def test_what_is_picked_has_the_highest_logits_also_where_part_of_a_key_is_rotat
     q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
     archive = Archive(model.spec, tier.dtype)
     archive.host = tier
+    best, index = searched(archive, 1, q, 40, torch.full((5,), 201), 24, None)
     rope = tier.spec.layers[1].rope
-    turned = rope.to_constant(q, 40)
-    best, index = searched(archive, 1, turned, torch.full((5,), 201), 24, None)
     keys = rope.to_constant(everything(1)[0].repeat_interleave(3, dim=0), 0)
-    logits = turned @ keys.transpose(1, 2)
+    logits = rope.to_constant(q, 40) @ keys.transpose(1, 2)
     torch.testing.assert_close(best.logits(Scoring(1.0)), logits.gather(2, index))
     assert torch.equal(index.sort(dim=2).values, logits.topk(24, dim=2).indices.sort(dim=2).values)
 

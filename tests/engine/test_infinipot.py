@@ -15,7 +15,8 @@ from engine.loops import passes
 from engine.loops.context import new_memory
 from engine.loops.passes import feed, novelties
 from engine.memory import Memory
-from engine.methods.infinipot import PROMPTS, InfiniPot
+from engine.methods.infinipot import InfiniPot
+from engine.methods.presets import PROMPTS
 from engine.model import load_model
 from engine.parts.evictors.catalyst import CatalystEvictor
 from engine.parts.footprint import ReadingTask

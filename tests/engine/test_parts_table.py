@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine import METHODS, Model
-from tests.engine.test_methods import TIGHT
+from tests.engine.matrix import TIGHT
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
 

@@ -135,7 +135,7 @@ def test_a_search_that_is_barely_fast_enough_is_left_for_sketches() -> None:
     small = {**LLAMA_8B, "num_hidden_layers": 16, "hidden_size": 2048, "intermediate_size": 8192, "head_dim": 64}
     model = model_sizes(AutoConfig.for_model("llama", **small), torch.bfloat16, torch.device("cuda"))
     planner = Planner(model, dataclasses.replace(llama().machine, device=8 * GB, host=64 * GB))
-    plans = [plan for plan in planner._candidates(150_000, "none") if plan.method.name == "exact"]
+    plans = [plan for plan in planner.candidates(150_000, "none") if plan.method.name == "exact"]
     plain, sketched = (plan.answer_tokens_per_sec or 0.0 for plan in plans)
     assert sketched > 5 * plain > 5 * SLOWEST
     best = planner.best(150_000)
@@ -152,7 +152,7 @@ def test_without_a_gpu_nothing_is_found_by_sketches() -> None:
     """Check that sketches are not used where both tiers are the same memory."""
     planner = llama()
     planner.machine = dataclasses.replace(planner.machine, device=400 * GB, shared=True)
-    assert not any(plan.footprint.lookup.sketched for plan in planner._candidates(1_000_000, "none"))
+    assert not any(plan.footprint.lookup.sketched for plan in planner.candidates(1_000_000, "none"))
 
 
 def test_where_a_model_is_loaded_its_weights_count_as_room_for_others() -> None:
@@ -226,7 +226,7 @@ def test_a_chunk_that_stands_too_far_behind_what_is_kept_is_warned_of() -> None:
     assert not any(beyond("locret", budget) for budget in (1024, 1322, 1536))
     assert not any(beyond(name, 2048) for name in ("infinipot", "beacon", "exact"))
     assert not beyond("locret", 2048, tokens=1900)
-    budgets = {plan.method.name: plan.method.budget for plan in planner._candidates(20_000, "none")}
+    budgets = {plan.method.name: plan.method.budget for plan in planner.candidates(20_000, "none")}
     assert (budgets["locret"], budgets["infinipot"]) == (1024, 2048)
     for window in (2048, 4096, 1 << 17):
         config.max_position_embeddings = window

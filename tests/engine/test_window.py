@@ -57,7 +57,7 @@ def exact_memory(spec: ModelSpec, logn: bool = False) -> Memory:
     """Return a memory that selects 16 far entries for each query."""
     settings = Exact(budget=SINKS + 128 + 16, sinks=SINKS, top_k=16, store="float32", logn=logn)
     store, archive = WindowStore(spec, SINKS, WINDOW, keeps_wider=True), settings.new_archive(spec)
-    return Memory(spec, store, archive=archive, selector=TopKSelector(spec, store, archive, 16, logn))
+    return Memory(spec, store, archive=archive, selector=TopKSelector(spec, store, archive, 16, logn, False))
 
 
 def exact_attention(
@@ -67,15 +67,16 @@ def exact_attention(
     v: Tensor,
     now: int,
     top: int,
-    trained: int | None = None,
+    trained: int,
+    logn: bool = False,
     hidden: frozenset[int] = frozenset(),
 ) -> Tensor:
     """Return the attention of token `now` over sinks, window and the best other entries, in one softmax.
 
-    trained: tokens beyond which scores grow with the logarithm of the length; None for never. hidden: tokens that are
-    not searched once they have left the window.
+    trained: the model's window, inside which the best are at their true distances. logn: whether scores grow with the
+    logarithm of the length beyond it. hidden: tokens that are not searched once they have left the window.
     """
-    sharper = 1.0 if trained is None else max(1.0, math.log(now + 1) / math.log(trained))
+    sharper = max(1.0, math.log(now + 1) / math.log(trained)) if logn else 1.0
     window = list(range(max(SINKS, now + 1 - WINDOW), now + 1))
     far = [each for each in range(SINKS, max(SINKS, now + 1 - WINDOW)) if each not in hidden]
     place = min(now, SINKS + WINDOW - 1)
@@ -89,23 +90,27 @@ def exact_attention(
         pieces.append((turned, values[window]))
         scores = clamped @ keys[far].T
         best = scores[0].topk(min(top, len(far))).indices
-        pieces.append((scores[:, best], values[far][best]))
+        seen = scores[:, best]
+        if now < trained:
+            places = torch.tensor(far)[best]
+            seen = rope.rotate(query, now) @ rope.rotate(keys[places][None], places)[0].T
+        pieces.append((seen, values[far][best]))
         logits = torch.cat([piece for piece, _ in pieces], dim=1) * SCALE * sharper
         outputs.append(softmax_over(logits, torch.cat([value for _, value in pieces])))
     return torch.stack(outputs)
 
 
-@pytest.mark.parametrize("trained", [None, 64, 320])
+@pytest.mark.parametrize("trained", [64, 320, 512])
 @pytest.mark.parametrize("chunk", [1, 5, 24])
-def test_questions_attend_to_the_exact_best_of_everything(model: Model, chunk: int, trained: int | None) -> None:
+def test_questions_attend_to_the_exact_best_of_everything(model: Model, chunk: int, trained: int) -> None:
     q, k, v = stream(340)
-    spec = dataclasses.replace(model.spec, window=trained or model.spec.window)
-    context = exact_memory(spec, logn=trained is not None)
+    spec = dataclasses.replace(model.spec, window=trained)
+    context = exact_memory(spec, logn=True)
     through(context, tail((q, k, v), 0, 300), 64)
     fork = context.fork()
     output = through(fork, tail((q, k, v), 300), chunk)
     rope = model.spec.layers[0].rope
-    expected = torch.cat([exact_attention(rope, q, k, v, now, 16, trained) for now in range(300, 340)], dim=1)
+    expected = torch.cat([exact_attention(rope, q, k, v, now, 16, trained, True) for now in range(300, 340)], dim=1)
     torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-4)
 
 
@@ -121,11 +126,12 @@ def test_a_second_look_is_at_the_best_of_what_stood_out_and_of_the_conversation(
     output = through(fork, tail((q, k, v), 300, 360), chunk)
     rope = model.spec.layers[0].rope
     hidden = frozenset(range(301 - WINDOW)) - frozenset(range(100 - AROUND, 104 + AROUND))
-    expected = [exact_attention(rope, q, k, v, now, 16, hidden=hidden) for now in range(300, 360)]
+    window = model.spec.window
+    expected = [exact_attention(rope, q, k, v, now, 16, window, hidden=hidden) for now in range(300, 360)]
     torch.testing.assert_close(output, torch.cat(expected, dim=1), atol=1e-5, rtol=1e-4)
     fork.archive.focus(None)
     output = through(fork, tail((q, k, v), 360), 1)
-    torch.testing.assert_close(output, exact_attention(rope, q, k, v, 360, 16), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(output, exact_attention(rope, q, k, v, 360, 16, window), atol=1e-5, rtol=1e-4)
 
 
 def test_reading_does_not_search(model: Model) -> None:
@@ -157,13 +163,13 @@ def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatc
     ids, source, hidden, sent = torch.arange(3, 103), torch.arange(100, dtype=torch.int32), [], 0
     for implementation in ("torch", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
-        memory, sent = windowed(model.spec, WINDOW), kernel._table_on_device.cache_info().misses
+        memory, sent = windowed(model.spec, WINDOW), kernel.table_on_device.cache_info().misses
         for ends in range(70, 101):  # the buffer is packed once on the way
             new = slice(memory.seen, ends)
             hidden.append(model.forward(ids[new], memory, source[new]))
             memory.end_pass()
     torch.testing.assert_close(torch.cat(hidden[31:]), torch.cat(hidden[:31]), atol=1e-4, rtol=1e-3)
-    assert kernel._table_on_device.cache_info().misses - sent < 50
+    assert kernel.table_on_device.cache_info().misses - sent < 50
 
 
 @pytest.mark.parametrize(("window", "slack"), [(24, 512), (1024, 1024), (16384, 2048)])

@@ -37,8 +37,21 @@ SLIDE_NAMES = " ".join(
         'xmlns:p188="http://schemas.microsoft.com/office/powerpoint/2018/8/main"',
     )
 )
+ODF = "urn:oasis:names:tc:opendocument:xmlns:"
+ODF_NAMES = " ".join(
+    (
+        *(f'xmlns:{name}="{ODF}{name}:1.0"' for name in ("office", "style", "text", "table")),
+        f'xmlns:draw="{ODF}drawing:1.0" xmlns:svg="{ODF}svg-compatible:1.0"',
+        'xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:xlink="http://www.w3.org/1999/xlink"',
+    )
+)
 PNG = pymupdf.Pixmap(pymupdf.csGRAY, (0, 0, 4, 4)).tobytes("png")
 SLIDE_TYPES = "application/vnd.openxmlformats-officedocument.presentationml"
+
+
+def odf_paragraph(text: str, style: str = "") -> str:
+    """Return a paragraph of an OpenDocument file."""
+    return f'<text:p text:style-name="{style}">{text}</text:p>'
 
 
 def word(path: Path, body: str) -> Path:

@@ -13,7 +13,7 @@ from tests.ingest import makers
 from tests.ingest.office_makers import W, listed, word
 
 
-def test_docx_reads_what_paragraphs_hide(tmp_path: Path) -> None:
+def test_what_paragraphs_hide_is_read(tmp_path: Path) -> None:
     document = docx.Document()
     document.add_heading("Report", 1)
     paragraph = document.add_paragraph("Kept ")
@@ -121,7 +121,7 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
         "hidden",
     ],
 )
-def test_docx_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
+def test_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
     assert ingest(word(tmp_path / "a.docx", body)).text == expected
 
 
@@ -134,7 +134,7 @@ STYLES = (
 )
 
 
-def test_docx_styles_are_headings_by_what_they_are_based_on_and_by_their_outline(tmp_path: Path) -> None:
+def test_styles_are_headings_by_what_they_are_based_on_and_by_their_outline(tmp_path: Path) -> None:
     body = (listed("One", style="Mine"), listed("Two", style="Part"), listed("no heading", style="No"))
     path = word(tmp_path / "a.docx", "".join(body))
     with zipfile.ZipFile(path) as archive:
@@ -144,7 +144,7 @@ def test_docx_styles_are_headings_by_what_they_are_based_on_and_by_their_outline
     assert document.text == "One\n\nTwo\n\nno heading"
 
 
-def test_docx_tables_that_arrange_a_page_are_read_cell_by_cell(tmp_path: Path) -> None:
+def test_tables_that_arrange_a_page_are_read_cell_by_cell(tmp_path: Path) -> None:
     """A whole curriculum vitae was one line."""
     row = "<w:tbl><w:tr><w:tc>{}</w:tc><w:tc>{}</w:tc></w:tr></w:tbl>"
     left = listed("Anne Lee") + listed("Keeper")
@@ -165,7 +165,7 @@ def test_docx_tables_that_arrange_a_page_are_read_cell_by_cell(tmp_path: Path) -
     )
 
 
-def test_docx_tables_of_data_keep_their_rows_where_a_cell_holds_another(tmp_path: Path) -> None:
+def test_tables_of_data_keep_their_rows_where_a_cell_holds_another(tmp_path: Path) -> None:
     """Every value stood in a paragraph of its own, away from its label."""
     cell, row = "<w:tc>{}</w:tc>", "<w:tr>{}</w:tr>"
     inner = f"<w:tbl>{row.format(cell.format(listed('lead')) + cell.format(listed('6 t')))}</w:tbl>"
@@ -175,7 +175,7 @@ def test_docx_tables_of_data_keep_their_rows_where_a_cell_holds_another(tmp_path
     assert document.text == "Ship | Lark\nGuns | 7\nBuilt | 1815\nLoad | lead | 6 t"
 
 
-def test_docx_footnotes_keep_their_paragraphs_apart(tmp_path: Path) -> None:
+def test_footnotes_keep_their_paragraphs_apart(tmp_path: Path) -> None:
     cite = '<w:r><w:footnoteReference w:id="{}"/></w:r>'
     path = word(tmp_path / "a.docx", f"<w:p><w:r><w:t>Word</w:t></w:r>{cite.format(7)}{cite.format(2)}</w:p>")
     notes = (

@@ -14,7 +14,7 @@ LEVEL = '<w:lvl w:ilvl="{}">{}<w:numFmt w:val="{}"/><w:lvlText w:val="{}"/></w:l
 START = '<w:start w:val="{}"/>'
 
 
-def test_docx_lists_have_their_numbers(tmp_path: Path) -> None:
+def test_lists_have_their_numbers(tmp_path: Path) -> None:
     """Word counts them when it shows the page: the file does not tell where "2.1(b)" is."""
     levels = "".join(
         (

@@ -10,7 +10,7 @@ from tests.ingest import makers
 from tests.ingest.makers import read
 
 
-def test_html_is_text_only(tmp_path: Path) -> None:
+def test_pages_are_text_only(tmp_path: Path) -> None:
     document = read(
         tmp_path / "a.html",
         "<!doctype html><title>Tides &amp; Times</title><script>alert('no')</script><style>p{}</style><nav>Home</nav>"
@@ -141,7 +141,7 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
         ("<table><tr><td>a<td>b</tr><tr hidden><td>secret</tr><tbody style='display:none'><tr><td>no</table>", "a | b"),
     ],
 )
-def test_html_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
+def test_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
     assert read(tmp_path / "a.html", f"<!doctype html><html><body>{body}</body></html>").text == expected
 
 

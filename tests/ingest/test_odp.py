@@ -6,10 +6,11 @@ import pytest
 
 from ingest import BrokenFile, Document, EmptyDocument, ingest
 from tests.ingest import makers
-from tests.ingest.test_odt import NAMES, ODF, p
+from tests.ingest.office_makers import ODF, ODF_NAMES
+from tests.ingest.office_makers import odf_paragraph as p
 
 KIND = "application/vnd.oasis.opendocument.presentation"
-SPACES = f'{NAMES} xmlns:presentation="{ODF}presentation:1.0"'
+SPACES = f'{ODF_NAMES} xmlns:presentation="{ODF}presentation:1.0"'
 HIDDEN = (
     '<style:style style:name="dp2" style:family="drawing-page">'
     '<style:drawing-page-properties presentation:visibility="hidden"/></style:style>'

@@ -9,7 +9,7 @@ from ingest.conversion import ConvertOptions
 from ingest.limits import Limits
 from ingest.office.ods import convert
 from tests.ingest import makers
-from tests.ingest.test_odt import NAMES
+from tests.ingest.office_makers import ODF_NAMES
 
 KIND = "application/vnd.oasis.opendocument.spreadsheet"
 HIDDEN = (
@@ -19,7 +19,8 @@ HIDDEN = (
 
 def content(sheets: str) -> str:
     return (
-        f"<office:document {NAMES} office:mimetype='{KIND}'><office:meta><dc:title>Accounts</dc:title></office:meta>"
+        f"<office:document {ODF_NAMES} office:mimetype='{KIND}'>"
+        f"<office:meta><dc:title>Accounts</dc:title></office:meta>"
         f"<office:automatic-styles>{HIDDEN}</office:automatic-styles>"
         f"<office:body><office:spreadsheet>{sheets}</office:spreadsheet></office:body></office:document>"
     )
@@ -43,9 +44,8 @@ def number(text: str, value: str) -> str:
 
 
 def read(folder: Path, sheets: str) -> Document:
-    meta = (
-        f"<office:document-meta {NAMES}><office:meta><dc:title>Accounts</dc:title></office:meta></office:document-meta>"
-    )
+    meta = "<office:meta><dc:title>Accounts</dc:title></office:meta>"
+    meta = f"<office:document-meta {ODF_NAMES}>{meta}</office:document-meta>"
     whole = ingest(
         makers.archive(folder / "a.ods", {"mimetype": KIND, "content.xml": content(sheets), "meta.xml": meta})
     )

@@ -7,22 +7,16 @@ import pytest
 from ingest import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat, ingest
 from ingest.limits import Limits
 from tests.ingest import makers
+from tests.ingest.office_makers import ODF, ODF_NAMES
+from tests.ingest.office_makers import odf_paragraph as p
 
 SAMPLE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "docs" / "unstructured__fake.odt"
-ODF = "urn:oasis:names:tc:opendocument:xmlns:"
-NAMES = " ".join(
-    (
-        *(f'xmlns:{name}="{ODF}{name}:1.0"' for name in ("office", "style", "text", "table")),
-        f'xmlns:draw="{ODF}drawing:1.0" xmlns:svg="{ODF}svg-compatible:1.0"',
-        'xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:xlink="http://www.w3.org/1999/xlink"',
-    )
-)
 
 
 def document(body: str, styles: str = "", meta: str = "") -> str:
     """Return an OpenDocument text in one XML file."""
     return (
-        f"<office:document {NAMES} office:mimetype='application/vnd.oasis.opendocument.text'>"
+        f"<office:document {ODF_NAMES} office:mimetype='application/vnd.oasis.opendocument.text'>"
         f"<office:meta><dc:title>{meta}</dc:title></office:meta>"
         f"<office:automatic-styles>{styles}</office:automatic-styles>"
         f"<office:body><office:text>{body}</office:text></office:body></office:document>"
@@ -42,10 +36,6 @@ def text_of(folder: Path, body: str, styles: str = "") -> str:
     }
     assert len(found) == 1
     return found.pop()
-
-
-def p(text: str, style: str = "") -> str:
-    return f'<text:p text:style-name="{style}">{text}</text:p>'
 
 
 def styled(name: str, family: str = "text", above: str = "", **properties: str) -> str:

@@ -248,9 +248,7 @@ def test_content_decides_and_limits_hold(tmp_path: Path) -> None:
         text_box(slide.shapes, "Some words that are kept.", 0, 0)
 
     path = slides(tmp_path / "a.docx", fill, fill, fill)
-    assert ingest(path).warnings == (
-        "The file is named .docx, but it is PowerPoint presentation and was read as such.",
-    )
+    assert ingest(path).warnings == ("The file is named .docx, but its format is PowerPoint presentation.",)
     for limits, words in (
         (Limits(pages=2), "3 slides, more than the limit of 2"),
         (Limits(characters=40), "characters"),

@@ -41,10 +41,12 @@ from tests.ingest import makers
         ("a.xlsm", b"PK\x03\x04" + bytes(100), BrokenFile, "opened as Excel workbook: its archive is damaged"),
         ("a.ppsx", b"<3 this is no show", BrokenFile, "is no PowerPoint presentation: it begins with"),
         ("a.xlsx", bytes(range(256)) * 4, BrokenFile, "is no Excel workbook, or its beginning is damaged"),
+        ("a.doc", b"PK\x03\x04" + bytes(100), BrokenFile, "opened as ZIP archive: its archive is damaged"),
+        ("a.docx", b"%PDF-1.7\nrubbish", BrokenFile, r"opened as PDF.*named \.docx, but its format is PDF\."),
         ("a.mobi", bytes(60) + b"BOOKMOBI" + bytes(10), BrokenFile, "cut off"),
         (
             "a.docx",
-            b"\xd0\xcf\x11\xe0" + "EncryptedPackage".encode("utf-16-le"),
+            b"\xd0\xcf\x11\xe0" + "EncryptedPackage\0".encode("utf-16-le"),
             UnsupportedFormat,
             "Excel or PowerPoint",
         ),
@@ -76,7 +78,11 @@ def test_content_decides_what_a_file_is(tmp_path: Path) -> None:
     path = makers.pdf(tmp_path / "notes.txt", [[(50, 300, "Really a PDF.")]])
     document = read(path)
     assert (document.format, document.text) == ("pdf", "Really a PDF.")
-    assert "named .txt, but it is PDF" in document.warnings[0]
+    assert "named .txt, but its format is PDF" in document.warnings[0]
+    book = makers.epub(tmp_path / "a.docx", {"a.xhtml": "<p>Words.</p>"})
+    book.write_bytes(book.read_bytes()[:-40])
+    with pytest.raises(BrokenFile, match=r"a\.docx cannot be opened as EPUB: its archive is damaged"):
+        read(book)
     with pytest.raises(UnsupportedFormat, match="a ZIP archive of 1 file: unpack it"):
         read(makers.archive(tmp_path / "a.epub", {"readme.txt": "hello"}))
 

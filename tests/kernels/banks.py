@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch import Tensor
 
 from kernels.attention import BlockTable, VisibleRange
-from kernels.quantise import stored, unpack, width
+from kernels.quantise import KINDS, stored, unpack, width
 from kernels.rows import GROUP_SIZE, Bank, ChannelScale, QuantizedSlab, Slabs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+KIND_NAMES = {torch.int8: "int8", torch.quint4x2: "int4", torch.float8_e4m3fn: "fp8", torch.quint2x4: "int2"}
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES.get)
 ROWS = (5, 63, 43)  # sinks, and two slabs behind them
 
 

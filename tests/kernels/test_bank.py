@@ -16,7 +16,7 @@ from tests.kernels.banks import DEVICE, Coding, slab_of
 
 pytest.importorskip("triton")
 ROWS, SINKS = 106, 5  # of both slabs, and rows that are counted before the bank's
-STATE = ("table", "owner", "used", "worth", "filled", "facts")
+STATE = ("table", "owner", "used", "importance", "filled", "facts")
 
 
 def slabs_of(coding: Coding | None) -> tuple[Slabs, Slabs]:

@@ -45,9 +45,9 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(heads: int, size: int,
     angles = torch.rand(41, half, generator=generator).to(DEVICE) * 6
 
     def kept(module: object, case: object, dtype: torch.dtype) -> EntryBuffers:
-        room = EntryBuffers(*(torch.full((heads, 50, size), 7.0, dtype=dtype, device=DEVICE) for _ in range(3)))
-        module.gather(case.keys, case.values, index, angles.cos().to(dtype), angles.sin().to(dtype), room)  # type: ignore[attr-defined]
-        return room
+        buffers = EntryBuffers(*(torch.full((heads, 50, size), 7.0, dtype=dtype, device=DEVICE) for _ in range(3)))
+        module.gather(case.keys, case.values, index, angles.cos().to(dtype), angles.sin().to(dtype), buffers)  # type: ignore[attr-defined]
+        return buffers
 
     exact, plain, found = (
         kept(reference, wide, torch.float64),
@@ -60,8 +60,8 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(heads: int, size: int,
     for head in range(heads):
         assert torch.equal(found.keys[head, :41], keys[head, index[head]])
         assert torch.equal(found.values[head, :41], values[head, index[head]])
-    for room in (plain, found):
-        assert all(bool((rows[:, 41:] == 7.0).all()) for rows in (room.keys, room.rotated, room.values))
+    for buffers in (plain, found):
+        assert all(bool((rows[:, 41:] == 7.0).all()) for rows in (buffers.keys, buffers.rotated, buffers.values))
     error = (found.rotated - exact.rotated).abs().max()
     assert error <= 2 * (plain.rotated - exact.rotated).abs().max() + 1e-6
 
@@ -74,15 +74,15 @@ def test_keys_that_are_values_go_once(half: int) -> None:
     given = case((1, 1), 288, 0, torch.bfloat16)
     index, angles = torch.arange(0, 82, 2, device=DEVICE)[None], torch.rand(41, half, device=DEVICE)
     nothing = [(slab[:0], length) for slab, length in require_unquantized(given.values)]
-    rooms = []
+    written = []
     for module in (kernel, torch_impl):
-        room = EntryBuffers(
+        buffers = EntryBuffers(
             *(torch.full((heads, 50, 288), 7.0, dtype=torch.bfloat16, device=DEVICE) for heads in (1, 1, 0))
         )
-        module.gather(given.keys, nothing, index, angles.cos(), angles.sin(), room)
-        rooms.append(room)
-    assert torch.equal(rooms[0].keys, rooms[1].keys)
-    torch.testing.assert_close(rooms[0].rotated, rooms[1].rotated, atol=0.02, rtol=0.02)
+        module.gather(given.keys, nothing, index, angles.cos(), angles.sin(), buffers)
+        written.append(buffers)
+    assert torch.equal(written[0].keys, written[1].keys)
+    torch.testing.assert_close(written[0].rotated, written[1].rotated, atol=0.02, rtol=0.02)
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_codes_are_gathered_as_the_numbers_they_stand_for(
     angles = torch.rand(41, half, generator=torch.Generator().manual_seed(1)).to(DEVICE) * 6
 
     def kept(module: object, case: Case, dtype: torch.dtype) -> EntryBuffers:
-        room = EntryBuffers(*(torch.full((2, 41, size), 7.0, dtype=dtype, device=DEVICE) for _ in range(3)))
-        module.gather(case.keys, case.values, index, angles.cos(), angles.sin(), room)  # type: ignore[attr-defined]
-        return room
+        buffers = EntryBuffers(*(torch.full((2, 41, size), 7.0, dtype=dtype, device=DEVICE) for _ in range(3)))
+        module.gather(case.keys, case.values, index, angles.cos(), angles.sin(), buffers)  # type: ignore[attr-defined]
+        return buffers
 
     true, plain, found = (
         kept(reference, exact, torch.float64),
@@ -116,7 +116,7 @@ def test_codes_are_gathered_as_the_numbers_they_stand_for(
         kept(kernel, given, dtype),
     )
     for name in ("keys", "rotated", "values"):
-        x, rounded, mine = (getattr(room, name) for room in (true, plain, found))
+        x, rounded, mine = (getattr(buffers, name) for buffers in (true, plain, found))
         assert (mine - x).abs().max() <= 2 * (rounded - x).abs().max() + 1e-6
         assert (rounded - x).abs().max() < 0.1
     for bank, x in ((given.keys, found.keys), (given.values, found.values)):

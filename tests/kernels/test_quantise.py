@@ -6,15 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.quantise import KINDS, reference, torch_impl, unpack, width
+from kernels.quantise import reference, torch_impl, unpack, width
 from kernels.quantise.kinds import LARGEST
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-NAMES = {torch.int8: "int8", torch.quint4x2: "int4", torch.float8_e4m3fn: "fp8", torch.quint2x4: "int2"}
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=NAMES.get)
+from tests.kernels.banks import DEVICE, every_kind
 
 
-def pages(rows: int, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def groups(rows: int, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return five groups: noise, large, small, all zero, and one outlier."""
     x = torch.randn(5, rows, size, generator=torch.Generator().manual_seed(rows + size))
     x *= torch.tensor([1.0, 300.0, 1e-3, 0.0, 1.0])[:, None, None]
@@ -28,7 +25,7 @@ def pages(rows: int, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
 def test_no_number_is_off_by_more_than_its_code_allows(
     kind: torch.dtype, rows: int, size: int, dtype: torch.dtype
 ) -> None:
-    x = pages(rows, size, dtype)
+    x = groups(rows, size, dtype)
     codes, scale = reference.quantise(x, kind)
     assert codes.shape == (5, rows, width(kind, size))
     assert codes.element_size() == 1
@@ -49,7 +46,7 @@ def test_no_number_is_off_by_more_than_its_code_allows(
 @every_kind
 @pytest.mark.parametrize(("rows", "size"), [(64, 48), (63, 64), (111, 128), (1, 96)])
 def test_pytorch_gives_the_codes_and_numbers_of_the_reference(kind: torch.dtype, rows: int, size: int) -> None:
-    x = pages(rows, size)
+    x = groups(rows, size)
     (codes, scale), (found, found_scale) = reference.quantise(x, kind), torch_impl.quantise(x, kind)
     torch.testing.assert_close(found_scale, scale)
     assert float((unpack(found, kind, torch.float32) != unpack(codes, kind, torch.float32)).float().mean()) < 1e-3
@@ -64,7 +61,7 @@ def test_the_kernel_equals_the_reference(kind: torch.dtype, rows: int, size: int
     pytest.importorskip("triton")
     from kernels.quantise import kernel
 
-    x = pages(rows, size, dtype)
+    x = groups(rows, size, dtype)
     codes, scale = reference.quantise(x, kind)
     if kind != torch.float8_e4m3fn or DEVICE == "cuda":  # the interpreter halves numbers that round up to a power of 2
         found_codes, found_scale = kernel.quantise(x, kind)

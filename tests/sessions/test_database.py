@@ -77,7 +77,7 @@ def test_an_altered_row_is_named(filled: Filled) -> None:
 
 def test_a_home_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreFailing, match="Choose another"):
+    with pytest.raises(StoreFailing, match=r"home: Not a directory\. Choose another with --home"):
         Store(tmp_path / "file" / "home")
 
 

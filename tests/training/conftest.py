@@ -11,10 +11,19 @@ from transformers import LlamaForCausalLM
 
 from engine import Model, load_model
 from tests.engine.conftest import byte_tokenizer, tiny_config
+from training.pocket.documents import Recipe
+from training.pocket.ladder import Mix, Stage
 from training.pocket.prepare import Materials, prepare
 from training.pocket.prose import HELD_OUT_BOOKS
 from training.pocket.settings import PocketSettings
 
+TINY = (
+    Stage("again", 0.5, (Mix(Recipe(96, "again", language=0.1), 16),), 0.05),
+    Stage("chat", 0.5, (
+        Mix(Recipe(192, "chat", dense=0.5, facts=(2, 3)), 8),
+        Mix(Recipe(192, "chat", facts=(2, 3)), 8, far=True),
+    ), 0.05),
+)  # fmt: skip
 _WORDS = [
     "the", "old", "man", "walked", "along", "the", "river", "and", "thought", "about", "the", "house", "where",
     "his", "mother", "had", "lived", "before", "the", "war", "she", "was", "a", "quiet", "woman", "with", "grey",

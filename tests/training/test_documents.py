@@ -102,7 +102,7 @@ def test_an_absent_thing_is_absent(materials: Materials) -> None:
         turn = builder.absent(rng, present)
         for fact in present:  # no stated fact of the same relation and subject
             assert turn.question not in {
-                facts._capital(q.replace("{s}", fact.subject.name)) for q in fact.relation.questions
+                facts.capital(q.replace("{s}", fact.subject.name)) for q in fact.relation.questions
             }
 
 

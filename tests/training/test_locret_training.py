@@ -426,6 +426,8 @@ def test_what_is_missing_is_named(chosen: LocretSettings, model: Model, tmp_path
     for out, named in ((tmp_path, "is a folder"), (tmp_path / "file" / "heads", "Nothing can be written")):
         with pytest.raises(SettingsError, match=named):  # it was found out when the training was over
             train(dataclasses.replace(chosen, out=out))
+    with pytest.raises(SettingsError, match=r"Nothing can be written.*--work-dir"):
+        train(dataclasses.replace(chosen, work_dir=tmp_path / "file" / "run"))
     made = dataclasses.replace(chosen, data=None, data_dir=tmp_path, pocket_dir=tmp_path / "none")
     with pytest.raises(SettingsError, match=r"for pocket models.*--data FILE\.jsonl"):
         Generated(made, model)

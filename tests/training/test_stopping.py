@@ -14,8 +14,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from engine.signals import asked_to_stop
+from tests.training.conftest import TINY
 from tests.training.resuming import contents
-from tests.training.test_training import TINY
 from training.locret import LocretSettings
 from training.locret import train as train_heads
 from training.pocket.settings import PocketSettings

@@ -8,9 +8,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from engine import SettingsError
+from tests.training.conftest import TINY
 from training import checkpoint
-from training.pocket.documents import Recipe
-from training.pocket.ladder import Mix, Stage, last_stages
+from training.pocket.ladder import last_stages
 from training.pocket.network import PocketNetwork, Reading
 from training.pocket.optimiser import orthogonalise
 from training.pocket.prepare import Materials
@@ -18,14 +18,6 @@ from training.pocket.prose import DataMissing
 from training.pocket.reader import Reader
 from training.pocket.settings import PocketSettings
 from training.pocket.train import Run, model_config, train
-
-TINY = (
-    Stage("again", 0.5, (Mix(Recipe(96, "again", language=0.1), 16),), 0.05),
-    Stage("chat", 0.5, (
-        Mix(Recipe(192, "chat", dense=0.5, facts=(2, 3)), 8),
-        Mix(Recipe(192, "chat", facts=(2, 3)), 8, far=True),
-    ), 0.05),
-)  # fmt: skip
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ Answers begin with a space (the tokenizer puts one before every bare stretch of 
 - A little at the end: FairytaleQA (Apache-2.0), XQuAD English (CC BY-SA 4.0), Natural Questions passages (Wikipedia, CC BY-SA 3.0).
 
 Part of the training reads the document with a sliding window only, and lets questions reach the rest of it, and other
-documents, at one constant distance (as Stockpot's `exact` method does).
+documents, at one constant distance (as Stockpot's `exact` method does beyond the model's window).
 
 ## Measured
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine import SettingsError
+from training.flags import require_writable
 from training.pocket.card import CARD
 from training.pocket.tokenizer import is_pocket, load_tokenizer
 
@@ -15,8 +16,9 @@ def check_replaceable(folder: Path) -> None:
     """Check that a finished model may replace `folder`.
 
     Raises:
-        SettingsError: the folder holds something other than a pocket model.
+        SettingsError: the folder holds something other than a pocket model, or cannot be written.
     """
+    require_writable(folder.parent, "name another folder with --out-dir")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / "tokenizer.json").is_file() or not is_pocket(load_tokenizer(folder)):

@@ -120,7 +120,8 @@ class Fact:
         return [m.span() for m in re.finditer(re.escape(self.value), self.statement, re.IGNORECASE)]
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """Return a text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
@@ -223,7 +224,7 @@ class FactMaker:
             text = rng.choice(_OPENINGS) + text
         elif shape > 0.92 and text.endswith("."):
             text = text[:-1] + rng.choice(_CLOSINGS)
-        return Fact(subject, relation, value, _capital(text))
+        return Fact(subject, relation, value, capital(text))
 
 
 def group(relation: Relation) -> str:
@@ -261,15 +262,15 @@ def followup(rng: random.Random, relation: Relation, subject: Subject) -> str:
 def _asked(rng: random.Random, template: str, relation: Relation, subject: Subject) -> str:
     """Return the question as people type it: mostly unchanged, sometimes politer, longer or more careless."""
     text, shape = _fill(template, relation, subject), rng.random()
-    plain = _capital(text) if template.startswith("{s}") else text[:1].lower() + text[1:]  # a name keeps its capital
+    plain = capital(text) if template.startswith("{s}") else text[:1].lower() + text[1:]  # a name keeps its capital
     if shape < 0.1:
         lead = rng.choice(_LEADS)
-        return lead + (_capital(text) if lead.endswith(". ") else plain)
+        return lead + (capital(text) if lead.endswith(". ") else plain)
     if shape < 0.15 and text.endswith("?"):
-        return _capital(text)[:-1] + rng.choice(_TAILS)
+        return capital(text)[:-1] + rng.choice(_TAILS)
     if shape < 0.2:
-        return (plain if shape < 0.18 else _capital(text)).rstrip("?.")
-    return _capital(text)
+        return (plain if shape < 0.18 else capital(text)).rstrip("?.")
+    return capital(text)
 
 
 def passkey(rng: random.Random) -> Fact:
@@ -279,7 +280,7 @@ def passkey(rng: random.Random) -> Fact:
         "passkey", "passkey", "passkey", _PASSKEY_STATEMENTS, _PASSKEY_QUESTIONS, ("And the pass key?",)
     )
     value = words.digits(rng, 5, 5) if rng.random() < 0.75 else words.digits(rng, 4, 8)
-    return Fact(subject, relation, value, _capital(rng.choice(_PASSKEY_STATEMENTS).replace("{v}", value)))
+    return Fact(subject, relation, value, capital(rng.choice(_PASSKEY_STATEMENTS).replace("{v}", value)))
 
 
 def passkeys(rng: random.Random) -> list[Fact]:
@@ -291,7 +292,7 @@ def passkeys(rng: random.Random) -> list[Fact]:
         relation = Relation(key, "passkey", "passkey", _NUMBERED_STATEMENTS, _NUMBERED_QUESTIONS, _NUMBERED_QUESTIONS)
         value = words.digits(rng, 5, 5)
         statement = _fill(rng.choice(_NUMBERED_STATEMENTS), relation, subject, value)
-        found.append(Fact(subject, relation, value, _capital(statement)))
+        found.append(Fact(subject, relation, value, capital(statement)))
     return found
 
 
@@ -307,7 +308,7 @@ def both(rng: random.Random, one: Fact, other: Fact) -> str:
         text = _fill(rng.choice(_TWO_SUBJECTS), one.relation, one.subject).replace("{t}", other.subject.name)
     else:
         return ""
-    return _capital(text)
+    return capital(text)
 
 
 def pairs(rng: random.Random, count: int) -> list[Fact]:

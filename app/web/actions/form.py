@@ -131,16 +131,33 @@ class FormActions:
         ]
 
     def estimate(
-        self, files: Sequence[str] | None, kept: Sequence[str] | None, method: str, model: str | None, *values: Any
+        self,
+        files: Sequence[str] | None,
+        kept: Sequence[str] | None,
+        add_to: str | None,
+        method: str,
+        model: str | None,
+        *values: Any,
     ) -> list[Any]:
         """Say what to expect of the chosen files and documents, or why they cannot be read so.
 
+        Args:
+            files: paths of the files.
+            kept: ids of documents.
+            add_to: id of the context that they are added to, with its model and memory; "" or None for none.
+            method: the method, if they are not added.
+            model: the model as typed.
+            values: the settings of all methods.
+
         Returns:
-            The line as HTML, the timer that asks again while a file is being opened, and a sentence on the model.
+            The line as HTML; the timer that asks again while a file is being opened; a sentence on the model; and the
+            button that reads, disabled if nothing chosen can be read.
         """
-        name, waiting = self.model(model), False
+        name, waiting, readable = self.model(model), False, True
+        if not files:
+            self.service.previews.forget_refusals()
         try:
-            settings = settings_from(method, self.setting_keys, values)
+            settings = {} if add_to else settings_from(method, self.setting_keys, values)
             found = [self._kept(id) for id in kept or ()]
             opened = [self.service.previews.get(Path(each)) for each in files or ()]
             waiting = None in opened
@@ -149,48 +166,49 @@ class FormActions:
                 line, doubt = t("Opening {file} …", file=Path((files or ())[at]).name), ""
             else:
                 found += [each for each in opened if each is not None]
-                line, doubt = self._expected(found, name, method, settings)
+                readable = not found or any(each.readable for each in found)
+                usable = [each for each in found if not each.reason]
+                reasons = joined(map(told, formats_once([each.reason for each in found if each.reason])))
+                if not usable and (add_to or reasons):
+                    line, doubt = reasons, ""
+                elif add_to:
+                    line, doubt = _titles_and_length(usable), reasons
+                else:
+                    line, doubt = self._expected(usable, name, method, settings)
+                    doubt = joined([reasons, doubt])
         except Exception as error:
             if not expected(error):
                 raise
             reason = f'<p class="note" role="status">{told_html(phrase(error))}</p>'
-            return [reason, gr.update(active=False), _about(name)]
+            return [reason, gr.update(active=False), _about(name), gr.update(interactive=readable)]
         more = f'<p class="quiet">{esc(doubt)}</p>' if doubt else ""
         facts = " · ".join(f"<span>{esc(each)}</span>" for each in line.split(" · "))  # wrapped between them
-        return [f'<p class="expected" role="status">{facts}</p>{more}', gr.update(active=waiting), _about(name)]
+        said = f'<p class="expected" role="status">{facts}</p>{more}'
+        return [said, gr.update(active=waiting), _about(name), gr.update(interactive=readable)]
 
     def _kept(self, document_id: str) -> Preview:
         title = self.service.store.documents.get(document_id).title
         return preview_of(self.service.document_cache.document(document_id), title)
 
     def _expected(self, found: list[Preview], name: str, method_name: str, settings: dict[str, Any]) -> tuple[str, str]:
-        """Return the line and the warning for opened documents; without any, for a book."""
+        """Return the line and the warning for documents that can be read; without any, for a book."""
         import engine
 
         method = engine.make_method(method_name, **settings)
         home, device = self.service.home, self.service.models.device
         loaded = self.service.models.held == name
         measured = self._measured(name, method)
-        usable = [each for each in found if not each.reason]
-        reasons = joined(map(told, formats_once([each.reason for each in found if each.reason])))
-        if not usable:
-            return (
-                (reasons, "")
-                if reasons
-                else (room_here(name, method, home, device, loaded=loaded, measured=measured), "")
-            )
-        titles, pages = [each.title for each in usable], pages_in_words([each.length for each in usable])
+        if not found:
+            return room_here(name, method, home, device, loaded=loaded, measured=measured), ""
         if local_folder(name) is None:
             fetched = t("{model} is fetched before they are read.", model=shown_name(name))
-            line = f"{together_in_words(titles)} · {pages} · {fetched}"
-            return line, reasons
+            return f"{_titles_and_length(found)} · {fetched}", ""
         chat = self._chat(name)
-        tokens = sum(each.tokens(lambda text: len(chat.encode(text).ids)) for each in usable)
+        tokens = sum(each.tokens(lambda text: len(chat.encode(text).ids)) for each in found)
         window = spec_of(name).window
         method = fitted_to_text(method, window, chosen_settings(name, window, method), tokens)
         plan, seconds = reading_plan(name, method, tokens, home, device, loaded=loaded, measured=measured)
-        line, doubt = forecast_text(titles, pages, plan, seconds, window)
-        return line, joined([reasons, doubt])
+        return forecast_text(_titles_and_length(found), plan, seconds, window)
 
     def _measured(self, name: str, method: "engine.Method") -> Measured | None:
         """Return the last telling reading with this model, one with these settings before others; None without any."""
@@ -228,6 +246,11 @@ class FormActions:
         for job in self.service.store.jobs.all(kind=FETCH):
             self.worker.cancel(job.id)
         return selection
+
+
+def _titles_and_length(found: Sequence[Preview]) -> str:
+    """Return the titles and the length of documents, in words: "Kim and Emma · about 900 pages"."""
+    return f"{together_in_words([each.title for each in found])} · {pages_in_words([each.length for each in found])}"
 
 
 def _about(name: str) -> str:

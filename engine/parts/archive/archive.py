@@ -190,10 +190,10 @@ class Archive:
 
     def slabs(self, layer: int) -> tuple[Slabs, Slabs]:
         """Return the keys (before RoPE) and values of a layer, slab by slab; entries that the pass shows come last."""
-        kept, shown = (self.host.keys(layer), self.host.values(layer)), self.shown(layer)
+        kept, shown = (self.host.keys(layer), self.host.values(layer)), self.pass_slabs(layer)
         return [*kept[0], *shown[0]], [*kept[1], *shown[1]]
 
-    def shown(self, layer: int) -> tuple[Slabs, Slabs]:
+    def pass_slabs(self, layer: int) -> tuple[Slabs, Slabs]:
         """Return the keys and values of a layer that the pass shows, without those in slabs."""
         return ([], []) if self._passing is None or not self._passing.count else self._passing.slabs(layer)
 

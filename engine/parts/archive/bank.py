@@ -100,7 +100,15 @@ class DeviceBank:
             if layer is None:
                 found += _layer_bytes(spec, self.units, self.size, host.dtype, host.expected)
             else:
-                facts = (layer.table, layer.owner, layer.used, layer.worth, layer.filled, layer.missing, layer.facts)
+                facts = (
+                    layer.table,
+                    layer.owner,
+                    layer.used,
+                    layer.importance,
+                    layer.filled,
+                    layer.missing,
+                    layer.facts,
+                )
                 found += sum(x.nbytes for x in facts) + layer.slots * unit_bytes(layer)
         return found
 

@@ -38,13 +38,13 @@ class OpenGroup:
     def empty(cls, spec: ModelSpec, stacks: Stacks) -> OpenGroup:
         """Return a group without entries, on the model's device."""
         shapes = [(heads, GROUP_SIZE, size) for heads, size in zip(stacks.rows, stacks.sizes, strict=True)]
-        room = [torch.empty(shape, dtype=spec.dtype, device=spec.device) for shape in shapes]
-        return cls(room, torch.empty(0, dtype=torch.int32))
+        buffers = [torch.empty(shape, dtype=spec.dtype, device=spec.device) for shape in shapes]
+        return cls(buffers, torch.empty(0, dtype=torch.int32))
 
     @property
-    def waiting(self) -> list[Tensor]:
+    def pending(self) -> list[Tensor]:
         """The entries of each stack, [R, N, D]."""
-        return [room[:, : len(self.source)] for room in self.rows]
+        return [buffer[:, : len(self.source)] for buffer in self.rows]
 
     def joined(self, new: list[Tensor], source: Tensor) -> tuple[list[Tensor], Tensor, OpenGroup]:
         """Return the whole groups of these and new entries, their source positions, and the group of the rest.
@@ -57,15 +57,15 @@ class OpenGroup:
         sources = torch.cat([self.source, source])
         whole = len(sources) // GROUP_SIZE * GROUP_SIZE
         if whole:
-            full = [torch.cat([there, x[:, : whole - held]], dim=1) for there, x in zip(self.waiting, new, strict=True)]
-            room = [torch.empty_like(each) for each in self.rows]
+            full = [torch.cat([there, x[:, : whole - held]], dim=1) for there, x in zip(self.pending, new, strict=True)]
+            buffers = [torch.empty_like(each) for each in self.rows]
             rest, at = [x[:, whole - held :] for x in new], 0
         else:
             full, rest, at = [x[:, :0] for x in new], new, held
-            room = [each.clone() for each in self.rows] if self.shared else self.rows
-        for there, x in zip(room, rest, strict=True):
+            buffers = [each.clone() for each in self.rows] if self.shared else self.rows
+        for there, x in zip(buffers, rest, strict=True):
             there[:, at : at + x.shape[1]] = x
-        return full, sources[:whole], OpenGroup(room, sources[whole:])
+        return full, sources[:whole], OpenGroup(buffers, sources[whole:])
 
     def forked(self) -> OpenGroup:
         """Return the same group for two lines of history. Whichever adds to it first copies its rows."""
@@ -73,7 +73,7 @@ class OpenGroup:
 
     def nbytes(self) -> int:
         """Return the bytes of the rows."""
-        return sum(room.nbytes for room in self.rows)
+        return sum(buffer.nbytes for buffer in self.rows)
 
 
 def coded(x: Tensor, scale: ChannelScale, kind: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -98,7 +98,7 @@ def coded(x: Tensor, scale: ChannelScale, kind: torch.dtype) -> tuple[Tensor, Te
 def saved_group(group: OpenGroup, stacks: Stacks, scales: list[tuple[ChannelScale, ChannelScale]]) -> dict[str, Tensor]:
     """Return a group by name, for disk, with the scales of keys and values per layer."""
     tensors = {"source": group.source}
-    for layer, pair in enumerate(zip(*stacks.parted(group.waiting), strict=True)):
+    for layer, pair in enumerate(zip(*stacks.parted(group.pending), strict=True)):
         tensors |= {f"{layer}.{name}": x for name, x in zip(BANKS, pair, strict=True)}
     for layer, each in enumerate(scales):
         for name, scale in zip(BANKS, each, strict=True):

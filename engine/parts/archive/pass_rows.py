@@ -29,7 +29,7 @@ class PassRows:
         held = 0 if host.group is None else len(host.group.source)
         self.count = (held + len(source)) // host.group_size * host.group_size
         self.source = (source if host.group is None else torch.cat([host.group.source, source]))[: self.count]
-        self._waiting = None if host.group is None else host.stacks.parted(host.group.waiting)
+        self._pending = None if host.group is None else host.stacks.parted(host.group.pending)
         self._layer: int | None = None
         self._banks: list[Bank] = []
 
@@ -49,9 +49,9 @@ class PassRows:
     def _bank(self, layer: int, which: int, rows: Tensor) -> Bank:
         """Return a slab of rows [H, T, D] of a layer. which: 0 for keys, 1 for values."""
         host = self.host
-        if self._waiting is None and host.group_size == 1:
+        if self._pending is None and host.group_size == 1:
             return rows.to(self.place, host.dtype).contiguous()
-        parts = [rows] if self._waiting is None else [self._waiting[which][layer], rows]
+        parts = [rows] if self._pending is None else [self._pending[which][layer], rows]
         whole = torch.cat(parts, dim=1)[:, : self.count]
         if host.channel_scales:
             scale = host.channel_scales[layer][which]

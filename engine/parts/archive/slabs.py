@@ -67,16 +67,16 @@ class Slab:
         """
         source, each = torch.empty(capacity, dtype=torch.int32), list(zip(stacks.rows, stacks.sizes, strict=True))
 
-        def room(heads: int, *shape: int, kind: torch.dtype = torch.float32) -> Tensor:
+        def new_buffer(heads: int, *shape: int, kind: torch.dtype = torch.float32) -> Tensor:
             return torch.empty(heads, *shape, dtype=kind, device=place, pin_memory=pinned)
 
         if group_size_of(dtype) == 1:
-            numbers = [room(heads, capacity, size, kind=dtype) for heads, size in each]
+            numbers = [new_buffer(heads, capacity, size, kind=dtype) for heads, size in each]
             parts = stacks.parted(numbers)
             return cls([*parts[0]], [*parts[1]], source, stacks=tuple(numbers))
         kind, groups = quantise.stored(dtype), capacity // group_size_of(dtype)
-        codes = [room(heads, capacity, quantise.width(dtype, size), kind=kind) for heads, size in each]
-        scales = [room(heads, groups) for heads, _ in each]
+        codes = [new_buffer(heads, capacity, quantise.width(dtype, size), kind=kind) for heads, size in each]
+        scales = [new_buffer(heads, groups) for heads, _ in each]
         quantized: list[list[Bank]] = [
             [
                 QuantizedSlab(rows, scale, pair[which], dtype, spec.dtype)
@@ -114,17 +114,17 @@ class Slab:
             source: int32 [T].
         """
         end = self.length + source.shape[0]
-        for room, x in zip(self.stacks, new, strict=True):
-            first, last = (rows.used(room, length, self.capacity) for length in (self.length, end))
-            room[:, first:last] = x
+        for buffer, x in zip(self.stacks, new, strict=True):
+            first, last = (rows.used(buffer, length, self.capacity) for length in (self.length, end))
+            buffer[:, first:last] = x
         self.source[self.length : end] = source
         self.length = end
 
     def moved(self, larger: Slab) -> Slab:
         """Copy all entries to the beginning of an empty, larger slab and return that. Quantised rows stay unchanged."""
         for mine, bank in zip([*self.keys, *self.values], [*larger.keys, *larger.values], strict=True):
-            for (_, tensor), (_, room) in zip(_tensors(mine).items(), _tensors(bank).items(), strict=True):
-                room[:, : tensor.shape[1]] = tensor
+            for (_, tensor), (_, buffer) in zip(_tensors(mine).items(), _tensors(bank).items(), strict=True):
+                buffer[:, : tensor.shape[1]] = tensor
         larger.source[: self.length] = self.source[: self.length]
         larger.length = self.length
         return larger

@@ -26,7 +26,7 @@ class Staging:
         """Start without any memory."""
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
-    def room(self, needed: int, device: torch.device) -> Tensor:
+    def buffer(self, needed: int, device: torch.device) -> Tensor:
         """Return so many bytes for data of a device. They overwrite the data of the last call."""
         if needed > len(self._bytes):
             self._bytes = torch.empty(0, dtype=torch.uint8)  # frees its memory before the larger one is allocated
@@ -35,8 +35,8 @@ class Staging:
 
 
 @cache
-def _copy_stream(device: torch.device, home: bool) -> torch.cuda.Stream:
-    """Return the stream for copies to the host (`home`) or from it.
+def _copy_stream(device: torch.device, to_host: bool) -> torch.cuda.Stream:
+    """Return the stream for copies to the host (`to_host`) or from it.
 
     On the stream of the passes, a copy would delay the next pass.
     """
@@ -61,10 +61,10 @@ def copy_to_host_async(tensors: list[Tensor], staging: Staging) -> Callable[[], 
     if not tensors[0].is_cuda:
         return lambda: tensors
     sizes, device = [x.nbytes for x in tensors], tensors[0].device
-    room = staging.room(sum(sizes), device)
-    parts = zip(torch.split(room, sizes), tensors, strict=True)
+    buffer = staging.buffer(sum(sizes), device)
+    parts = zip(torch.split(buffer, sizes), tensors, strict=True)
     coming = [there.view(x.dtype).view(x.shape) for there, x in parts]
-    here, way = torch.cuda.current_stream(device), _copy_stream(device, home=True)
+    here, way = torch.cuda.current_stream(device), _copy_stream(device, to_host=True)
     begin = 0
     while begin < len(tensors):
         end = begin + max(1, sum(size <= PACKED_BYTES for size in itertools.accumulate(sizes[begin:])))
@@ -73,7 +73,7 @@ def copy_to_host_async(tensors: list[Tensor], staging: Staging) -> Callable[[], 
         first = sum(sizes[:begin])
         way.wait_stream(here)
         with torch.cuda.stream(way):
-            room[first : first + len(packed)].copy_(packed, non_blocking=True)
+            buffer[first : first + len(packed)].copy_(packed, non_blocking=True)
         packed.record_stream(way)  # keeps its memory until the copy is done
         begin = end
     gone = way.record_event()
@@ -94,7 +94,7 @@ def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
     if all(bank.device == device for bank, _ in slabs):
         yield from slabs
         return
-    here, way = torch.cuda.current_stream(device), _copy_stream(device, home=False)
+    here, way = torch.cuda.current_stream(device), _copy_stream(device, to_host=False)
     try:
         coming = [_send(*first, device) for first in slabs[:1]]
         for number, (_, length) in enumerate(slabs):
@@ -108,7 +108,7 @@ def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
 
 def _send(bank: Bank, length: int, device: torch.device) -> tuple[Bank, torch.cuda.Event]:
     """Start to copy a slab to a device that computes. Return the copy, and what to wait for before it is read."""
-    here, way = torch.cuda.current_stream(device), _copy_stream(device, home=False)
+    here, way = torch.cuda.current_stream(device), _copy_stream(device, to_host=False)
     there, pairs = empty_copy(bank, length, device)
     way.wait_stream(here)
     with torch.cuda.stream(way):
@@ -117,7 +117,7 @@ def _send(bank: Bank, length: int, device: torch.device) -> tuple[Bank, torch.cu
     return there, way.record_event()
 
 
-def sent(slabs: Slabs, device: torch.device) -> Callable[[], Slabs]:
+def copy_to_device_async(slabs: Slabs, device: torch.device) -> Callable[[], Slabs]:
     """Start to copy slabs to a device that computes.
 
     Returns:

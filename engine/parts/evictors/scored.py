@@ -20,6 +20,7 @@ from engine.parts.evictors.base import UNLIMITED, Evictor
 from engine.parts.slots import SlotStore, pooled
 
 Judge = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+DECIMALS = 3  # of scores on arrival: the last bits of a key depend on the size of its pass
 
 
 class ScoredEvictor(Evictor):
@@ -112,13 +113,13 @@ class ArrivalScoreEvictor(ScoredEvictor):
     """Entries get a score once, when they arrive, which stays with them."""
 
     def __init__(self, store: SlotStore, settings: Mapping[str, Any], judge: Judge) -> None:
-        """judge: gives the scores, float32 [H, T], of q [HQ, T, D] and k, v [H, T, D] of a layer, before RoPE."""
+        """judge: gives the scores [H, T] of q [HQ, T, D] and k, v [H, T, D] of a layer, before RoPE."""
         super().__init__(store, settings)
         self.judge = judge
 
     def importance(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the scores of new entries, float32 [H, T]."""
-        return self.judge(layer, q, k, v)
+        """Return the scores of new entries, float32 [H, T], rounded so that equal tokens are equals in any pass."""
+        return self.judge(layer, q, k, v).float().round(decimals=DECIMALS)
 
     def score(self, number: int) -> Tensor:
         """Return the scores that entries were given."""

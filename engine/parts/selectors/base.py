@@ -14,6 +14,7 @@ from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.search import Found, best_of_room, within
 from engine.parts.attention import PerQueryKeys, Segment
+from engine.parts.positions import SearchedPlaces
 from engine.parts.store import Store
 from engine.records import LoadedParts, Parts, Usage
 from kernels.gathering import gather_rows
@@ -159,26 +160,30 @@ class Selector(ABC):
 
 
 def searched(
-    archive: Archive, layer: int, q: Tensor, limits: Tensor, top: int, lookup: Tensor | None
+    archive: Archive,
+    layer: int,
+    q: Tensor,
+    distance: int,
+    limits: Tensor,
+    top: int,
+    lookup: Tensor | None,
+    places: SearchedPlaces | None = None,
 ) -> tuple[PerQueryKeys, Tensor]:
-    """Search the archive for the `top` best entries of each query of each head, all at one distance.
+    """Search the archive for the `top` best entries of each query [HQ, T, D] of each head, all at one distance.
 
-    Args:
-        archive: that is searched.
-        layer: number of the layer.
-        q: [HQ, T, D], rotated to that distance.
-        limits: see `HostTier.search`.
-        top: entries wanted.
-        lookup: `among` there.
+    limits, lookup: `limits` and `among` of `HostTier.search`. places: positions at which queries attend to what they
+    have found; None for the same distance.
 
     Returns:
         The selected keys, and the numbers of the entries, int64 [HQ, T, K], where the queries are.
     """
     spec = archive.host.spec.layers[layer]
-    found = archive.host.search(layer, spec.rope.towards_kept(q), limits, top, lookup)
+    turned = spec.rope.to_constant(q, distance)
+    found = archive.host.search(layer, spec.rope.towards_kept(turned), limits, top, lookup)
+    turned = turned if places is None else places.rotate_queries(spec.rope, q)
     visible = max(1, int(limits[-1]))
     keys, values = (within(slabs, visible) for slabs in archive.slabs(layer))
-    return gathered(spec, q, keys, values, found), found.entries
+    return gathered(spec, turned, keys, values, found, places), found.entries
 
 
 def searched_in_room(
@@ -191,13 +196,16 @@ def searched_in_room(
     return gathered(spec, turned, keys, values, found), found.entries
 
 
-def gathered(layer: LayerSpec, q: Tensor, keys: Slabs, values: Slabs, found: Found) -> PerQueryKeys:
-    """Gather the keys and values that each query selected, rotated to the shared far position.
+def gathered(
+    layer: LayerSpec, q: Tensor, keys: Slabs, values: Slabs, found: Found, places: SearchedPlaces | None = None
+) -> PerQueryKeys:
+    """Gather the keys and values that each query selected, with keys rotated to their positions.
 
-    q: [HQ, T, D], rotated.
+    q: [HQ, T, D], rotated. places: positions of the keys; None for 0.
     """
     rows, shape = found.entries.reshape(keys[0][0].shape[0], -1), (*found.entries.shape, q.shape[2])
     k = gather_rows(keys, rows, q.device, q.dtype).view(shape) if found.keys is None else found.keys
     v = k if layer.latent else gather_rows(values, rows, q.device, q.dtype).view(shape)
-    # Keys stand at position 0, where rotation is the identity (or a scale).
-    return PerQueryKeys(q, layer.rope.to_constant(k, 0), v, found.held)
+    # At position 0 rotation is the identity (or a scale).
+    k = layer.rope.to_constant(k, 0) if places is None else places.rotate_keys(layer.rope, k, found.entries)
+    return PerQueryKeys(q, k, v, found.held)

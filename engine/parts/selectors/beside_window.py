@@ -22,7 +22,7 @@ from engine.parts.archive.archive import Archive
 from engine.parts.archive.bank import DeviceBank
 from engine.parts.attention import BlockTable, Segment, SharedKeys, VisibleRange
 from engine.parts.mass import mass_rows
-from engine.parts.positions import FarPlaces, QueryBlocks, far_query_position
+from engine.parts.positions import FarPlaces, QueryBlocks, SearchedPlaces, far_query_position
 from engine.parts.selectors.banked import BankUse
 from engine.parts.selectors.base import EMPTY, NOTHING_FAR, Selector, searched, selecting_queries
 from engine.parts.selectors.stages import Listing
@@ -51,13 +51,17 @@ class WindowSelector(Selector):
 
     store: WindowStore
 
-    def __init__(self, spec: ModelSpec, store: WindowStore, archive: Archive) -> None:
-        """Select from this archive, beside this window; `store.query_block` queries of a pass choose together."""
+    def __init__(self, spec: ModelSpec, store: WindowStore, archive: Archive, extend_always: bool) -> None:
+        """Select from this archive, beside this window; `store.query_block` queries of a pass choose together.
+
+        extend_always: whether far keys are never at true distances.
+        """
         super().__init__(spec, store, archive)
+        self.extend_always = extend_always
         self.bank: BankUse | None = None
         # Of this pass, by layer: the entries that are seen in the bank, and the rows that they were brought to
         self._asked: dict[int, tuple[Tensor, Tensor]] = {}
-        self._blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of this pass
+        self._blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of this pass, by size
         self._limits: Tensor | None = None  # of this pass: entries that each query may see [T], on the host
         self._looks_far = False  # whether something has left the window of a query of this pass
         # Of a fixed pass: number of its token [1] and entries that it does not see [1]
@@ -65,7 +69,7 @@ class WindowSelector(Selector):
         self._evicted = torch.zeros_like(self._number)
         self._fits = torch.zeros(1, dtype=torch.bool, device=spec.device)  # whether it ends inside the model's window
         self._may_fit = False  # whether that has been so since the conversation began; only then may it be again
-        self._fixed_blocks: dict[tuple[int, bool], QueryBlocks] = {}
+        self._fixed_blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of fixed passes, by size and `_may_fit`
         self._range: VisibleRange | None = None
         self._whole: dict[int, VisibleRange] = {}  # by the number of rows
         self._turned: tuple[Tensor, Tensor] | None = None  # queries of a layer, and the same at a constant distance
@@ -126,13 +130,10 @@ class WindowSelector(Selector):
         first = torch.arange(store.seen, store.seen + count, store.query_block)
         return (first - store.sinks - store.window + 1).clamp_min(0)
 
-    def query_blocks(self, size: int, extend: bool = True) -> QueryBlocks:
-        """Return the pass's queries in blocks of `size`, a divisor of query_block; computed once a pass.
-
-        extend: whether far keys never stand at true distances.
-        """
-        may_fit = self._may_fit and not extend
-        known, key = (self._fixed_blocks, (size, may_fit)) if self.store.fixed else (self._blocks, (size, extend))
+    def query_blocks(self, size: int) -> QueryBlocks:
+        """Return the pass's queries in blocks of `size`, a divisor of query_block; computed once a pass."""
+        known = self._fixed_blocks if self.store.fixed else self._blocks
+        key = size, self.store.fixed and self._may_fit
         if key not in known:
             store, count = self.store, self.store.tokens
             evicted = self.evicted(count).repeat_interleave(store.query_block // size)[: -(-count // size)]
@@ -141,13 +142,13 @@ class WindowSelector(Selector):
                 size=size,
                 evicted=evicted,
                 ahead=self._ahead,
-                fits=(evicted + self._ahead < self.spec.window) & (not extend),
+                fits=(evicted + self._ahead < self.spec.window) & (not self.extend_always),
                 sinks=store.sinks,
                 window=store.window,
                 trained=self.spec.window,
             )
             if store.fixed:
-                known[key] = blocks.changing(self._number, self._evicted, self._fits if may_fit else None)
+                known[key] = blocks.changing(self._number, self._evicted, self._fits if self._may_fit else None)
             else:
                 known[key] = blocks.to(self.spec.device)
         return known[key]
@@ -162,8 +163,8 @@ class WindowSelector(Selector):
 
     @property
     def fits_window(self) -> bool:
-        """True if the block of the next token ends inside the model's window."""
-        return self.num_evicted() + self._ahead < self.spec.window
+        """True if the next token sees far keys at true distances, as its block ends inside the model's window."""
+        return not self.extend_always and self.num_evicted() + self._ahead < self.spec.window
 
     def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
         """Return sinks and window, and the entries that the method selects or a second look searches."""
@@ -283,7 +284,7 @@ class WindowSelector(Selector):
         if isinstance(places.queries, int):
             turned = self.at_distance(rope, q, places.queries)
         else:
-            turned = places.turned(rope, q)
+            turned = places.rotate_queries(rope, q)
         cos, sin = rope.table(places.limit)
         keys, values = self._listed_slabs(layer) if slabs is None else slabs
         if listing.entries is None:
@@ -320,24 +321,31 @@ class WindowSelector(Selector):
         return self._whole[key]
 
     def search(self, layer: int, q: Tensor) -> list[Segment]:
-        """Return sinks, window and the `picks` best entries of each query of each head, all at one distance."""
-        store = self.store
+        """Return sinks, window and the `picks` best entries of each query of each head."""
+        store, distance, lookup = self.store, self.distance, self.archive.lookup
         if self._limits is None:
             self._limits = self.evicted(q.shape[1]).repeat_interleave(store.query_block)[: q.shape[1]]
-        if store.query_block == 1:
-            turned = store.far_queries(layer, q)
-        else:  # queries of a block see its sinks from different places
-            distance = far_query_position(store.sinks, store.window)
-            turned = self.spec.layers[layer].rope.to_constant(q, distance)
-        best, index = searched(self.archive, layer, turned, self._limits, self.picks(), self.archive.lookup)
+        best, index = searched(
+            self.archive, layer, q, distance, self._limits, self.picks(), lookup, self.searched_places(layer)
+        )
         if store.counted:
             best = dataclasses.replace(best, mass_rows=mass_rows(self.archive.host.source_of(index)))
         return [*store.segments(layer, q), best]
+
+    @property
+    def distance(self) -> int:
+        """Distance at which queries search, and see what they find unless `searched_places` says otherwise."""
+        return far_query_position(self.store.sinks, self.store.window)
+
+    def searched_places(self, layer: int) -> SearchedPlaces | None:
+        """Return the positions of the pass's queries and of the entries that they find; None for `distance`."""
+        return None
 
     def graph_kind(self) -> int | None:
         """Return `NOTHING_FAR`, or what `far_kind` says; None at a second look or where the host reads the archive."""
         if not self._looks_far:
             return NOTHING_FAR
+        self._may_fit = self._may_fit or self.fits_window
         in_place = self.archive.lookup is None and self.archive.readable_in_place()
         return self.far_kind() if in_place else None
 
@@ -350,12 +358,13 @@ class WindowSelector(Selector):
         return [number for number, layer in enumerate(self.spec.layers) if layer.sliding_window is None]
 
     def graph_key(self) -> tuple[int, ...]:
-        """Return addresses of slabs and of the bank."""
+        """Return addresses of slabs and of the bank, and whether far keys may be at true distances."""
+        key = (*super().graph_key(), self._may_fit)
         if self.bank is None or not self._looks_far:
-            return super().graph_key()
+            return key
         for layer in self.banked_layers():
             self.bank.prepare(layer)
-        return (*super().graph_key(), *self.bank.addresses())
+        return (*key, *self.bank.addresses())
 
     def as_if(self, kind: int) -> AbstractContextManager[None]:
         """Let passes inside the block be of this kind, and not be counted."""

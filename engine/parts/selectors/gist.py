@@ -177,7 +177,7 @@ class GistSelector(Selector):
         cos, sin = rope.table(places.limit)
         size = min(blocks.size, q.shape[1])
         return SharedKeys(
-            q=places.turned(rope, q),
+            q=places.rotate_queries(rope, q),
             keys=keys,
             values=values,
             visible=blocks.span(self._evicted),
@@ -208,8 +208,7 @@ class GistSelector(Selector):
             best, index = searched_in_room(self.archive, layer, q, self.distance, late, self.selected)
         else:
             limits = torch.full((q.shape[1],), self._evicted)
-            turned = self.spec.layers[layer].rope.to_constant(q, self.distance)
-            best, index = searched(self.archive, layer, turned, limits, self.selected, self.archive.lookup)
+            best, index = searched(self.archive, layer, q, self.distance, limits, self.selected, self.archive.lookup)
         heads = self.spec.layers[layer].kv_heads
         by_head = index.view(heads, len(q) // heads * q.shape[1], index.shape[2])  # of none, if none is to be looked at
         known = _among(self.held_by_heads(layer), by_head).view(index.shape)

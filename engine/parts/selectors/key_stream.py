@@ -9,7 +9,7 @@ import torch
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.slabs import group_size_of
-from engine.parts.archive.transfers import sent, streamed
+from engine.parts.archive.transfers import copy_to_device_async, streamed
 from kernels.bank import units_bytes
 from kernels.rows import Slabs
 
@@ -32,11 +32,11 @@ class KeyStream:
         found = self._send(layer)()
         for following in self.layers[self.layers.index(layer) + 1 :][:1]:
             self._coming[following] = self._send(following)
-        return [*found, *streamed(self.archive.shown(layer)[0], self.archive.device)]
+        return [*found, *streamed(self.archive.pass_slabs(layer)[0], self.archive.device)]
 
     def _send(self, layer: int) -> Callable[[], Slabs]:
         coming = self._coming.pop(layer, None)
-        return coming or sent(self.archive.host.keys(layer), self.archive.device)
+        return coming or copy_to_device_async(self.archive.host.keys(layer), self.archive.device)
 
     def stop(self) -> None:
         """Give up keys that nobody has asked for."""

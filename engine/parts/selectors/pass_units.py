@@ -5,10 +5,12 @@ Neighbouring blocks choose many of the same units, and each would read them over
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
-from engine.models.spec import LayerSpec
+from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.slabs import group_size_of
 from kernels.bank import UnitBank, bring, units_bytes
 from kernels.rows import Slabs
@@ -25,6 +27,23 @@ def pass_units_bytes(layer: LayerSpec, dtype: torch.dtype, units: int, size: int
     """Return the bytes of units of a layer, 0 if they are too many. dtype: of the archive."""
     each = units_bytes(layer.kv_heads + layer.value_heads, layer.head_size, size, dtype, group_size_of(dtype))
     return units * each if units * each <= MOST_BYTES else 0
+
+
+def chosen_bytes(
+    spec: ModelSpec, dtype: torch.dtype, blocks: int, chosen: Iterable[int], entries: int, size: int
+) -> int:
+    """Return the most bytes of units that the blocks of a pass choose in one layer. Units that are too many count 0.
+
+    Args:
+        spec: the layers that choose.
+        dtype: of the archive.
+        blocks: how many blocks of queries choose.
+        chosen: units that one block chooses; a number for each kind of layer.
+        entries: entries of the archive.
+        size: entries of a unit.
+    """
+    units = [pass_units(blocks * each, entries, size) for each in chosen]
+    return max(pass_units_bytes(layer, dtype, most, size) for most in units for layer in spec.layers)
 
 
 def gathered_units(

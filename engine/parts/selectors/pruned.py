@@ -13,9 +13,9 @@ from torch import Tensor
 
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
-from engine.parts.asked import Asked
 from engine.parts.attention import Segment
 from engine.parts.positions import TRUE, QueryBlocks
+from engine.parts.selectors.asked import Asked
 from engine.parts.selectors.beside_window import WindowSelector
 from engine.parts.selectors.key_stream import KeyStream, streamed_bytes
 from engine.parts.selectors.pass_units import gathered_units, pass_units, pass_units_bytes
@@ -41,6 +41,19 @@ class FirstLayers:
     rule: LayerRule
     recent: int = 0
 
+    @property
+    def seen(self) -> int:
+        """Most far entries that a query of these layers sees."""
+        return self.recent or self.rule.keep
+
+    def mean_seen(self, layers: int, keep: int) -> float:
+        """Return how many far entries a query sees, on average over a model's layers.
+
+        layers: of the model. keep: entries that pruning leaves in those behind the first.
+        """
+        count = min(self.count, layers)
+        return (count * self.seen + (layers - count) * keep) / layers
+
 
 class PruningSelector(WindowSelector):
     """Selects the entries that the last stage leaves; they and sinks are attended to beside the window."""
@@ -59,10 +72,10 @@ class PruningSelector(WindowSelector):
     ) -> None:
         """Start without a choice.
 
-        attention: position rule of far keys. extend_always: never put them at true distances. grouped: see `Pruning`.
+        attention: position rule of far keys. extend_always: see `WindowSelector`. grouped: see `Pruning`.
         """
-        super().__init__(spec, store, archive)
-        self.first, self.attention, self.extend_always = first, attention, extend_always
+        super().__init__(spec, store, archive, extend_always)
+        self.first, self.attention = first, attention
         rules = [first.rule if layer < first.count else rule for layer in range(len(spec.layers))]
         self.pruning = Pruning(spec, stages, rules, grouped)
         self._true = TRUE in (rule.places, first.rule.places)
@@ -120,7 +133,7 @@ class PruningSelector(WindowSelector):
 
     def select(self, layer: int, q: Tensor) -> list[Segment]:
         """Return window, sinks and the entries that the last stage leaves."""
-        blocks = self.query_blocks(self.stages[-1].query_block, self.extend_always)
+        blocks = self.query_blocks(self.stages[-1].query_block)
         if not self.prunes(layer):
             return self.beside_window(layer, q, blocks, self.newest(blocks), self.attention, banked=False)
         listing, slabs = self.pruning.listing(layer, self.store.counted), None
@@ -130,9 +143,8 @@ class PruningSelector(WindowSelector):
                 keys = self._stream.keys(layer)
                 if self.spec.layers[layer].latent:
                     values = keys
-            blocks_of = functools.partial(self.query_blocks, extend=self.extend_always)
             copies = functools.partial(self._copies, layer) if self._probed else None
-            index = self.pruning.choose(layer, q, blocks_of, keys, self.store.fixed, copies)
+            index = self.pruning.choose(layer, q, self.query_blocks, keys, self.store.fixed, copies)
             if self.bank is not None:
                 listing, slabs = self.brought(layer, blocks, index)
             elif self._stream is not None and self.archive.readable_in_place():
@@ -188,7 +200,6 @@ class PruningSelector(WindowSelector):
 
     def far_kind(self) -> int | None:
         """Return the stage where the next token's choice restarts; None where all positions are true distances."""
-        self._may_fit = self._may_fit or self.fits_window
         return None if self._true else self.pruning.restart()
 
     def kinds(self, kind: int) -> Collection[int]:
@@ -218,7 +229,7 @@ class PruningSelector(WindowSelector):
         """Return addresses of slabs, of copies of keys and of the stages' choices."""
         self.pruning.make_room(self.archive.room)
         near = self.archive.probes.addresses() if self._probed and self.archive.probes else ()
-        return (*super().graph_key(), *near, *self.pruning.graph_key(), self._may_fit)
+        return (*super().graph_key(), *near, *self.pruning.graph_key())
 
     def end_pass(self) -> None:
         """Count the step and the stages that ran."""

@@ -13,6 +13,7 @@ from engine.parts.archive.archive import Archive
 from engine.parts.archive.search import best_by_all_sketches, best_of_room, in_blocks
 from engine.parts.attention import Segment
 from engine.parts.mass import mass_rows
+from engine.parts.positions import SearchedPlaces
 from engine.parts.selectors.base import gathered
 from engine.parts.selectors.beside_window import WindowSelector
 from engine.parts.window import WindowStore
@@ -27,10 +28,17 @@ class TopKSelector(WindowSelector):
 
     counts_parts = True
 
-    def __init__(self, spec: ModelSpec, store: WindowStore, archive: Archive, top_k: int, logn: bool) -> None:
-        """top_k: entries per query and head. logn: whether scores grow beyond the model's window."""
-        super().__init__(spec, store, archive)
+    def __init__(
+        self, spec: ModelSpec, store: WindowStore, archive: Archive, top_k: int, logn: bool, extend_always: bool
+    ) -> None:
+        """Search this archive, beside this window.
+
+        top_k: entries per query and head. logn: whether scores grow beyond the model's window. extend_always: see
+        `WindowSelector`.
+        """
+        super().__init__(spec, store, archive, extend_always)
         self.top_k, self.logn = top_k, logn
+        self._places: SearchedPlaces | None = None  # of this pass
         self._factor: Tensor | None = None  # of this pass: multiplies its queries, [T, 1]
         self._hidden: Tensor | None = None  # of a fixed pass: which of the last sketches its token does not see
 
@@ -46,7 +54,7 @@ class TopKSelector(WindowSelector):
     def begin_pass(self) -> None:
         """Make the archive readable. Scores do not grow at a second look."""
         super().begin_pass()
-        self._factor, end = None, self.store.seen + self.store.tokens
+        self._factor, self._places, end = None, None, self.store.seen + self.store.tokens
         first_look = self.archive.searched_by_queries and self.archive.lookup is None
         if self.logn and first_look and end > self.familiar:
             count = torch.arange(self.store.seen + 1, end + 1, device=self.spec.device)
@@ -55,7 +63,17 @@ class TopKSelector(WindowSelector):
     def start_layers(self) -> None:
         """Forget tensors of all layers, which a recording computes itself."""
         super().start_layers()
-        self._factor = self._hidden = None
+        self._factor = self._hidden = self._places = None
+
+    def searched_places(self, layer: int) -> SearchedPlaces | None:
+        """Return true distances for queries inside the model's window; None if there are none.
+
+        In the first layer a key depends on its token alone, and which of equal keys is found is left to chance. So
+        there all of them stay at one distance.
+        """
+        if layer > 0 and self._places is None:
+            self._places = SearchedPlaces.of(self.query_blocks(self.store.query_block), self.distance)
+        return self._places if layer > 0 else None
 
     @property
     def familiar(self) -> int:
@@ -92,7 +110,10 @@ class TopKSelector(WindowSelector):
             found = best_of_room(keys, towards, self._hidden, self.top_k)
         else:
             found = best_by_all_sketches(host.sketch, layer, keys, towards, self._hidden, self.top_k)
-        best = gathered(spec, turned, keys, values, found)
+        places = self.searched_places(layer)
+        if places is not None:
+            turned = places.rotate_queries(spec.rope, q)
+        best = gathered(spec, turned, keys, values, found, places)
         if self.store.counted:
             best = dataclasses.replace(best, mass_rows=mass_rows(host.source_of(found.entries)))
         return [*self.store.segments(layer, q), best]

@@ -75,7 +75,7 @@ class UnitSelector(WindowSelector):
             count: k_m, units looked up for each block of queries.
             scores: one of `SCORES`.
         """
-        super().__init__(spec, store, archive)
+        super().__init__(spec, store, archive, extend_always=True)
         self.size, self.representatives, self.count = size, representatives, count
         self.by_head = scores == PROBABILITIES
         like = torch.empty(0, dtype=spec.dtype, device=spec.device)

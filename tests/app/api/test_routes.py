@@ -350,7 +350,7 @@ def test_whatever_changes_in_the_form_changes_what_it_says_to_expect(http: httpx
     [does] = [each for each in page["dependencies"] if "estimate" in [names[id] for id in each["outputs"]][:1]]
     asked = {names[id] for id in does["inputs"]}
     own = {name for name in names.values() if name.startswith(("set-", "budget-"))}
-    assert asked == {"files", "kept", "method", "model"} | own
+    assert asked == {"files", "kept", "add-to", "method", "model"} | own
     assert {names.get(id) for id, event in does["targets"] if event == "change"} == asked
     targets = {(names.get(id), event) for id, event in does["targets"]}
     assert targets >= {(None, "load"), ("new-reading", "click"), ("", "tick")}

@@ -13,7 +13,7 @@ import pytest
 from app.asking import turns
 from app.asking.answer_options import AnswerOptions
 from app.asking.turns import answer, keep_question, new_session
-from app.commands.asking import _note_sources, result_of
+from app.commands.asking import note_sources, result_of
 from app.errors import UsageError
 from app.reading.readings import read
 from app.service import Service
@@ -70,7 +70,7 @@ def test_an_answer_that_found_nothing_is_kept_as_such(
             monkeypatch.setattr("app.asking.turns._finish", _saying(words))
         turn = answer(service, keep_question(service, session, "Where?").id, SHORT)
         assert turn.sources
-        _note_sources(turn, {})
+        note_sources(turn, {})
         shown[turn.measurements["found"]] = "%)" in capsys.readouterr().err
         assert result_of(turn)["found"] == turn.measurements["found"]
     assert turn.measurements["citations"] == []

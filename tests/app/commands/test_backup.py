@@ -44,6 +44,8 @@ def test_mistakes_are_told_with_what_to_do(
     assert in_process(service.home, capsys, "backup", str(file))[0] == 0
     for home, arguments, told in (
         (service.home, ("backup", str(file)), "is there already: name another file"),
+        (service.home, ("backup", str(nowhere / "a.tar")), f"There is no folder {nowhere}: make it first"),
+        (service.home, ("backup", str(file / "a.tar")), f"There is no folder {file}: make it first"),
         (service.home, ("restore", str(file)), "is not empty: restore into a new folder"),
         (nowhere, ("backup", str(tmp_path / "other.tar")), "There is nothing in"),
         (nowhere, ("restore", str(tmp_path / "other.tar")), "There is no file"),

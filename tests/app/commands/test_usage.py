@@ -3,6 +3,7 @@
 import argparse
 import importlib.metadata
 import json
+import os
 import re
 import socket
 import subprocess
@@ -21,10 +22,19 @@ from sessions import DocumentRow
 from tests.app.helpers import free_port, in_process
 
 
-def test_the_makefile_starts_what_there_is() -> None:
-    recipe = re.search(r"stockpot (serve.*)", (Path(__file__).parents[3] / "Makefile").read_text())
+@pytest.mark.parametrize(("given", "port"), [([], 7860), (["PORT=7871"], 7871)])
+def test_the_makefile_starts_what_there_is(given: list[str], port: int) -> None:
+    shown = subprocess.run(
+        ["make", "-n", "run", *given],
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "PORT": ""},
+        capture_output=True,
+        check=True,
+    )
+    recipe = re.search(r"stockpot (serve.*)", shown.stdout.decode())
     assert recipe is not None
-    assert build_parser().parse_args(recipe[1].split()).open
+    arguments = build_parser().parse_args(recipe[1].split())
+    assert (arguments.open, arguments.port) == (True, port)
 
 
 def test_the_readme_says_how_to_start_it() -> None:
@@ -164,7 +174,7 @@ def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
         taken.listen()
         status, _, err = in_process(tmp_path, capsys, "serve", "--port", str(taken.getsockname()[1]))
     assert status == 1
-    assert "--port" in err
+    assert re.search(r"is in use.*`make run PORT=\d+`.*`stockpot serve --port \d+`", err)
     assert not (tmp_path / "stockpot.db").exists()
 
 

@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_read_is_told_while_the_next_one_is_opened(
         SETTINGS,
         IngestOptions(),
     )
-    worker._take_in_once()
+    worker.take_in_once()
     assert service.store.jobs.get(waiting.id).stage == WAITING
     assert "torn.pdf" in service.store.jobs.get(waiting.id).progress["left_out"][0]
 
@@ -165,12 +165,12 @@ def test_an_upload_that_waits_is_stopped_at_once(service: Service, tmp_path: Pat
     worker = Worker(service)  # its threads do not run
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = worker.ingest(files, "exact", SETTINGS, IngestOptions())
-    assert worker._take_in_once()
+    assert worker.take_in_once()
     assert service.store.jobs.get(job.id).stage == WAITING
     worker.cancel(job.id)
     assert service.store.jobs.get(job.id).status == "cancelled"
     assert (service.store.documents.all(), [file.exists() for file in files]) == ([], [False])
-    assert not worker._work_once()
+    assert not worker.work_once()
 
 
 def test_an_upload_that_waits_for_its_turn_when_the_server_ends_is_done_by_the_next(

@@ -50,14 +50,14 @@ def test_a_text_is_told_with_its_time_memory_and_doubts(service: Service, tiny: 
     method = engine.make_method("exact", budget=512)
     plan, seconds = reading_plan(str(tiny), method, BOOK_TOKENS, service.home, "cpu", loaded=False)
     assert seconds is not None
-    line, doubt = forecast_text(["Kim", "Emma", "Lamp"], "about 450 pages", plan, seconds, 4_096)
+    line, doubt = forecast_text("Kim and 2 more · about 450 pages", plan, seconds, 4_096)
     expected = rf"Kim and 2 more · about 450 pages · {re.escape(time_in_words(seconds))} · [\d.]+ MB · it fits"
     assert re.fullmatch(expected, line)
     assert doubt == ""
     full, _ = reading_plan(str(tiny), engine.make_method("full"), 9_000, service.home, "cpu", loaded=False)
     assert (
         "trained for shorter texts (4,096 tokens; this has about 9,000)"
-        in forecast_text(["A"], "1 page", full, 1, 4_096)[1]
+        in forecast_text("A · 1 page", full, 1, 4_096)[1]
     )
 
 

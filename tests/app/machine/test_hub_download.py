@@ -15,7 +15,7 @@ from app.machine import hub_download
 from app.machine.hub import hub_id
 from app.machine.local_models import local_folder, local_models
 from tests.app.helpers import in_process
-from tests.app.hub_server import Hub
+from tests.app.hub_server import Hub, point_to
 
 NAME = "somebody/tiny"
 WEIGHTS = "model.safetensors"
@@ -38,13 +38,6 @@ def hub(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(hub_download, "PAUSE_SEC", 0.0)
     yield hub
     hub.close()
-
-
-def point_to(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "ENDPOINT", url)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
 
 
 def get(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str = NAME, *more: str) -> tuple[int, str, str]:

@@ -24,6 +24,7 @@ ERRORS = (
         "PasswordNeeded",
         "WrongPassword",
         "EmptyDocument",
+        "NeedsOcr",
         "TooLarge",
     ),
     *("OcrUnavailable", "ModelError", "ModelNotFound", "UnsupportedModel", "ContextMismatch", "OutOfMemory"),
@@ -48,6 +49,7 @@ FILLED_IN: dict[str, str | tuple[str, ...]] = {
     "hint": ("Did you mean 7?", "Give a path, or a hub id such as 7.", "Give a hub id, such as 7."),
     "kind": "a RAR archive: unpack it first",
     "meant": "Did you mean 7?",
+    "message": "7 has no text on any of its 7 pages",
     "noun": "section",
     "said": "",
     "self._again()": (
@@ -67,7 +69,6 @@ WARNED_WITH: dict[str, str | tuple[str, ...]] = {
     "guessed": ("cp1252", "UTF-8, with � for 7 damaged places", "UTF-8, with � for 1 damaged place"),
     "kind": "IPM.CONTACT",
     "listed(unread, 5)": ("7", "7, 7 and 7 more"),
-    "message": "7 has no text on any of its 7 pages",
     "more": "",
     "found[0][0].label": "page 7",
     "scanned": "if it holds scanned pictures, save it as PDF and use OCR.",

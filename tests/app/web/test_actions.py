@@ -312,7 +312,7 @@ def test_a_reading_that_took_no_time_says_nothing_of_the_next(service: Service) 
             [service.models.default, settings],
         )
     assert service.store.contexts.get(context.id).seconds == 0
-    assert "There is room" in actions.form.estimate(None, None, "exact", None, 320)[0]
+    assert "There is room" in actions.form.estimate(None, None, None, "exact", None, 320)[0]
 
 
 def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: Service, book: Path) -> None:

@@ -10,7 +10,7 @@ from app.web.list_props import ListProps
 from app.web.views.turn import NOWHERE, conversation
 from sessions import TurnRow
 from tests.app.helpers import add_context, add_document
-from tests.app.web.test_views import turn
+from tests.app.web.rows import turn
 
 TITLES = {"d-a": "Emma", "d-b": "Kim"}
 

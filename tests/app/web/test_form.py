@@ -23,8 +23,7 @@ from app.web.new_reading import ESSENTIALS, EVERYTHING
 from app.web.tab_state import Selection, TabState
 from sessions import JobRow
 from tests.app.helpers import add, add_document, book_text, wait_for
-from tests.app.hub_server import Hub
-from tests.app.machine.test_hub_download import point_to
+from tests.app.hub_server import Hub, point_to
 
 KEYS = [("infinipot", "budget"), ("exact", "budget"), ("infinipot", "keep")]
 
@@ -41,7 +40,7 @@ def test_it_says_what_to_expect_or_why_not(service: Service) -> None:
     form = actions_of(service).form
 
     def said(method: str, budget: int | None, model: str | None, keep: float) -> str:
-        return words(form.estimate(None, None, method, model, budget, budget, keep)[0])
+        return words(form.estimate(None, None, None, method, model, budget, budget, keep)[0])
 
     assert said("infinipot", 512, None, 0.25).startswith("There is room for a text of any length.")
     for method, budget, model, keep, expected in (
@@ -67,7 +66,7 @@ def test_the_time_follows_the_last_telling_reading(service: Service) -> None:
             tokens=tokens,
         )
         service.store.contexts.update(row.id, tokens_read=tokens, seconds=seconds)
-    line = words(form.estimate(None, None, "infinipot", None, 512, 512, 0.25)[0])
+    line = words(form.estimate(None, None, None, "infinipot", None, 512, 512, 0.25)[0])
     hours = re.search(r"takes about (\d+) hours to read", line)
     assert hours, line
     assert 3 <= int(hours[1]) <= 9  # 112,500 tokens at 5 tokens/s
@@ -80,8 +79,8 @@ def test_the_chosen_files_and_documents_are_told_from_their_own_text(
     [kept] = add(service, book)
     file = tmp_path / "pg2226.txt"
     file.write_text("Title: Kim\n\n" + book_text(300), encoding="utf-8")
-    given = ([str(file)], [kept], "exact", None, 512, 320, 0.25)
-    line, timer, _ = form.estimate(*given)
+    given = ([str(file)], [kept], "", "exact", None, 512, 320, 0.25)
+    line, timer, *_ = form.estimate(*given)
     assert (words(line), timer["active"]) == ("Opening pg2226.txt …", True)
     wait_for(lambda: not form.estimate(*given)[1]["active"], "the file to be opened")
     assert re.fullmatch(
@@ -89,11 +88,16 @@ def test_the_chosen_files_and_documents_are_told_from_their_own_text(
     )
     broken = tmp_path / "torn.pdf"
     broken.write_bytes(b"%PDF-1.4 nonsense")
-    given = ([str(broken), str(file)], [], "exact", None, 512, 320, 0.25)
+    given = ([str(broken), str(file)], [], "", "exact", None, 512, 320, 0.25)
     wait_for(lambda: not form.estimate(*given)[1]["active"], "both files to be opened")
-    line = words(form.estimate(*given)[0])
-    assert line.startswith("Kim · ")
+    line, *_, start = form.estimate(*given)
+    assert words(line).startswith("Kim · ")
     assert "torn.pdf" in line, "what is left out is said"
+    assert start["interactive"]
+    for add_to in ("", "c-1"):  # added to others, it is told without a forecast
+        line, *_, start = form.estimate([str(broken)], [], add_to, "exact", None, 512, 320, 0.25)
+        assert "torn.pdf" in line
+        assert not start["interactive"], "there is nothing to read"
 
 
 def test_an_upload_is_named_by_its_documents_as_soon_as_they_are_made(service: Service, book: Path) -> None:

@@ -22,7 +22,7 @@ from app.errors import AppError, UsageError
 from app.jobs.uploads import cache, copy_in, move_in, safe_name
 from app.web import guard
 from app.web.guard import MOST_WAITING, MOST_WRONG, MOST_WRONG_OF_ALL, WITHIN, Guard, credentials, is_loopback
-from app.web.server import _announce
+from app.web.server import announce
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_half_a_password_is_refused(auth: str) -> None:
 def test_who_serves_others_is_told_that_nothing_is_encrypted(
     capsys: pytest.CaptureFixture[str], host: str, told: bool
 ) -> None:
-    _announce(host, f"http://{host}:7860", Path("home"))
+    announce(host, f"http://{host}:7860", Path("home"))
     err = capsys.readouterr().err
     assert f"opens at http://{host}:7860" in err
     assert ("is not encrypted" in err) is told
@@ -249,7 +249,7 @@ def test_a_host_with_a_name_before_it_is_refused(login: tuple[str, str] | None) 
 def test_a_home_that_others_may_write_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for mode, told in ((0o777, True), (0o770, True), (0o755, False), (0o700, False)):
         tmp_path.chmod(mode)
-        _announce("127.0.0.1", "http://127.0.0.1:7860", tmp_path)
+        announce("127.0.0.1", "http://127.0.0.1:7860", tmp_path)
         assert (f"chmod go-w {tmp_path}" in capsys.readouterr().err) is told
 
 

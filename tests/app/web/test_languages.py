@@ -28,7 +28,7 @@ from app.web.static_texts import parts_of, static_texts, translate
 from app.web.theme import SAID
 from ingest import FORMATS
 from ingest.document import Document, Page, PageQuality, page_label
-from ingest.unsupported import _ARCHIVES, _OLE, _OPEN_XML, _OTHER_OLE, _SIGNATURES, refusal
+from ingest.unsupported import ARCHIVES, OLE_STREAMS, OPEN_XML, OTHER_OLE, SIGNATURES, refusal
 from tests.app.web.spoken import spoken, warned
 
 ROOT = Path(app.__file__).parent.parent
@@ -139,7 +139,7 @@ def test_every_refusal_that_comes_to_the_page_has_its_translation() -> None:
     """One language stands for all, because all have the same texts."""
     with speaking("de"):
         left = {said for sentence in spoken() for said, known in told_parts(sentence) if not known or said in sentence}
-        kinds = [kind for _, kind in [*_SIGNATURES, *_ARCHIVES, *_OLE, *_OPEN_XML.items()]] + [_OTHER_OLE]
+        kinds = [kind for _, kind in [*SIGNATURES, *ARCHIVES, *OLE_STREAMS, *OPEN_XML.items()]] + [OTHER_OLE]
         for kind in kinds:
             assert all(known for _, known in told_parts(str(refusal(Path("x.bin"), kind)))), kind
     assert [each for each in left if re.search("[A-Za-z]{3}", each)] == []

@@ -12,8 +12,8 @@ from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.search import searching_bytes
 from engine.parts.archive.sketch import CANDIDATES, entry_sketch_bytes, sketch_bytes, sketched, sketching_bytes
 from engine.parts.archive.tier_plan import FIRST_OF_CONVERSATION
-from engine.parts.asked import Asked
 from engine.parts.footprint import OPERATIONS, Footprint, Lookup, ReadingTask, Work
+from engine.parts.selectors.asked import Asked
 from engine.parts.selectors.base import selected_in_pass, selecting_queries
 from engine.parts.selectors.stages import Stage
 from engine.parts.slot_plan import first_room
@@ -36,7 +36,7 @@ class Selection:
     in_place: bool = False  # whether a GPU compares keys over the link
     search_every: int = 1  # tokens of an answer that one search serves
     recorded: bool = False  # whether a GPU replays a recorded pass for a token of an answer
-    positions: int = 0  # highest position that queries and keys keep from the text
+    positions: int = 0  # exclusive upper bound of the true positions of queries and far keys; 0 if they have none
     stages: tuple[Stage, ...] = ()  # of pruning
     usual: float | None = None  # entries that a query attends to, on average over layers; None for `chosen`
     bank: int = 0  # units of a bank on the device, through which chosen entries go
