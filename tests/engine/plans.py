@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from transformers import AutoConfig
@@ -70,9 +72,14 @@ def peak_of_pass(model: Model, method: Method, ids: Tensor, chunk: int) -> int:
     for progress in running:
         if progress.tokens_total - progress.tokens_done <= chunk:
             break
+    return peak_of(lambda: next(running))
+
+
+def peak_of(run: Callable[[], object]) -> int:
+    """Return the most bytes that a call allocates beyond those before it."""
     held = peak = 0
     with torch.profiler.profile(profile_memory=True) as profile:
-        next(running)
+        run()
     assert profile.profiler is not None
     for event in profile.profiler.kineto_results.events():
         if event.name() == "[memory]":

@@ -38,8 +38,8 @@ from kernels.rows import tensors_of
 from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.matrix import FORGETFUL, TIGHT
-from tests.engine.plans import GB, LLAMA_8B, ROOMY, llama, peak_of_pass, with_store
-from tests.engine.reading import answer, loaded, read
+from tests.engine.plans import GB, LLAMA_8B, ROOMY, llama, peak_of, peak_of_pass, with_store
+from tests.engine.reading import answer, loaded, next_logits, read
 
 MIXTURE = {
     "vocab_size": 300,
@@ -230,6 +230,19 @@ def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
     peak = peak_of_pass(model, method, ids, plan.chunk)
     assert peak <= plan.workspace_bytes + plan.footprint.condense_bytes
     assert plan.workspace_bytes <= 4 * peak
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nor_do_queries_that_select_take_more_than_is_planned(dtype: torch.dtype) -> None:
+    """Regression: turning selected keys to their true distances was not counted."""
+    config = tiny_config()
+    config.update({"head_dim": 32, "max_position_embeddings": 2048})
+    model = Model(AutoModelForCausalLM.from_config(config).to(dtype), byte_tokenizer(), "wide", "-")
+    method, ids = make_method("exact", budget=800, top_k=512, looks=1), torch.randint(4, 260, (1500,))
+    memory = read(model, method, ids, 256).memory
+    peak = peak_of(lambda: next_logits(model, method, memory, ids[:64]))
+    planned = method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    assert peak <= planned.conversation_bytes <= 4 * peak
 
 
 @pytest.mark.parametrize("quantize", ["none", "nf4"])

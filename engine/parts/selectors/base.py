@@ -35,10 +35,10 @@ def selecting_queries(spec: ModelSpec, top: int) -> int:
 def selected_bytes(spec: ModelSpec, top: int) -> int:
     """Return the bytes of `top` entries that a query of each head selects.
 
-    Counted are keys before and after RoPE, in float32 if they are narrower, values and logits.
+    Counted are keys before, during and after RoPE, its cosines and sines, values and logits. Keys that attention takes
+    in float32 need less, since the others are gone by then.
     """
-    number = 3 * spec.dtype.itemsize + (4 if spec.dtype.itemsize < 4 else 0)
-    each = max(layer.query_heads * (layer.head_size * number + 24) for layer in spec.layers)
+    each = max(layer.query_heads * (5 * layer.head_size * spec.dtype.itemsize + 24) for layer in spec.layers)
     return max(1, top) * each
 
 
