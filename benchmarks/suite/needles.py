@@ -80,6 +80,13 @@ class Names:
         self.drawn += chosen
         return chosen
 
+    def pick(self, pool: Sequence[Drawn]) -> Drawn:
+        """Return a member that was not drawn for this text before. pool: more members than a text has sets."""
+        while (chosen := self.rng.choice(pool)) in self.drawn:
+            pass
+        self.drawn.append(chosen)
+        return chosen
+
     def _free(self, text: str) -> bool:
         if text in self.prose or any(text in other or other in text for other in self.used):
             return False

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import lzma
-import random
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scoring import contains
+from benchmarks.suite.needles import Names
 from benchmarks.suite.tasks import LIST, Asked, Needles
 from training.pocket.prose import split_sentences
 
@@ -33,7 +33,7 @@ class Source:
 
     family: str
     file: str
-    draw: Callable[[random.Random, Path, int], Needles]
+    draw: Callable[[Names, Path, int], Needles]
 
     def is_there(self, data: Path) -> bool:
         """Return whether its file is in the data folder."""
@@ -76,9 +76,9 @@ def _is_fair(question: str, answers: list[str]) -> bool:
     return short and not any(contains(question, answer) for answer in answers)
 
 
-def tale(rng: random.Random, file: Path, tokens: int) -> Needles:
+def tale(names: Names, file: Path, tokens: int) -> Needles:
     """Return a section of a fairy tale with questions."""
-    title, passage, questions = rng.choice(tales(file))
+    title, passage, questions = names.pick(tales(file))
     statement = f"\n\nFrom the tale “{title}”: {passage}\n\n"
     asked = [
         Asked(
@@ -88,7 +88,7 @@ def tale(rng: random.Random, file: Path, tokens: int) -> Needles:
             (statement,),
             any_of=True,
         )
-        for question in rng.sample(questions, TALE_QUESTIONS)
+        for question in names.rng.sample(questions, TALE_QUESTIONS)
     ]
     return Needles([statement], asked)
 
@@ -124,9 +124,9 @@ def _around(text: str, start: int, length: int) -> str:
     return " ".join("".join(whole).split())
 
 
-def paper(rng: random.Random, file: Path, tokens: int) -> Needles:
+def paper(names: Names, file: Path, tokens: int) -> Needles:
     """Return a passage of a medical paper with a question."""
-    title, passage, question, answer = rng.choice(_papers(file))
+    title, passage, question, answer = names.pick(_papers(file))
     statement = f"\n\nFrom the paper “{title}”: {passage}\n\n"
     return Needles([statement], [Asked("papers", question, (answer,), (statement,), True)])
 
@@ -136,12 +136,12 @@ def _record_sets(file: Path) -> list[list[list[str]]]:
     return [each["ordered_kv_records"] for each in _lines(file) if is_measured(each["ordered_kv_records"][0][0])]
 
 
-def records(rng: random.Random, file: Path, tokens: int) -> Needles:
+def records(names: Names, file: Path, tokens: int) -> Needles:
     """Return random keys and values, more of them in a longer text; one value is asked for."""
-    held = rng.choice(_record_sets(file))
+    held = names.pick(_record_sets(file))
     held = held[: max(FEWEST_RECORDS, tokens // TOKENS_PER_RECORD)]
     statement = "\n\n{" + ",\n ".join(f'"{key}": "{value}"' for key, value in held) + "}\n\n"
-    key, value = rng.choice(held)
+    key, value = names.rng.choice(held)
     question = f'What is the value of the key "{key}"?'
     return Needles([statement], [Asked("records", question, (value,), (statement,), True, LIST)])
 

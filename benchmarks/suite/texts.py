@@ -95,7 +95,7 @@ class Texts:
         names = Names(rng, held_out_prose(self.data))
         made = [maker(names) for _ in range(sets) for maker in MAKERS]
         there = [source for source in SOURCES if source.is_there(self.data)]
-        return made + [source.draw(rng, self.data / "qa" / source.file, tokens // sets) for source in there * sets]
+        return made + [source.draw(names, self.data / "qa" / source.file, tokens // sets) for source in there * sets]
 
 
 def question_sets(tokens: int) -> int:
