@@ -123,7 +123,7 @@ def test_what_the_blocks_of_a_pass_choose_comes_once_for_all(
         return found, rows
 
     monkeypatch.setattr(pruned.PruningSelector, "_streams", lambda selector: selector._looks_far)
-    monkeypatch.setattr(key_stream, "sent", lambda slabs, device: lambda: slabs)
+    monkeypatch.setattr(key_stream, "copy_to_device_async", lambda slabs, device: lambda: slabs)
     monkeypatch.setattr(pruned, "gathered_units", gathered)
     logits = next_logits(model, TIGHT[name], read(model, TIGHT[name], ids, 160).memory, QUESTION)
     assert torch.equal(logits, expected)

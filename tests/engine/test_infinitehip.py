@@ -244,7 +244,7 @@ def test_a_longer_window_lists_no_more_than_is_far(spec: ModelSpec) -> None:
     memory = new_memory(spec, method(first_layers=3, first_recent=1 << 17))
     through(memory, tail(qkv, 0, 80), 16)
     memory.begin_pass(no_source(10))
-    blocks = memory.selector.query_blocks(8, False)
+    blocks = memory.selector.query_blocks(8)
     assert memory.selector.newest(blocks).shape == (2, blocks.last)
 
 

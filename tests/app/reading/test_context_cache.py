@@ -93,7 +93,7 @@ def test_trained_weights_go_with_the_model_that_they_are_for(service: Service, b
     started = begin(service, add(service, book), "locret", {"budget": 64, "local": 8}, str(folder))
     context = read(service, started.id, lambda report: None)
     ask(service, context)
-    assert open_context(service, context.id).context.memory.evictor.judge.heads is heads  # type: ignore[attr-defined]
+    assert open_context(service, context.id).context.memory.evictor.judge.__self__ is heads  # type: ignore[attr-defined]
     left = weakref.ref(heads)
     del model, heads
     service.models.get()
