@@ -208,7 +208,7 @@ def test_save_load_and_continue_equals_uninterrupted(model: Model, method: Metho
     torch.testing.assert_close(next_logits(model, method, context.memory, QUESTION), expected, **close(method))
     parts, meta = context.state()
     again = Context.load(model, method, loaded(parts), meta)
-    torch.testing.assert_close(next_logits(model, method, again.memory, QUESTION), expected, **CLOSE)
+    torch.testing.assert_close(next_logits(model, method, again.memory, QUESTION), expected, **close(method))
 
 
 @pytest.mark.parametrize("kind", ["gemma2"])
