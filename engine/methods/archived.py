@@ -25,7 +25,7 @@ PROBES = (0, 1, 2, 4, 8, 16, 32)
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveSettings:
-    """How an archive is kept and asked.
+    """Settings of an archive: its dtype, its place, and how often a question looks into it.
 
     Attributes:
         looks: how often a question is asked at most (`QUESTION_PASSES`).
@@ -73,7 +73,7 @@ class ArchiveSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DistanceSettings:
-    """Where entries stand once they have left the window: far keys.
+    """Settings of the positions of far keys, which have left the window.
 
     Attributes:
         extend_always: whether far keys follow the rules for long texts also inside the model's window, where they are
@@ -89,7 +89,7 @@ class DistanceSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class BankSettings(ArchiveSettings):
-    """How an archive with a bank on the device is kept and asked.
+    """Settings of an archive with a bank on the device.
 
     Attributes:
         cache: units that the bank holds, None for as many as suit the tier.
@@ -113,7 +113,7 @@ class BankSettings(ArchiveSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PruningSettings(ArchiveSettings):
-    """How an archive is kept, and how queries prune it, stage by stage.
+    """Settings of an archive, and of the stages in which queries prune it.
 
     Attributes:
         stages: "query_block:chunk:keep:refresh" for each, coarse to fine.
