@@ -1,25 +1,25 @@
 """Paragraphs from the lines of printed pages: rows assembled, lines joined.
 
-This module knows geometry and nothing of PDF. Blocks keep the file's order; sorting them by place would interleave
-columns.
+This module knows geometry and nothing of PDF. Blocks come in reading order.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from statistics import median
 
 from ingest.clean import ends_sentence, join_lines, seam, vocabulary
 from ingest.document import PARAGRAPH_SEPARATOR
-from ingest.print.lines import EDGE, Line, LineBlock, same_row
+from ingest.print.line_ends import Seam, share_of_beginnings, with_meant_ends
+from ingest.print.lines import CELL, EDGE, Line, LineBlock, same_row
 from ingest.print.margins import place_margin_numbers
 
 COLUMN_GAP = 3.0  # in font sizes; a wider gap within a row separates two cells
 NUMBER_GAP = 2.0  # the same after a number in a column of numbers
 NARROW = 0.5  # of the column's width; a block of shorter lines was not wrapped
 DROPPED = 2.0  # times the size of the lines beside it; the least size of a drop cap
-CELL = " | "
 
 _FOOTNOTE = re.compile(r"(?:\d{1,3}|[*†‡§])\s?\w")
 _BROKEN = re.compile(r"[^\W\d_]{2,}[-‐]$")
@@ -94,6 +94,8 @@ def _with_empty_cells(blocks: Iterable[LineBlock]) -> list[LineBlock]:
 def _spread(row: Line, fullest: Line) -> str:
     """Return a row with empty cells for the columns it skips; unchanged if one of its cells fits no column."""
     texts, columns = row.text.split(CELL), iter(fullest.cells)
+    if len(texts) != len(row.cells):  # its first cell is empty
+        return row.text
     spread: list[str] = []
     for text, (start, end) in zip(texts, row.cells, strict=True):
         for first, last in columns:
@@ -121,17 +123,13 @@ def _columns(blocks: Iterable[LineBlock]) -> dict[int, float]:
 def _with_drop_caps(blocks: Iterable[LineBlock]) -> list[LineBlock]:
     """Move a drop cap into the line that it begins, which runs beside it."""
     blocks = list(blocks)
-    begun = {
-        id(line): letter
-        for letter, line in pairwise(line for block in blocks for line in block)
-        if len(letter.text) == 1
-        and letter.text.isalpha()
-        and letter.size >= DROPPED * line.size
-        and line.x0 >= letter.x1 - line.size
-        and letter.y0 <= line.y1
-        and line.y0 <= letter.y1
-        and line.text[0].isalpha()
-    }
+    lines = [line for block in blocks for line in block]
+    begun: dict[int, Line] = {}
+    for letter in lines:
+        if len(letter.text) == 1 and letter.text.isalpha() and letter.horizontal:
+            beside = (line for line in lines if _begins_beside(letter, line))
+            if first := min(beside, key=lambda line: (line.y0, line.x0), default=None):
+                begun[id(first)] = letter
     letters = {id(letter) for letter in begun.values()}
     mended = (
         [replace(line, text=begun[id(line)].text + line.text) if id(line) in begun else line for line in block]
@@ -141,25 +139,95 @@ def _with_drop_caps(blocks: Iterable[LineBlock]) -> list[LineBlock]:
     return [block for block in kept if block]
 
 
+def _next_column(previous: LineBlock, block: LineBlock) -> bool:
+    """Return whether a vertical line of print goes on in the next one to the left, which begins as high."""
+    size = max(line.size for line in previous)
+    top, bottom = min(line.y0 for line in previous), max(line.y1 for line in previous)
+    gap = min(line.x0 for line in previous) - max(line.x1 for line in block)
+    full = bottom > max(line.y1 for line in block) - 1.5 * size
+    return -0.2 * size < gap < 2 * size and abs(min(line.y0 for line in block) - top) < 0.5 * size and full
+
+
+def _is_same_program(previous: LineBlock, block: LineBlock) -> bool:
+    """Return whether two blocks are lines of one program without a blank line between them."""
+    last, first = previous[-1], block[0]
+    together = 0 <= first.y0 - last.y0 < 1.6 * max(last.y1 - last.y0, 1.0)
+    return last.monospaced and first.monospaced and last.horizontal and first.horizontal and together
+
+
+def _with_indents(blocks: list[LineBlock]) -> list[LineBlock]:
+    """Put blanks before the lines of programs by their place: typewriter letters are all as wide."""
+    code = [line for block in blocks for line in block if line.monospaced and line.horizontal and CELL not in line.text]
+    if len(code) < 2:
+        return blocks
+    width = median((line.x1 - line.x0) / len(line.text) for line in code)
+    lefts = [min(line.x0 for line in run) for run in _code_runs(blocks)]
+    mended, number = [], 0
+    for block in blocks:
+        if not all(line.monospaced and line.horizontal for line in block):
+            mended.append(block)
+            continue
+        left = lefts[number]
+        number += 1
+        mended.append(
+            [replace(line, text=" " * min(round((line.x0 - left) / width), 80) + line.text) for line in block]
+        )
+    return mended
+
+
+def _code_runs(blocks: list[LineBlock]) -> Iterator[LineBlock]:
+    """Yield, for each block of a program, the lines of all blocks of that program: those that follow one another."""
+    for is_code, run in groupby(blocks, lambda block: all(line.monospaced and line.horizontal for line in block)):
+        whole = list(run)
+        if is_code:
+            yield from ([line for block in whole for line in block] for _ in whole)
+
+
+def _begins_beside(letter: Line, line: Line) -> bool:
+    """Return whether a line of smaller print begins directly to the right of a drop cap."""
+    return (
+        letter.size >= DROPPED * line.size
+        and -line.size <= line.x0 - letter.x1 <= letter.size
+        and letter.y0 <= line.y1
+        and line.y0 <= letter.y1
+        and line.text[0].isalpha()
+    )
+
+
 class Paragrapher:
     """Joins the lines of pages to paragraphs, guided by the words and spaces of the whole document."""
 
     def __init__(self, pages: Iterable[PrintedPage]) -> None:
         lines = [line for page in pages for block in page.blocks for line in block]
         self.words = vocabulary(line.text for line in lines)
+        self.share_of_beginnings = share_of_beginnings(lines)
         hangul = [line for line in lines if re.search("[가-힣]$", line.text)]
         self.trust_spaces = sum(line.ends_with_space for line in hangul) * 10 > len(hangul)
 
     def page(self, page: PrintedPage) -> str:
         """Return the text of a page: blank lines between paragraphs, line ends between lines that stay apart."""
-        paragraphs: list[list[str]] = []  # lists of pieces, as joining strings one by one is quadratic
+        blocks = _with_indents(page.blocks)
+        paragraphs = [[blocks[0][0].text]] if blocks else []  # lists of pieces: joining strings is quadratic
+        for pair in with_meant_ends(self._seams(blocks), self.share_of_beginnings):
+            match pair.border:
+                case "paragraph":
+                    paragraphs.append([pair.line.text])
+                case "line":
+                    paragraphs[-1].append("\n" + pair.line.text)
+                case _:
+                    self._append(paragraphs[-1], pair.before, pair.line)
+        return PARAGRAPH_SEPARATOR.join("".join(pieces) for pieces in paragraphs)
+
+    def _seams(self, blocks: list[LineBlock]) -> Iterator[Seam]:
+        """Yield all pairs of lines that follow one another, with their borders."""
+        columns = _columns(blocks)
         previous: LineBlock = []
-        columns = _columns(page.blocks)
-        for block in page.blocks:
-            if previous and self._continues(previous, block):
-                self._append(paragraphs[-1], previous[-1], block[0])
-            else:
-                paragraphs.append([block[0].text])
+        for block in blocks:
+            if previous:
+                goes_on = self._continues(previous, block)
+                listed = previous[0].item and block[0].item
+                apart = "line" if listed or _is_same_program(previous, block) else "paragraph"
+                yield Seam(previous[-1], block[0], "" if goes_on else apart)
             left, right = min(line.x0 for line in block), max(line.x1 for line in block)
             column = columns[round(left / EDGE)]
             if right - left < NARROW * (column - left):  # all lines are short: an address, a verse
@@ -167,15 +235,8 @@ class Paragrapher:
             listed = False
             for before, line in pairwise(block):
                 listed = listed or bool(_BULLET.match(before.text))
-                match self._border(before, line, left, right, listed):
-                    case "paragraph":
-                        paragraphs.append([line.text])
-                    case "line":
-                        paragraphs[-1].append("\n" + line.text)
-                    case _:
-                        self._append(paragraphs[-1], before, line)
+                yield Seam(before, line, self._border(before, line, left, right, listed))
             previous = block
-        return PARAGRAPH_SEPARATOR.join("".join(pieces) for pieces in paragraphs)
 
     def join_across_pages(self, first: str, second: str) -> tuple[str, str]:
         """Return two pages' texts with a word broken between them made whole on the first, above its footnotes."""
@@ -231,6 +292,8 @@ class Paragrapher:
     def _continues(self, previous: LineBlock, block: LineBlock) -> bool:
         """Return whether a block continues the sentence of the block before, over a column end, formula or picture."""
         last, line = previous[-1], block[0]
+        if not last.horizontal and not line.horizontal:
+            return _next_column(previous, block)
         if (
             last.horizontal != line.horizontal
             or last.monospaced != line.monospaced
@@ -241,6 +304,7 @@ class Paragrapher:
         if (
             abs(last.size - line.size) > 0.1 * max(last.size, 1)
             or CELL in last.text + line.text
+            or line.item
             or _BULLET.match(line.text)
         ):
             return False

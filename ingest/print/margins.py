@@ -9,15 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from ingest.clean import ends_sentence
-from ingest.print.lines import EDGE, Line, LineBlock, same_row
+from ingest.print.lines import EDGE, Line, LineBlock, is_prose, rows_of, same_row
 
 LEAST_COUNTED = 8  # line numbers of a page, at least
 LEAST_ROWS = 3  # numbers that make a column, at least
 MOST_STEP = 10
 UNEVEN = 0.2  # share by which the number of lines may differ from the line numbers
-RUNS_ON = 0.25  # share of line ends at which a sentence runs on, in prose
-WIDE = 20  # characters of a line of prose at least
 
 
 def place_margin_numbers(blocks: Iterable[LineBlock]) -> list[LineBlock]:
@@ -84,27 +81,10 @@ def _counts_lines(column: list[Line], blocks: list[LineBlock]) -> bool:
         return False
     top, bottom = column[0].y0, column[-1].y1
     beside = [[line for line in block if line.horizontal and top <= line.y1 and line.y0 <= bottom] for block in blocks]
-    rows = _rows([line for block in beside for line in block])
+    rows = len(rows_of(sorted((line for block in beside for line in block), key=lambda line: line.y0)))
     counted = step * (len(column) - 1) + 1
     if rows > (1 + UNEVEN) * counted + 1:
         return False
     if step > 1:
         return rows >= (1 - UNEVEN) * counted
-    pairs = [pair for block in beside for pair in pairwise(block) if not same_row(*pair)]
-    return bool(pairs) and sum(_run_on(*pair) for pair in pairs) >= RUNS_ON * len(pairs)
-
-
-def _rows(lines: list[Line]) -> int:
-    """Count the rows of lines; lines beside each other are one row."""
-    rows, last = 0, None
-    for line in sorted(lines, key=lambda line: line.y0):
-        if last is None or not same_row(last, line):
-            rows, last = rows + 1, line
-    return rows
-
-
-def _run_on(line: Line, after: Line) -> bool:
-    """Return whether a sentence runs on from a line of prose to the next; in scripts of one case, from a long line."""
-    if len(line.text) < WIDE or ends_sentence(line.text) or after.text[0].isupper():
-        return False
-    return after.text[0].isalpha()
+    return is_prose([pair for block in beside for pair in pairwise(block) if not same_row(*pair)])

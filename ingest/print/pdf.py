@@ -1,7 +1,7 @@
-"""PDF, through PyMuPDF: text in its natural order, page by page; scans through Tesseract where it is installed.
+"""PDF, through PyMuPDF: text in reading order, page by page; scans through Tesseract where it is installed.
 
-Comments and filled form fields stand below the print of their page. Left out: pictures, attached files (a warning names
-them), and the layout of tables beyond one row a line.
+Comments and filled form fields stand below the print of their page. A row of a table is one line. Left out: pictures,
+and attached files (a warning names them).
 """
 
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest import titles
-from ingest.clean import is_unreadable, one_line, text_warnings, tidy
+from ingest.clean import is_unreadable, one_line, text_warnings, tidy, tidy_code
 from ingest.conversion import Content, ConvertOptions
 from ingest.document import Page, PageQuality, TocEntry, page_label
 from ingest.errors import BrokenFile, EmptyDocument, NeedsOcr, OcrUnavailable
@@ -87,7 +87,7 @@ def _pages(found: list[PdfPage], labels: list[str]) -> list[Page]:
     """Return pages as paragraphs, without running heads, with words joined across page ends."""
     layouts = drop_running_heads([page.layout for page in found])
     paragrapher = Paragrapher(layouts)
-    texts = [tidy(paragrapher.page(layout)) for layout in layouts]
+    texts = [_tidied(paragrapher.page(layout)) for layout in layouts]
     for index in range(len(texts) - 1):
         texts[index], texts[index + 1] = paragrapher.join_across_pages(texts[index], texts[index + 1])
     pages = []
@@ -147,6 +147,11 @@ def _title_in_print(found: list[PdfPage]) -> str | None:
             break
         title.append(line.text)
     return titles.usable_title(" ".join(title)) or None
+
+
+def _tidied(text: str) -> str:
+    """Return the text of a page in plain characters; lines of a program keep the blanks before them."""
+    return tidy_code(text).strip() if "\n " in text else tidy(text)
 
 
 def _without_text(name: str, pages: list[Page], language: str) -> EmptyDocument:

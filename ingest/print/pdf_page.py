@@ -1,6 +1,7 @@
 """The text of one PDF page: lines of print from MuPDF's spans, or by OCR from its picture."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -15,12 +16,17 @@ from ingest.print.bidi import RIGHT_TO_LEFT, Glyph, PageDirection, logical_order
 from ingest.print.layout import PrintedPage, join_rows
 from ingest.print.letter_spacing import may_have_false_blanks, remove_false_blanks
 from ingest.print.lines import Line, LineBlock
+from ingest.print.order import in_order
+from ingest.print.structure import Mark, flatten, is_tagged, with_marks
+from ingest.print.tables import Grid, grids, split_at_rules, with_tables
 from ingest.wording import count
 
 OCR_DPI = 300
 FEW = 150  # characters; a page with fewer that is mostly a picture may hold more text
 PICTURE_SHARE = 0.5  # of the page
 OUTLINES = 20  # paths drawn on a page without text: fewer are a frame, more may be letters
+DOUBLED = 0.5  # of an invisible line's width; more of it lies over visible letters
+_ROW = 50.0  # points: lines are looked for by their place
 SMALL, LIFTED = 0.85, 0.15  # of the line's font size: the largest superscript, and its least height above the base line
 # No ligatures (MuPDF spells them out), no pictures. Characters without a mapping come as U+FFFD and are counted. Print
 # that is drawn twice, a hair apart, to look bold comes once.
@@ -53,10 +59,12 @@ def read_page(document: Any, index: int, language: str) -> PdfPage:
     try:
         page = document[index]
         height = float(page.rect.height)
-        blocks = text_blocks(page.get_text("dict", flags=_FLAGS), page.rotation_matrix)
+        form = document.is_form_pdf and page.first_widget is not None
+        tables = () if form else grids(page)
+        blocks = text_blocks(_printed(page, "rawdict" if tables else "dict"), page.rotation_matrix, tables, form)
         raw = "\n".join(line.text for block in blocks for line in block)
-        if RIGHT_TO_LEFT.search(raw) or any(map(may_have_false_blanks, raw.split("\n"))):
-            blocks = text_blocks(page.get_text("rawdict", flags=_FLAGS), page.rotation_matrix)
+        if not tables and (RIGHT_TO_LEFT.search(raw) or any(map(may_have_false_blanks, raw.split("\n")))):
+            blocks = text_blocks(_printed(page, "rawdict"), page.rotation_matrix, form=form)
         if document.is_form_pdf:
             blocks = fill_in(page, blocks)
         notes = below_print(page, comments(page) if document.is_pdf else ())
@@ -87,17 +95,36 @@ def recognise(page: Any, language: str) -> list[LineBlock]:
     return text_blocks(page.get_text("dict", flags=_FLAGS, textpage=found))
 
 
+def _printed(page: Any, form: str) -> dict[str, Any]:
+    """Return the print of a page in MuPDF's "dict" or "rawdict" form, with marks for lists and tables if it has any."""
+    if is_tagged(page.parent):
+        marked: dict[str, Any] = page.get_text(form, flags=_FLAGS | pymupdf.TEXT_COLLECT_STRUCTURE)
+        if flatten(marked):
+            return marked
+    printed: dict[str, Any] = page.get_text(form, flags=_FLAGS)
+    return printed
+
+
 def text_length(blocks: list[LineBlock]) -> int:
     """Count the characters of the lines of a page."""
     return sum(len(line.text) for block in blocks for line in block)
 
 
-def text_blocks(page: dict[str, Any], turn: pymupdf.Matrix = pymupdf.Identity) -> list[LineBlock]:
-    """Return the lines of print of a page in MuPDF's "dict" or "rawdict" form.
+def text_blocks(
+    page: dict[str, Any], turn: pymupdf.Matrix = pymupdf.Identity, tables: Sequence[Grid] = (), form: bool = False
+) -> list[LineBlock]:
+    """Return the lines of print of a page in MuPDF's "dict" or "rawdict" form, in reading order.
 
-    turn: from the coordinates of the text to those of the page as it is shown.
+    Args:
+        page: as MuPDF gave it.
+        turn: from the coordinates of the text to those of the page as it is shown.
+        tables: those with rules; only in "rawdict" form.
+        form: it has fields, whose values will stand beside their labels.
     """
     blocks = []
+    _drop_doubles(page)
+    split_at_rules(page, tables)
+    _join_pieces(page)
     page_facing = page_direction(_glyphs(line) for block in page["blocks"] for line in block.get("lines", ()))
     for block in page["blocks"]:
         lines = []
@@ -114,10 +141,70 @@ def text_blocks(page: dict[str, Any], turn: pymupdf.Matrix = pymupdf.Identity) -
             mono = bool(main["flags"] & pymupdf.TEXT_FONT_MONOSPACED)
             across, along = line["dir"]
             level = abs(across * turn.b + along * turn.d) < 0.1
+            if mono and level:  # blanks before a line of a program
+                x0 += (len(raw) - len(raw.lstrip())) * (x1 - x0) / len(raw)
             lines.append(Line(text, x0, y0, x1, y1, main["size"], mono, level, raw[-1].isspace(), raw[0].isspace()))
         if lines:
-            blocks.append(lines)
-    return join_rows(blocks)
+            blocks.append((block.get("mark", Mark()), lines))
+    plain = with_marks(blocks)
+    return join_rows(in_order(plain if form else with_tables(plain, tables)))
+
+
+def _drop_doubles(page: dict[str, Any]) -> None:
+    """Remove the invisible lines that lie over visible ones, as an OCR program adds them to a page that has text."""
+    lines = [line for block in page["blocks"] for line in block.get("lines", ())]
+    shown = [pymupdf.Rect(line["bbox"]) for line in lines if not _is_invisible(line)]
+    if len(shown) in (0, len(lines)):
+        return
+    rows: dict[int, list[pymupdf.Rect]] = defaultdict(list)
+    for box in shown:
+        for row in range(int(box.y0 // _ROW), int(box.y1 // _ROW) + 1):
+            rows[row].append(box)
+
+    def is_double(line: dict[str, Any]) -> bool:
+        box = pymupdf.Rect(line["bbox"])
+        middle = (box.y0 + box.y1) / 2
+        beside = [each for each in rows[int(middle // _ROW)] if each.y0 <= middle <= each.y1]
+        covered = sum(max(0.0, min(box.x1, each.x1) - max(box.x0, each.x0)) for each in beside)
+        return bool(covered > DOUBLED * box.width)
+
+    for block in page["blocks"]:
+        if "lines" in block:
+            block["lines"] = [line for line in block["lines"] if not (_is_invisible(line) and is_double(line))]
+
+
+def _is_invisible(line: dict[str, Any]) -> bool:
+    """Return whether all letters of a line are neither filled nor outlined."""
+    drawn = pymupdf.mupdf.FZ_STEXT_FILLED | pymupdf.mupdf.FZ_STEXT_STROKED
+    return not any(span.get("char_flags", drawn) & drawn for span in line["spans"])
+
+
+def _join_pieces(page: dict[str, Any]) -> None:
+    """Join the lines that stand side by side into one where letters are placed one by one, as in Hebrew and Arabic.
+
+    MuPDF begins a new line at each digit that is drawn to the left of the one before.
+    """
+    for block in page["blocks"]:
+        joined: list[dict[str, Any]] = []
+        for line in block.get("lines", ()):
+            before = joined[-1] if joined else None
+            if before is not None and "chars" in line["spans"][0] and _goes_on(before, line):
+                before["spans"] = [*line["spans"], *before["spans"]]
+                before["bbox"] = tuple(pymupdf.Rect(before["bbox"]) | pymupdf.Rect(line["bbox"]))
+            else:
+                joined.append(line)
+        if joined:
+            block["lines"] = joined
+
+
+def _goes_on(before: dict[str, Any], line: dict[str, Any]) -> bool:
+    """Return whether a piece of a line stands directly to the left of the one drawn before it, on one base line."""
+    size = line["spans"][0]["size"]
+    level = abs(before["spans"][0]["origin"][1] - line["spans"][0]["origin"][1]) < 0.1 * size
+    straight = before["dir"][0] > 0.99 and line["dir"][0] > 0.99
+    gap = before["bbox"][0] - line["bbox"][2]
+    signs = "".join(each["c"] for one in (before, line) for span in one["spans"] for each in span["chars"])
+    return level and straight and abs(gap) < 0.3 * size and not re.search("[A-Za-z]", signs)
 
 
 def _is_pictured(page: Any, characters: int) -> bool:
@@ -162,7 +249,16 @@ def _line_text(line: dict[str, Any], main: dict[str, Any], page: PageDirection) 
     texts = [span["text"] if "text" in span else "".join(each["c"] for each in span["chars"]) for span in spans]
     if "text" in spans[0] or not RIGHT_TO_LEFT.search("".join(texts)):
         return "".join(_with_superscripts(spans, texts, main, line["dir"]))
+    if _is_mirrored(line):  # an OCR program wrote it from the right, in reading order
+        return "".join(each.text for each in sorted(_glyphs(line), key=lambda each: each.start))
     return logical_order(_glyphs(line), max(span["size"] for span in spans), page)
+
+
+def _is_mirrored(line: dict[str, Any]) -> bool:
+    """Return whether a line runs from the right, and yet its letters do not stand on their heads."""
+    first = line["spans"][0]["chars"][0]
+    _, y0, _, y1 = first["bbox"]
+    return bool(line["dir"][0] < -0.9 and first["origin"][1] > (y0 + y1) / 2)
 
 
 def _with_superscripts(

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ingest.clean import ends_sentence
-from ingest.print.layout import CELL, PrintedPage
-from ingest.print.lines import Line
+from ingest.print.layout import PrintedPage
+from ingest.print.lines import CELL, Line
 
 MARGIN = 0.2  # share of the page's height, at the top and at the bottom, that is searched for running heads
 BAND = 4.0  # points; two running heads within a band stand at the same place
