@@ -2,9 +2,11 @@
 
 import codecs
 import re
+from itertools import pairwise
 from unicodedata import category
+from unicodedata import name as unicode_name
 
-from charset_normalizer import from_bytes
+import chardet
 
 from ingest.wording import count
 
@@ -44,6 +46,11 @@ _DECLARED = re.compile(rb"<\?xml[^<>]*?encoding=[\"']([\w.:-]+)|<meta[^<>]+chars
 _DECLARED_WITHIN = 1 << 16  # bytes: some pages begin with their scripts
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
 _JIS = re.compile(rb"\x1b\$[B@]([\x21-\x7e]*)(?:\x1b\([BJ])?")  # letters of JIS X 0208, and the return to ASCII
+_SAMPLED = 1 << 16  # bytes: enough to guess an encoding
+_NEAR = 0.75  # confidence in one encoding, as a share of that in another, that makes the two nearly equal
+_SIGNS = frozenset("§°©®™€£¥–—‘’“”„‚…«»‹›•·½¼¾²³µ¿¡×÷±\xa0\xad")  # other characters than letters
+_WIDE = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "utf-7")  # recognised before
+_ALPHABETS = frozenset({"LATIN", "GREEK", "CYRILLIC", "HEBREW", "ARABIC", "THAI", "ARMENIAN", "GEORGIAN"})
 _ASCII = rb"plain +AEE- \u0041"  # decodes to something else in UTF-16, UTF-7, EBCDIC and Python's escapes
 
 
@@ -176,18 +183,60 @@ def _guess(data: bytes) -> tuple[str, str]:
     # every 3 places that form none, in 1000 letters 1 for 2. So this is UTF-8 with some damage.
     if kept >= 2 * lost:
         return text, f"UTF-8, with \ufffd for {count(lost, 'damaged place')}"
-    sample = data[: 1 << 18]
-    matches = from_bytes(sample[: sample.rfind(b"\n") + 1] or sample)
-    best = matches.best()
-    encoding = best.encoding if best else "cp1252"
-    # Western Europe's code page is the likeliest of equally good guesses.
-    for match in matches:
-        alike = best and (match.chaos, match.coherence) == (best.chaos, best.coherence)
-        if alike and "cp1252" in (match.encoding, *match.could_be_from_charset):
-            encoding = "cp1252"
-    if encoding in ("ascii", "latin_1", "utf_8"):  # the sample shows no more; cp1252 is a superset
-        encoding = "cp1252"
+    sample = data[:_SAMPLED]
+    encoding = _likeliest(sample[: sample.rfind(b"\n") + 1] or sample)
     return data.decode(encoding, errors="replace"), encoding
+
+
+def _likeliest(sample: bytes) -> str:
+    """Return the encoding that a text is likely written in, by the letters of its language.
+
+    Encodings of today come before those of DOS, Macintosh and the ISO; one that gives impossible words comes last. In
+    short texts, Western Europe's is the likeliest of nearly equal guesses.
+    """
+    western = sample.decode("cp1252", errors="replace")
+    if all(sign.isascii() or sign in _SIGNS for sign in western):
+        return "cp1252"
+    odd: list[str] = []
+    for era in (chardet.EncodingEra.MODERN_WEB, chardet.EncodingEra.ALL & ~chardet.EncodingEra.MAINFRAME):
+        guesses = chardet.detect_all(sample, ignore_threshold=True, encoding_era=era)
+        known = {known_encoding(guess["encoding"] or ""): guess["confidence"] for guess in reversed(guesses)}
+        for name, confidence in reversed(known.items()):
+            if name in ("", "ascii", "utf-8", *_WIDE):  # the sample shows no more
+                continue
+            text = sample.decode(name, errors="replace")
+            unknown = sum(sign == "\ufffd" or category(sign) in ("Co", "Cn") for sign in text)
+            if unknown * 50 > len(text):
+                continue
+            if _has_impossible_words(text):
+                odd.append(name)
+            elif known.get("cp1252", 0) < _NEAR * confidence or not _is_latin(text) or _has_impossible_words(western):
+                return name
+            else:
+                return "cp1252"
+    return next(iter(odd), "cp1252")
+
+
+def _is_latin(text: str) -> bool:
+    return all(unicode_name(sign, "").startswith("LATIN") for sign in text if sign.isalpha())
+
+
+def _has_impossible_words(text: str) -> bool:
+    """Return whether many words mix alphabets, have a capital or a sign within them, as in no language."""
+    words = [word for word in re.split(r"[\s\x00-\x40\[-`{-\x7f]+", text) if not word.isascii()]
+    return sum(map(_is_impossible, words)) * 10 > len(words)
+
+
+def _is_impossible(word: str) -> bool:
+    alphabets = {unicode_name(sign, "").split(" ")[0] for sign in word if category(sign) in ("Lu", "Ll", "Lo")}
+    if len(alphabets & _ALPHABETS) > 1 or (alphabets & _ALPHABETS and alphabets - _ALPHABETS):
+        return True
+    bare = word.strip("".join(_SIGNS))
+    return any(
+        (category(before) == "Ll" and category(sign) == "Lu")
+        or (category(sign) in ("Sm", "So", "Sk", "Sc", "No", "Cc", "Co", "Cn") and before.isalpha())
+        for before, sign in pairwise(bare)
+    )
 
 
 def _is_single(encoding: str) -> bool:

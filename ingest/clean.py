@@ -35,9 +35,6 @@ PLAIN = re.compile(rf"{_LETTERS}(?:(?: |\n\n?){_LETTERS})*+")
 # No language has thirty marks on a letter (UAX #15, stream-safe text), and sorting n marks takes n² steps.
 _PILED = re.compile(r"[^\w\s!-~]{31,}")
 _MOST_MARKS = 30
-_ESCAPES = re.compile(  # sequences with parameters; titles and links; character sets; single letters
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]+[0-~]|[0-Z\\^_`a-z{|}~])"
-)
 _BLANK = re.compile("[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _SPACES = re.compile(f"{_BLANK.pattern}+")
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
@@ -100,19 +97,6 @@ def tidy_code(text: str) -> str:
 def _tidy_cell(text: str) -> str:
     """Apply `tidy` to a cell; keep one of blanks alone."""
     return text if text.isspace() else tidy(text)
-
-
-def strip_terminal_codes(text: str) -> str:
-    """Remove a terminal's codes for colours, links and titles. A letter struck over another replaces it."""
-    if "\b" in text:  # bold is a letter over itself, underlined a letter over a line
-        kept: list[str] = []
-        for sign in text:
-            if sign != "\b":
-                kept.append(sign)
-            elif kept and kept[-1] != "\n":
-                kept.pop()
-        text = "".join(kept)
-    return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
 def one_line(text: str) -> str:

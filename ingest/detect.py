@@ -55,7 +55,7 @@ def _archive_format(sample: Sample, named: Format | None, limits: Limits) -> For
     for each in FORMATS.values():
         if each.recognises_archive(archive):
             return each
-    if kind := archive_kind(archive):
+    if kind := archive_kind(archive, suffix_of(path)):
         raise refusal(path, kind)
     if named and named.is_open_xml:
         raise BrokenFile(f"{path.name} is no {named.title}, or most of it is missing. Fetch it again.")

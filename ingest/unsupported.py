@@ -1,5 +1,6 @@
 """Kinds of files that are not read, so that a refusal can name them and say what to do."""
 
+import re
 from pathlib import Path
 
 from ingest.errors import UnsupportedFormat
@@ -39,6 +40,16 @@ ARCHIVES = (
     ("classes.dex", "an Android package"),
     ("META-INF/MANIFEST.MF", "a Java archive"),
 )
+IWORK = {  # by the suffixes of Apple's programs
+    "key": "a Keynote presentation: open it in Keynote, or on icloud.com, and export it as PDF or PowerPoint",
+    "pages": "a Pages document: open it in Pages, or on icloud.com, and export it as PDF or Word",
+    "numbers": "a Numbers sheet: open it in Numbers, or on icloud.com, and export it as Excel or PDF",
+}
+OTHER_IWORK = (
+    "a Keynote, Pages or Numbers file: open it in that program, or on icloud.com, and export it as PDF, PowerPoint, "
+    "Word or Excel"
+)
+_IWORK_MEMBER = re.compile(r"(?:^|/)(?:Index/.*\.iwa|Index\.zip|index\.apxl(?:\.gz)?|buildVersionHistory\.plist)$")
 OLE_STREAMS = (  # by the names of their streams
     (
         "EncryptedPackage",
@@ -68,8 +79,10 @@ def binary_kind(sample: Sample) -> str:
     return ""
 
 
-def archive_kind(archive: ArchiveSample) -> str:
+def archive_kind(archive: ArchiveSample, suffix: str) -> str:
     """Return the kind of a ZIP archive that is not read, with advice; "" if it is none of those known."""
+    if any(map(_IWORK_MEMBER.search, archive.names)) or (suffix in IWORK and "index.xml" in archive.names):
+        return IWORK.get(suffix, OTHER_IWORK)
     if archive.open_xml in OPEN_XML:
         return OPEN_XML[archive.open_xml]
     if archive.mimetype.startswith(OPEN_DOCUMENT):

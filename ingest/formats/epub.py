@@ -24,13 +24,15 @@ from ingest.imprints import LONGEST, TYPES, is_imprint, is_imprint_title
 from ingest.limits import Limits
 from ingest.markup import html
 from ingest.markup.html_damage import damage_warnings
+from ingest.markup.svg import svg_lines
 from ingest.markup.xml import parse_xml, plain_markup
 from ingest.sample import EPUB_CONTAINER
-from ingest.sections import LONGEST_LABEL, Block, first_heading, paginate
+from ingest.sections import LONGEST_LABEL, Block, first_heading, paginate, row_blocks
 from ingest.wording import count, listed
 
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _MARKUP = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document")
+_DRAWING = "image/svg+xml"
 
 # A chapter is XML: an element without an end shows that the file is cut off.
 _OPENED, _CLOSED = re.compile(r"<(?:html|body)\b", re.IGNORECASE), re.compile(r"</(?:html|body)\s*>", re.IGNORECASE)
@@ -65,7 +67,9 @@ class _Book:
         self.name, self.archive, self.limits = name, archive, limits
         self.members = Members(archive)
         self.warnings: list[str] = []
+        self.missing: list[BrokenFile] = []  # why chapters are missing
         self.imprints: set[str] = set()
+        self.drawings: set[str] = set()  # files of the spine that are SVG
 
     def convert(self, on_page: Callable[[int, int], None]) -> Content:
         package_path = self._package_path()
@@ -84,7 +88,10 @@ class _Book:
                 continue
             page = _as_text(item, items)
             file = self._file(self.folder, page.get("href", ""))[0]
-            if _is_text(page):
+            if page.get("media-type") == _DRAWING:
+                self.drawings.add(file)
+                chapters.append(file)
+            elif _is_text(page):
                 chapters.append(file)
             else:
                 kind = page.get("media-type")
@@ -103,6 +110,8 @@ class _Book:
             blocks = [replace(block, toc=(), toc_nearby=()) for block in blocks]
         pages, toc = paginate(blocks, given_toc=given)
         if not pages:
+            if self.missing:  # the text may be there
+                raise self.missing[0]
             raise EmptyDocument(
                 f"{self.name} has no text in any of its {count(len(chapters), 'chapter')}: only pictures."
             )
@@ -129,7 +138,8 @@ class _Book:
         except TooLarge:
             raise
         except Exception as error:  # zlib.error, RuntimeError (encrypted) or BadZipFile
-            raise BrokenFile(f"{self.name}: {member} cannot be unpacked ({one_line(str(error))[:120]}).") from error
+            reason = one_line(str(error))[:120]
+            raise BrokenFile(f"{self.name}: {member} cannot be unpacked ({reason}). Fetch it again.") from error
 
     def _refuse_drm(self) -> None:
         if not self.members.find("META-INF/encryption.xml"):
@@ -155,13 +165,18 @@ class _Book:
             try:
                 markup, warnings = decode(self._bytes(chapter))
                 markup = plain_markup(markup)
-                found, anchors, _ = html.extract(markup, f"{self.name}: {chapter}")
+                if chapter in self.drawings:
+                    drawing = parse_xml(markup, f"{self.name}: {chapter}", self.warnings)
+                    found, anchors = row_blocks(svg_lines(drawing)), dict[str, int]()
+                else:
+                    found, anchors, _ = html.extract(markup, f"{self.name}: {chapter}")
                 warnings += damage_warnings(markup)
                 if _OPENED.search(markup) and not _CLOSED.search(markup, max(0, len(markup) - _END)):
                     where = f"{chapter} ends in the middle, behind {_last_words(found)}"
                     self.warnings.append(f"{where}: what followed is missing. Fetch it again.")
             except BrokenFile as error:  # one bad chapter must not lose the book
                 self.warnings.append(f"A chapter is missing: {error}")
+                self.missing.append(error)
                 continue
             self.warnings.extend(f"{chapter}: {warning}" for warning in warnings)
             if found:

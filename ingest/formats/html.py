@@ -28,8 +28,6 @@ def convert(path: Path, options: ConvertOptions) -> Content:
         warnings.append(
             "The page shows others in frames, which are files of their own and were not read: add them too."
         )
-    if re.search(r"<iframe\s[^<>]*\bsrcdoc\s*=", markup, re.IGNORECASE):
-        warnings.append("The page holds others in frames, which were not read: save what you need of them and add it.")
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
     if not pages:

@@ -1,28 +1,31 @@
 """E-mail (.eml) and web pages saved in one file (.mhtml), which have the structure of an e-mail.
 
-All text parts are read; of alternatives, the HTML one. A warning names attachments, forwarded mails and other parts
-that are not read, but not a page's pictures and style sheets.
+All text parts are read; of alternatives, the HTML one; the words in a winmail.dat if there are no others. A warning
+names attachments, forwarded mails and other parts that are not read, but not a page's pictures and style sheets.
 """
 
 import email
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from email.message import EmailMessage, MIMEPart
 from email.policy import EmailPolicy
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from ingest.charset import decode, known_encoding
-from ingest.clean import one_line, strip_terminal_codes
+from ingest.clean import one_line
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument
 from ingest.formats.mail_encoding import decoded_payload, strip_uuencoded, words_in_utf8
 from ingest.formats.paragraphs import plain_blocks
+from ingest.formats.tnef import read_tnef
 from ingest.markup import html
 from ingest.markup.html_damage import damage_warnings, end_warning
 from ingest.sections import Block, first_heading, paginate
+from ingest.terminal import terminal_text
 from ingest.wording import listed
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")  # written above the text
@@ -88,11 +91,13 @@ def parse_mail(data: bytes, name: str) -> Mail:
         data = data[counted.end() : counted.end() + int(counted[1])]
     message = cast(EmailMessage, email.message_from_bytes(data, policy=_Policy(_charset(data[:_HEAD_BYTES]))))
     texts = _texts(message, name)
+    packed = {id(part): read_tnef(decoded_payload(part), name) for part in _leaves(message) if _is_tnef(part)}
     blocks = [block for text in texts for block in text.blocks]
+    blocks = blocks or next((mail.blocks for mail in packed.values() if mail.blocks), [])
     warnings = list(dict.fromkeys(warning for text in texts for warning in text.warnings))
     head = [f"{each}: {said}" for each in _HEADERS if (said := header_text(message, each))]
-    files = [file for text in texts for file in text.files]
-    unread = list(dict.fromkeys([*files, *_unread(message, {id(text.part) for text in texts})]))
+    files = [file for text in texts for file in text.files] + [file for mail in packed.values() for file in mail.files]
+    unread = list(dict.fromkeys([*files, *_unread(message, {*packed, *(id(text.part) for text in texts)})]))
     return Mail(message, "\n".join(head) if header_text(message, "From") else "", blocks, warnings, unread)
 
 
@@ -140,30 +145,35 @@ class _Text:
     files: list[str]  # uuencoded within the text
 
 
-def _texts(part: MIMEPart, name: str) -> list[_Text]:
+def _texts(part: MIMEPart, name: str, frames: Mapping[str, MIMEPart] = MappingProxyType({})) -> list[_Text]:
     """Return the text parts to read, in reading order.
 
-    The first of related parts is read; the others only if it has no text, as a page of frames has none. The richest
+    The first of related parts is read, with those that its frames show; the others only if it has no text. The richest
     alternative with any text is read, and every other kind of part.
+
+    Args:
+        part: the part.
+        name: its file, for messages.
+        frames: the pages saved with it, by address.
     """
     kind = part.get_content_type()
     if part.is_attachment():
         return []
     if _is_text(part):
-        text = _blocks(part, name)
-        return [text] if text.blocks else []
+        return [text for text in _read(part, name, frames) if text.blocks or text.part is not part]
     parts = list(_parts(part))
     if kind == "multipart/alternative":
         parts.reverse()  # the last is the best (RFC 2046)
         parts.sort(key=lambda each: min(_rank(leaf) for leaf in each.walk()))
-        return next((texts for each in parts if (texts := _texts(each, name))), [])
+        return next((texts for each in parts if (texts := _texts(each, name, frames))), [])
     if kind == "multipart/related" and parts:
         others = list(part.iter_attachments())  # all but the root part
         root = next(each for each in parts if each not in others)
-        if texts := _texts(root, name):
+        pages = [each for other in others for each in other.walk() if each.get_content_type() in _HTML]
+        if texts := _texts(root, name, {address: page for page in pages for address in _addresses(page)}):
             return texts
         parts = [each for each in others if not _LOOKS.fullmatch(each.get_content_type())]
-    return [text for each in parts for text in _texts(each, name)]
+    return [text for each in parts for text in _texts(each, name, frames)]
 
 
 def _is_text(part: MIMEPart) -> bool:
@@ -184,6 +194,20 @@ def _parts(part: MIMEPart) -> Iterator[MIMEPart]:
     """Yield the parts of a part. An attachment, or a mail within a mail, has none."""
     if part.get_content_maintype() == "multipart" and not part.is_attachment():
         yield from part.iter_parts()
+
+
+def _leaves(part: MIMEPart) -> Iterator[MIMEPart]:
+    """Yield the parts that hold no others, without those of mails within the mail."""
+    parts = list(_parts(part))
+    for each in parts:
+        yield from _leaves(each)
+    if not parts:
+        yield part
+
+
+def _is_tnef(part: MIMEPart) -> bool:
+    """Return whether a part is a mail as Outlook packs it."""
+    return "ms-tnef" in part.get_content_type() or (part.get_filename() or "").casefold() == "winmail.dat"
 
 
 def _unread(part: MIMEPart, read: Container[int], page: bool = False, passed_over: bool = False) -> Iterator[str]:
@@ -214,7 +238,7 @@ def _says_something(part: MIMEPart) -> bool:
     """Return whether a part has a body; for text, words in it. A mail server's report has an empty part."""
     if _is_text(part):
         with suppress(BrokenFile):
-            return bool(_blocks(part, "").blocks)
+            return bool(_read(part, "")[0].blocks)
     return bool(decoded_payload(part).strip())
 
 
@@ -226,15 +250,33 @@ def _file_name(part: MIMEPart) -> str:
     return one_line(name or (part.get_content_type() if part.is_attachment() else ""))
 
 
-def _blocks(part: MIMEPart, name: str) -> _Text:
-    text, warnings = decode(decoded_payload(part), part.get_content_charset())
+def _addresses(page: MIMEPart) -> list[str]:
+    """Return the addresses that a frame may give a part."""
+    identity = header_text(page, "Content-ID").strip("<>")
+    return [*filter(None, [f"cid:{identity}" if identity else "", header_text(page, "Content-Location")])]
+
+
+def _read(part: MIMEPart, name: str, frames: Mapping[str, MIMEPart] = MappingProxyType({})) -> list[_Text]:
+    """Return the text of a part, and behind it, without blocks of their own, the parts that its frames show."""
     kind = part.get_content_type()
-    if kind in _HTML:
-        return _Text(part, html.extract(text, name)[0], [*warnings, *damage_warnings(text), *end_warning(text)], [])
-    text, files = strip_uuencoded(strip_terminal_codes(re.sub(r"\r\n?", "\n", text)))
-    if part.get_param("format") == "flowed":
-        text = _unflowed(text, glue="" if str(part.get_param("delsp")).casefold() == "yes" else " ")
-    return _Text(part, plain_blocks(text, by_lines=not _FILLED.fullmatch(kind)), warnings, files)
+    if kind not in _HTML:
+        text, warnings = decode(decoded_payload(part), part.get_content_charset())
+        text, files = strip_uuencoded(re.sub(r"\r\n?", "\n", terminal_text(text)))
+        if part.get_param("format") == "flowed":
+            text = _unflowed(text, glue="" if str(part.get_param("delsp")).casefold() == "yes" else " ")
+        return [_Text(part, plain_blocks(text, by_lines=not _FILLED.fullmatch(kind)), warnings, files)]
+    markup, warnings = _markup(part)
+    pages = {address: _markup(page) for address, page in frames.items()}
+    left = {address: page for address, (page, _) in pages.items()}
+    blocks = html.extract(markup, name, left, header_text(part, "Content-Location"))[0]
+    shown = [_Text(frames[address], [], pages[address][1], []) for address in pages if address not in left]
+    return [_Text(part, blocks, warnings, []), *shown]
+
+
+def _markup(part: MIMEPart) -> tuple[str, list[str]]:
+    """Return a page, and warnings about it."""
+    text, warnings = decode(decoded_payload(part), part.get_content_charset())
+    return text, [*warnings, *damage_warnings(text), *end_warning(text)]
 
 
 def _unflowed(text: str, glue: str) -> str:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
-from ingest.charset import decode_undeclared, known_encoding
+from ingest.charset import decode, decode_undeclared, known_encoding
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
 from ingest.formats.paragraphs import plain_blocks
@@ -26,7 +26,7 @@ from ingest.wording import count
 
 _STORED, _PALMDOC = 1, 2
 _SLACK = 16  # bytes: some writers count their own end, too
-_PAGE_BREAK = re.compile(rb"<\s*mbp:pagebreak[^<>]*>", re.IGNORECASE)
+_PAGE_BREAK = re.compile(r"<\s*mbp:pagebreak[^<>]*>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,12 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     if header.flows is not None:
         markup = markup[: _first_flow(flows, path.name)]
     if header.codec:
-        blocks = _blocks(markup, header.codec, path.name)
-        warnings += damage_warnings(markup.decode(header.codec, errors="replace"))
+        text, guessed = decode(markup, header.codec)  # some headers name another encoding than the text has
+        blocks = _blocks(text, path.name)
+        warnings += [*guessed, *damage_warnings(text)]
     else:
-        text, guessed = decode_undeclared(markup)
-        warnings += [GUESSED.format(guessed)] if guessed else []
+        text, encoding = decode_undeclared(markup)
+        warnings += [GUESSED.format(encoding)] if encoding else []
         blocks = plain_blocks(re.sub(r"\r\n?", "\n", text), by_lines=False)
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
@@ -150,7 +151,7 @@ def _header(record: bytes) -> _Header:
     header_length, _, encoding, _, version = struct.unpack_from(">LLLLL", record, 20)
     codec = "utf-8" if encoding == 65001 else known_encoding(f"cp{encoding}") or "cp1252"
     offset, size = struct.unpack_from(">LL", record, 84)
-    title = record[offset : offset + size].decode(codec, errors="replace") if size < 500 else None
+    title = decode(record[offset : offset + size], codec)[0] if size < 500 else None
     trailing = struct.unpack_from(">H", record, 242)[0] if header_length >= 228 and version >= 5 else 0
     flows = None
     if version >= 8:
@@ -222,11 +223,11 @@ def _unpack(data: bytes) -> tuple[bytes, int]:
     return bytes(out), impossible
 
 
-def _blocks(markup: bytes, codec: str, name: str) -> list[Block]:
+def _blocks(markup: str, name: str) -> list[Block]:
     """Return the blocks of the book. Without headings, short first lines after page breaks become headings."""
     chunks = []
     for piece in _PAGE_BREAK.split(markup):
-        text = piece.decode(codec, errors="replace").replace("\0", "")
+        text = piece.replace("\0", "")
         if text.strip():
             found, _, _ = html.extract(f"<html><body>{text}</body></html>", name)
             chunks.append(found)

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import olefile
-from striprtf.striprtf import rtf_to_text
 
 from ingest.charset import decode, known_encoding, lost_blocks
 from ingest.clean import one_line
@@ -19,6 +18,7 @@ from ingest.errors import BrokenFile, EmptyDocument
 from ingest.formats.compressed_rtf import decompressed
 from ingest.formats.mail import unread_warning
 from ingest.formats.paragraphs import plain_blocks
+from ingest.formats.rtf_reader import read_rtf
 from ingest.limits import Limits
 from ingest.markup.html import extract
 from ingest.markup.html_damage import damage_warnings
@@ -114,8 +114,7 @@ class _Item:
             return blocks, markup
         text = self.text(_BODY)
         if not text.strip() and (packed := self._stream(f"__substg1.0_{_RTF}{_BYTES}")):
-            lines = rtf_to_text(decompressed(packed).decode("cp1252", errors="replace"), errors="replace")
-            text = lines.replace("\n", "\n\n")
+            return read_rtf(decompressed(packed))[0], markup
         return plain_blocks(text.replace("\r\n", "\n").replace("\r", "\n"), by_lines=False), markup
 
     def head(self) -> str:

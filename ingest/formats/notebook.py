@@ -3,13 +3,18 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+from ingest.errors import BrokenFile
+from ingest.markup import html
 from ingest.sections import Block
+from ingest.terminal import terminal_text
 
 _ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)((?:\\u[0-9A-Fa-f]{4})+)")
 _KEPT = frozenset('"\\')  # characters that must stay escaped
 _HEADING = re.compile(r"(#{1,6})\s+(\S.*?)\s*#*$")
+_OBJECT = re.compile(r"<[^<>\n]*>|[\w.]+\([^\n]*\bat 0x[0-9a-f]+[^\n]*")  # how Python names an object that has no text
 _FENCE = re.compile(r"\s*(?:```|~~~)")
 
 
@@ -49,7 +54,7 @@ def notebook_blocks(text: str) -> tuple[list[Block], list[str]] | None:
             blocks.append(Block(source, code=True))
             for output in (each for each in cell.get("outputs") or [] if isinstance(each, dict)):
                 said = _printed(output)
-                blocks.append(Block(said, code=True))
+                blocks += said
                 data = output.get("data") or {}
                 pictures += not said and any(str(kind).startswith("image/") for kind in data)
         else:
@@ -76,16 +81,22 @@ def _prose(source: str) -> Iterator[Block]:
     yield Block("\n".join(lines), code=len(lines) > 1)
 
 
-def _printed(output: dict[str, Any]) -> str:
-    """Return the text of an output, in its plainest form."""
+def _printed(output: dict[str, Any]) -> list[Block]:
+    """Return an output in its plainest form. HTML is read if nothing else says more than the name of an object."""
     if output.get("output_type") in ("error", "pyerr"):
-        return f"{output.get('ename', 'error')}: {output.get('evalue', '')}"
+        said = f"{output.get('ename', 'error')}: {output.get('evalue', '')}"
+        return [Block(terminal_text(said, is_output=True), code=True)]
     data = output.get("data")
     told = data if isinstance(data, dict) else output
     kinds = ("text/markdown", "text/plain", "text/latex", "text")
     said = next((text for kind in kinds if (text := _joined(told.get(kind)))), "")
-    drawn = isinstance(data, dict) and any(str(kind).startswith("image/") for kind in data)
-    return "" if drawn and re.fullmatch(r"<[^<>\n]*>", said.strip()) else said  # "<Figure size 640x480>"
+    if not said.strip() or _OBJECT.fullmatch(said.strip()):
+        with suppress(BrokenFile):
+            if blocks := html.extract(_joined(told.get("text/html", told.get("html"))), "an output")[0]:
+                return blocks
+        if any(str(kind).startswith("image/") for kind in told):  # "<Figure size 640x480>"
+            return []
+    return [Block(terminal_text(said, is_output=True), code=True)] if said.strip() else []
 
 
 def _joined(lines: Any) -> str:

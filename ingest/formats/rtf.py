@@ -1,18 +1,15 @@
-"""RTF, through striprtf: paragraphs and table rows. A warning counts pictures and objects."""
+"""RTF: its text, and warnings about pictures, objects and damage."""
 
 import re
 from pathlib import Path
 
-from striprtf.striprtf import rtf_to_text
-
 from ingest.charset import lost_blocks
-from ingest.clean import one_line
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import EmptyDocument
-from ingest.sections import Block, paginate
+from ingest.formats.rtf_reader import read_rtf
+from ingest.sections import first_heading, paginate
 from ingest.wording import count
 
-_TITLE = re.compile(r"\{\\title\s([^{}]{1,1000})\}")
 _OBJECT = re.compile(r"\\(?:pict|objdata)(?![a-z])")
 _BRACE = re.compile(r"\\[\\{}]|([{}])")  # the group is a brace that is no text
 _BINARY = re.compile(r"\\bin(?![a-z])")
@@ -29,17 +26,17 @@ def convert(path: Path, options: ConvertOptions) -> Content:
     """
     limits = options.limits
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
-    source = path.read_bytes().decode("cp1252", errors="replace")
-    text = rtf_to_text(source, errors="replace").replace("\x00", "")
-    limits.check(path.name, "characters", len(text), limits.characters)
-    pages, toc = paginate(_block(line) for line in text.split("\n") if line.strip())
+    data = path.read_bytes()
+    source = data.decode("cp1252", errors="replace")
+    blocks, title = read_rtf(data)
+    limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
+    pages, toc = paginate(blocks)
     objects = len(_OBJECT.findall(source))
     within = f"Not read: {count(objects, 'picture or object')} within the document. Save it as PDF and add that."
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it. {within if objects else 'Fetch it again.'}")
-    said = _TITLE.search(source)
-    title = one_line(rtf_to_text(f"{{\\rtf1\\ansi {said[1]}}}", errors="replace")) if said else None
-    return Content(pages, toc, [title], [*([within] if objects else []), *_damage(source)])
+    warnings = [*([within] if objects else []), *_damage(source)]
+    return Content(pages, toc, [title, first_heading(blocks)], warnings)
 
 
 def _damage(source: str) -> list[str]:
@@ -66,10 +63,3 @@ def _damage(source: str) -> list[str]:
             "be missing. Compare it with the original."
         )
     return warnings
-
-
-def _block(line: str) -> Block:
-    """Return a paragraph, or a table row, whose cells each end in a bar."""
-    if line.endswith("|"):
-        return Block(" | ".join(cell.strip() for cell in line.split("|")[:-1]), tight=True)
-    return Block(line)

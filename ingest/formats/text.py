@@ -5,14 +5,14 @@ from collections import Counter
 from pathlib import Path
 
 from ingest.charset import decode_undeclared, lost_blocks
-from ingest.clean import strip_terminal_codes
 from ingest.conversion import Content, ConvertOptions
 from ingest.errors import EmptyDocument
-from ingest.formats import FORMATS, suffix_of
+from ingest.formats import FORMATS, captions, suffix_of
 from ingest.formats.notebook import decode_escapes, notebook_blocks
 from ingest.formats.paragraphs import plain_blocks
 from ingest.limits import Limits
 from ingest.sections import first_heading, paginate
+from ingest.terminal import strip_escaped_codes, terminal_text
 
 GUESSED = "The text is not clean UTF-8; it was read as {}. Check accented letters, or save it as UTF-8."
 _GUTENBERG_TITLE = re.compile(r"^Title:[ \t]*(\S.*)$", re.MULTILINE)
@@ -38,10 +38,11 @@ def convert(path: Path, options: ConvertOptions) -> Content:
             return Content(pages, toc, [first_heading(blocks)], [*warnings, *left_out])
     if suffix in _JSON:
         warnings += [] if notebook else _cut_off(text, suffix)
-        text = decode_escapes(text)
+        text = decode_escapes(strip_escaped_codes(text))
     if suffix in _TABBED or (suffix in _MAYBE_TABBED and _has_columns(text)):
         text, by_lines = re.sub(r"\t+", lambda tabs: " |" * len(tabs[0]) + " ", text), True
-    pages, toc = paginate(plain_blocks(text, by_lines))
+    said = captions.caption_blocks(text) if suffix in captions.SUFFIXES else None
+    pages, toc = paginate(plain_blocks(text, by_lines) if said is None else said)
     if not pages:
         raise EmptyDocument(f"{path.name} holds nothing but blanks.")
     named = _GUTENBERG_TITLE.search(text[:5000])
@@ -71,7 +72,7 @@ def read_text(path: Path, limits: Limits) -> tuple[str, list[str]]:
     if guessed is not None:
         warnings.append(GUESSED.format(guessed))
     warnings += lost_blocks(text)
-    text = strip_terminal_codes(text)
+    text = terminal_text(text, is_output=suffix_of(path) == "log" and "\n" in text)
     text = re.sub(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]", "\n", text)
     limits.check(path.name, "characters", len(text), limits.characters)
     return text, warnings

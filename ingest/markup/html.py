@@ -14,6 +14,7 @@ from lxml import etree
 from ingest.clean import join_inline, one_line, picture_text, superscript, tidy, tidy_code
 from ingest.list_numbers import list_number
 from ingest.markup.formulas import mathml_text
+from ingest.markup.html_arrange import Frames, arrange
 from ingest.markup.html_elements import (
     BLOCKS,
     FORM_FIELDS,
@@ -26,6 +27,7 @@ from ingest.markup.html_elements import (
 )
 from ingest.markup.html_parser import parse_html
 from ingest.markup.html_tables import is_layout_table, table_rows
+from ingest.markup.svg import svg_lines
 from ingest.sections import Block
 
 DEEPEST = 100  # nested elements; deeper text keeps its paragraphs and headings, nothing else
@@ -70,12 +72,16 @@ class _Walk:
         self.prefix, self.first = "", False
 
 
-def extract(markup: str, name: str) -> tuple[list[Block], dict[str, int], str | None]:
+def extract(
+    markup: str, name: str, frames: Frames | None = None, address: str = ""
+) -> tuple[list[Block], dict[str, int], str | None]:
     """Extract the text of a page.
 
     Args:
         markup: HTML or XHTML.
         name: the file, for messages.
+        frames: the pages saved with it, by address; those that it shows are taken out.
+        address: its own, to which those of its frames may be relative.
 
     Returns:
         The blocks in reading order, the index of the block at which each id begins, and the `<title>`.
@@ -84,6 +90,7 @@ def extract(markup: str, name: str) -> tuple[list[Block], dict[str, int], str | 
         BrokenFile: the parser found nothing.
     """
     root = parse_html(markup, name)
+    arrange(root, name, frames, address)
     walk = _Walk()
     titles = (each for each in root.iter("title") if not any(tag_of(above) == "svg" for above in each.iterancestors()))
     named = next(titles, None)
@@ -248,9 +255,7 @@ def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
         walk.inline.append(one_line(alt or "") if formula else picture_text(alt))
         return
     if tag == "svg":
-        drawn = (each for each in element.iter() if tag_of(each) in ("text", "foreignobject"))
-        lettering = (one_line("".join(text.itertext())) for text in drawn)
-        walk.inline.append(picture_text("; ".join(filter(None, lettering))))
+        walk.inline.append(picture_text("; ".join(svg_lines(element))))
         return
     if tag == "ins" and (before := element.getprevious()) is not None and not before.tail:
         walk.inline.append(" " if tag_of(before) in ("s", "strike") else "")  # apart from the words it replaces

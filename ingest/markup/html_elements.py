@@ -43,7 +43,7 @@ def is_skipped(element: etree._Element, tag: str) -> bool:
     """Return whether an element is left out: a script, an unused button, a link beside a heading, or hidden."""
     if tag == "button":
         return is_hidden(element) or not _folds(element)
-    if (tag == "dialog" and "open" in element.attrib) or (tag == "template" and "shadowrootmode" in element.attrib):
+    if tag == "dialog" and "open" in element.attrib:
         return is_hidden(element)
     kind = element.get("class") or ""
     offered = "mw-editsection" in kind or (_ANCHOR.search(kind) and not re.search(r"\w", "".join(element.itertext())))

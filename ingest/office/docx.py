@@ -93,6 +93,8 @@ class _Walk:
         self.body = document.element.body
         styles = {style.style_id: style.element for style in document.styles}
         self.levels = {style: _heading_level(styles, style) for style in styles}
+        self.hiding = {style for style in styles if _hides(styles, style)}
+        self.hidden = False  # the style of the paragraph hides its text
         self.numbering = Numbering(_part(document, "numbering", self.xml_warnings), styles)
         self.notes = {kind: _notes(document, kind, self.xml_warnings) for kind in _CITED.values()}
         self.parts = part_loader(document.part.rels)
@@ -137,7 +139,8 @@ class _Walk:
 
     def _table(self, table: etree._Element) -> Iterator[Block]:
         self.listing = False
-        rows = [list(_own(row, f"{W}tc")) for row in _own(table, f"{W}tr")]
+        lines = [row for row in _own(table, f"{W}tr") if row.find(f"{W}trPr/{W}del") is None]
+        rows = [[cell for cell in _own(row, f"{W}tc") if cell.find(f"{W}tcPr/{W}cellDel") is None] for row in lines]
         within = [[list(self._container(cell)) for cell in row] for row in rows]
         words = [[join_blocks(blocks) for blocks in row] for row in within]
         nested = any(cell.find(f".//{W}tbl") is not None for row in rows for cell in row)
@@ -149,26 +152,25 @@ class _Walk:
                     yield from blocks
             return
         cells = [list(map(_cell, row, texts)) for row, texts in zip(rows, words, strict=True)]
-        for row, line in zip(_own(table, f"{W}tr"), cells, strict=True):
+        for row, line in zip(lines, cells, strict=True):
             if before := val(row.find(f"{W}trPr/{W}gridBefore")):
                 line.insert(0, Cell("", span(before)))
         self.listing = False
         yield from row_blocks(table_lines(cells))
 
     def _paragraph(self, paragraph: etree._Element) -> Iterator[Block]:
+        properties = paragraph.find(f"{W}pPr")
+        style = None if properties is None else val(properties.find(f"{W}pStyle"))
+        self.hidden = style in self.hiding
         runs = [*self.begun, *self._runs(paragraph)]
         self.begun = []
-        properties = paragraph.find(f"{W}pPr")
         if _runs_on(paragraph, properties):
             self.begun = runs
             for box in _boxes(paragraph):
                 yield from self._container(box)
             return
         text = tidy(join_inline(runs))
-        style = outline = None
-        if properties is not None:
-            style = val(properties.find(f"{W}pStyle"))
-            outline = val(properties.find(f"{W}outlineLvl"))
+        outline = None if properties is None else val(properties.find(f"{W}outlineLvl"))
         listed = self.numbering.mark(properties, style)  # an empty paragraph counts, too
         if text:
             nested, mark = listed or (0, "")
@@ -188,7 +190,7 @@ class _Walk:
     def _runs(self, element: etree._Element) -> Iterator[str]:
         heard = []
         for child in element:
-            if _is_vanished(child):
+            if self._is_vanished(child):
                 for mark in child.iter(f"{W}fldChar"):
                     self.fields.mark(mark)
             elif not (child.tag in _DELETED or child.tag in _SILENT):
@@ -199,6 +201,13 @@ class _Walk:
                 yield superscript(text, linked=element.tag == f"{W}hyperlink")
             else:
                 yield from self._unraised(children)
+
+    def _is_vanished(self, element: etree._Element) -> bool:
+        """Return whether a run is hidden by itself, or by just one of its two styles: both together show it."""
+        if element.tag != f"{W}r":
+            return False
+        own = element.find(f"{W}rPr/{W}vanish")
+        return is_on(own) if own is not None else self.hidden != (val(element.find(f"{W}rPr/{W}rStyle")) in self.hiding)
 
     def _unraised(self, children: Iterable[etree._Element]) -> Iterator[str]:
         for child in children:
@@ -262,9 +271,10 @@ def _runs_on(paragraph: etree._Element, properties: etree._Element | None) -> bo
     return following is not None and following.tag == f"{W}p"
 
 
-def _is_vanished(element: etree._Element) -> bool:
-    """Return whether a run is hidden text."""
-    return element.tag == f"{W}r" and is_on(element.find(f"{W}rPr/{W}vanish"))
+def _hides(styles: Mapping[str, etree._Element], style: str) -> bool:
+    """Return whether a style, or one that it is based on, hides its text."""
+    said = (each.find(f"{W}rPr/{W}vanish") for each in with_base_styles(styles, style))
+    return is_on(next((mark for mark in said if mark is not None), None))
 
 
 def _is_raised(element: etree._Element) -> bool:

@@ -130,3 +130,35 @@ def test_markup_that_declares_no_encoding_is_guessed_with_a_warning(tmp_path: Pa
     document = ingest(makers.with_member(book, "book/a.xhtml", b"<html><body>" + body))
     assert words.strip() in document.text
     assert any("book/a.xhtml" in warning and "cp1251" in warning for warning in document.warnings)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "note"),
+    [
+        ("cp1255", "המעבורת נמכרה בסתיו"),
+        ("cp1255", "רשימת קניות: חלב, לחם, ביצים"),
+        ("cp1251", "Паром продали осенью."),
+        ("cp1251", "Цена 900 рублей"),
+        ("cp1253", "Η γέφυρα άνοιξε την άνοιξη"),
+        ("cp1256", "فتح الجسر في الربيع"),
+        ("cp1254", "Günaydın dünya, şimdi çay içiyoruz"),
+        ("cp1250", "Prom sprzedano jesienią, a most był otwarty wiosną."),
+        ("cp1250", "Loď byla prodána na podzim"),
+        ("cp1257", "Prāmis tika pārdots rudenī"),
+        ("cp874", "สะพานเปิดในฤดูใบไม้ผลิ"),
+        ("cp932", "渡し船は秋に売られた。"),
+        ("gb18030", "渡船在秋天卖掉了。"),
+        ("big5", "橋在春天開通"),
+        ("cp949", "다리가 봄에 열렸다"),
+        ("koi8-r", "Мост открыли весной, и лодка больше не нужна."),
+        ("cp866", "Паром продали осенью."),
+        ("cp1252", "Le bac a été vendu à l’automne."),
+        ("cp1252", "jalapeño"),
+        ("cp1252", "Prix : 900 €"),
+        ("cp1252", "§ 5 Abs. 2"),
+    ],
+)
+def test_a_short_note_has_the_letters_of_its_language(tmp_path: Path, encoding: str, note: str) -> None:
+    document = read(tmp_path / "a.txt", note.encode(encoding))
+    assert document.text == note
+    assert "not clean UTF-8" in document.warnings[0]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest import ingest
+from ingest import BrokenFile, ingest
 from tests.ingest import makers
 
 BOOK = (
@@ -131,3 +131,16 @@ def test_what_is_cut_off_or_overwritten_is_said(
     assert makers.read(tmp_path / name, whole).warnings == ()
     (warning,) = makers.read(tmp_path / name, broken).warnings
     assert said in warning
+
+
+@pytest.mark.parametrize("member", ["META-INF/container.xml", "book/a.xhtml"])
+def test_a_book_without_a_readable_chapter_says_what_to_do(tmp_path: Path, member: str) -> None:
+    chapters = {"a.xhtml": "<p>The dyke was raised.</p>"}
+    path = makers.epub(tmp_path / "a.epub", chapters)
+    with zipfile.ZipFile(path) as file:
+        info = file.getinfo(member)
+    data = bytearray(path.read_bytes())
+    data[info.header_offset + 30 + len(info.filename) + 5] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(BrokenFile, match=f"{member} cannot be unpacked .*Fetch it again"):
+        ingest(path)

@@ -329,3 +329,43 @@ def test_documents_within_a_word_document_are_no_silent_loss(tmp_path: Path) -> 
     )
     with pytest.raises(EmptyDocument, match=r"Not read: 1 document within the file.*save it again"):
         ingest(word(tmp_path / "b.docx", chunk))
+
+
+def test_deleted_rows_and_cells_are_not_read(tmp_path: Path) -> None:
+    def row(*texts: str, properties: str = "", cell: str = "") -> str:
+        cells = "".join(
+            f"<w:tc><w:tcPr>{cell}</w:tcPr><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:tc>" for text in texts
+        )
+        return f"<w:tr><w:trPr>{properties}</w:trPr>{cells}</w:tr>"
+
+    gone = row("Rope", "12", properties='<w:del w:id="1" w:author="A"/>')
+    half = row("Oil").replace(
+        "</w:tr>", row("7", cell='<w:cellDel w:id="2" w:author="A"/>')[len("<w:tr><w:trPr></w:trPr>") :]
+    )
+    path = word(
+        tmp_path / "a.docx", f"<w:tbl>{row('Item', 'Price')}{gone}{row('Tar', '4')}{half}</w:tbl><w:tbl>{gone}</w:tbl>"
+    )
+    assert ingest(path).text == "Item | Price\nTar | 4\nOil"
+
+
+def test_text_hidden_by_a_style_is_not_read(tmp_path: Path) -> None:
+    from docx.enum.style import WD_STYLE_TYPE
+
+    document = docx.Document()
+    secret = document.styles.add_style("Secret", WD_STYLE_TYPE.PARAGRAPH)
+    secret.font.hidden = True
+    based = document.styles.add_style("Based", WD_STYLE_TYPE.PARAGRAPH)
+    based.base_style = secret
+    shown = document.styles.add_style("Shown", WD_STYLE_TYPE.PARAGRAPH)
+    shown.base_style, shown.font.hidden = secret, False
+    hush = document.styles.add_style("Hush", WD_STYLE_TYPE.CHARACTER)
+    hush.font.hidden = True
+    paragraph = document.add_paragraph("It was sold ")
+    paragraph.add_run("below value ", style="Hush")
+    paragraph.add_run("for nine ", style="Hush").font.hidden = False
+    paragraph.add_run("florins.")
+    document.add_paragraph("Gone.", style="Secret")
+    document.add_paragraph("Gone, too.", style="Based").add_run(" Both.", style="Hush")
+    document.add_paragraph("Kept.", style="Shown")
+    document.save(str(tmp_path / "a.docx"))
+    assert ingest(tmp_path / "a.docx").text == "It was sold for nine florins.\n\nBoth.\n\nKept."

@@ -124,8 +124,8 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
         ),
         ("<dialog open><p>Shown.</dialog><dialog>Not yet.</dialog>", "Shown."),
         (
-            "<x-card><template shadowrootmode=open><p>Shown.</template>Too.</x-card><template>no</template>",
-            "Shown.\n\nToo.",
+            "<x-card><template shadowrootmode=open><p>Shown.</template>Not.</x-card><template>no</template>",
+            "Shown.",
         ),
         ("<p>He said <q>no</q>.", "He said “no”."),
         ("<p>in 1990<a href='#fn1'><sup>1</sup></a>", "in 1990[1]"),
@@ -204,11 +204,6 @@ def test_a_page_of_frames_says_so(tmp_path: Path) -> None:
     )
     assert (document.text, len(document.warnings)) == ("No frames.", 1)
     assert "were not read: add them too" in document.warnings[0]
-    document = read(
-        tmp_path / "b.html", "<html><p>Page.<iframe title=a srcdoc='<p>Frame.'></iframe><iframe src=b></iframe></html>"
-    )
-    assert (document.text, len(document.warnings)) == ("Page.", 1)
-    assert "holds others in frames, which were not read" in document.warnings[0]
     assert read(tmp_path / "c.html", "<html><p>Page.<iframe src=b></iframe></html>").warnings == ()
 
 
@@ -270,3 +265,45 @@ def test_a_page_that_is_cut_off_says_so(tmp_path: Path, end: str, said: str) -> 
     assert re.search(said, document.warnings[0])
     with pytest.raises(EmptyDocument, match="<title> at line 1 has no end"):
         read(tmp_path / "b.html", "<html><head><title>Mill<body><p>First.</p></body></html>")
+
+
+SLOTTED = (
+    "<x-card><template shadowrootmode=open><h2><slot name=title>none</slot></h2><p>Before: <slot name=price>no price"
+    "</slot> florins. <slot name=more>No more.</slot></p>"
+    "<x-in><template shadowrootmode=open>In: <slot></slot></template>"
+    "<slot></slot></x-in></template><b slot=price>900</b><i slot=title>Notice</i><u slot=gone>Lost</u>Words.</x-card>"
+)
+ROLES = (
+    "<div role=heading aria-level=1>The ferry</div><p>Old.<h4 role=heading aria-level=2>Price</h4><div role=list>"
+    "<span role=listitem>rope</span><span role=listitem>tar</span></div>"
+    "<div role=grid><div role=row><i role=columnheader>"
+    "Year</i><i role=columnheader>Crates</i></div><div role=rowgroup><div role=row><i role=gridcell>1901</i>"
+    "<i role=gridcell>870</i></div></div></div>"
+)
+TEX = (
+    "<p>The area is <span class=MathJax_Preview>pir2</span><span class=MathJax><i>π</i><i>r</i>2</span>"
+    "<script type='math/tex'>\\pi r^2</script>, if <script type='math/tex'>% <![CDATA[\na < b %]]></script> and"
+    "<script type='math/tex; mode=display'>\\sum i</script><p><script type='math/mml'><math><msup><mi>r</mi><mn>2</mn>"
+    "</msup></math></script> <span class=MathJax><math><mi>x</mi></math></span><script type='math/tex'>x</script>."
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (SLOTTED, "Notice\n\nBefore: 900 florins. No more.\n\nIn: Words."),
+        (ROLES, "The ferry\n\nOld.\n\nPrice\n\n- rope\n- tar\n\nYear | Crates\n1901 | 870"),
+        (TEX, "The area is \\pi r^2, if a < b and\n\n\\sum i\n\nr^2 x."),
+        ("<p>A<iframe srcdoc='&lt;p&gt;B&lt;iframe srcdoc=C>&lt;/iframe>'></iframe><p>D", "A\n\nB\n\nC\n\nD"),
+        ("<p>A<iframe src='data:text/html;charset=utf-8,%3Cp%3E%C3%A9'></iframe>", "A\n\né"),
+        ("<p>A<iframe src='data:text/html;base64,PGI+QjwvYj4='></iframe>", "A\n\nB"),
+        ("<p>A<iframe srcdoc=B style='display:none'></iframe><iframe srcdoc=C width=1></iframe>", "A"),
+    ],
+)
+def test_a_page_is_arranged_as_a_browser_does(tmp_path: Path, body: str, expected: str) -> None:
+    assert read(tmp_path / "a.html", f"<!doctype html><html><body>{body}</body></html>").text == expected
+
+
+def test_roles_make_headings(tmp_path: Path) -> None:
+    document = read(tmp_path / "a.html", f"<!doctype html><html><body>{ROLES}</body></html>")
+    assert [(entry.level, entry.title) for entry in document.toc] == [(1, "The ferry"), (2, "Price")]

@@ -1,5 +1,6 @@
 """E-mail of several parts: the parts that are read, and those that are named as unread."""
 
+import struct
 from email.message import EmailMessage
 from pathlib import Path
 
@@ -178,3 +179,77 @@ def test_a_mail_is_known_by_its_name_and_its_first_lines(tmp_path: Path, start: 
 def test_what_only_begins_like_a_mail_is_none(tmp_path: Path) -> None:
     assert raw(tmp_path, "a.txt", "From: a@b.c", "", "Lit.").format == "txt"
     assert raw(tmp_path, "a.eml", "Dear Anne,", "From: there", "", "Lit.").format == "txt"
+
+
+def saved_page(*pages: tuple[str, str, str]) -> bytes:
+    parts = "".join(
+        f"--B\nContent-Type: text/html\nContent-ID: <{identity}>\nContent-Location: {place}\n\n"
+        f"<html><body>{body}</body></html>\n\n"
+        for identity, place, body in pages
+    )
+    head = 'From: <Saved by Blink>\nMIME-Version: 1.0\nContent-Type: multipart/related; boundary="B"\n\n'
+    return f"{head}{parts}--B--\n".encode()
+
+
+def test_the_frames_of_a_saved_page_are_read_where_they_stand(tmp_path: Path) -> None:
+    top = "<p>Above.</p><iframe src='cid:b@x'></iframe><p>Below.</p><iframe src='more/c.html'></iframe>"
+    pages = (
+        ("a@x", "http://e.org/a.html", top),
+        ("c@x", "http://e.org/more/c.html", "<p>Last.</p>"),
+        ("b@x", "http://e.org/b.html", "<p>Within.</p><iframe src='cid:b@x'></iframe><iframe src='cid:a@x'></iframe>"),
+    )
+    document = makers.read(tmp_path / "a.mhtml", saved_page(*pages))
+    assert document.text == "Above.\n\nWithin.\n\nBelow.\n\nLast."
+    assert document.warnings == ()
+    document = makers.read(tmp_path / "b.mhtml", saved_page(pages[0], ("d@x", "http://e.org/d.html", "<p>Alone.</p>")))
+    assert document.text == "Above.\n\nBelow."
+    assert "Attached and not read: text/html" in document.warnings[0]
+
+
+def tnef(*attributes: tuple[int, bytes]) -> bytes:
+    """Return a mail as Outlook packs it, of attributes (kind, value)."""
+    parts = (struct.pack("<BLL", 1, kind, len(value)) + value + b"\0\0" for kind, value in attributes)
+    return b"\x78\x9f\x3e\x22\x01\x00" + b"".join(parts)
+
+
+def properties(*values: tuple[int, int, bytes]) -> bytes:
+    """Return properties (number, type, value) of varying size, and one of a fixed size before them."""
+    whole = struct.pack("<LHHL", len(values) + 2, 0x03, 0x3FDE, 65001)
+    whole += struct.pack("<HH16sLL6s2xL", 0x03, 0x8001, b"G" * 16, 1, 6, "own".encode("utf-16-le"), 7)
+    for number, kind, value in values:
+        whole += struct.pack("<HHLL", kind, number, 1, len(value)) + value + b"\0" * (-len(value) % 4)
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("attributes", "text"),
+    [
+        (
+            [(0x00069007, struct.pack("<L", 1251)), (0x0002800C, "Паром.\r\n\r\nКлюч.\0".encode("cp1251"))],
+            "Паром.\n\nКлюч.",
+        ),
+        ([(0x00069003, properties((0x1013, 0x102, "<p>Das <b>Boot</b> fährt.".encode())))], "Das Boot fährt."),
+        ([(0x00069003, properties((0x1000, 0x1F, "The key.\0".encode("utf-16-le"))))], "The key."),
+        (
+            [(0x00069003, properties((0x1009, 0x102, struct.pack("<LL4sL", 23, 11, b"MELA", 0) + rb"{\rtf1 Key}")))],
+            "Key",
+        ),
+    ],
+)
+def test_the_words_in_a_winmail_dat_are_read(tmp_path: Path, attributes: list[tuple[int, bytes]], text: str) -> None:
+    file = [(0x00069002, b"\0" * 14), (0x00018010, b"PLAN~1.PDF\0")]
+    file += [(0x00069005, properties((0x3707, 0x1F, "plan of the mill.pdf".encode("utf-16-le"))))]
+    for said, expected in (("", text), ("In words.", "In words.")):
+        message = EmailMessage()
+        message.set_content(said)
+        message.add_attachment(
+            tnef(*attributes, *file), maintype="application", subtype="ms-tnef", filename="winmail.dat"
+        )
+        document = read(tmp_path, message)
+        assert document.text == expected
+        assert "Attached and not read: plan of the mill.pdf." in document.warnings[0]
+    cut = tnef(*attributes)[:-9]
+    message = EmailMessage()
+    message.set_content("Cut.")
+    message.add_attachment(cut, maintype="application", subtype="ms-tnef", filename="winmail.dat")
+    assert read(tmp_path, message).text == "Cut."

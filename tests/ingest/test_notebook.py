@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from ingest import Document
 from tests.ingest import makers
 
 
@@ -40,3 +43,31 @@ def test_json_has_its_letters(tmp_path: Path) -> None:
 def test_what_is_no_notebook_is_read_as_it_stands(tmp_path: Path) -> None:
     assert makers.read(tmp_path / "a.ipynb", '["M\\u00fcller"]').text == '["Müller"]'
     assert makers.read(tmp_path / "b.ipynb", '{"cells": [').text == '{"cells": ['
+
+
+def notebook(path: Path, *outputs: dict[str, object]) -> Document:
+    cells = [{"cell_type": "code", "source": "run()", "outputs": list(outputs)}]
+    return makers.read(path, json.dumps({"cells": cells, "nbformat": 4}))
+
+
+@pytest.mark.parametrize("plain", [{"text/plain": "<pandas.io.formats.style.Styler at 0x7f3a>"}, {}])
+def test_an_output_in_html_alone_is_read(tmp_path: Path, plain: dict[str, str]) -> None:
+    rows = (
+        "<style>td {color: red}</style><table><tr><th></th><th>Year</th></tr><tr><th>0</th><td>1901</td></tr></table>"
+    )
+    document = notebook(tmp_path / "a.ipynb", {"output_type": "execute_result", "data": {"text/html": [rows], **plain}})
+    assert document.text == "run()\n\n| Year\n0 | 1901"
+    document = notebook(
+        tmp_path / "b.ipynb", {"output_type": "display_data", "data": {"text/html": "<script>x</script>"}}
+    )
+    assert document.text == "run()"
+
+
+def test_outputs_are_as_a_terminal_shows_them(tmp_path: Path) -> None:
+    stream = {
+        "output_type": "stream",
+        "text": ["\x1b[1;32mPASSED\x1b[0m in 3 s\n", "10%|# |\r 50%|## |\r100%|###| 40/40\n"],
+    }
+    error = {"output_type": "error", "ename": "KeyError", "evalue": "\x1b[0;31m'boat'\x1b[0m"}
+    document = notebook(tmp_path / "a.ipynb", stream, error)
+    assert document.text == "run()\n\nPASSED in 3 s\n100%|###| 40/40\n\nKeyError: 'boat'"

@@ -1,6 +1,7 @@
 """Formats without pages: chapters, lists, notes, front matter, paragraphs."""
 
 import re
+import struct
 import textwrap
 import zipfile
 from pathlib import Path
@@ -81,13 +82,39 @@ def test_the_spine_loses_no_chapter_without_a_warning(tmp_path: Path) -> None:
     package = package.replace(
         'href="2.xhtml" media-type="application/xhtml+xml"', 'href="2.xhtml" media-type="application/xml"'
     )
-    package = package.replace("</manifest>", '<item id="map" href="map.svg" media-type="image/svg+xml"/></manifest>')
+    package = package.replace("</manifest>", '<item id="map" href="map.png" media-type="image/png"/></manifest>')
     package = package.replace("</spine>", '<itemref idref="map"/><itemref idref="3.xhtml"/></spine>')
     document = ingest(makers.with_member(path, "book/package.opf", package.encode()))
     assert [page.label for page in document.pages] == ["Chapter 1", "Chapter 2"]
     assert len(document.warnings) == 2
-    assert "map.svg (image/svg+xml) was not read" in document.warnings[0]
+    assert "map.png (image/png) was not read" in document.warnings[0]
     assert "'3.xhtml'" in document.warnings[1]
+
+
+def test_a_drawing_of_the_spine_is_a_page_of_its_lines(tmp_path: Path) -> None:
+    path = makers.epub(tmp_path / "a.epub", {"a.xhtml": "<p>One.</p>", "b.svg": "", "c.xhtml": "<p>Two.</p>"})
+    with zipfile.ZipFile(path) as archive:
+        package = archive.read("book/package.opf").decode()
+    old = 'href="b.svg" media-type="application/xhtml+xml"'
+    package = package.replace(old, 'href="b.svg" media-type="image/svg+xml"')
+    drawing = (
+        '<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"><title>Notice</title><defs><text>no</text></defs>'
+        '<g><text y="9">No <tspan font-weight="bold">crossing</tspan>'
+        '<tspan x="0" dy="1.2em">after dark.</tspan></text></g>'
+        "<switch><foreignObject><p>The warden</p></foreignObject><text>Upgrade</text></switch></svg>"
+    )
+    path = makers.with_member(path, "book/package.opf", package.encode())
+    document = ingest(makers.with_member(path, "book/b.svg", drawing.encode()))
+    assert document.text == "One.\n\nNo crossing\nafter dark.\nThe warden\n\nTwo."
+    assert document.warnings == ()
+
+
+def test_one_case_of_a_switch_is_read(tmp_path: Path) -> None:
+    math = '<epub:case required-namespace="http://www.w3.org/1998/Math/MathML"><math><mi>r</mi></math></epub:case>'
+    chem = '<epub:case required-namespace="http://www.xml-cml.org/schema"><cml>H O H</cml></epub:case>'
+    page = "<p>It is <epub:switch>{}<epub:default><span>a picture</span></epub:default></epub:switch> here.</p>"
+    for case, text in ((math, "It is r here."), (chem, "It is a picture here.")):
+        assert ingest(makers.epub(tmp_path / "a.epub", {"a.xhtml": page.format(case)})).text == text
 
 
 def test_pages_outside_the_spine_are_named(tmp_path: Path) -> None:
@@ -102,6 +129,18 @@ def test_pages_outside_the_spine_are_named(tmp_path: Path) -> None:
     )
     assert document.text == "Word."
     assert document.warnings == ("Not among the chapters of the book, and not read: notes.xhtml.",)
+
+
+@pytest.mark.parametrize(("said", "written"), [(1252, "utf-8"), (65001, "cp1252"), (1251, "utf-8")])
+def test_a_mobi_header_may_name_another_encoding(tmp_path: Path, said: int, written: str) -> None:
+    page = "<h1>Die Fähre</h1><p>Sie wurde im Frühling für 900 € verkauft.</p><h1>Die Brücke</h1><p>Sie blieb.</p>"
+    path = makers.mobi(tmp_path / "a.mobi", page)
+    data = path.read_bytes().replace(page.encode(), page.encode(written).ljust(len(page.encode())))
+    start = data.index(b"MOBI", 70)
+    path.write_bytes(data[: start + 12] + struct.pack(">L", said) + data[start + 16 :])
+    document = ingest(path)
+    assert [entry.title for entry in document.toc] == ["Die Fähre", "Die Brücke"]
+    assert "im Frühling für 900 € verkauft" in document.text
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["stored", "palmdoc"])

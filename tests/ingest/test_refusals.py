@@ -350,3 +350,21 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
             except IngestError:
                 outcomes["refused"] += 1
     assert min(outcomes.values()) > 10
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "program"),
+    [
+        ("a.key", ("Index/Presentation.iwa", "preview.jpg"), "Keynote"),
+        ("a.pages", ("Index.zip", "preview.jpg"), "Pages"),
+        ("a.numbers", ("index.xml", "QuickLook/Preview.pdf"), "Numbers"),
+        ("a.zip", ("b.pages/Index/Document.iwa",), "Keynote, Pages or Numbers"),
+    ],
+)
+def test_files_of_apples_programs_are_to_be_exported(
+    tmp_path: Path, name: str, members: tuple[str, ...], program: str
+) -> None:
+    file = makers.archive(tmp_path / name, dict.fromkeys(members, "x"))
+    with pytest.raises(UnsupportedFormat, match=f"is a {program} .*export it as .*PDF") as caught:
+        read(file)
+    assert "unpack" not in str(caught.value)

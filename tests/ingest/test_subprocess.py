@@ -181,7 +181,7 @@ def test_why_the_process_ended_is_said(
 ) -> None:
     """A broken installation was reported as a file that takes too much memory."""
     limited = "import os, resource, signal; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))"
-    (tmp_path / "charset_normalizer.py").write_text(f"{limited}\n{does}\n")  # found before the real one
+    (tmp_path / "chardet.py").write_text(f"{limited}\n{does}\n")  # found before the real one
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "a.txt").write_text("Words.")
     with pytest.raises(BrokenFile, match=r"a\.txt could not be read") as caught:
@@ -194,7 +194,7 @@ def test_why_the_process_ended_is_said(
 def test_a_process_that_says_nothing_and_does_not_end_is_not_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "charset_normalizer.py").write_text("import os, time; os.dup2(2, 1); time.sleep(600)\n")
+    (tmp_path / "chardet.py").write_text("import os, time; os.dup2(2, 1); time.sleep(600)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr("ingest.subprocess.ENDING_SEC", 0.2)
     (tmp_path / "a.txt").write_text("Words.")
