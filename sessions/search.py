@@ -1,13 +1,15 @@
 """Full-text search in questions and answers, and in the text of documents, over indexes kept up to date by triggers."""
 
 import json
+import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from sessions.database import Database
 from sessions.errors import InUse, StoreError
 from sessions.rows import PageHit, SearchHit, TurnRow, make_row
+from sessions.search_words import long_words, spaced, unspaced, words_with
 from sessions.sessions import Sessions
 from sessions.titles import clean
 from sessions.turns import TURN_COLUMNS
@@ -27,23 +29,22 @@ class Search:
     def turns(self, query: str, limit: int = 20) -> list[SearchHit]:
         """Return turns whose question or finished answer has every word of the query, best first.
 
-        Accents and case are ignored, "words in quotes" are a phrase, and the last word may be incomplete. Every other
-        character is plain text, so that no query is an error.
+        Accents and case are ignored, "words in quotes" are a phrase, and the last word may be incomplete. A word may
+        also be part of a longer one ("Mühle" of "Wassermühle"); those turns come last. Scripts without blanks between
+        words are searched letter by letter. Every other character is plain text, so that no query is an error.
 
         Raises:
             StoreError: the limit is not 1 to MOST_HITS.
         """
         _check_limit(limit)
-        quoted = self._quoted(query)
-        if not quoted:
-            return []
         # Ordered by rank alone: any other order makes SQLite build the snippets of all matches first.
-        rows = self._database.rows(
+        rows = self._found(
+            self._queries(query, self._words_of_turns),
             f"""
-            SELECT {TURN_COLUMNS}, snippet(turns_fts, -1, :open, :close, '…', 24) AS snippet
+            SELECT turns.key AS found, {TURN_COLUMNS}, snippet(turns_fts, -1, :open, :close, '…', 24) AS snippet
             FROM turns_fts JOIN turns ON turns.key = turns_fts.rowid LEFT JOIN drafts ON drafts.turn_key = turns.key
             WHERE turns_fts MATCH :query ORDER BY turns_fts.rank LIMIT :limit""",
-            {"query": quoted, "limit": limit, "open": _OPEN, "close": _CLOSE},
+            limit,
         )
         hits = []
         for row in rows:
@@ -54,15 +55,16 @@ class Search:
 
     def sessions(self, query: str, session_ids: Sequence[str]) -> set[str]:
         """Return those of these sessions that have a turn `turns` would find without a limit."""
-        quoted = self._quoted(query)
-        if not quoted or not session_ids:
+        if not session_ids:
             return set()
-        rows = self._database.rows(
-            """
-            SELECT DISTINCT turns.session_id FROM turns_fts JOIN turns ON turns.key = turns_fts.rowid
-            WHERE turns_fts MATCH ? AND turns.session_id IN (SELECT value FROM json_each(?))""",
-            [quoted, json.dumps(list(session_ids))],
-        )
+        rows: list[dict[str, Any]] = []
+        for each in self._queries(query, self._words_of_turns):
+            rows += self._database.rows(
+                """
+                SELECT DISTINCT turns.session_id FROM turns_fts JOIN turns ON turns.key = turns_fts.rowid
+                WHERE turns_fts MATCH ? AND turns.session_id IN (SELECT value FROM json_each(?))""",
+                [each, json.dumps(list(session_ids))],
+            )
         return {row["session_id"] for row in rows}
 
     def pages(self, query: str, limit: int = 20, document_ids: Sequence[str] | None = None) -> list[PageHit]:
@@ -77,23 +79,18 @@ class Search:
             StoreError: the limit is not 1 to MOST_HITS.
         """
         _check_limit(limit)
-        quoted = self._quoted(query)
-        if not quoted:
-            return []
-        of = "" if document_ids is None else "AND document_id IN (SELECT value FROM json_each(:documents))"
-        rows = self._database.rows(
+        chosen = None if document_ids is None else json.dumps(list(document_ids))
+        of = "AND (:documents IS NULL OR document_id IN (SELECT value FROM json_each(:documents)))"
+        rows = self._found(
+            self._queries(query, lambda: self._words_of_documents(of, chosen)),
             f"""
-            SELECT document_id, page, start, snippet(pieces_fts, 0, :open, :close, '…', 24) AS snippet,
+            SELECT pieces.key AS found, document_id, page, start,
+                snippet(pieces_fts, 0, :open, :close, '…', 24) AS snippet,
                 highlight(pieces_fts, 0, :open, :close) AS whole
             FROM pieces_fts JOIN pieces ON pieces.key = pieces_fts.rowid
             WHERE pieces_fts MATCH :query {of} ORDER BY pieces_fts.rank LIMIT :limit""",
-            {
-                "query": quoted,
-                "limit": limit,
-                "open": _OPEN,
-                "close": _CLOSE,
-                **({} if document_ids is None else {"documents": json.dumps(list(document_ids))}),
-            },
+            limit,
+            chosen,
         )
         return [_page_hit(row) for row in rows]
 
@@ -111,19 +108,57 @@ class Search:
         with self._database.transaction(derived=True) as db:
             if not self._database.rows("SELECT 1 FROM documents WHERE id = ? AND NOT searchable", [document_id]):
                 return
+            pieces = list(pieces)
             for piece in pieces:
                 db.execute(
                     "INSERT INTO pieces (document_id, page, start, text) VALUES (?, ?, ?, ?)", [document_id, *piece]
                 )
+            words = long_words(text for _, _, text in pieces)
+            db.execute("INSERT OR REPLACE INTO long_words (document_id, words) VALUES (?, ?)", [document_id, words])
             db.execute("UPDATE documents SET searchable = 1 WHERE id = ?", [document_id])
 
-    def _quoted(self, query: str) -> str:
-        """Return a query in the syntax of the index; "" if it has no letters and no digits."""
-        quoted = str(self._database.connection.quote_fts(clean(query).replace("\ufffd", " ")))
-        if not any(letter.isalnum() for letter in quoted):
-            return ""
-        unfinished = not query.rstrip(" ").endswith('"') and quoted.endswith('"') and not query[-1:].isspace()
-        return quoted + "*" if unfinished else quoted
+    def _found(
+        self, queries: Iterable[str], sql: str, limit: int, documents: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the rows of the first query, then those of the next ones while there are fewer than `limit`."""
+        rows: dict[int, dict[str, Any]] = {}
+        for query in queries:
+            given = {"query": query, "limit": limit, "open": _OPEN, "close": _CLOSE, "documents": documents}
+            for row in self._database.rows(sql, given):
+                rows.setdefault(row["found"], row)
+            if len(rows) >= limit:
+                break
+        return [*rows.values()][:limit]
+
+    def _queries(self, query: str, texts: Callable[[], list[str]]) -> Iterator[str]:
+        """Yield a query in the syntax of the index, then one that also finds longer words that contain its words.
+
+        A query without letters and digits yields nothing. There is no second one without such longer words.
+
+        Args:
+            query: the words.
+            texts: returns the texts to look for longer words in.
+        """
+        words = re.findall(r'"([^"]*)"|([^\s"]+)', clean(query).replace("\ufffd", " "))
+        given = [(phrase or word, bool(word)) for phrase, word in words if any(map(str.isalnum, phrase or word))]
+        if not given:
+            return
+        wanted = [f'"{spaced(each)}"' for each, _ in given]
+        if given[-1][1] and not query[-1:].isspace():
+            wanted[-1] += "*"  # it may be incomplete
+        yield " AND ".join(wanted)
+        among = texts()
+        longer = [words_with(each, among) if alone else [] for each, alone in given]
+        if any(longer):
+            either = ([each, *(f'"{word}"' for word in more)] for each, more in zip(wanted, longer, strict=True))
+            yield " AND ".join(f"({' OR '.join(each)})" for each in either)
+
+    def _words_of_turns(self) -> list[str]:
+        return [row["text"] for row in self._database.rows("SELECT question || ' ' || answer AS text FROM turns")]
+
+    def _words_of_documents(self, of: str, chosen: str | None) -> list[str]:
+        rows = self._database.rows(f"SELECT words FROM long_words WHERE 1 {of}", {"documents": chosen})
+        return [row["words"] for row in rows]
 
     def is_intact(self) -> bool:
         """Return whether the indexes agree with what they index; True if another process keeps them locked."""
@@ -141,6 +176,7 @@ class Search:
             for index in INDEXES:
                 db.execute(f"INSERT INTO {index}({index}) VALUES ('rebuild')")
             db.execute("DELETE FROM pieces")
+            db.execute("DELETE FROM long_words")
             db.execute("UPDATE documents SET searchable = 0")
 
 
@@ -163,7 +199,7 @@ def _page_hit(row: dict[str, Any]) -> PageHit:
 def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:
     """Return plain text and the (start, end) of each marked part."""
     text, highlights, start = "", [], 0
-    for letter in marked:
+    for letter in unspaced(marked):
         if letter == _OPEN:
             start = len(text)
         elif letter == _CLOSE:
