@@ -5,7 +5,7 @@ This package imports neither engine, ingest nor app. Fingerprints, settings, sou
 """
 
 from sessions.adding import add_backup
-from sessions.backup import Backup, back_up, restore
+from sessions.backup import Backup, back_up
 from sessions.database import DATABASE, check_whole
 from sessions.errors import (
     AlreadyRead,
@@ -23,6 +23,7 @@ from sessions.files import disk_free, nearest, write_whole
 from sessions.parts import Part
 from sessions.processes import stamp
 from sessions.recovery import INTERRUPTED
+from sessions.restoring import restore
 from sessions.rows import (
     INTRODUCE,
     UNDER_WAY,

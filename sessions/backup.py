@@ -1,7 +1,7 @@
-"""Backup of a home into one tar file while programs use it, and a restore that checks every byte.
+"""Backup of a home into one tar file while programs use it.
 
 The file holds the database, the folders of documents, contexts and sessions, and a list of checksums that
-`sha256sum -c` reads too. Models, and files that wait to be ingested, are not in it.
+`sha256sum -c` reads too. Models, jobs, and files that wait to be ingested, are not in it. `restoring.py` reads it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import io
 import os
 import re
-import shutil
 import sqlite3
 import tarfile
 import time
@@ -21,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from sessions.checksums import know_checksums
 from sessions.database import DATABASE
-from sessions.errors import DiskFull, StoreCorrupt, StoreError, StoreFailing, is_disk_full, reason_of, sqlite_errors
+from sessions.errors import DiskFull, StoreError, StoreFailing, is_disk_full, reason_of, sqlite_errors
 from sessions.files import disk_free, flush_directory, link_or_copy, remove_tree
 from sessions.folders import NAMES
-from sessions.ids import ID
+from sessions.functions import know_functions
+from sessions.ids import LETTERS, NOUNS
 from sessions.processes import STALE_SEC, is_gone
 from sessions.selection import remove_others, selection
 
@@ -35,19 +34,23 @@ if TYPE_CHECKING:
 
 SUMS = "SHA256SUMS"
 _MANIFEST = "manifest.json"
-_FOLDER = rf"({'|'.join(NAMES.values())})/{ID.pattern}"
-_MEMBER = re.compile(rf"{re.escape(DATABASE)}|{_FOLDER}/[\w-][\w.-]{{0,199}}(?<!\.tmp)", re.ASCII)
-_CHUNK = 1 << 20
+_FOLDER = "|".join(f"{NAMES[noun]}/{letter}-[{LETTERS}]{{6}}" for letter, noun in NOUNS.items() if noun in NAMES)
+MEMBER = re.compile(rf"{re.escape(DATABASE)}|(?:{_FOLDER})/[\w-][\w.-]{{0,199}}(?<!\.tmp)", re.ASCII)
+"""Names of the files in a backup."""
 
 
 @dataclass(frozen=True)
 class Backup:
-    """The contents of a backup: numbers of items, and bytes of all files in it."""
+    """The contents of a backup: numbers of items, and bytes of all files in it.
+
+    branches: titles of the chats that went on here and in the backup, and were added beside those here.
+    """
 
     documents: int
     contexts: int
     sessions: int
     bytes: int
+    branches: tuple[str, ...] = ()
 
 
 def back_up(store: Store, file: Path, only: Sequence[str] = ()) -> Backup:
@@ -70,7 +73,7 @@ def back_up(store: Store, file: Path, only: Sequence[str] = ()) -> Backup:
     if store.database.read_only:
         raise StoreError(f"The home {store.home} cannot be written, so nothing changes it: copy its folder instead.")
     partial = file.with_name(f"{file.name}.partial-{os.getpid()}")
-    _remove_left(file, "partial")
+    remove_left(file, "partial")
     try:
         with disk_errors(file), store.folders.staging() as staging:
             # The database and the names of its files are of one moment: nothing is added or deleted meanwhile.
@@ -83,7 +86,7 @@ def back_up(store: Store, file: Path, only: Sequence[str] = ()) -> Backup:
             if only:
                 remove_others(staging / DATABASE, kept)
             size = _write_tar(staging, partial)
-            backup = _counted(staging / DATABASE, size)
+            backup = counted(staging / DATABASE, size)
             os.replace(partial, file)
             flush_directory(file.parent)
     finally:
@@ -91,45 +94,7 @@ def back_up(store: Store, file: Path, only: Sequence[str] = ()) -> Backup:
     return backup
 
 
-def restore(file: Path, home: Path) -> Backup:
-    """Make a home from a backup, if every file in it is what was written there.
-
-    Raises:
-        StoreError: there is no such file, or something in `home`.
-        StoreCorrupt: the file is no backup, or was cut short or altered. Nothing was made.
-        DiskFull: no room for the home.
-    """
-    if home.exists() and (not home.is_dir() or any(home.iterdir())):
-        raise StoreError(f"{home} is not empty: restore into a new folder (--home), or move that one away first.")
-    staging = home.with_name(f"{home.name}.restoring-{os.getpid()}")
-    _remove_left(home, "restoring")
-    try:
-        with disk_errors(home):
-            staging.mkdir(mode=0o700, parents=True)
-            backup = read_backup(file, staging)
-            if home.exists():
-                home.rmdir()
-            staging.rename(home)
-            flush_directory(home.parent)
-    finally:
-        remove_tree(staging)
-    return backup
-
-
-def read_backup(file: Path, folder: Path) -> Backup:
-    """Extract a backup into an empty folder, if every file in it is what was written there.
-
-    Raises:
-        StoreError: there is no such file.
-        StoreCorrupt: the file is no backup, or was cut short or altered.
-    """
-    if not file.is_file():
-        raise StoreError(f"There is no file {file}: name a backup, which `stockpot backup FILE` writes.")
-    size = _read_tar(file, folder)
-    return _counted(folder / DATABASE, size)
-
-
-def _remove_left(path: Path, kind: str) -> None:
+def remove_left(path: Path, kind: str) -> None:
     """Remove files or folders beside a path that are left of killed programs that were to make it."""
     for left in path.parent.glob(f"{glob.escape(path.name)}.{kind}-*"):
         pid = left.name.rpartition("-")[2]
@@ -155,12 +120,14 @@ def _copy_database(path: Path, copy: Path) -> None:
     """Copy the database with SQLite's online backup. The copy belongs to no running process."""
     with sqlite_errors(path), closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)
-        know_checksums(target)
+        know_functions(target)
         target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+        target.execute("PRAGMA secure_delete = ON")
         with target:
-            for table in ("contexts", "turns", "jobs"):
+            for table in ("contexts", "turns"):
                 target.execute(f"UPDATE {table} SET owner = NULL")
-            target.execute("DELETE FROM workers")
+            for table in ("jobs", "leftovers", "workers"):  # true of this home alone
+                target.execute(f"DELETE FROM {table}")
 
 
 def _link_folder(folder: Path, to: Path) -> None:
@@ -171,7 +138,7 @@ def _link_folder(folder: Path, to: Path) -> None:
         try:
             to.mkdir(mode=0o700, parents=True)
             for each in folder.iterdir() if folder.is_dir() else ():
-                if each.name != _MANIFEST and _MEMBER.fullmatch(f"{to.parent.name}/{to.name}/{each.name}"):
+                if each.name != _MANIFEST and MEMBER.fullmatch(f"{to.parent.name}/{to.name}/{each.name}"):
                     link_or_copy(each, to / each.name)
         except FileNotFoundError:
             continue
@@ -209,7 +176,7 @@ def _write_tar(staging: Path, partial: Path) -> int:
                     continue
                 first[stat.st_ino], member.size = name, stat.st_size
                 with path.open("rb") as handle:
-                    reader = _Hashed(handle)
+                    reader = Hashed(handle)
                     tar.addfile(member, reader)
                 sums[name], size = reader.hash.hexdigest(), size + stat.st_size
             listing = "".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()
@@ -221,70 +188,22 @@ def _write_tar(staging: Path, partial: Path) -> int:
     return size
 
 
-def _read_tar(file: Path, staging: Path) -> int:
-    """Extract a backup into a folder, compare it with the checksums at its end, and return the bytes of its files."""
-    sums: dict[str, str] = {}
-    listing, size = b"", 0
-    try:
-        with tarfile.open(file, mode="r:") as tar:
-            for member in tar:
-                path, content = staging / member.name, _content(tar, member)
-                if member.name == SUMS and content is not None:
-                    listing = content.read()
-                    continue
-                if not _MEMBER.fullmatch(member.name) or member.name in sums:
-                    raise _corrupt(file, f"it has a file {member.name[:100]!r}")
-                for folder in reversed(path.relative_to(staging).parents[:-1]):
-                    (staging / folder).mkdir(mode=0o700, exist_ok=True)
-                if content is not None:
-                    reader = _Hashed(content)
-                    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
-                        shutil.copyfileobj(reader, out, _CHUNK)
-                        out.flush()
-                        os.fsync(out.fileno())
-                    sums[member.name], size = reader.hash.hexdigest(), size + member.size
-                elif member.islnk() and member.linkname in sums:
-                    link_or_copy(staging / member.linkname, path)
-                    sums[member.name] = sums[member.linkname]
-                else:
-                    raise _corrupt(file, f"{member.name} is no plain file")
-    except tarfile.TarError as error:
-        raise _corrupt(file, str(error)) from error
-    lines = (line.partition("  ") for line in listing.decode(errors="replace").splitlines())
-    expected = {name: digest for digest, _, name in lines}
-    for name in [*expected, *sums]:
-        if sums.get(name) != expected.get(name):
-            raise _corrupt(file, f"{name} is not what was written, or is missing")
-    if DATABASE not in sums:
-        raise _corrupt(file, "it has no database")
-    for folder in {(staging / name).parent for name in sums}:
-        flush_directory(folder)
-    return size
-
-
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes] | None:
-    """Return a reader of a plain file in a tar; None for anything else."""
-    return tar.extractfile(member) if member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) else None
-
-
-def _corrupt(file: Path, reason: str) -> StoreCorrupt:
-    return StoreCorrupt(f"{file} is no whole backup ({reason}): restore another one. Nothing was restored.")
-
-
-def _counted(database: Path, size: int) -> Backup:
+def counted(database: Path, size: int) -> Backup:
+    """Return the numbers of items in a database, and `size`."""
     with sqlite_errors(database), closing(sqlite3.connect(database)) as db:
         counts = [db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in NAMES.values()]
     documents, contexts, sessions = counts
     return Backup(documents, contexts, sessions, size)
 
 
-class _Hashed:
+class Hashed:
     """A reader that computes the SHA-256 of the bytes that pass."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source, self.hash = source, hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes; all that are left for -1."""
         data = self._source.read(size)
         self.hash.update(data)
         return data

@@ -14,8 +14,8 @@ from typing import Any
 
 import sqlite_utils
 
-from sessions.checksums import know_checksums
 from sessions.errors import NotFound, ReadOnlyHome, StoreCorrupt, StoreFailing, reason_of, sqlite_errors
+from sessions.functions import know_functions
 from sessions.ids import ID, TABLES, kind_of, random_id
 from sessions.migrations import migrate
 
@@ -51,7 +51,7 @@ def check_whole(home: Path) -> None:
         )
 
 
-def _text(data: bytes) -> str:
+def as_text(data: bytes) -> str:
     """Decode text with damaged characters replaced, so that the rest can still be shown or deleted."""
     return data.decode(errors="replace")
 
@@ -145,8 +145,8 @@ class Database:
         # check_same_thread is off only so that another thread can close the connections of finished threads.
         connection = sqlite3.connect(self.path, timeout=BUSY_SEC, check_same_thread=False)
         try:
-            know_checksums(connection)
-            connection.text_factory = _text
+            know_functions(connection)
+            connection.text_factory = as_text
             connection.execute(f"PRAGMA locking_mode = {locking}")
             db = sqlite_utils.Database(connection)
             self._set_wal(db)
@@ -210,6 +210,11 @@ class Database:
         """Return all rows of a SELECT."""
         with sqlite_errors(self.path):
             return list(self.connection.query(sql, parameters))
+
+    def version(self) -> int:
+        """Return a number that changes when another thread or program writes; this thread's own writes do not count."""
+        (row,) = self.rows("PRAGMA data_version")
+        return int(row["data_version"])
 
     def one(self, sql: str, id: str, kind: str) -> dict[str, Any]:
         """Return the row that `sql` selects by an id of this kind; NotFound if there is none."""

@@ -19,6 +19,8 @@ from sessions.rows import DocumentRow, make_row, to_json
 from sessions.titles import clean, one_line
 
 _CONTENT = "content.json"
+ORIGINAL = re.compile(r"original(\.[a-z0-9]{1,8})?")
+"""Names of kept copies of original files."""
 
 
 class Documents:
@@ -126,8 +128,8 @@ class Documents:
     @staticmethod
     def _keep_original(file: Path, folder: Path) -> Path:
         # The file name is not used in the path, except for a plain, short suffix.
-        suffix = file.suffix.lower()
-        kept = folder / ("original" + (suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""))
+        name = f"original{file.suffix.lower()}"
+        kept = folder / (name if ORIGINAL.fullmatch(name) else "original")
         shutil.copyfile(file, kept)
         flush_file(kept)
         return kept
@@ -192,10 +194,15 @@ class Documents:
         return self._folders.path(id) / _CONTENT
 
     def file(self, id: str) -> Path | None:
-        """Return the kept copy of the original file; None if there was none or it was removed from the folder."""
-        row = self._one(id)
-        path = self._folders.path(id) / str(row["file_path"])
-        return path if row["file_path"] and path.exists() else None
+        """Return the kept copy of the original file; None if there was none or it was removed from the folder.
+
+        A row that names anything else, as one of a forged database does, names no file.
+        """
+        name = self._one(id)["file_path"]
+        if not isinstance(name, str) or not ORIGINAL.fullmatch(name):
+            return None
+        path = self._folders.path(id) / name
+        return path if path.is_file() and not path.is_symlink() and not path.parent.is_symlink() else None
 
     def rename(self, id: str, title: str) -> DocumentRow:
         """Give a document another title; StoreError if it is empty."""

@@ -60,9 +60,10 @@ class Folders:
         return id
 
     def note(self, ids: Sequence[str]) -> None:
-        """Note that the folders of these ids are to be swept up."""
+        """Note that the folders of these ids are to be swept up. An id may be noted already, by a killed program."""
         with self._database.transaction() as db:
-            db.table("leftovers").insert_all({"id": id, "noted_at": time.time()} for id in ids)
+            for id in ids:
+                db.execute("INSERT OR REPLACE INTO leftovers VALUES (?, ?)", [id, time.time()])
 
     def keep(self, ids: Sequence[str]) -> None:
         """Remove the notes of these ids, so that their folders stay."""
@@ -102,22 +103,41 @@ class Folders:
         Done at opening.
 
         Temporary files of killed saves are removed too. Only folders noted in the database are removed: beside a
-        database restored from a backup there are folders it does not know (`strays`).
+        database restored from a backup there are folders it does not know (`strays`). A note of an item that has its
+        row is wrong, and goes.
         """
         with self._database.transaction():
             noted = self._database.rows("SELECT id, noted_at FROM leftovers")
-            left = [row["id"] for row in noted if self.path(row["id"]).exists()]
+            wrong = [row["id"] for row in noted if self._needs_no_sweep(row["id"])]
+            left = [row["id"] for row in noted if row["id"] not in wrong and self.path(row["id"]).exists()]
             incoming = [each for each in (self._home / "incoming").iterdir() if self._is_left(each)]
-        # Outside the write lock: none of them can get a row any more.
-        self.remove(left)
-        for folder in incoming:
+            aside = [self._set_aside(id) for id in left]
+        # Outside the write lock, as it takes long. An id may get a folder again, from a backup that is added.
+        for folder in (*aside, *incoming):
             remove_tree(folder)
         for name in ("contexts", "sessions"):
             for folder in self._named(name):
                 with suppress(OSError):  # deleted meanwhile, or owned by another user: a later sweep tries again
                     TensorFolder(folder).sweep()
-        self._forget_gone([row["id"] for row in noted if time.time() - row["noted_at"] > _INCOMING_SEC])
+        old = [row["id"] for row in noted if time.time() - row["noted_at"] > _INCOMING_SEC]
+        with suppress(DiskFull):  # the next sweep removes the notes
+            self.keep([*wrong, *(id for id in {*left, *old}.difference(wrong) if not self.path(id).exists())])
         return [*map(self.path, left), *incoming]
+
+    def _needs_no_sweep(self, id: str) -> bool:
+        """Return whether an id has its row, so that its folder stays, or is that of nothing with a folder."""
+        if not (isinstance(id, str) and ID.fullmatch(id) and kind_of(id) in NAMES):
+            return True
+        return bool(self._database.rows(f"SELECT 1 FROM {NAMES[kind_of(id)]} WHERE id = ?", [id]))
+
+    def _set_aside(self, id: str) -> Path:
+        """Move the folder of an id to where no item has its folder, and return its path."""
+        aside = self._home / "incoming" / f"{id}.{os.getpid()}.{time.monotonic_ns()}"
+        try:
+            os.rename(self.path(id), aside)
+        except OSError:  # owned by another user: a later sweep tries again
+            return self.path(id)
+        return aside
 
     def _named(self, name: str) -> list[Path]:
         """Return the folders in this folder of the home that are named like ids."""

@@ -11,6 +11,7 @@ from sqlite_utils import Database, Migrations
 
 from sessions.checksums import keep_checksums, widen_checksums
 from sessions.errors import StoreError
+from sessions.search_words import index_words
 
 migrations = Migrations("stockpot.sessions")
 
@@ -185,6 +186,21 @@ def m016_checksums_of_more_columns(db: Database) -> None:
     widen_checksums(db)
 
 
+def m017_words_to_search(db: Database) -> None:
+    """Index each letter of scripts without blanks as a word, and keep the long words of documents.
+
+    The text of documents is indexed again at the next search.
+    """
+    db.execute("DELETE FROM pieces")
+    db.execute("UPDATE documents SET searchable = 0")
+    for table, columns in (("turns", ("question", "answer")), ("pieces", ("text",))):
+        db.table(table).disable_fts()
+        index_words(db, table, columns)
+    db.execute("""
+        CREATE TABLE long_words (
+            document_id TEXT PRIMARY KEY REFERENCES documents(id) ON DELETE CASCADE, words TEXT NOT NULL)""")
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -202,12 +218,15 @@ for step in (
     m014_checksums_of_rows,
     m015_pages_to_search,
     m016_checksums_of_more_columns,
+    m017_words_to_search,
 ):
     migrations()(step)
 
 
-def migrate(db: Database, steps: Migrations = migrations) -> None:
+def migrate(db: Database, steps: Migrations = migrations, stop_before: str | None = None) -> None:
     """Bring a database up to date: apply every pending step, or none.
+
+    stop_before: name of a step to stop before; None for the newest schema.
 
     Raises:
         StoreError: a newer version made the database.
@@ -223,7 +242,7 @@ def migrate(db: Database, steps: Migrations = migrations) -> None:
         return
     db.execute("BEGIN IMMEDIATE")
     try:
-        steps.apply(db)
+        steps.apply(db, stop_before=stop_before)
     except BaseException:
         db.rollback()
         raise

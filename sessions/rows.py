@@ -238,7 +238,7 @@ def make_row(cls: Callable[..., Row], columns: dict[str, Any]) -> Row:
                 value = json.loads(value)
             elif kind is bool:
                 value = bool(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _damaged(name, columns, f"no JSON ({error})") from error
         if not (isinstance(value, (int, float) if kind is float else kind) or (optional and value is None)):
             raise _damaged(name, columns, f"{value!r:.40}, which is no {kind.__name__}")

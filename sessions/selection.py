@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sessions.checksums import know_checksums
 from sessions.errors import sqlite_errors
 from sessions.folders import NAMES
+from sessions.functions import know_functions
 from sessions.ids import kind_of
 from sessions.search import INDEXES
 
@@ -40,15 +40,13 @@ def selection(store: Store, only: Sequence[str]) -> dict[str, list[str]]:
 def remove_others(database: Path, kept: dict[str, list[str]]) -> None:
     """Remove all other rows from the copy of a database, so that no text of them is left in its file."""
     with sqlite_errors(database), closing(sqlite3.connect(database)) as db:
-        know_checksums(db)
+        know_functions(db)
         db.execute("PRAGMA foreign_keys = ON")
         with db:
             for name in ("sessions", "contexts", "documents"):  # what refers to others first
                 db.execute(
                     f"DELETE FROM {name} WHERE id NOT IN (SELECT value FROM json_each(?))", [json.dumps(kept[name])]
                 )
-            db.execute("DELETE FROM jobs")
-            db.execute("DELETE FROM leftovers")
             db.execute("DELETE FROM measurements")
             for index in INDEXES:  # deleted words stay in an index until it is built again
                 db.execute(f"INSERT INTO {index}({index}) VALUES ('rebuild')")

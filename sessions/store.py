@@ -73,6 +73,10 @@ class Store:
         with self.database.transaction():
             yield
 
+    def version(self) -> int:
+        """Return a number that changes when another thread or program writes; this thread's own writes do not count."""
+        return self.database.version()
+
     def recover(self) -> list[JobRow]:
         """Recover from dead processes, and return the jobs that were queued again (see `Recovery.run`)."""
         return self._recovery.run()

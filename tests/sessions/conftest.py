@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sessions import Store, TensorFolder
-from tests.sessions.helpers import ROOT, Filled
+from tests.sessions.helpers import ROOT, Filled, part
 
 
 @pytest.fixture
@@ -61,3 +61,20 @@ def grown(filled: Filled) -> Any:
     third = filled.store.sessions.branch(second.id, 2, contexts[2].id)
     filled.answered(third, "And all?", "A person.")
     return filled.store, (first, second, third)
+
+
+@pytest.fixture
+def kept(filled: Filled, tmp_path: Path) -> Store:
+    """A store with an original file, two contexts that share files, and a session with tensors of its own."""
+    document, other = filled.document(file=Path(__file__)), filled.document("b" * 64, "Persuasion")
+    short = filled.context(document, status="reading")
+    filled.store.contexts.state(short.id).save({"slab": part(1, sealed=True, size=9000)}, {"n": 1}, "print")
+    short = filled.store.contexts.update(short.id, status="ready")
+    ids = [document.id, other.id]
+    fields: dict[str, Any] = {"settings": {}, "budget": None, "fingerprint": "print", "tokens": 1, "base": short}
+    longer = filled.store.contexts.add(model="pocket", method="exact", document_ids=ids, **fields)
+    filled.store.contexts.update(longer.id, status="ready")
+    session = filled.store.sessions.add(longer.id)
+    filled.answered(session, "Who is Emma?", "A handsome woman.")
+    filled.store.sessions.state(session.id).save({"tail": part(3)}, {}, "print")
+    return filled.store

@@ -1,6 +1,7 @@
 """Short ways to fill a store and a tensor folder."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -71,3 +72,17 @@ def flip(file: Path, at: int) -> None:
     data = bytearray(file.read_bytes())
     data[at] ^= 1
     file.write_bytes(data)
+
+
+def contents(store: Store) -> list[Any]:
+    """Return all documents, contexts, sessions, turns, texts and states."""
+    states = [store.contexts.state(row.id) for row in store.contexts.all()]
+    states += [store.sessions.state(row.id) for row in store.sessions.all()]
+    return [
+        store.documents.all(),
+        store.contexts.all(),
+        store.sessions.all(),
+        [store.turns.all(row.id) for row in store.sessions.all()],
+        [store.documents.content(row.id) for row in store.documents.all()],
+        [(values(state), state.load()[1]) for state in states if state.exists()],
+    ]
