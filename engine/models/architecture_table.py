@@ -19,7 +19,7 @@ def table() -> str:
 
 def _row(row: Architecture) -> str:
     features = ", ".join(word for field, word in FEATURES.items() if getattr(row, field))
-    cells = (row.kind, row.models, features, row.gguf.name if row.gguf else "")
+    cells = (row.kind, row.models, features, ", ".join(row.gguf.names) if row.gguf else "")
     return f"| {' | '.join(cells)} |\n"
 
 

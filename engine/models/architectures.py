@@ -24,9 +24,15 @@ class GGUF:
     """How llama.cpp writes the models of one architecture."""
 
     name: str  # its `general.architecture`
+    also: str = ""  # another name for the same
     permuted: bool = False  # rows of queries and keys are reordered, so that RoPE pairs neighbours
     norm_offset: float = 0.0  # added to the weights of norms
     interleaved_experts: bool = False  # gate and up projection alternate in transformers, not in the file
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of the architecture in files."""
+        return (self.name, self.also) if self.also else (self.name,)
 
 
 @dataclass(frozen=True)
@@ -84,42 +90,58 @@ ARCHITECTURES = _by_kind(
     ),
     Architecture("cwm", "Code World Model"),
     Architecture("deepseek_v2", "DeepSeek V2", experts=True, latent=True, interleaved=True),
-    Architecture("deepseek_v3", "DeepSeek V3", experts=True, latent=True, interleaved=None),
+    Architecture("deepseek_v3", "DeepSeek V3", experts=True, latent=True, interleaved=None, gguf=GGUF("deepseek2")),
     Architecture("ernie4_5", "ERNIE 4.5", interleaved=True, gguf=GGUF("ernie4_5")),
     Architecture("ernie4_5_moe", "ERNIE 4.5", experts=True, interleaved=True),
     Architecture("exaone4", "EXAONE 4", rope_in_windows_only=True),
-    Architecture("falcon_h1", "Falcon H1", recurrent=True, logit_factor="lm_head_multiplier"),
+    Architecture("falcon_h1", "Falcon H1", recurrent=True, logit_factor="lm_head_multiplier", gguf=GGUF("falcon-h1")),
     Architecture("flex_olmo", "FlexOlmo", experts=True),
     Architecture("gemma", "Gemma", gguf=GGUF("gemma", norm_offset=1.0)),
     Architecture("gemma2", "Gemma 2", gguf=GGUF("gemma2", norm_offset=1.0)),
     Architecture("gemma3_text", "Gemma 3", vision=("gemma3",), gguf=GGUF("gemma3", norm_offset=1.0)),
-    Architecture("gemma4_text", "Gemma 4", experts=True, router="router.proj", vision=("gemma4",)),
+    Architecture("gemma3n_text", "Gemma 3n", vision=("gemma3n",)),
+    Architecture("gemma4_text", "Gemma 4", experts=True, router="router.proj", vision=("gemma4",), gguf=GGUF("gemma4")),
     Architecture("gemma4_unified_text", "Gemma 4 of 12B", vision=("gemma4_unified",)),
     Architecture("glm", "GLM 4 of 2024", interleaved=True, partly_interleaved=True),
     Architecture("glm4", "GLM 4 of 2025", interleaved=True, partly_interleaved=True),
-    Architecture("glm4_moe", "GLM 4.5 and 4.6", experts=True),
+    Architecture("glm4_moe", "GLM 4.5 and 4.6", experts=True, gguf=GGUF("glm4moe")),
     Architecture("glm4_moe_lite", "GLM 4.7 Flash", experts=True, latent=True, interleaved=None),
     Architecture("gpt_oss", "gpt-oss", experts=True, mxfp4=True, gguf=GGUF("gpt-oss", interleaved_experts=True)),
     Architecture("granite", "Granite", logit_divisor="logits_scaling", gguf=GGUF("granite", permuted=True)),
     Architecture(
         "granitemoe", "Granite", experts=True, logit_divisor="logits_scaling", gguf=GGUF("granitemoe", permuted=True)
     ),
-    Architecture("granitemoehybrid", "Granite 4", experts=True, recurrent=True, logit_divisor="logits_scaling"),
+    Architecture(
+        "granitemoehybrid",
+        "Granite 4",
+        experts=True,
+        recurrent=True,
+        logit_divisor="logits_scaling",
+        gguf=GGUF("granitehybrid", permuted=True),
+    ),
     Architecture("helium", "Helium", interleaved=True),
     Architecture("hyperclovax", "HyperCLOVA X SEED", logit_factor="logits_scaling"),
     Architecture("iquestcoder", "IQuest Coder"),
     Architecture("jais2", "Jais 2"),
-    Architecture("lfm2", "LFM 2", recurrent=True),
-    Architecture("lfm2_moe", "LFM 2", experts=True, recurrent=True, rotary="pos_emb"),
+    Architecture("lfm2", "LFM 2", recurrent=True, gguf=GGUF("lfm2")),
+    Architecture("lfm2_moe", "LFM 2", experts=True, recurrent=True, rotary="pos_emb", gguf=GGUF("lfm2moe")),
     Architecture("lfm3", "LFM 3", recurrent=True),
     Architecture("llama", "Llama, and the pocket model", gguf=GGUF("llama", permuted=True)),
     Architecture("mellum", "Mellum 2", experts=True),
     Architecture("minicpm3", "MiniCPM 3", latent=True, logit_divisor="logits_scaling"),
     Architecture("ministral", "Ministral"),
-    Architecture("ministral3", "Ministral 3", scales_queries=True, vision=("mistral3",)),
+    Architecture(
+        "ministral3", "Ministral 3", scales_queries=True, vision=("mistral3",), gguf=GGUF("mistral3", permuted=True)
+    ),
     Architecture("mistral", "Mistral", vision=("mistral3",)),
     Architecture("mixtral", "Mixtral", experts=True, gguf=GGUF("llama", permuted=True)),
-    Architecture("nemotron_h", "Nemotron H, Nano 2 and 3", experts=True, recurrent=True),
+    Architecture(
+        "nemotron_h",
+        "Nemotron H, Nano 2 and 3",
+        experts=True,
+        recurrent=True,
+        gguf=GGUF("nemotron_h", also="nemotron_h_moe"),
+    ),
     Architecture("olmo", "OLMo", gguf=GGUF("olmo", permuted=True)),
     Architecture("olmo2", "OLMo 2", gguf=GGUF("olmo2")),
     Architecture("olmo3", "OLMo 3"),
@@ -130,8 +152,15 @@ ARCHITECTURES = _by_kind(
     Architecture("qwen2", "Qwen 2 and 2.5", vision=("internvl",), gguf=GGUF("qwen2")),
     Architecture("qwen2_moe", "Qwen 1.5 and 2", experts=True, gguf=GGUF("qwen2moe")),
     Architecture("qwen3", "Qwen 3", vision=("internvl",), gguf=GGUF("qwen3")),
-    Architecture("qwen3_5_moe_text", "Qwen 3.5", experts=True, recurrent=True, vision=("qwen3_5_moe",)),
-    Architecture("qwen3_5_text", "Qwen 3.5", recurrent=True, vision=("qwen3_5",)),
+    Architecture(
+        "qwen3_5_moe_text",
+        "Qwen 3.5",
+        experts=True,
+        recurrent=True,
+        vision=("qwen3_5_moe",),
+        gguf=GGUF("qwen35moe", norm_offset=1.0),
+    ),
+    Architecture("qwen3_5_text", "Qwen 3.5", recurrent=True, vision=("qwen3_5",), gguf=GGUF("qwen35", norm_offset=1.0)),
     Architecture("qwen3_moe", "Qwen 3", experts=True, gguf=GGUF("qwen3moe")),
     Architecture("qwen3_next", "Qwen 3 Next", experts=True, recurrent=True),
     Architecture("seed_oss", "Seed-OSS", gguf=GGUF("seed_oss")),
@@ -144,8 +173,18 @@ ARCHITECTURES = _by_kind(
 # Vision models: their text part has one of these architectures and is used alone.
 VISION = frozenset(kind for row in ARCHITECTURES.values() for kind in row.vision)
 
-# Architectures with an indexer of their own, which chooses the tokens that each attends to.
-INDEXED = frozenset({"axk2", "deepseek_v32", "glm_moe_dsa"})
+# Architectures that cannot be used, and why.
+INDEXER = "it chooses the tokens that each attends to by an indexer of its own"
+SCALED = "it scales queries and keys after RoPE, and entries change positions while a text is read"
+REFUSED = {
+    "axk2": INDEXER,
+    "deepseek_v32": INDEXER,
+    "glm_moe_dsa": INDEXER,
+    "hunyuan_v1_dense": SCALED,
+    "hunyuan_v1_moe": SCALED,
+    "qwen4_exp": "its smallest model has 512 experts a layer and takes words three at a time",
+}
+REFUSED_IN_GGUF = {"glm-dsa": "glm_moe_dsa", "hunyuan-dense": "hunyuan_v1_dense", "hunyuan-moe": "hunyuan_v1_moe"}
 
 # Frequencies that are the same at every length. "longrope" has two sets, and the one for long texts is taken.
 ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope", "proportional"})
@@ -168,10 +207,10 @@ def check_kind(kind: str) -> None:
     Raises:
         UnsupportedModel: it is not supported; names like it are listed.
     """
-    if kind in INDEXED:
+    if kind in REFUSED:
         raise UnsupportedModel(
-            f"'{kind}' chooses the tokens that each attends to by an indexer of its own, which Stockpot does not have: "
-            f"choose another model. docs/models.md lists those that can be used."
+            f"The architecture '{kind}' cannot be used: {REFUSED[kind]}. Choose another model: docs/models.md lists "
+            f"those that can be."
         )
     if kind not in ARCHITECTURES:
         alike = ", ".join(difflib.get_close_matches(kind, ARCHITECTURES, 3))

@@ -8,6 +8,7 @@ the forward call. Nothing here knows one architecture from another: their peculi
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ from transformers import AttentionInterface, PreTrainedModel
 from engine.errors import NO_NUMBERS, ModelError
 from engine.models import mla
 from engine.models.architectures import architecture_of
+from engine.models.file_layers import prepare_products
 from engine.models.fusing import fuse
+from engine.models.packed_file import PackedFile
 from engine.models.recurrent_state import RecurrentState, limit_kernels_to_gpu
 from engine.models.rope import NoRope, Rope
 from engine.models.rotary import NoRotation, leave_unrotated, rope_of, rotary_of
@@ -30,6 +33,7 @@ from engine.models.spec import LayerSpec, ModelSpec, Scoring, projections_of, wi
 
 IMPLEMENTATION = "stockpot"
 EMBEDDING = "embed_tokens"
+SAMPLE = 997  # numbers of a weight that tell it from another
 
 
 class AttentionMemory(Protocol):
@@ -171,16 +175,17 @@ def _extra_rows(network: PreTrainedModel, extra_tokens: ExtraTokens | None) -> I
             handle.remove()
 
 
-def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
+def attach(model: PreTrainedModel, folder: Path | None = None, packed: PackedFile | None = None) -> ModelSpec:
     """Replace the attention of a loaded model in place, join what it computes (`fusing.py`), and return its sizes.
 
-    folder: that it was loaded from, for `ModelSpec.folder`.
+    folder: that it was loaded from, for `ModelSpec.folder`. packed: see `prepare_products`.
 
     Raises:
         ModelError: the model computes NaN.
     """
     base, architecture = model.base_model, architecture_of(model.config)
     fuse(model)
+    prepare_products(model, packed)
     rotary = rotary_of(model)
     if rotary is not None:
         setattr(base, architecture.rotary, NoRotation(rotary))
@@ -214,13 +219,33 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
 
 def _embedding_digest(model: PreTrainedModel) -> str:
     """Return a hash of a sample of the token embeddings in bfloat16."""
-    weight = model.get_input_embeddings().weight
-    assert isinstance(weight, Tensor)
-    sample = sampled(weight.detach()).bfloat16().cpu().contiguous()
+    sample = sampled(model.get_input_embeddings(), model.dtype).bfloat16().cpu().contiguous()
     return hashlib.sha256(sample.view(torch.int16).numpy().tobytes()).hexdigest()
 
 
-def sampled(weight: Tensor) -> Tensor:
-    """Return about a thousand of a weight's numbers, evenly spread: enough to tell it from another."""
+def samples_of(network: PreTrainedModel) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
+    """Yield name, shape and `SAMPLE` numbers of each weight, in the order of `state_dict`. Weights in files too."""
+    for path, module in network.named_modules(remove_duplicate=False):
+        begin = f"{path}." if path else ""
+        if (kept := getattr(module, "kept", None)) is not None:
+            yield f"{begin}weight", kept.shape, sampled(module, network.dtype)
+        own: dict[str, Tensor] = {}
+        module._save_to_state_dict(own, begin, False)
+        for name, tensor in own.items():
+            yield name, tuple(tensor.shape), _spread(tensor)
+
+
+def sampled(module: Any, dtype: torch.dtype) -> Tensor:
+    """Return about `SAMPLE` numbers of a module's weight, in `dtype` if they are read from a file."""
+    kept = getattr(module, "kept", None)
+    if kept is None:
+        return _spread(module.weight.detach())
+    count = math.prod(kept.shape)
+    numbers: Tensor = kept.sampled(torch.arange(0, count, max(1, count // SAMPLE)))
+    return numbers.to(dtype)
+
+
+def _spread(weight: Tensor) -> Tensor:
+    """Return about `SAMPLE` numbers of a weight, evenly spread."""
     flat = weight.reshape(-1)
-    return flat[:: max(1, flat.numel() // 997)]
+    return flat[:: max(1, flat.numel() // SAMPLE)]

@@ -17,6 +17,9 @@ from engine.models.load_errors import cause_of, load_errors_as
 from engine.models.quantised import Published
 from engine.models.sizes import NO_MODEL
 
+MOST_LAYERS = 1_000  # of a network; the largest known have 126
+COUNTED = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")  # names of their number in a config.json
+
 
 def read_config(source: str | Path) -> PretrainedConfig:
     """Return the configuration of a model; for a vision model in `VISION`, that of its text part.
@@ -35,6 +38,12 @@ def read_config(source: str | Path) -> PretrainedConfig:
     facts = _facts(source)
     if not facts.get("model_type"):
         raise ModelNotFound(f"There is no model at '{source}': there is no config.json that names its model_type.")
+    for among in (facts, *(each for each in facts.values() if isinstance(each, dict))):
+        for many in map(among.get, COUNTED):
+            if isinstance(many, int) and many > MOST_LAYERS:
+                raise UnsupportedModel(
+                    f"The config.json of '{source}' says that it has {many:,} layers: fetch it anew."
+                )
     kind = str(facts["model_type"])
     part = kind in architectures.VISION
     if ("vision_config" in facts or "audio_config" in facts) and not part:

@@ -26,6 +26,7 @@ from transformers.models.helium.modeling_helium import HeliumRMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
+from engine.models.file_layers import FileLinear, FileProduct
 from engine.models.integers import IntegerLinear, join_integers, joinable
 from kernels import layers
 
@@ -57,7 +58,8 @@ def fuse(network: nn.Module) -> None:
     for module in modules:
         for names in TOGETHER:
             parts: list[Any] = [getattr(module, name, None) for name in names]
-            if _joinable(parts) and all(held[id(getattr(part, "weight", None))] <= 1 for part in parts):
+            weights = [getattr(part, "weight", None) for part in parts]
+            if _joinable(parts) and all(each is None or held[id(each)] <= 1 for each in weights):
                 _join(parts)
         kind: Any = type(module)
         if fused := _fused(kind):
@@ -117,6 +119,13 @@ class _IntegerPart(_Part, IntegerLinear):
     pass
 
 
+class _FilePart(_Part, FileLinear):
+    pass
+
+
+PARTS: dict[type, type[_Part]] = {FileLinear: _FilePart, IntegerLinear: _IntegerPart, nn.Linear: _LinearPart}
+
+
 def _joinable(parts: Sequence[Any]) -> bool:
     """Return whether layers are of one kind that can be joined, and are not yet."""
     kinds = {type(part) for part in parts}
@@ -127,7 +136,7 @@ def _joinable(parts: Sequence[Any]) -> bool:
         return False
     if kinds <= {_LinearPart}:
         return any(part.joined.product is None for part in parts)
-    return kinds <= {nn.Linear} or (kinds <= {IntegerLinear} and joinable(parts))
+    return kinds <= {nn.Linear} or kinds <= {FileLinear} or (kinds <= {IntegerLinear} and joinable(parts))
 
 
 def _join(parts: Sequence[Any]) -> None:
@@ -135,20 +144,22 @@ def _join(parts: Sequence[Any]) -> None:
     ends = list(itertools.accumulate(part.out_features for part in parts))
     begins = [0, *ends]
     bias = None if parts[0].bias is None else torch.cat([part.bias.detach() for part in parts])
-    integers = isinstance(parts[0], IntegerLinear)
+    kind = next(each for each in PARTS if isinstance(parts[0], each))
     product: Callable[[Tensor], Tensor]
-    if integers:
+    if kind is FileLinear:
+        product = FileProduct([part.kept for part in parts], bias)
+    elif kind is IntegerLinear:
         product = join_integers(parts, bias)
     else:
         weight = torch.cat([part.weight.detach() for part in parts])
         product = functools.partial(F.linear, weight=weight, bias=bias)
     joined = _Joined(product, len(parts))
     for part, begin, end in zip(parts, begins, ends, strict=False):
-        if not integers:
+        if kind is nn.Linear:
             part.weight = nn.Parameter(weight[begin:end], requires_grad=part.weight.requires_grad)
         if bias is not None:
             part.bias = nn.Parameter(bias[begin:end], requires_grad=part.bias.requires_grad)
-        part.__class__ = _IntegerPart if integers else _LinearPart
+        part.__class__ = PARTS[kind]
         part.joined, part.begin = joined, begin
 
 

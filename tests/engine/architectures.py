@@ -70,6 +70,17 @@ EXTRA: dict[str, dict[str, object]] = {
     "phi": {"partial_rotary_factor": 0.5},
     "gemma2": {"head_dim": 16, "sliding_window": 40, "query_pre_attn_scalar": 16},
     "gemma3_text": {"head_dim": 16, "sliding_window": 40, "query_pre_attn_scalar": 16, "sliding_window_pattern": 2},
+    "gemma3n_text": {
+        "num_hidden_layers": 6,
+        "head_dim": 16,
+        "sliding_window": 40,
+        "layer_types": [*TURNS, *TURNS[:2]],
+        "num_kv_shared_layers": 2,
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 260,
+        "laurel_rank": 8,
+        "activation_sparsity_pattern": [0.9, 0.9, 0.0, 0.0, 0.0, 0.0],
+    },
     "gemma4_text": {
         "head_dim": 16,
         "global_head_dim": 32,

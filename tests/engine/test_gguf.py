@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import struct
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from benchmarks.gguf import llama_logits
 from engine import ModelNotFound, UnsupportedModel, check_files, load_chat, load_model, model_stamp, read_config
 from engine.memory import Memory
 from engine.models.architectures import ARCHITECTURES
+from engine.models.building import outline
 from engine.models.gguf.header import BLOCKS, FLOATS, read_header
 from engine.models.gguf.model_file import generation_of, weights_of
 from engine.models.gguf.weights import fill
@@ -25,7 +27,9 @@ from engine.models.loading import load_network
 from engine.models.sizes import model_sizes
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.slots import SlotStore
-from tests.engine.gguf_files import MODELS, merging_tokenizer, tiny_network, write_gguf
+from tests.engine.gguf_files import MODELS, merging_tokenizer, tiny_network, tokenizer_facts, write_gguf
+from tests.engine.gguf_layouts import LAYOUTS, layout_of
+from tests.engine.gguf_writing import write_layout
 
 LLAMA_CPP = os.environ.get("LLAMA_CPP_PYTHON", "")
 CPU = torch.device("cpu")
@@ -64,6 +68,20 @@ def test_logits_are_those_of_the_network_that_was_written(name: str, tmp_path: P
     assert model_sizes(config, torch.float32).parameters == sum(each.numel() for each in network.parameters())
 
 
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_logits_are_those_of_the_network_whose_weights_were_rearranged(name: str, tmp_path: Path) -> None:
+    layout = layout_of(name)
+    config, own = loaded(write_layout(tmp_path / "x.gguf", layout))
+    assert config.model_type == (layout.kind or layout.network.config.model_type)
+    if not layout.folded:
+        theirs = layout.network.state_dict()
+        for key, ours in own.state_dict().items():
+            torch.testing.assert_close(ours, theirs[key], atol=3e-7, rtol=1e-6, msg=key)
+    torch.testing.assert_close(logits(own), logits(layout.network), atol=5e-5, rtol=1e-4)
+    sizes = model_sizes(config, torch.float32)
+    assert sizes.parameters == sum(each.numel() for each in layout.network.parameters())
+
+
 @pytest.mark.skipif(not LLAMA_CPP, reason="LLAMA_CPP_PYTHON names no interpreter with llama-cpp-python")
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "gpt-oss-yarn"])
 def test_llama_cpp_reads_the_same_of_what_was_written(name: str, tmp_path: Path) -> None:
@@ -81,7 +99,10 @@ def test_llama_cpp_reads_the_same_of_what_was_written(name: str, tmp_path: Path)
 
 def test_every_architecture_is_tried() -> None:
     written = {(name, kind) for name, kind, _ in MODELS.values()}
-    assert written == {(row.gguf.name, row.kind) for row in ARCHITECTURES.values() if row.gguf}
+    for layout in map(layout_of, LAYOUTS):
+        written.add((layout.architecture, layout.kind or layout.network.config.model_type))
+    rows = [row for row in ARCHITECTURES.values() if row.gguf]
+    assert written == {(name, row.kind) for row in rows for name in row.gguf.names}  # type: ignore[union-attr]
 
 
 def test_the_docs_name_every_type_of_weights() -> None:
@@ -202,6 +223,61 @@ def test_digits_stand_alone_where_the_file_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("cuts", "pieces"),
+    [
+        ("deepseek-v3", ["He", " said", " ", "198", "4", ":", "中文", "of", "\n\n", " it", "'s"]),
+        ("hunyuan-dense", ["He", " said", " ", "198", "4", ":", "中文", "of", "\n\n", " it", "'s"]),
+        ("glm4", ["He", " said", " ", "198", "4", ":中文of", "\n\n", " it", "'s"]),
+        ("chatglm-bpe", ["He", " said", " ", "198", "4", ":中文of", "\n\n", " it", "'s"]),
+        ("hunyuan", ["He", " said", " ", "1", "9", "8", "4", ":中文of", "\n\n", " it", "'s"]),
+    ],
+)
+def test_text_is_cut_as_the_file_says(cuts: str, pieces: list[str], tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "x.gguf", tiny_network("llama"), "llama", **{"tokenizer.ggml.pre": cuts})
+    backend = load_chat(path, read_config(path)).tokenizer.backend_tokenizer  # type: ignore[attr-defined]
+    text = "He said 1984:中文of\n\n it's"
+    assert [text[begin:end] for _, (begin, end) in backend.pre_tokenizer.pre_tokenize_str(text)] == pieces
+
+
+def test_a_marker_whose_letters_are_no_bytes_is_one_token(tmp_path: Path) -> None:
+    tokens = list(tokenizer_facts()["tokenizer.ggml.tokens"])
+    tokens[1], tokens[2] = "<｜User｜>", "<|｜Aside｜>"
+    kinds = [3, 3, 4, 3] + [1] * (len(tokens) - 4)
+    facts = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds, "tokenizer.ggml.pre": "deepseek-v3"}
+    path = write_gguf(tmp_path / "x.gguf", tiny_network("llama"), "llama", **facts)
+    tokenizer = load_chat(path, read_config(path)).tokenizer
+    ids = tokenizer("a<｜User｜>b<|｜Aside｜>")["input_ids"]
+    assert (ids[1], ids[3], len(ids)) == (1, 2, 4)
+    assert tokenizer.decode(ids) == "a<｜User｜>b<|｜Aside｜>"
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "ab<|｜Aside｜>"
+
+
+def test_the_tokenizer_of_gemma_4_puts_spaces_into_words(tmp_path: Path) -> None:
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<|channel>"]
+    tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "\n", *"amen", "en", "▁m", "▁men"]
+    kinds = [3, 3, 3, 2, 3, 4] + [6] * 256 + [1] * 9
+    facts: dict[str, Any] = {
+        "tokenizer.ggml.model": "gemma4",
+        "tokenizer.ggml.pre": None,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": [0.0] * len(tokens),
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.merges": ["e n", "▁ m", "▁m en"],
+        "tokenizer.ggml.bos_token_id": 2,
+        "tokenizer.ggml.eos_token_id": 1,
+        "tokenizer.ggml.unknown_token_id": 3,
+        "tokenizer.ggml.add_bos_token": True,
+    }
+    path = write_gguf(tmp_path / "x.gguf", tiny_network("llama"), "llama", **facts)
+    tokenizer = load_chat(path, read_config(path)).tokenizer
+    ids = tokenizer("<|turn>men men\né<|channel>")["input_ids"]
+    words = ["<|turn>", "m", "en", "▁men", "\n", "<0xC3>", "<0xA9>", "<|channel>"]
+    assert tokenizer.convert_ids_to_tokens(ids) == words
+    assert tokenizer.decode(ids) == "<|turn>men men\né<|channel>"
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "men men\né<|channel>"
+
+
+@pytest.mark.parametrize(
     ("fact", "message"),
     [
         ({"tokenizer.ggml.pre": "nobody"}, "cuts text as 'nobody', which is not known"),
@@ -248,6 +324,11 @@ def test_a_plan_reads_no_weights(llama: Path, monkeypatch: pytest.MonkeyPatch) -
     ("facts", "message"),
     [
         ({"general.architecture": "bloom"}, "The architecture 'bloom' is not read from GGUF files"),
+        (
+            {"general.architecture": "clip"},
+            "is a part of a model, for pictures or sound: choose the file with its text",
+        ),
+        ({"general.architecture": "hunyuan-dense"}, "'hunyuan_v1_dense' cannot be used: it scales queries and keys"),
         ({"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 4.0}, "scales RoPE by 'longrope'"),
         ({"llama.attention.sliding_window": 64}, "'llama' with sliding windows is not read"),
     ],
@@ -263,7 +344,7 @@ def test_what_is_not_known_is_refused(facts: dict[str, Any], message: str, tmp_p
     [
         ({"llama.block_count": None}, "says llama.block_count: None, and it must be a number above 0"),
         ({"llama.embedding_length": "wide"}, "says llama.embedding_length: wide"),
-        ({"llama.block_count": 7}, r"lacks blk\.6\."),
+        ({"llama.block_count": 7}, "says that it has 7 layers, and holds weights of 6"),
         ({"llama.block_count": 5}, r"holds blk\.5\..+, for which a llama has no place"),
         ({"llama.feed_forward_length": 255}, r"has the shape \[256, 128\], and .+ is of \[255, 128\]"),
     ],
@@ -338,6 +419,54 @@ def test_a_header_that_lies_is_refused(content: bytes, message: str, tmp_path: P
         read_config(path)
 
 
+LONG = "n" * 10_000
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        *(({"llama.block_count": many}, f"says llama.block_count: {many}, and it must") for many in (10**6, 10**7)),
+        *(({f"llama.{key}": 2**31}, f"says llama.{key}: 2147483648, and it must be no more than")
+          for key in ("block_count", "embedding_length", "attention.head_count", "feed_forward_length")),
+        ({"llama.context_length": 2**31 + 1}, "llama.context_length: 2147483649, and it must be no more than"),
+        ({"llama.rope.dimension_count": 7}, "RoPE turns 7 of 32 dimensions"),
+        *(({f"llama.{key}": value}, f"says llama.{key}: {value}, and it must be a number above 0")
+          for key in ("rope.freq_base", "attention.layer_norm_rms_epsilon", "rope.scaling.factor")
+          for value in (float("nan"), float("inf"), -1.0, *([] if "factor" in key else [0.0, True]))),
+        ({"general.architecture": LONG}, "does not say what model it is"),
+    ],
+)  # fmt: skip
+def test_what_no_model_can_have_is_refused_before_anything_is_made(
+    facts: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = write_gguf(tmp_path / "x.gguf", tiny_network("llama"), "llama", **facts)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    with pytest.raises(ModelNotFound, match=message) as refused:
+        check_files(path, read_config(path))
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert after.ru_utime - before.ru_utime < 1
+    assert after.ru_maxrss - before.ru_maxrss < 100 << 10
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.gguf", head(200_000, 0, bytes(200_000 * 32)), "it says that it has 0 facts and 200,000 tensors"),
+        ("x.gguf", head(0, 200_000, bytes(200_000 * 13)), "it says that it has 200,000 facts"),
+        ("x.gguf", head(0, 1, string(b"a") + struct.pack("<IIQ", 9, 0, 3 << 20) + bytes(3 << 20)), "lists have more"),
+        ("x.gguf", head(1, 0, tensor(LONG.encode(), [32]) + bytes(999)), "a name of 10,000 letters: n{80}\\."),
+        ("x.gguf", head(0, 2, 2 * (string(LONG.encode()) + struct.pack("<IB", 0, 1)) + bytes(64)), "says n{80} twice"),
+        ("x-00001-of-99999.gguf", head(0, 0), "is one of 99,999 files by its name"),
+    ],
+)
+def test_counts_and_names_beyond_sense_are_refused(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelNotFound, match=message) as refused:
+        read_config(tmp_path / name)
+    assert len(str(refused.value)) < 400
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for call in (lambda path: read_config(path), lambda path: load_model(path, "cpu")):
         with pytest.raises(ModelNotFound, match=r"There is no model at '.+none\.gguf'"):
@@ -346,6 +475,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_weights_are_read_one_by_one(llama: Path) -> None:
     """Check that the dict for transformers holds no weights."""
-    weights = weights_of(llama, read_config(llama), torch.bfloat16)
+    config = read_config(llama)
+    weights = weights_of(llama, config, torch.bfloat16, outline(config))
     assert not any(isinstance(each, torch.Tensor) for each in weights.values())
     assert weights["model.norm.weight"][...].dtype == torch.bfloat16

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from engine import Conversation, Method, Reader, load_model
 from engine.errors import UnsupportedModel
 from engine.model import Model
-from engine.models.architectures import INDEXED, check_kind
+from engine.models.architectures import REFUSED, check_kind
 from engine.models.configuration import read_config
 from engine.models.sizes import model_sizes, sizes_of
 from engine.parts.footprint import ReadingTask
@@ -178,9 +178,9 @@ def test_a_checkpoint_is_loaded_as_it_is_published(tmp_path: Path) -> None:
     torch.testing.assert_close(through(load_model(tmp_path, "cpu"), ids, [149, 1]), expected, atol=5e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", sorted(INDEXED))
-def test_those_with_an_indexer_are_refused(kind: str) -> None:
-    with pytest.raises(UnsupportedModel, match=f"'{kind}' chooses the tokens that each attends to by an indexer"):
+@pytest.mark.parametrize("kind", sorted(REFUSED))
+def test_what_cannot_be_used_is_refused_with_its_reason(kind: str) -> None:
+    with pytest.raises(UnsupportedModel, match=f"'{kind}' cannot be used: {REFUSED[kind]}"):
         check_kind(kind)
 
 

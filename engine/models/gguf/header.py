@@ -29,6 +29,12 @@ SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 STRING, ARRAY = 8, 9  # the other two value types
 ALIGNMENT = 32  # if general.alignment is missing
 MOST_DIMENSIONS = 4
+MOST_ENTRIES = 20_000  # facts, or tensors; the largest models have some thousands
+MOST_VALUES = 1 << 21  # of all lists together; the largest vocabulary has 262,144 tokens and 514,906 merges
+MOST_PARTS = 1_000  # files of a model
+MOST_NAME = 63  # bytes of a tensor's or an architecture's name, as in llama.cpp
+SHOWN = 80  # letters of any other name or value that a message shows
+BLOCK = re.compile(r"^blk\.(\d{1,6})\.")
 SMALLEST_FACT, SMALLEST_TENSOR = 13, 32  # least bytes of an entry
 PART = re.compile(r"^(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")  # the name of one of several files
 
@@ -38,7 +44,8 @@ BLOCKS = frozenset(
     {
         *(Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1),
         *(Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K),
-        *(Type.IQ4_NL, Type.IQ4_XS, Type.MXFP4),
+        *(Type.IQ1_S, Type.IQ1_M, Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS, Type.IQ3_S),
+        *(Type.IQ4_NL, Type.IQ4_XS, Type.TQ1_0, Type.TQ2_0, Type.MXFP4, Type.NVFP4),
     }
 )
 
@@ -77,6 +84,16 @@ class Header:
         """Name of the architecture in llama.cpp."""
         return str(self.facts["general.architecture"])
 
+    @functools.cached_property
+    def widest(self) -> int:
+        """Largest dimension of any tensor."""
+        return max((width for stored in self.tensors.values() for width in stored.shape), default=0)
+
+    @functools.cached_property
+    def blocks(self) -> int:
+        """Number of layers that have tensors."""
+        return len({block[1] for name in self.tensors if (block := BLOCK.match(name))})
+
     def get(self, key: str, default: Any = None) -> Any:
         """Return a fact of this architecture: "block_count" is llama.block_count."""
         return self.facts.get(f"{self.architecture}.{key}", default)
@@ -107,6 +124,8 @@ def parts_of(source: str | Path) -> list[Path]:
     path = Path(source)
     named = PART.match(path.name)
     count = int(named["count"]) if named else 1
+    if count > MOST_PARTS:
+        raise ModelNotFound(f"'{source}' is one of {count:,} files by its name: no model has more than {MOST_PARTS:,}.")
     if not named or count <= 1:
         paths = [path]
     else:
@@ -134,8 +153,11 @@ def _read(stamps: tuple[tuple[Path, int, int, int], ...]) -> Header:
         if twice := sorted(tensors.keys() & other.tensors.keys()):
             raise ModelNotFound(f"{other.path} is damaged, fetch it anew: {twice[0]} is in another part as well.")
         tensors |= other.tensors
-    if not isinstance(first.facts.get("general.architecture"), str):
+    architecture = first.facts.get("general.architecture")
+    if not isinstance(architecture, str):
         raise ModelNotFound(f"{first.path} does not say what model it is: it has no general.architecture.")
+    if len(architecture) > MOST_NAME:
+        raise ModelNotFound(f"{first.path} does not say what model it is, but {architecture:.{SHOWN}}: fetch it anew.")
     return Header(first.path, first.facts, tensors)
 
 
@@ -143,7 +165,7 @@ class _Bytes:
     """Reads the bytes of a file from its beginning."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.at = path, 0
+        self.path, self.at, self.values_left = path, 0, MOST_VALUES
         self.size = path.stat().st_size
 
     def header(self) -> Header:
@@ -168,15 +190,19 @@ class _Bytes:
             )
         tensor_count, fact_count = self._unpack("QQ")
         self._require(fact_count * SMALLEST_FACT + tensor_count * SMALLEST_TENSOR, "entries")
+        if max(tensor_count, fact_count) > MOST_ENTRIES:
+            raise self._damaged(f"it says that it has {fact_count:,} facts and {tensor_count:,} tensors")
         facts: dict[str, Any] = {}
         for _ in range(fact_count):
             key = self._string()
             if key in facts:
-                raise self._damaged(f"it says {key} twice")
+                raise self._damaged(f"it says {key:.{SHOWN}} twice")
             facts[key] = self._value(*self._unpack("I"))
         entries = {}
         for _ in range(tensor_count):
             name = self._string()
+            if len(name) > MOST_NAME:
+                raise self._damaged(f"a tensor has a name of {len(name):,} letters: {name:.{SHOWN}}")
             if name in entries:
                 raise self._damaged(f"it has {name} twice")
             entries[name] = self._entry(name)
@@ -221,10 +247,12 @@ class _Bytes:
         inner, count = self._unpack("IQ")
         if inner in SCALARS:
             self._require(count * struct.calcsize(f"<{SCALARS[inner]}"), "values")
+            self._take(count)
             return list(self._unpack(f"{count}{SCALARS[inner]}"))
         if inner != STRING:
             raise self._damaged(f"it has a list of values of type {inner}, which is not read")
         self._require(count * struct.calcsize("<Q"), "strings")
+        self._take(count)
         return [self._string() for _ in range(count)]
 
     def _string(self) -> str:
@@ -246,6 +274,12 @@ class _Bytes:
         """Raise ModelNotFound unless at least `count` bytes follow."""
         if count > self.size - self.at:
             raise self._damaged(f"its {what} from byte {self.at:,} on would go beyond its end, at {self.size:,}")
+
+    def _take(self, count: int) -> None:
+        """Raise ModelNotFound if this list has more values than all lists may have together."""
+        self.values_left -= count
+        if self.values_left < 0:
+            raise self._damaged(f"its lists have more than {MOST_VALUES:,} values")
 
     def _damaged(self, cause: str) -> ModelNotFound:
         return ModelNotFound(f"{self.path} is damaged or cut short, fetch it anew: {cause}.")

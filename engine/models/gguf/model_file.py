@@ -11,11 +11,16 @@ from transformers import (
     AutoConfig,
     GenerationConfig,
     PretrainedConfig,
+    PreTrainedModel,
 )
 
 from engine.errors import UnsupportedModel
+from engine.models.architectures import architecture_of
+from engine.models.building import outline
+from engine.models.file_layers import kept_in
 from engine.models.gguf.config_facts import config_facts
 from engine.models.gguf.header import read_header
+from engine.models.gguf.kept import Kept
 from engine.models.gguf.names import places_of
 from engine.models.gguf.weights import Weight
 from engine.models.load_errors import load_errors_as
@@ -45,10 +50,29 @@ def config_of(source: str | Path) -> PretrainedConfig:
         return config
 
 
-def weights_of(source: str | Path, config: PretrainedConfig, dtype: torch.dtype) -> dict[str, Any]:
-    """Return the weights by their names in the network; each is read when it is indexed, in dtype."""
+def weights_of(
+    source: str | Path, config: PretrainedConfig, dtype: torch.dtype, network: PreTrainedModel
+) -> dict[str, Any]:
+    """Return the weights by their names in the network; each is read when it is indexed, in dtype.
+
+    network: the outline of the configuration.
+
+    Raises:
+        ModelNotFound: see `check_weights`.
+    """
     header = read_header(source)
-    return {name: Weight(place, header.tensors, dtype) for name, place in places_of(header, config).items()}
+    places = places_of(header, config, network)
+    return {name: Weight(place, header.tensors, dtype) for name, place in places.items()}
+
+
+def kept_weights(source: str | Path, config: PretrainedConfig, network: PreTrainedModel) -> dict[str, Kept]:
+    """Return the weights that may stay in the file, by the names of their layers (`file_layers.py`).
+
+    network: the outline of the configuration.
+    """
+    header = read_header(source)
+    places = places_of(header, config, network)
+    return kept_in(network, places, header.tensors, architecture_of(config).unquantised)
 
 
 def check_weights(source: str | Path, config: PretrainedConfig) -> None:
@@ -57,7 +81,7 @@ def check_weights(source: str | Path, config: PretrainedConfig) -> None:
     Raises:
         ModelNotFound: naming the first.
     """
-    places_of(read_header(source), config)
+    places_of(read_header(source), config, outline(config))
 
 
 def generation_of(source: str | Path) -> GenerationConfig:
