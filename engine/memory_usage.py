@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
 import sys
 from collections.abc import Iterator
@@ -78,6 +79,16 @@ def release(device: torch.device) -> None:
     """Free the unused blocks that PyTorch keeps on a GPU, so that blocks of other sizes fit."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+def give_back() -> None:
+    """Give memory that this process has freed back to the system, which takes some ten milliseconds.
+
+    glibc keeps freed memory between blocks that are in use, for later. A server that reads and answers for hours then
+    holds about 100 MB more than it uses, and more with every hour. Without glibc, nothing happens.
+    """
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 def require_memory(needed: int, device: torch.device, what: str) -> None:

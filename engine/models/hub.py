@@ -32,6 +32,11 @@ def hub_is_silent(source: str) -> bool:
     return bool(constants.HF_HUB_OFFLINE)
 
 
+def hub_answers() -> bool:
+    """Return whether the hub answers now. It is not asked if the user forbids that."""
+    return not _FORBIDDEN and _answers()
+
+
 def fetched(source: str) -> Path:
     """Return the folder of the cache with the weights of a hub id; fetch them if they are not there."""
     single = cached_file(source, SAFE_WEIGHTS_NAME, _raise_exceptions_for_missing_entries=False)

@@ -11,6 +11,7 @@ from engine.errors import EngineError, ModelError, ModelNotFound
 from engine.memory_usage import is_out_of_memory
 
 POINTER = b"version https://git-lfs"  # how the stand-in for a large file begins in a clone without git-lfs
+MOST_LETTERS = 200  # of a cause that a message shows
 ANEW = "fetch the checkpoint anew, or see that config.json is its own"  # advice for tensors that do not fit config.json
 
 
@@ -35,7 +36,8 @@ def cause_of(error: BaseException) -> str:
     root = error.__cause__ or error
     said = " ".join(str(root.args[0] if isinstance(root, KeyError) and root.args else root).split())
     first = re.split(r"(?<=[.!?])\s", said)[0].rstrip(".!")
-    return first if " " in first else f"{type(root).__name__} {first}".rstrip()
+    said = first if " " in first else f"{type(root).__name__} {first}".rstrip()
+    return said if len(said) <= MOST_LETTERS else f"{said[:MOST_LETTERS]}…"
 
 
 def refuse_pointers(paths: Iterable[Path]) -> None:

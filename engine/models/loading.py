@@ -26,18 +26,18 @@ from transformers.utils import logging as transformers_logging
 from engine.errors import ModelNotFound, OutOfMemory, SettingsError
 from engine.memory_usage import free_bytes
 from engine.models.architectures import architecture_of
-from engine.models.building import LOADING
+from engine.models.building import LOADING, outline
 from engine.models.checkpoint import check_files, check_loaded, named_files
 from engine.models.four_bits import check_device
 from engine.models.fp8 import FP8
 from engine.models.gguf.header import is_gguf
-from engine.models.gguf.model_file import generation_of, weights_of
+from engine.models.gguf.model_file import generation_of, kept_weights, weights_of
 from engine.models.hub import fetched
 from engine.models.integers import INTEGERS, in_integers
 from engine.models.load_errors import load_errors_as
 from engine.models.quantised import Published
-from engine.models.quantizers import PublishedMXFP4, quantization_for, unpack_as_computed
-from engine.models.sizes import CPU, ModelSizes, model_sizes
+from engine.models.quantizers import KeptInFile, PublishedMXFP4, quantization_for, unpack_as_computed
+from engine.models.sizes import AS_STORED, CPU, ModelSizes, model_sizes
 
 # In checkpoints of vision models: the names of tensors of the text part, and their names in the text model.
 PART_FOR_TEXT = {r"^language_model\.(.+)": r"\1", r"^model\.language_model\.(.+)": r"model.\1"}
@@ -61,13 +61,14 @@ def load_network(
         check_device(place)
     if published is not None:
         published.require_packages()
-    bits_and_bytes = quantize not in ("none", *INTEGERS)
+    bits_and_bytes = quantize not in ("none", AS_STORED, *INTEGERS)
     if bits_and_bytes and importlib.util.find_spec("bitsandbytes") is None:
         raise SettingsError(
             f"--quantize {quantize} needs the package bitsandbytes: .venv/bin/pip install -e '.[quantized]', in "
             "Stockpot's folder, installs it."
         )
     gguf = is_gguf(source)
+    in_file = quantize == AS_STORED
     as_stored = fp8 is None and not gguf and getattr(config, "dtype", None) in (None, dtype)
     _require_room(source, sizes, quantize, place, as_stored)
     options: dict[str, Any] = {"config": config}
@@ -77,7 +78,7 @@ def load_network(
         options["device_map"] = {"": place}  # its package prepares codes for the device that it loads them to
     elif bits_and_bytes:
         options["quantization_config"] = quantization_for(quantize, place, dtype)
-    if Path(source).is_dir() or gguf:
+    if Path(source).is_dir():
         check_files(Path(source), config)
     kind: Any = AutoModelForCausalLM
     origin: str | Path | None = source
@@ -90,7 +91,13 @@ def load_network(
         if fp8 is not None:
             options |= _unscaled(source, config, fp8, dtype)
         if gguf:
-            options |= {"state_dict": weights_of(source, config, dtype), "generation_config": generation_of(source)}
+            planned = outline(config)
+            weights = weights_of(source, config, dtype, planned)
+            if in_file:
+                stay = kept_weights(source, config, planned)
+                options["quantization_config"] = KeptInFile(stay, dtype)
+                weights = {name: each for name, each in weights.items() if name.removesuffix(".weight") not in stay}
+            options |= {"state_dict": weights, "generation_config": generation_of(source)}
         loaded: Any = kind.from_pretrained(
             origin,
             key_mapping=PART_FOR_TEXT,
@@ -107,6 +114,8 @@ def load_network(
     network.config.name_or_path = str(source)
     if published is not None and published.experts:
         network.config.quantization_config = config.quantization_config
+    if in_file:
+        del network.config.quantization_config
     if quantize in INTEGERS:  # before the rest goes to a GPU, which need not hold the plain layers
         kept = architecture_of(config).unquantised
         in_integers(network, quantize, place, network.get_output_embeddings(), kept)  # type: ignore[no-untyped-call]

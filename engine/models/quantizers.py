@@ -8,6 +8,7 @@ spread a model over several devices. There is one device, so these quantizers do
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 from engine.models import architectures
 from engine.models.expert_packing import MXFP4, PACKINGS
 from engine.models.experts import PackedExperts, pack_experts
+from engine.models.file_layers import keep_in_file
+from engine.models.gguf.kept import Kept
 from engine.models.quantised import OWN
 
 
@@ -88,6 +91,16 @@ class PublishedMXFP4(QuantizationConfigMixin):
         self.place = str(place)
 
 
+@register_quantization_config(f"{OWN}file")
+class KeptInFile(QuantizationConfigMixin):
+    """Leaves weights in their GGUF file."""
+
+    def __init__(self, weights: Mapping[str, Kept], dtype: torch.dtype) -> None:
+        """Take the weights by the names of the layers (`file_layers.py`)."""
+        super().__init__(quant_method=f"{OWN}file")  # type: ignore[arg-type]
+        self.place, self.weights, self.dtype = "cpu", weights, dtype
+
+
 class _OnePlace:
     """Puts the whole model on one device."""
 
@@ -98,9 +111,8 @@ class _OnePlace:
         return {"": torch.device(self.quantization_config.place)}
 
 
-@register_quantizer(f"{OWN}mxfp4")
-class _MXFP4Quantizer(_OnePlace, HfQuantizer):
-    """Replaces experts by modules that hold the tensors of the checkpoint as they are."""
+class _Kept(_OnePlace, HfQuantizer):
+    """Replaces modules by others that hold weights as they are."""
 
     def is_serializable(self) -> bool:
         """Return False: such a network is never saved."""
@@ -111,10 +123,30 @@ class _MXFP4Quantizer(_OnePlace, HfQuantizer):
         """Return False: it is never trained."""
         return False
 
+
+@register_quantizer(f"{OWN}mxfp4")
+class _MXFP4Quantizer(_Kept):
+    """Replaces experts by modules that hold the tensors of the checkpoint as they are."""
+
     def preprocess_model(self, model: PreTrainedModel, dtype: Any = None, **kwargs: Any) -> None:
         """Replace the experts, and nothing else."""
         super().preprocess_model(model, dtype, **kwargs)
         pack_experts(model, MXFP4)
+
+
+@register_quantizer(f"{OWN}file")
+class _FileQuantizer(_Kept):
+    """Replaces linear layers and embeddings by layers that read the file."""
+
+    def preprocess_model(self, model: PreTrainedModel, dtype: Any = None, **kwargs: Any) -> None:
+        """Replace layers, and forget which weights are tied to theirs."""
+        super().preprocess_model(model, dtype, **kwargs)
+        weights = self.quantization_config.weights
+        keep_in_file(model, weights, self.quantization_config.dtype)
+        tied = model.all_tied_weights_keys
+        model.all_tied_weights_keys = {
+            name: other for name, other in tied.items() if name.rpartition(".")[0] not in weights
+        }
 
 
 class _PackExperts(ConversionOps):

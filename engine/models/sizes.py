@@ -7,6 +7,7 @@ by the same function.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -19,11 +20,14 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from engine.errors import UnsupportedModel, require
-from engine.models import architectures
+from engine.models import architectures, products
 from engine.models.building import outline
 from engine.models.expert_packing import MXFP4, PACKINGS, Packing
 from engine.models.experts import PackedExperts, has_experts, shapes_of, together_on
+from engine.models.file_layers import FileEmbedding
 from engine.models.four_bits import AT_ONCE, TILE, UNPACKED
+from engine.models.gguf.header import is_gguf
+from engine.models.gguf.model_file import kept_weights
 from engine.models.integers import DIRECT, INTEGERS, fits, layer_bytes
 from engine.models.load_errors import load_errors_as
 from engine.models.quantised import Published, eight_bit_bytes, four_bit_bytes
@@ -31,9 +35,32 @@ from engine.models.recurrence import Recurrence, recurrence_of
 from engine.models.rotary import rope_of, rotary_of
 from engine.models.spec import LayerSpec, ModelSpec, projections_of, window_of
 
+AS_STORED = "blocks"  # a CPU leaves the weights of a GGUF file in its blocks (`file_layers.py`)
 QUANTIZATIONS = ("none", "8bit", "nf4")  # that a plan may choose; only the user chooses INTEGERS
 NO_MODEL = "describes no model that can be built, correct it or fetch it anew"
 CPU = torch.device("cpu")
+IN_SESSIONS = 90_000  # bytes of a linear layer beside its weights, if they are in blocks; measured with three models
+PACKING = 6  # bytes of a weight while it is packed for a product, garbage of the ones before included
+
+
+def form_on(place: torch.device, dtype: torch.dtype, quantize: str, *, in_gguf: bool) -> str:
+    """Return the form of loaded weights for a quantisation.
+
+    By default the weights of a GGUF file stay in its blocks if a CPU computes in float32. A text is then read as fast
+    as with plain weights, and answers are faster. In bfloat16 reading would be slower.
+    """
+    stay = quantize == "none" and in_gguf and place.type == "cpu" and dtype == torch.float32
+    return AS_STORED if stay else quantize
+
+
+@dataclass(frozen=True)
+class InFile:
+    """Needs of the weights that a CPU leaves in their GGUF file (`file_layers.py`)."""
+
+    linear_bytes: int  # of linear layers in memory, those that do not stay in the file too
+    head_bytes: int
+    head_apart: bool  # the head takes memory of its own
+    embeddings: int  # numbers that are looked up in the file, and not held
 
 
 @dataclass(frozen=True)
@@ -55,11 +82,18 @@ class ModelSizes:
     depth: int  # layers of all kinds
     published: Published | None = None  # form of linear layers that were published quantised
     recurrence: Recurrence | None = None  # needs of recurrent layers, None if there are none
+    file: PretrainedConfig | None = None  # of a model in a GGUF file
 
     @property
     def quantizations(self) -> tuple[str, ...]:
         """Quantisations that a plan may choose, the least lossy first."""
+        if self.file is not None and self.spec.device.type == "cpu":
+            return tuple(dict.fromkeys((self.form("none"), AS_STORED)))  # the others would round again
         return QUANTIZATIONS if self.published is None else QUANTIZATIONS[:1]
+
+    def form(self, quantize: str) -> str:
+        """Return the form of loaded weights for a quantisation; see `form_on`."""
+        return form_on(self.spec.device, self.spec.dtype, quantize, in_gguf=self.file is not None)
 
     def check(self, quantize: str) -> None:
         """Refuse a quantisation that does not go with this model.
@@ -67,7 +101,7 @@ class ModelSizes:
         Raises:
             SettingsError: its name is unknown, the weights are quantised already, or it is for other models or devices.
         """
-        known = (*QUANTIZATIONS, *INTEGERS)
+        known = (*QUANTIZATIONS, *INTEGERS, AS_STORED)
         require(quantize in known, f"There is no quantisation '{quantize}': choose one of {', '.join(known)}.")
         require(
             quantize == "none" or self.published is None,
@@ -81,11 +115,21 @@ class ModelSizes:
             quantize != "int8" or self.spec.device.type == "cpu",
             "--quantize int8 is for a CPU: choose 8bit, int4 or nf4.",
         )
+        require(
+            quantize != AS_STORED or (self.file is not None and self.spec.device.type == "cpu"),
+            "--quantize blocks is for a GGUF file on a CPU: leave it out.",
+        )
 
     @property
     def parameters(self) -> int:
         """Number of all weights."""
         return self.other + self.linear_weights + self.expert_weights + (0 if self.tied else self.head)
+
+    @cached_property
+    def in_file(self) -> InFile:
+        """Needs of the weights if they stay in their file."""
+        assert self.file is not None
+        return _in_file(self.file, self.spec.dtype.itemsize)
 
     @cached_property
     def alike(self) -> Counter[tuple[int, int]]:
@@ -118,8 +162,14 @@ class ModelSizes:
         Raises:
             SettingsError: see `check`.
         """
+        size = self.spec.dtype.itemsize
+        if quantize == AS_STORED:
+            self.check(quantize)
+            beside = self.in_file.linear_bytes + (self.in_file.head_bytes if self.in_file.head_apart else 0)
+            beside += IN_SESSIONS * len(self.linear)
+            return (self.other - self.in_file.embeddings) * size + beside + self.expert_bytes(quantize)
         head = 0 if self.tied else self.head_bytes(quantize)
-        plain = self.other * self.spec.dtype.itemsize
+        plain = self.other * size
         return plain + head + self.linear_bytes(quantize) + self.expert_bytes(quantize)
 
     def head_is_plain(self, quantize: str) -> bool:
@@ -128,6 +178,8 @@ class ModelSizes:
 
     def head_bytes(self, quantize: str) -> int:
         """Return the bytes of the head, which every token of an answer is multiplied with."""
+        if quantize == AS_STORED:
+            return self.in_file.head_bytes
         if self.head_is_plain(quantize):
             return self.head * self.spec.dtype.itemsize
         return layer_bytes(quantize, self.vocabulary, self.hidden, self.spec.dtype.itemsize)
@@ -141,6 +193,8 @@ class ModelSizes:
         self.check(quantize)
         if self.published is not None:
             return sum(count * self.published.layer_bytes(*sizes) for sizes, count in self.alike.items())
+        if quantize == AS_STORED:
+            return self.in_file.linear_bytes
         if quantize == "none":
             return self.linear_weights * self.spec.dtype.itemsize
         if quantize in INTEGERS:
@@ -170,16 +224,24 @@ class ModelSizes:
         """
         if quantize in INTEGERS and self.spec.device.type == "cpu":
             return self.weight_bytes("none")
+        if quantize == AS_STORED:
+            return self.weight_bytes(quantize) + PACKING * products.AT_ONCE
         if quantize in INTEGERS:
             largest = max(self.head, *(rows * columns for rows, columns in self.alike))
             return self.weight_bytes(quantize) + (self.spec.dtype.itemsize + 2) * largest + 32 * AT_ONCE
-        stacks = (count * rows * columns for count, rows, columns in self.experts if quantize != "none")
+        stacks = (
+            count * rows * columns for count, rows, columns in self.experts if quantize not in ("none", AS_STORED)
+        )
         return self.weight_bytes(quantize) + 2 * max(stacks, default=0) * self.spec.dtype.itemsize
 
     def packed(self, quantize: str) -> bool:
         """Return whether weights are unpacked before products of many rows; for int8 see `integers.py`."""
         on_gpu = self.spec.device.type != "cpu"
-        return quantize not in ("none", *INTEGERS) or (quantize == "int4" and on_gpu) or self.published is not None
+        return (
+            quantize not in ("none", AS_STORED, *INTEGERS)
+            or (quantize == "int4" and on_gpu)
+            or self.published is not None
+        )
 
     def unpacks(self, quantize: str, rows: float) -> bool:
         """Return whether linear layers are unpacked in a pass of `rows` tokens."""
@@ -262,11 +324,11 @@ def sizes_of(network: PreTrainedModel, spec: ModelSpec) -> ModelSizes:
     """
     config: Any = network.config
     head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
-    published, kept = Published.of(config), architectures.architecture_of(config).unquantised
+    published, unreached = Published.of(config), architectures.architecture_of(config).unquantised
     modules: list[Any] = [
         each
         for name, each in network.named_modules()
-        if hasattr(each, "in_features") and each is not head and not name.endswith(kept)
+        if hasattr(each, "in_features") and each is not head and not name.endswith(unreached)
         if published is None or published.reaches(name)
     ]
     linear = tuple((each.out_features, each.in_features) for each in modules)
@@ -279,19 +341,21 @@ def sizes_of(network: PreTrainedModel, spec: ModelSpec) -> ModelSizes:
     rest = {id(each): each for each in network.parameters() if id(each) not in reached}
     chosen = int(getattr(config, "num_experts_per_tok", None) or config.top_k_experts) if experts else 1
     dense = getattr(config, "intermediate_size", None) or 0
+    dense = max(dense) if isinstance(dense, list) else dense  # by layers
     width = getattr(config, "moe_intermediate_size", None) or dense
     looked_up = [each.weight for each in network.modules() if isinstance(each, nn.Embedding)]
     of_head = getattr(head, "weight", None)  # None in 4 bits
     tied = bool(config.tie_word_embeddings) if of_head is None else any(of_head is each for each in looked_up)
     apart = {id(each) for each in (*looked_up, of_head, *of_experts)}
     multiplied = [own for own in rest.values() if own.dim() == 2 and id(own) not in apart]
+    in_file = sum(math.prod(each.kept.shape) for each in network.modules() if isinstance(each, FileEmbedding))
     return ModelSizes(
         spec=spec,
         linear=linear,
         experts=experts,
         chosen=chosen,
         biased=any(bool(own.has_bias) for own in stacks),
-        other=sum(weight.numel() for weight in rest.values() if tied or weight is not of_head),
+        other=sum(weight.numel() for weight in rest.values() if tied or weight is not of_head) + in_file,
         tied=tied,
         multiplied=sum(weight.numel() for weight in multiplied),
         head=config.hidden_size * config.vocab_size,
@@ -301,7 +365,29 @@ def sizes_of(network: PreTrainedModel, spec: ModelSpec) -> ModelSizes:
         depth=config.num_hidden_layers,
         published=published,
         recurrence=recurrence_of(network, spec.dtype),
+        file=config if is_gguf(config.name_or_path) else None,
     )
+
+
+def _in_file(config: PretrainedConfig, size: int) -> InFile:
+    """Return the needs of a model whose weights stay in its file. size: of a number that does not stay there."""
+    network = outline(config)
+    kept = kept_weights(str(config.name_or_path), config, network)
+    head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
+    linear, heads, embeddings = 0, 0, 0
+    apart = False
+    layers: Iterable[tuple[str, Any]] = network.named_modules()
+    for name, layer in layers:
+        weight = kept.get(name)
+        if weight is not None and isinstance(layer, nn.Embedding):
+            embeddings += math.prod(weight.shape)
+        elif hasattr(layer, "in_features"):
+            held = layer.in_features * layer.out_features * size if weight is None else weight.packed_bytes
+            if layer is head:
+                heads, apart = held, weight is not None or not config.tie_word_embeddings
+            else:
+                linear += held
+    return InFile(linear, heads, apart, embeddings)
 
 
 def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:

@@ -115,7 +115,10 @@ def test_quantising_changes_the_weights_and_the_fingerprint(folder: Path) -> Non
     ("facts", "words"),
     [
         ({"model_type": "nonsense"}, "architecture 'nonsense'"),
-        ({"model_type": "qwen2_5_vl", "vision_config": {}}, "pictures .* gemma3, gemma4, gemma4_unified, internvl"),
+        (
+            {"model_type": "qwen2_5_vl", "vision_config": {}},
+            "pictures .* gemma3, gemma3n, gemma4, gemma4_unified, internvl",
+        ),
         ({"architectures": ["LlamaForSequenceClassification"]}, "does not generate text"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "dynamic"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "gptqmodel"),

@@ -1,0 +1,106 @@
+"""Write a small graph as ONNX Runtime reads it, without the package `onnx`.
+
+Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; numbers of fields are those of its messages.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+TYPES = {"float32": 1, "uint8": 2, "int64": 7}  # TensorProto.DataType
+IR_VERSION, OPSET = 10, 21
+MICROSOFT = "com.microsoft"  # domain of ONNX Runtime's own operators
+_INTEGER, _INTEGERS = 2, 7  # AttributeProto.AttributeType
+_EXTERNAL = 1  # TensorProto.DataLocation
+THIS_FILE = Path(__file__)  # ONNX Runtime wants the name of a file that exists for numbers beside a graph
+
+Message = list[Any]  # pieces of bytes, joined once at the end so that weights are copied once
+
+
+class Graph:
+    """A graph of nodes, with one float32 input of any number of rows."""
+
+    def __init__(self, columns: int) -> None:
+        """Begin with the input `x` [rows, columns]."""
+        self._fields: Message = _field(11, _tensor_type("x", columns))
+        self._count = 0
+        self.weights: dict[str, NDArray[Any]] = {}  # by name
+
+    def constant(self, value: NDArray[Any]) -> str:
+        """Add a tensor of numbers, and return its name."""
+        value = np.ascontiguousarray(value)
+        return self._tensor(value, _field(9, [value.reshape(-1).data.cast("B")]))
+
+    def weight(self, value: NDArray[Any]) -> str:
+        """Add a tensor whose numbers the session is given beside the graph, and return its name."""
+        location = _field(13, [*_field(1, [b"location"]), *_field(2, [THIS_FILE.name.encode()])])
+        name = self._tensor(value, [*location, *_number(14, _EXTERNAL)])
+        self.weights[name] = value
+        return name
+
+    def _tensor(self, value: NDArray[Any], numbers: Message) -> str:
+        """Add a tensor with the fields that say where its numbers are, and return its name."""
+        name = self._name()
+        dims = [piece for size in value.shape for piece in _number(1, size)]
+        self._fields += _field(5, [*dims, *_number(2, TYPES[str(value.dtype)]), *_field(8, [name.encode()]), *numbers])
+        return name
+
+    def node(self, operator: str, *inputs: str, domain: str = "", **attributes: int | list[int]) -> str:
+        """Add an operation, and return the name of its output. Inputs that are left out are empty."""
+        name = self._name()
+        body = [piece for each in inputs for piece in _field(1, [each.encode()])]
+        body += [*_field(2, [name.encode()]), *_field(4, [operator.encode()]), *_field(7, [domain.encode()])]
+        for key, value in attributes.items():
+            body += _field(5, [*_field(1, [key.encode()]), *_value(value)])
+        self._fields += _field(1, body)
+        return name
+
+    def model(self, output: str, columns: int) -> bytes:
+        """Return the model whose output `y` [rows, columns] is that of a node."""
+        renamed = [*_field(1, [output.encode()]), *_field(2, [b"y"]), *_field(4, [b"Identity"])]
+        graph = [*self._fields, *_field(1, renamed), *_field(2, [b"graph"]), *_field(12, _tensor_type("y", columns))]
+        versions = [(b"", OPSET), (MICROSOFT.encode(), 1)]
+        opsets = [
+            piece for domain, number in versions for piece in _field(8, [*_field(1, [domain]), *_number(2, number)])
+        ]
+        return b"".join([*_number(1, IR_VERSION), *_field(7, graph), *opsets])
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"n{self._count}"
+
+
+def _varint(value: int) -> bytes:
+    """Return an integer, seven bits a byte, the lowest first."""
+    value &= (1 << 64) - 1
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def _number(field: int, value: int) -> Message:
+    return [_varint(field << 3), _varint(value)]
+
+
+def _field(field: int, message: Message) -> Message:
+    """Return a field that holds a text, bytes or another message."""
+    return [_varint(field << 3 | 2), _varint(sum(len(piece) for piece in message)), *message]
+
+
+def _value(value: int | list[int]) -> Message:
+    if isinstance(value, list):
+        return [*(piece for each in value for piece in _number(8, each)), *_number(20, _INTEGERS)]
+    return [*_number(3, value), *_number(20, _INTEGER)]
+
+
+def _tensor_type(name: str, columns: int) -> Message:
+    """Describe a float32 tensor of any number of rows."""
+    rows = _field(1, _field(2, [b"rows"]))
+    shape = _field(2, [*rows, *_field(1, _number(1, columns))])
+    return [*_field(1, [name.encode()]), *_field(2, _field(1, [*_number(1, TYPES["float32"]), *shape]))]
