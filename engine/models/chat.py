@@ -11,6 +11,7 @@ text never changes.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,13 +25,14 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.errors import UnsupportedModel
 from engine.models.load_errors import cause_of
-from engine.models.template_limits import TEMPLATE_CHARACTERS, template_limits
+from engine.models.template_process import render
 from engine.models.thinking import find_marks
 
 INSTRUCTION = "Answer questions about the text below. If the answer is not in it, say so.\n\n"
 ENCODE_CHARACTERS = 200_000  # of text that are tokenised at a time; more only costs memory
 TEXT, QUESTION, ANSWER, NEXT = "<<text>>", "<<question>>", "<<answer>>", "<<next>>"
 SIGNS = re.compile("|".join((TEXT, QUESTION, ANSWER, NEXT)))
+MARKER = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 TODAY = re.compile(
     r"""strftime_now\(\s*(?P<quote>["'])(?P<format>.*?)(?P=quote)\s*\)"""
 )  # how templates ask for the date
@@ -86,31 +88,25 @@ class Chat:
 
     def _first_turns(self, openings: Sequence[list[dict[str, str]]]) -> tuple[str, str]:
         """Return the prompts of the first question and of the next one, with signs in place of all contents."""
+        try:
+            template = self.tokenizer.get_chat_template()
+            if not isinstance(template, str):
+                raise ValueError(f"it is {template!r:.80}, and no text")
+            dated = TODAY.sub(lambda call: repr(self.day.strftime(call["format"])), template)
+            variables = self.tokenizer.special_tokens_map
+            rendered = render(dated, [[*each, *more] for each in openings for more in ((), LATER)], variables)
+        except ValueError as error:
+            raise _unusable(cause_of(error)) from error
         cause = ""
-        for opening in openings:
-            try:
-                first, following = self._render(opening), self._render([*opening, *LATER])
-            except Exception as error:  # a template may raise anything
-                cause = cause_of(error)
+        for first, following in zip(rendered[::2], rendered[1::2], strict=True):
+            if failed := first.get("error") or following.get("error"):
+                cause = cause_of(ValueError(failed))
                 continue
-            if SIGNS.findall(first) == [TEXT, QUESTION] and SIGNS.findall(following) == [TEXT, QUESTION, ANSWER, NEXT]:
-                return first, following
+            prompts = first["text"], following["text"]
+            if [SIGNS.findall(each) for each in prompts] == [[TEXT, QUESTION], [TEXT, QUESTION, ANSWER, NEXT]]:
+                return prompts
             cause = "it drops or doubles the text or a turn, or puts them into another order"
-        raise UnsupportedModel(
-            f"This model's chat template cannot be used: {cause}. Choose an instruction-tuned model, or put a template "
-            f"that works into its chat_template.jinja."
-        )
-
-    def _render(self, messages: list[dict[str, str]]) -> str:
-        template = TODAY.sub(lambda call: repr(self.day.strftime(call["format"])), self.tokenizer.get_chat_template())
-        if len(template) > TEMPLATE_CHARACTERS:
-            raise UnsupportedModel(f"it has {len(template):,} characters, more than {TEMPLATE_CHARACTERS:,}")
-        with template_limits():
-            rendered = self.tokenizer.apply_chat_template(
-                messages, chat_template=template, tokenize=False, add_generation_prompt=True
-            )
-        assert isinstance(rendered, str)
-        return rendered
+        raise _unusable(cause)
 
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
@@ -119,8 +115,17 @@ class Chat:
     def _plain(self, text: str) -> list[int]:
         """Return the ids of a person's text: special tokens spelled out in it stay text."""
         options: dict[str, Any] = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-        ids: list[int] = self.tokenizer(text, **options)["input_ids"]
-        return ids
+        inside = [found.start() + 1 for found in self._markers.finditer(text)] if self._markers else []
+        cuts = [0, *inside, len(text)]  # behind the first letter of each
+        pieces = [text[begin:end] for begin, end in itertools.pairwise(cuts)]
+        return [number for piece in pieces for number in self.tokenizer(piece, **options)["input_ids"]]
+
+    @cached_property
+    def _markers(self) -> re.Pattern[str] | None:
+        """Added tokens that are no special ones, such as </think>; `split_special_tokens` does not split these."""
+        added = self.tokenizer.added_tokens_decoder.values()
+        found = {each.content for each in added if not each.special and MARKER.fullmatch(each.content)}
+        return re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True)))) if found else None
 
     def own_ids(self) -> set[int]:
         """Return the ids of everything that the template adds to contents."""
@@ -139,6 +144,8 @@ class Chat:
             end = len(text) if at + ENCODE_CHARACTERS >= len(text) else text.rfind("\n", at, at + ENCODE_CHARACTERS) + 1
             if end <= at:
                 end = at + ENCODE_CHARACTERS
+            if self._markers and (marker := self._markers.search(text, at, end)):
+                end = marker.start() + 1
             piece = self.tokenizer(
                 text[at:end],
                 add_special_tokens=False,
@@ -205,3 +212,10 @@ class Chat:
         if text not in self._turn_lengths:
             self._turn_lengths[text] = len(self.turn(text))
         return self._turn_lengths[text]
+
+
+def _unusable(cause: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"This model's chat template cannot be used: {cause}. Choose an instruction-tuned model, or put a template "
+        f"that works into its chat_template.jinja."
+    )
