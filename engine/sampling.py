@@ -29,6 +29,7 @@ class Sampling:
         top_k: number of likeliest tokens to choose from, 0 for all.
         min_p: least probability of a token, as a share of the likeliest token's.
         repetition_penalty: divides the logits of tokens that the answer already has; 1 for none.
+        json_schema: the answer is JSON that fits it, without reasoning. A cut answer is completed. None for any text.
     """
 
     temperature: float = 0.0
@@ -40,6 +41,7 @@ class Sampling:
     top_k: int = 0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    json_schema: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Reject values out of range."""
@@ -51,6 +53,7 @@ class Sampling:
         require(self.max_tokens >= 1, f"max_tokens is at least 1, not {self.max_tokens}.")
         require(self.max_reasoning >= 0, f"max_reasoning is at least 0, not {self.max_reasoning}.")
         require(all(self.stop), "A stop text cannot be empty.")
+        require(not self.stop or self.json_schema is None, "A stop text would cut the JSON: leave one of both out.")
 
 
 def own_sampling(published: GenerationConfig | None) -> Sampling:
@@ -114,3 +117,8 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> in
         kept = kept.masked_fill(kept < sampling.min_p * kept.amax(), 0.0)
     drawn = int(torch.multinomial(kept.cpu(), 1, generator=generator))
     return drawn if ids is None else int(ids[drawn])
+
+
+def log_probability(logits: Tensor, token: int) -> float:
+    """Return the natural logarithm of a token's probability by logits [vocabulary]."""
+    return float(logits[token].float() - logits.float().logsumexp(dim=0))
