@@ -14,6 +14,9 @@ from engine.errors import (
     UnsupportedModel,
     WeightsError,
 )
+from engine.finding.finder import Finder
+from engine.json_grammar import grammar_of
+from engine.loops.answering import LONGEST_READ_AGAIN, ReadText, answer_from_text
 from engine.loops.ask_options import AskOptions
 from engine.loops.context import Context, fingerprint
 from engine.loops.conversation import Conversation
@@ -29,7 +32,7 @@ from engine.methods import (
     suited_stores,
 )
 from engine.methods.base import Method
-from engine.model import Model, load_chat, load_model, model_stamp
+from engine.model import Model, load_chat, load_model, model_stamp, weights_form
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import check_files
 from engine.models.configuration import read_config
@@ -50,6 +53,7 @@ __all__ = [
     "DEFAULT_METHOD",
     "GPU_BASE",
     "HOST_STORES",
+    "LONGEST_READ_AGAIN",
     "METHODS",
     "Answer",
     "AnswerPiece",
@@ -60,6 +64,7 @@ __all__ = [
     "Conversation",
     "Encoding",
     "EngineError",
+    "Finder",
     "LoadedParts",
     "Machine",
     "Method",
@@ -74,6 +79,7 @@ __all__ = [
     "Planner",
     "Rates",
     "ReadProgress",
+    "ReadText",
     "Reader",
     "Sampling",
     "Sentence",
@@ -81,6 +87,7 @@ __all__ = [
     "UnsupportedModel",
     "Usage",
     "WeightsError",
+    "answer_from_text",
     "check_files",
     "device_named",
     "dtype_on",
@@ -88,6 +95,7 @@ __all__ = [
     "fingerprint",
     "flash_choice",
     "free_bytes",
+    "grammar_of",
     "kernels_choice",
     "load_chat",
     "load_model",
@@ -100,5 +108,6 @@ __all__ = [
     "read_config",
     "suited_method",
     "suited_stores",
+    "weights_form",
     "window_of",
 ]

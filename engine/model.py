@@ -15,28 +15,32 @@ from importlib import metadata
 from pathlib import Path
 
 import torch
+from llguidance import LLTokenizer
 from torch import Tensor
 from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from engine.decode import recorder
 from engine.decode.recorder import Recorder
-from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
+from engine.errors import ModelError, ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
+from engine.json_grammar import grammar_tokenizer
 from engine.memory import Memory
 from engine.memory_usage import oom_as_engine_error
 from engine.models import architectures
-from engine.models.attention_interface import attach, run, sampled
+from engine.models.attention_interface import attach, run, samples_of
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import named_files
 from engine.models.configuration import read_config
+from engine.models.file_layers import FileLinear
 from engine.models.gguf.header import is_gguf, parts_of
 from engine.models.gguf.model_file import description_of
 from engine.models.gguf.tokens import tokenizer_of
 from engine.models.load_errors import load_errors_as, refuse_pointers
 from engine.models.loading import load_network
+from engine.models.packed_file import ENDING, PackedFile
 from engine.models.placement import device_named, dtype_on, fast_in_bfloat16
 from engine.models.recurrent_state import RecurrentState
-from engine.models.sizes import layers_of
+from engine.models.sizes import form_on, layers_of
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.mass import no_source
 from engine.sampling import own_sampling
@@ -46,6 +50,7 @@ log = logging.getLogger(__name__)
 
 CHAT_TEMPLATE = "chat_template.json"
 FINGERPRINTED_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+MOST_GROWTH = 32.0  # letters that a tokenizer's normalizer may make of one
 
 
 class Model:
@@ -59,6 +64,7 @@ class Model:
         digest: str,
         folder: Path | None = None,
         stamp: str = "",
+        packed: PackedFile | None = None,
     ) -> None:
         """Take a network over, in place.
 
@@ -69,6 +75,7 @@ class Model:
             digest: a hash of weights, configuration and tokenizer.
             folder: that it was loaded from, where its sidecar weights lie.
             stamp: `model_stamp` before it was loaded.
+            packed: see `prepare_products`.
 
         Raises:
             UnsupportedModel: architecture, RoPE or template that the engine cannot use.
@@ -84,7 +91,7 @@ class Model:
         self.stamp = stamp
         self.chat = Chat(tokenizer)
         planned = layers_of(network)
-        self.spec: ModelSpec = attach(network, folder)
+        self.spec: ModelSpec = attach(network, folder, packed)
         _check_windows(network.config.model_type, planned, self.spec.layers)
         self.recorder = Recorder(network)
         self.stop_ids = _stop_ids(network, tokenizer)
@@ -156,6 +163,12 @@ class Model:
         softcap = getattr(config, "final_logit_softcapping", None)
         return torch.tanh(logits / softcap) * softcap if softcap else logits
 
+    @functools.cached_property
+    def grammar_tokenizer(self) -> LLTokenizer:
+        """Tokens of the model, for answers that are JSON; see `grammar_tokenizer`."""
+        ends = self.stop_ids if self.chat.end is None else self.stop_ids | {self.chat.end}
+        return grammar_tokenizer(self.tokenizer, int(self.network.config.vocab_size), ends)
+
     def encode(self, text: str, on_piece: Callable[[int], None] = lambda characters: None) -> Encoding:
         """Return the tokens of a document's text, see `Chat.encode`."""
         return self.chat.encode(text, on_piece)
@@ -183,12 +196,18 @@ def _check_windows(kind: str, planned: Sequence[LayerSpec], found: Sequence[Laye
 
 
 def load_model(
-    source: str | Path, device: str = "auto", dtype: torch.dtype | None = None, quantize: str = "none"
+    source: str | Path,
+    device: str = "auto",
+    dtype: torch.dtype | None = None,
+    quantize: str = "none",
+    packed: Path | None = None,
 ) -> Model:
     """Load a model from a folder, a GGUF file or a hub id.
 
     device: "auto" takes the GPU if there is one. dtype: see `dtype_on` for the default.
-    quantize: "none", "8bit", "nf4" or "int4", on a CPU also "int8".
+    quantize: "none", "8bit", "nf4" or "int4" (on a CPU for what was read so), there also "int8", and "blocks" for a
+        GGUF file.
+    packed: folder for weights that were packed for products, which later starts map; None to pack them every time.
 
     Raises, before any weight is read:
         ModelNotFound: nothing that can be loaded is there.
@@ -203,12 +222,51 @@ def load_model(
     except ValueError as error:
         raise SettingsError(str(error)) from error
     place = device_named(device)
+    of_packed = _packed_stamp(source) if packed is not None and is_gguf(source) else ""
     config, stamp = read_config(source), model_stamp(source, device, dtype, quantize)
     tokenizer = load_chat(source, config).tokenizer
     network = load_network(source, config, place, dtype or dtype_on(place, config), quantize)
     log.info("loaded %s on %s", source, place)
     folder = Path(source).resolve() if Path(source).is_dir() else None
-    return Model(network, tokenizer, Path(source).name, _digest(network, tokenizer, Path(source)), folder, stamp)
+    digest = _digest(network, tokenizer, Path(source))
+    kept = [each.kept for each in network.modules() if isinstance(each, FileLinear)]
+    if packed is None or not kept:
+        return Model(network, tokenizer, Path(source).name, digest, folder, stamp)
+    unchanged = functools.partial(_is_unchanged, source, of_packed)
+    with PackedFile(_packed_path(packed, source), of_packed, kept, unchanged) as file:
+        return Model(network, tokenizer, Path(source).name, digest, folder, stamp, file)
+
+
+def _packed_path(folder: Path, source: str | Path) -> Path:
+    """Return the file for the packed weights of a GGUF file: one for each path."""
+    path = parts_of(source)[0].resolve()
+    return folder / f"{path.stem}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}{ENDING}"
+
+
+def _packed_stamp(source: str | Path) -> str:
+    """Return a hash that changes when the weights in a GGUF file, or the code that packs them, may have changed."""
+    facts = [*_loaders(), *_stats_of(parts_of(source))]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _is_unchanged(source: str | Path, stamp: str) -> bool:
+    """Return whether a GGUF file is there, and `_packed_stamp` is still the same."""
+    with suppress(ModelNotFound, OSError):
+        return _packed_stamp(source) == stamp
+    return False
+
+
+def weights_form(source: str | Path, device: str = "auto", quantize: str = "none") -> str:
+    """Return the `quantize` for `load_model`: the one asked for, or the default of this model on this device.
+
+    Raises:
+        SettingsError: this machine does not have the device.
+    """
+    place = device_named(device)
+    with suppress(ModelError):  # `load_model` will tell
+        if quantize == "none" and is_gguf(source):
+            return form_on(place, dtype_on(place, read_config(source)), quantize, in_gguf=True)
+    return quantize
 
 
 def model_stamp(
@@ -229,17 +287,22 @@ def model_stamp(
         files = set() if is_gguf(source) else {Path(each.path) for each in os.scandir(source) if each.is_file()}
         with suppress(ModelNotFound):  # `load_model` will tell
             files |= set(parts_of(source) if is_gguf(source) else named_files(Path(source)))
-        stats = [(str(path), path.stat()) for path in sorted(files)]
-        facts += [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats]
+        facts += _stats_of(sorted(files))
     else:
         facts.append(str(cached_file(source, "config.json")))
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
+def _stats_of(files: Sequence[Path]) -> list[tuple[object, ...]]:
+    """Return names, sizes and times of files."""
+    stats = [(str(path), path.stat()) for path in files]
+    return [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats]
+
+
 @functools.cache
 def _loaders() -> list[str]:
     """Return the versions of packages, and a hash of our code, that fingerprints depend on."""
-    found = [metadata.version(each) for each in ("torch", "transformers")]
+    found = [metadata.version(each) for each in ("torch", "transformers", "gguf", "numpy")]
     with suppress(metadata.PackageNotFoundError):
         found.append(metadata.version("bitsandbytes"))
     own = hashlib.sha256()
@@ -262,6 +325,10 @@ def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
         )
     with load_errors_as(ModelNotFound, f"The model at '{source}' has no tokenizer that can be loaded"):
         tokenizer = tokenizer_of(source) if is_gguf(source) else _tokenizer(source)
+    if (growth := _normalizer_growth(tokenizer)) > MOST_GROWTH:
+        raise UnsupportedModel(
+            f"The tokenizer at '{source}' makes {growth:,.0f} letters of one before it cuts a text: fetch another one."
+        )
     chat = Chat(tokenizer)
     largest = max([*_ids_of_text(tokenizer), *chat.own_ids()], default=0)
     if largest >= int(config.vocab_size):
@@ -287,6 +354,19 @@ def _tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     tokenizer.chat_template = tokenizer.chat_template or _template_beside(source)
     return tokenizer
+
+
+def _normalizer_growth(tokenizer: PreTrainedTokenizerBase) -> float:
+    """Return how many letters the rules of a tokenizer's normalizer, one after the other, may make of one."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = [json.loads(backend.normalizer.__getstate__())] if backend is not None and backend.normalizer else []
+    growth = 1.0
+    while rules:
+        rule = rules.pop()
+        rules += rule.get("normalizers", ())
+        if rule.get("type") == "Replace":
+            growth *= max(1.0, len(rule["content"]) / (len(rule["pattern"].get("String", "")) or 1))
+    return growth
 
 
 def _template_beside(source: str | Path) -> str | None:
@@ -319,9 +399,8 @@ def _digest(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder
     if is_gguf(folder):
         digest.update(description_of(folder))
     digest.update(str(tokenizer.chat_template).encode())
-    for name, tensor in network.state_dict().items():
-        sample = sampled(tensor).float().cpu().contiguous()
-        digest.update(name.encode() + str(tuple(tensor.shape)).encode() + sample.numpy().tobytes())
+    for name, shape, sample in samples_of(network):
+        digest.update(name.encode() + str(shape).encode() + sample.float().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -116,9 +116,11 @@ class Answer:
         reasoning_tokens: tokens of them.
         reasoning_sec: time for them.
         reasoning_cut: whether they reached their limit and were ended.
-        read_again: tokens of the text that were read again before the answer.
-        held_again: see `rereading.Reread.held`.
-        alone: see `rereading.Reread.alone`.
+        logprob: mean natural logarithm of the probability of the answer's tokens, its end included.
+        least_logprob: that of the least probable one.
+        read_again: tokens of the text that were read again, and from which alone the answer was given, in its order.
+            Empty for an answer from the memory.
+        from_memory: what the memory answered by itself, as far as it was asked; "" if it was not.
     """
 
     text: str
@@ -135,9 +137,10 @@ class Answer:
     reasoning_tokens: int = 0
     reasoning_sec: float = 0.0
     reasoning_cut: bool = False
-    read_again: int = 0
-    held_again: float = 1.0
-    alone: bool = False
+    logprob: float = 0.0
+    least_logprob: float = 0.0
+    read_again: tuple[range, ...] = ()
+    from_memory: str = ""
 
 
 @dataclass(frozen=True)

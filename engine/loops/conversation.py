@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Generator
 from typing import Any
@@ -10,20 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.json_grammar import JsonAnswer
 from engine.loops.ask_options import AskOptions
-from engine.loops.context import Context, new_memory, restore
-from engine.loops.passes import condense, feed
+from engine.loops.context import Context, restore
+from engine.loops.passes import feed
 from engine.loops.reader import default_chunk
-from engine.loops.rereading import ANSWER, Reread, to_read_again
-from engine.loops.stop_texts import displayable, until_stop
+from engine.loops.stop_texts import displayable, until_stop, whole_characters
 from engine.memory import Memory
 from engine.models.thinking import Speech
-from engine.parts.archive.archive import Archive
 from engine.parts.mass import AttentionMass, no_source
 from engine.parts.slot_plan import ROOM_TO_ANSWER
 from engine.parts.sources import Sentences, passages, unusual
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
-from engine.sampling import Sampling, choose, penalize
+from engine.sampling import Sampling, choose, log_probability, penalize
 
 
 class Conversation:
@@ -33,7 +31,7 @@ class Conversation:
         memory: the fork that holds the turns.
         mass: attention of the answer that is being given, over the tokens of the text.
         turns: number of turns.
-        said: tokens of each turn, to be repeated behind passages that are read again.
+        said: tokens of each turn.
     """
 
     def __init__(self, context: Context) -> None:
@@ -59,11 +57,11 @@ class Conversation:
         Args:
             question: the text of the turn.
             sampling: greedy by default.
-            options: callbacks, and the text to read again.
+            options: callbacks.
         """
         sampling, options = sampling or Sampling(), options or AskOptions()
         self._pass_tokens = options.pass_tokens or default_chunk(self.model.device.type == "cpu")
-        self._make_room_to_answer(len(self.model.chat.question(question, self.turns == 0)), sampling)
+        self._make_room_to_answer(len(self.model.chat.question(options.ruled(question), self.turns == 0)), sampling)
         before = self.memory.snapshot()
         finished = False
         try:
@@ -104,24 +102,28 @@ class Conversation:
         self.said.append(told)
         self.turns += 1
 
+    def looked(self) -> Tensor:
+        """Return the attention beyond the usual that the last answer gives to the text, float32 [source tokens].
+
+        The answer may still be going on.
+        """
+        return unusual(self.mass.total.cpu(), self._usual_attention(lambda: None))
+
     def _answer(
         self, question: str, sampling: Sampling, options: AskOptions
     ) -> Generator[AnswerPiece | Answer, None, list[int]]:
-        """Yield the same as `ask`, and return the tokens of the turn as it is told later."""
         started, on_pass = time.perf_counter(), options.on_pass
         chat, first = self.model.chat, self.turns == 0
-        put, reasoning = chat.question(question, first), sampling.max_reasoning > 0
+        put, schema = chat.question(options.ruled(question), first), sampling.json_schema
+        reasoning = sampling.max_reasoning > 0 and schema is None
+        grammar = None if schema is None else JsonAnswer(self.model.grammar_tokenizer, schema)
         prompt = [*put, *chat.opening(first, reasoning)]
         last = len(prompt) - 1  # the first token whose attention counts
         together = self.memory.counts_parts  # with those before it in one pass
         cut = min(len(put), last) if chat.marks else 0 if together else last
         generator = torch.Generator().manual_seed(sampling.seed)
         usual = self._usual_attention(on_pass)
-        before, reread = self.memory.snapshot(), Reread(0)
-        if options.text is not None and options.named is not None:
-            reread = self._read_named(options.named, options.text, len(prompt) + ANSWER, on_pass)
-        elif options.text is not None and self.method.reads_again:
-            reread = self._read_again(prompt, options.text, on_pass)
+        begun = self.memory.snapshot() if options.rules else None
         self._focus_on_question(prompt, on_pass)
         self.feed(prompt[:cut], on_pass=on_pass)
         self._make_room_to_answer(len(prompt) - cut, sampling)
@@ -133,18 +135,24 @@ class Conversation:
         sentences = None if options.sentence_end is None else Sentences(self.mass, options.sentence_end, usual)
         hidden = self.feed(prompt[begin:], on_pass=on_pass)
         self.model.record(self.memory)
-        token = choose(self._predicted(hidden), sampling, generator)
+        logits = self._predicted(hidden, grammar)
+        token = choose(logits, sampling, generator)
         first_token_sec = time.perf_counter() - started
         speech = Speech(self.model.tokenizer, chat.marks, reasoning and chat.opens_reasoning(first))
         shown_reasoning = shown = 0
         reason, stopped, cut_short, reasoning_sec = "length", False, False, 0.0
         kept: int | None = None
         generated: list[int] = []
+        chances: list[float] = []
         while True:
+            if speech.decided:
+                chances.append(log_probability(logits, token))
             if token in self.model.stop_ids or (token == chat.end and speech.decided):
                 reason = "stop"
                 break
             speech.add(token)
+            if grammar:
+                grammar.add(token)
             if speech.reasoned and not speech.said:
                 reasoning_sec = time.perf_counter() - started - first_token_sec
             if len(speech.reasoning) > shown_reasoning:
@@ -168,7 +176,7 @@ class Conversation:
                 for each in chat.closing():
                     speech.add(each)
                     coming.append(each)
-            logits = self._predicted(self.feed(coming, repeated=True))
+            logits = self._predicted(self.feed(coming, repeated=True), grammar)
             if (kept := options.repetition_start(said)) is not None:
                 reason = "repetition"
                 break
@@ -177,18 +185,20 @@ class Conversation:
             generated.append(token)
             token = choose(penalize(logits, generated, sampling.repetition_penalty), sampling, generator)
         speech.end()
+        completed = grammar.closing() if grammar and reason != "stop" else []
+        speech.said += completed
         said, _ = until_stop(self.model.decode(speech.said).lstrip(), sampling.stop)
-        said = said[:kept]
+        said = whole_characters(said if grammar else said[:kept])
         if len(said) > shown:
             yield AnswerPiece(said[shown:])
         decode_sec = time.perf_counter() - started - first_token_sec
         attended = passages(unusual(self.mass.total.cpu(), usual))
         own_sources = sentences.ended(said) if sentences else []
         told = chat.told(question, said, first)
-        if reread.tokens:
-            self.roll_back(before)
-            self._remember_turn(prompt, told)
-        elif stopped or kept is not None:
+        if begun is not None:
+            self.roll_back(begun)
+            self._remember_turn([*chat.question(question, first), *chat.opening(first)], told, on_pass)
+        elif stopped or completed or kept is not None:
             self._replace_answer(asked, told[cut:])
         elif chat.marks and (speech.reasoned or prompt[len(put) :] != chat.answered()):
             self._replace_answer(asked, [*prompt[cut : len(put)], *chat.answered(), *speech.said])
@@ -208,9 +218,8 @@ class Conversation:
             reasoning_tokens=len(speech.reasoned),
             reasoning_sec=reasoning_sec,
             reasoning_cut=cut_short,
-            read_again=reread.tokens,
-            held_again=reread.held,
-            alone=reread.alone,
+            logprob=sum(chances) / max(1, len(chances)),
+            least_logprob=min(chances, default=0.0),
         )
         return told
 
@@ -228,7 +237,8 @@ class Conversation:
     def _focus_on_question(self, prompt: list[int], on_pass: Callable[[], None]) -> None:
         """Ask a question once or twice before it is answered, if the archive wants that, and focus on its passages."""
         while self.memory.archive and self.memory.archive.looks_again():
-            self._focus(self.attention_of(prompt, on_pass))
+            usual = self._usual_attention(on_pass)
+            self._focus(unusual(self.attention_of(prompt, on_pass), usual))
 
     def _focus(self, mass: Tensor | None) -> None:
         """Restrict the archive to the passages with most of this attention, float32 [source tokens]; None lifts it."""
@@ -258,106 +268,6 @@ class Conversation:
             known.append(asking.attention_of(self.model.chat.turn(""), on_pass).cpu().clone())
             asking.memory.mass = None
         return known[0]
-
-    def _read_named(self, named: Tensor, text: Tensor, beside: int, on_pass: Callable[[], None]) -> Reread:
-        """Read the named tokens of the text again.
-
-        Where they do not fit beside the memory of the text, that memory is dropped. If they do not fit even then, they
-        are condensed as in a reading.
-
-        Args:
-            named: int64 [N], ascending positions in the text.
-            text: int64 [source tokens].
-            beside: tokens that must fit behind them.
-            on_pass: called after each pass.
-        """
-        if self.memory.archive:
-            return self._restrict_to_named(self.memory.archive, named, text, on_pass)
-        said = self._return_to_text()
-        fits = self._make_room(len(named) + len(said or []) + beside)
-        alone = said is not None and not fits
-        if alone:
-            self._start_without_text(len(named))
-        self.feed(text[named].tolist(), on_pass=on_pass, source=named.int())
-        self.feed(said or [], on_pass=on_pass)
-        return Reread(len(named), float(self._share_held(named).mean()), alone)
-
-    def _restrict_to_named(self, archive: Archive, named: Tensor, text: Tensor, on_pass: Callable[[], None]) -> Reread:
-        """Restrict the archive to the named tokens of the text. Tokens not read so far are read before."""
-        coming = named[self._share_held(named) == 0]
-        with archive.reading():
-            self.feed(text[coming].tolist(), on_pass=on_pass, source=coming.int())
-        archive.restrict_to(named)
-        return Reread(len(coming), float(self._share_held(named).mean())) if len(coming) else Reread(0)
-
-    def _share_held(self, named: Tensor) -> Tensor:
-        """Return the share of KV heads that hold each of these tokens of the text, float32 [N], 0 to 1."""
-        return self.memory.remembered(self.context.source_tokens)[named].clamp(max=1)
-
-    def _start_without_text(self, coming: int) -> None:
-        """Replace the memory by one that has read nothing, with space for `coming` tokens of the text."""
-        prefix = self.model.chat.prefix
-        self.memory = new_memory(self.model, self.method)
-        self.memory.reserve(len(prefix) + coming)
-        self.feed(prefix)
-
-    def _read_again(self, prompt: list[int], text: Tensor, on_pass: Callable[[], None]) -> Reread:
-        """Read passages again that the question attends to and the memory has forgotten, as far as they fit."""
-        read = slice(max(0, self.context.memory.seen - len(self.model.chat.prefix)))  # read so far
-        mass = self.attention_of(prompt, on_pass)[read].cpu()
-        before = self.memory
-        remembered = before.remembered(self.context.source_tokens)[read]
-        wanted, beside = to_read_again(mass, remembered), len(prompt) + ANSWER
-        if said := self._return_to_text():
-            if reread := self._read_passages(wanted, text, beside + len(said), on_pass):
-                self.feed(said, on_pass=on_pass)
-                return Reread(reread)
-            self.memory = before.snapshot()
-        reread = self._read_passages(wanted, text, beside, on_pass)
-        if not reread:
-            self.roll_back(before)
-        return Reread(reread)
-
-    def _return_to_text(self) -> list[int] | None:
-        """Go back to the end of the text, if the tokens of all turns are known.
-
-        Passages that are read again then become a part of the text. Behind questions and answers the model finds less
-        in them. That happens in conversations that were saved before turns were kept.
-
-        Returns:
-            The tokens of all turns, to be added behind the passages. None if they are not known; then the memory still
-                holds
-            the turns.
-        """
-        if len(self.said) == self.turns:
-            self.memory = self.context.memory.fork()
-            return list(itertools.chain.from_iterable(self.said))
-        self.memory = self.memory.snapshot()
-        return None
-
-    def _read_passages(self, wanted: list[Tensor], text: Tensor, beside: int, on_pass: Callable[[], None]) -> int:
-        """Read passages of the text, given best first, while they and `beside` more tokens fit.
-
-        The best passage is read last, so that it is held whole.
-
-        Returns:
-            Number of tokens read; 0 if the best passage did not fit.
-        """
-        read = fitting = 0
-        if wanted and not self._make_room(len(wanted[0]) + beside):
-            return 0
-        for passage in reversed(wanted):
-            fitting = len(passage) if self._make_room(len(passage) + beside) else 0
-            if fitting:
-                self.feed(text[passage].tolist(), on_pass=on_pass, source=passage.int())
-                read += fitting
-        return read if fitting else 0
-
-    def _make_room(self, tokens: int) -> bool:
-        """Return whether this many tokens fit, after condensing the memory if that is allowed and helps."""
-        if self.memory.evictor.room() < tokens and self.method.reads_again:
-            condense(self.model, self.method, self.memory)
-        return self.memory.evictor.room() >= tokens
 
     def _replace_answer(self, asked: Memory, ids: list[int]) -> None:
         """Go back to the end of the question and add this answer instead of the generated one."""
@@ -397,11 +307,14 @@ class Conversation:
             on_pass()
         return hidden[-1] if ids else hidden
 
-    def _predicted(self, hidden: Tensor) -> Tensor:
-        """Return logits [vocabulary] for the next token, and keep them for a method that measures novelty."""
+    def _predicted(self, hidden: Tensor, grammar: JsonAnswer | None = None) -> Tensor:
+        """Return logits [vocabulary] for the next token, and keep them for a method that measures novelty.
+
+        grammar: sets the logits of tokens that cannot come next to -inf.
+        """
         logits = self.model.logits(hidden)
         self.memory.predicted = logits if self.method.needs_novelty() else None
-        return logits
+        return grammar.masked(logits) if grammar else logits
 
     def usage(self) -> Usage:
         """Return entries and bytes per tier, the shared context included."""

@@ -97,10 +97,10 @@ def quicker_stores(window: int, name: str) -> list[Method]:
 
 
 def _read(method: str, key: str, value: Any, kind: str) -> Any:
-    """Turn the text of a command line into the type of the field; other values must have that type already."""
+    """Turn typed text into the type of the field, empty text into None; other values must have that type already."""
     wanted = kind.removesuffix(" | None")
     kinds = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
-    if value is None or (isinstance(value, str) and value.lower() == "none"):
+    if value is None or (isinstance(value, str) and value.lower() in ("none", "" if wanted != "str" else "none")):
         if kind.endswith("None"):
             return None
         if value is None or wanted != "str":

@@ -36,7 +36,6 @@ class Method(ABC):
     quicker: ClassVar[Sequence[Mapping[str, Any]]] = ()
     chosen_first: ClassVar[bool] = False  # of condensing methods that fit, before those whose budget is larger
     weights_setting: ClassVar[str | None] = None  # setting that names the file of the trained weights it needs
-    reads_again: ClassVar[bool] = False  # whether passages are worth reading again (`rereading.py`)
     gpu_pass: ClassVar[int] = 0  # tokens of a pass of text on a GPU, if longer passes than usual spare it work
     choices: ClassVar[Mapping[str, Collection[Any]]] = {}  # values of settings that have a few
     budget: int | None = None

@@ -54,7 +54,6 @@ class InfiniPot(Method):
     family: ClassVar[str] = "condensing"
     summary: ClassVar[str] = "A fixed pot of entries, distilled to what is representative and novel whenever full."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = INFINIPOT
-    reads_again: ClassVar[bool] = True
     choices: ClassVar[Mapping[str, Collection[Any]]] = {"reduction": REDUCTIONS, "share": SHARES, "store": STORES}
 
     budget: int | None = 2048

@@ -39,7 +39,6 @@ class ScoredMethod(Method):
     """
 
     family: ClassVar[str] = "condensing"
-    reads_again: ClassVar[bool] = True
     choices: ClassVar[Mapping[str, Collection[Any]]] = {"share": SHARES, "store": STORES}
 
     budget: int | None = 1024

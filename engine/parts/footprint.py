@@ -120,7 +120,7 @@ class Footprint(Additive):
         default=Usage({}, {}), metadata={"combine": _both}
     )  # when the reading is finished, as `Memory.usage` counts it
     condense_bytes: int = 0  # on the device, beside usage, while the memory is condensed or packed
-    conversation_bytes: int = 0  # on the device, for the forks of a conversation and of a rereading
+    conversation_bytes: int = 0  # on the device, for the forks of a conversation
     saved_bytes: int = 0  # on disk, of what is in no slab, without rotated keys or unused capacity
     host_saving_bytes: int = 0  # in host memory, beside usage, while a slab is saved
     host_conversation_bytes: int = 0  # in host memory, for the first slabs of these forks

@@ -113,11 +113,10 @@ def slot_footprint(
     room = first_room(spec, FIRST_CAPACITY)  # of a conversation
     own = room if capacity is None else max(capacity, FIRST_CAPACITY)
     windows = planned_bytes(spec, UNLIMITED, capacity, chunk)[2]  # a conversation soon fills them
-    forks = 2 if capacity is None else 3
     return Footprint(
         usage=Usage({}, {DEVICE: far + near + levelled}),
         condense_bytes=near if capacity is None else far + near,
-        conversation_bytes=forks * (slot_bytes(looking, own, quantization) + windows) + levels,
+        conversation_bytes=2 * (slot_bytes(looking, own, quantization) + windows) + levels,
         saved_bytes=saved_bytes(looking, held, quantization) + near + levelled,
         work=Work(operations=OPERATIONS, coded=coded, recorded=quantization is None),
     )

@@ -32,7 +32,7 @@ def unusual(mass: Tensor, usual: Tensor) -> Tensor:
         mass: float32 [source tokens], non-negative.
         usual: the mass that an empty question gives, float32 [source tokens].
     """
-    total, known = mass.sum(), usual.sum()
+    total, known, usual = mass.sum(), usual.sum(), usual.to(mass.device)
     if not float(total) > 0.0:
         return mass
     share = mass / total

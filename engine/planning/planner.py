@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from engine.errors import NoSuchWeights, WeightsError
+from engine.loops.answering import READ_AGAIN
 from engine.loops.passes import NOVELTY_ROWS
 from engine.loops.reader import default_chunk
 from engine.methods import METHODS, make_method, quicker_stores, suited_stores
@@ -69,16 +70,18 @@ class Planner:
 
         The plan's method names a tier where the given one leaves it open.
 
+        quantize: as asked for; the weights are in the form that it leads to (`ModelSizes.form`).
         weights: False if the model is loaded, so that its weights no longer count against free memory.
         read: tokens of the text that a checkpoint holds already.
         """
+        quantize = self.model.form(quantize)
         held = self.model.weight_bytes(quantize) if weights else 0
         places = self._places(method)
         return self._with_longest(self._in_first_place(places, tokens, quantize, held, read), held, places)
 
     def placed(self, method: Method, tokens: int, quantize: str = "none", read: int = 0) -> Method:
         """Return the method as `plan` has it beside the loaded model, with a tier that says where entries lie."""
-        places = self._places(method)
+        places, quantize = self._places(method), self.model.form(quantize)
         return method if len(places) == 1 else self._in_first_place(places, tokens, quantize, 0, read).method
 
     def _places(self, method: Method, tiers: Sequence[str] = (DEVICE, HOST, DISK)) -> list[Method]:
@@ -133,6 +136,12 @@ class Planner:
             return dataclasses.replace(plan, lacks=str(error))
         return plan
 
+    def _alone(self, tokens: int) -> int:
+        """Return the bytes of a memory of passages that are read again alone, from a text of so many tokens."""
+        task = ReadingTask(min(tokens, READ_AGAIN), self.prefix, QUESTION, self.turn_tokens)
+        footprint = make_method("full").plan(self.model.spec, task)
+        return footprint.usage.bytes[DEVICE] + footprint.conversation_bytes
+
     def _plan(self, method: Method, tokens: int, quantize: str, held: int, chunk: int, read: int = 0) -> Plan:
         chunk = min(chunk, method.pass_limit() or chunk)
         task = ReadingTask(tokens, self.prefix, chunk, self.turn_tokens, read)
@@ -144,7 +153,7 @@ class Planner:
         held += footprint.weight_bytes
         # A reading and questions need memory beside the KV at different times, so the larger need counts.
         reading = held + kept[DEVICE] + footprint.temporary_bytes + workspace + self.machine.base
-        talking = held + kept[DEVICE] + footprint.conversation_bytes + self.machine.base
+        talking = held + kept[DEVICE] + footprint.conversation_bytes + self._alone(tokens) + self.machine.base
         asking = talking + self._workspace(method, footprint, min(rows, QUESTION), quantize)
         device = max(reading, talking + workspace)
         # Entries on the device are copied to host memory to be saved while the text is read on.
@@ -302,7 +311,7 @@ class Planner:
 
         quantizations: of the weights, to choose from, the least lossy first; None for all.
         """
-        tried = quantizations or self.model.quantizations
+        tried = [self.model.form(each) for each in quantizations or self.model.quantizations]
 
         @functools.cache
         def fitting(quantize: str) -> list[Plan]:

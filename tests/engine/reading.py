@@ -47,7 +47,11 @@ def reopened(context: Context, conversation: Conversation) -> Conversation:
 
 def next_logits(model: Model, method: Method, memory: Memory, ids: Tensor, chunk: int = 64) -> Tensor:
     """Return logits [T, vocabulary] after each of these tokens, which are fed to a fork."""
-    fork = memory.fork()
+    return logits_of(model, method, memory.fork(), ids, chunk)
+
+
+def logits_of(model: Model, method: Method, fork: Memory, ids: Tensor, chunk: int = 64) -> Tensor:
+    """Return logits [T, vocabulary] after each of these tokens, which are fed to this memory."""
     source = torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32)
     hidden = [step.hidden for step in feed(model, method, fork, ids, source, chunk) if step.hidden is not None]
     return model.logits(torch.cat(hidden))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import psutil
@@ -22,11 +23,10 @@ from engine import (
     SettingsError,
     make_method,
 )
-from engine.errors import ContextMismatch, ModelError, ModelNotFound, OutOfMemory, UnsupportedModel
-from engine.loops.stop_texts import displayable, until_stop
+from engine.errors import ContextMismatch, ModelError, ModelNotFound, OutOfMemory
+from engine.loops.stop_texts import displayable, until_stop, whole_characters
 from engine.model import load_model
-from engine.models import template_limits
-from engine.models.chat import INSTRUCTION, Chat
+from engine.models.chat import INSTRUCTION
 from engine.parts import attention
 from engine.parts.mass import AttentionMass, mass_rows
 from engine.parts.sources import Sentences, passages
@@ -36,6 +36,21 @@ from tests.engine.matrix import TIGHT
 from tests.engine.reading import answer, read
 
 FULL = make_method("full")
+
+
+def test_rules_change_an_answer_and_are_not_remembered(model: Model, ids: Tensor) -> None:
+    context = read(model, FULL, ids)
+    ruled, told, joined = (Conversation(context) for _ in range(3))
+    *_, answer = ruled.ask("Who was it?", Sampling(max_tokens=8), AskOptions(rules="Be brief."))
+    *_, other = joined.ask("Be brief.\n\nWho was it?", Sampling(max_tokens=8))
+    assert isinstance(answer, Answer)
+    assert isinstance(other, Answer)
+    assert (answer.text, answer.prompt_tokens) == (other.text, other.prompt_tokens)
+    told.replay("Who was it?", answer.text)
+    assert (ruled.said, ruled.memory.seen) == (told.said, told.memory.seen)
+    assert [each.text for each in ruled.ask("And when?", Sampling(max_tokens=8))] == [
+        each.text for each in told.ask("And when?", Sampling(max_tokens=8))
+    ]
 
 
 def test_greedy_answers_are_those_of_transformers_generate(model: Model, ids: Tensor) -> None:
@@ -54,7 +69,7 @@ def test_greedy_answers_are_those_of_transformers_generate(model: Model, ids: Te
             whole, attention_mask=torch.ones_like(whole), max_new_tokens=20, do_sample=False, pad_token_id=0
         )[0, len(prompt) :].tolist()
         expected = [token for token in expected if token not in model.stop_ids]
-        assert last.text == model.decode(expected).lstrip()
+        assert last.text == whole_characters(model.decode(expected).lstrip())
         assert "".join(piece.text for piece in pieces if isinstance(piece, AnswerPiece)) == last.text
         prompt += expected
 
@@ -95,80 +110,6 @@ def test_the_prompt_is_the_chat_templates(model: Model) -> None:
     pieces = [*chat.prefix, *model.encode("Text.").ids.tolist(), *chat.turn("One?")]
     pieces += [*model.encode("Two.").ids.tolist(), *chat.turn("Three?", first=False)]
     assert pieces == expected
-
-
-def test_a_template_without_a_system_role_gets_the_text_in_the_first_question() -> None:
-    tokenizer = byte_tokenizer()
-    assert isinstance(tokenizer.chat_template, str)
-    tokenizer.chat_template = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no') }}{% endif %}" + (
-        tokenizer.chat_template
-    )
-    chat = Chat(tokenizer)
-    assert tokenizer.decode(chat.prefix) == "<|bos|><|user|>" + INSTRUCTION
-    assert tokenizer.decode(chat.turn("Who?")) == "\n\nWho?<|assistant|>"
-    assert tokenizer.decode(chat.turn("Who?", first=False)) == "<|end|><|user|>Who?<|assistant|>"
-
-
-MOVED = """{% set told = messages[0]['content'] if messages[0]['role'] == 'system' else '' %}<|bos|>
-{%- for m in messages %}{% if m['role'] == 'user' %}<|user|>
-{%- if loop.last and told %}{{ told }}\n{% endif %}{{ m['content'] }}
-{%- elif m['role'] == 'assistant' %}<|assistant|>{{ m['content'] }}<|end|>{% endif %}{% endfor %}
-{%- if add_generation_prompt %}<|assistant|>{% endif %}"""
-DROPPED = """<|bos|>{% for m in messages %}{% if m['role'] == 'user' %}<|user|>{{ m['content'] }}<|assistant|>
-{%- elif m['role'] == 'assistant' %}{{ m['content'] }}<|end|>{% endif %}{% endfor %}"""
-
-
-@pytest.mark.parametrize("template", [MOVED, DROPPED], ids=["moved to the last question", "dropped"])
-def test_a_template_that_does_not_leave_the_system_message_in_its_place_gets_the_text_in_the_first_question(
-    template: str,
-) -> None:
-    """Regression: Mistral-7B-v0.3 moves it to the last user turn, so later questions held the text's placeholder."""
-    tokenizer = byte_tokenizer()
-    tokenizer.chat_template = template
-    chat = Chat(tokenizer)
-    assert tokenizer.decode(chat.prefix) == "<|bos|><|user|>" + INSTRUCTION
-    assert tokenizer.decode(chat.turn("Who?")) == "\n\nWho?<|assistant|>"
-    assert tokenizer.decode(chat.turn("Who?", first=False)) == "<|end|><|user|>Who?<|assistant|>"
-
-
-LOOP = "{% for i in range(99999) %}"
-
-
-@pytest.mark.parametrize(
-    ("template", "words"),
-    [
-        ("{{ raise_exception('not for you') }}", "not for you"),
-        ("{% for m in messages %}{{ m.content }", "unexpected '}'"),
-        ("{% for m in messages %}{{ m.foo.bar }}{% endfor %}", "no attribute 'foo'"),
-        ("{% for m in messages %}{{ m.content + 1 }}{% endfor %}", "can only concatenate str"),
-        ({"tool_use": "{{ messages }}"}, "no default"),
-        ("{{ messages[-1].content }}", "drops"),
-        ("{% for m in messages[1:] %}{{ m.content }}{% endfor %}{{ messages[0].content }}", "order"),
-        ("{% for m in messages %}{{ m.content | upper }}{% endfor %}", "drops"),
-        (f"{LOOP}{LOOP}{{{{ i }}}}{{% endfor %}}{{% endfor %}}", "does not end within"),
-        (f"{{# {'long ' * 300_000} #}}", "characters, more than"),
-    ],
-)
-def test_a_template_that_fails_or_loses_the_text_is_refused_with_the_cause(template: Any, words: str) -> None:
-    tokenizer = byte_tokenizer()
-    tokenizer.chat_template = template
-    with pytest.raises(UnsupportedModel, match=rf"chat template cannot be used: .*{words}"):
-        Chat(tokenizer)
-
-
-def test_a_template_that_takes_all_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template_limits, "RENDER_SEC", 60.0)  # a busy machine may take that long to fill 256 MiB
-    tokenizer = byte_tokenizer()
-    tokenizer.chat_template = "{% set n = namespace(s='x' * 4096) %}" + LOOP + "{% set n.s = n.s ~ n.s %}{% endfor %}"
-    with pytest.raises(UnsupportedModel, match="MiB of memory"):
-        Chat(tokenizer)
-
-
-def test_a_tokenizer_without_a_chat_template_is_refused() -> None:
-    tokenizer = byte_tokenizer()
-    tokenizer.chat_template = None
-    with pytest.raises(UnsupportedModel, match="chat template"):
-        Chat(tokenizer)
 
 
 def test_a_model_that_gives_no_numbers_says_so(ids: Tensor) -> None:
@@ -263,7 +204,7 @@ def test_stop_texts_end_an_answer_and_are_not_shown(model: Model, ids: Tensor) -
     stop = free.text[5:7]
     *pieces, cut = Conversation(context).ask("Who?", Sampling(max_tokens=30, stop=(stop,)))
     assert isinstance(cut, Answer)
-    assert cut.text == free.text[: free.text.index(stop)]
+    assert cut.text == whole_characters(free.text[: free.text.index(stop)])
     assert cut.finish_reason == "stop"
     assert "".join(piece.text for piece in pieces if isinstance(piece, AnswerPiece)) == cut.text
 
@@ -289,6 +230,19 @@ def test_cutting_and_holding_back() -> None:
     assert until_stop("one", ()) == ("one", False)
     assert displayable("one ST", ("STOP",)) == len("one ")
     assert displayable("caf\N{REPLACEMENT CHARACTER}", ()) == 3
+
+
+def test_no_answer_ends_in_half_a_character(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the model say "é" again and again, which is two of its tokens."""
+    context, sign = read(model, FULL, ids), model.encode("é").ids.tolist()
+    for most in range(1, 5):
+        turns = itertools.cycle(sign)
+        monkeypatch.setattr("engine.loops.conversation.choose", lambda *_, turns=turns: next(turns))
+        *pieces, last = Conversation(context).ask("Who?", Sampling(max_tokens=most))
+        assert isinstance(last, Answer)
+        assert last.text == "é" * (most // 2)
+        assert last.answer_tokens == most
+        assert "".join(piece.text for piece in pieces if isinstance(piece, AnswerPiece)) == last.text
 
 
 def test_sampling() -> None:
@@ -341,7 +295,7 @@ def test_a_penalty_changes_the_greedy_answer(model: Model, ids: Tensor) -> None:
         conversation = Conversation(context)
         *_, last = conversation.ask("Who?", Sampling(max_tokens=30, repetition_penalty=penalty))
         assert isinstance(last, Answer)
-        return conversation.said[0][-last.answer_tokens :]
+        return model.encode(last.text).ids.tolist()
 
     assert len(set(tokens(50.0))) > len(set(tokens(1.0)))
 

@@ -353,7 +353,8 @@ def costs_of_searching(looks: int) -> Counter[str]:
         conversation = Conversation(read(sim, replace(TIGHT["exact"], looks=looks), text(), 37))  # type: ignore[type-var]
         conversation.feed([70, 71, 72])
         if looks > 1:
-            conversation.memory.archive.restrict_to(torch.arange(100, 160))
+            mass = torch.zeros(conversation.context.source_tokens).index_fill(0, torch.arange(100, 160), 1.0)
+            conversation.memory.archive.focus(mass)
         conversation.memory.mass = conversation.mass
         conversation.feed([73], repeated=True)
         with device.counting() as counted:

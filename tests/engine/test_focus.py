@@ -146,7 +146,7 @@ def long_text() -> torch.Tensor:
 
 
 def answer_of(conversation: Conversation, question: str, on_pass: Callable[[], None] = lambda: None) -> Answer:
-    *_, answer = conversation.ask(question, Sampling(max_tokens=4), AskOptions(on_pass))
+    *_, answer = conversation.ask(question, Sampling(max_tokens=3), AskOptions(on_pass))
     assert isinstance(answer, Answer)
     return answer
 
@@ -175,8 +175,9 @@ def test_a_question_asked_twice_is_remembered_once(
         Conversation(read(model, dataclasses.replace(method, looks=looks), long_text(), 256)) for looks in (1, 2)
     )
     for question in ("Who?", "And where is it that they went?"):
-        prompt = [answer_of(each, question).prompt_tokens for each in (once, twice)]
-        assert prompt[0] == prompt[1]
+        first, second = (answer_of(each, question) for each in (once, twice))
+        assert first.prompt_tokens == second.prompt_tokens
+        assert first.answer_tokens == second.answer_tokens
     assert len(focused) == 2
     assert once.memory.seen == twice.memory.seen
     assert once.usage().entries == twice.usage().entries

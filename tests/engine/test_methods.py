@@ -26,8 +26,11 @@ from engine.records import DEVICE
 from kernels import choice
 from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
-from tests.engine.matrix import CLOSE, QUESTION, ROUNDED, TIGHT, close, every_method
-from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed, with_budget
+from tests.engine.matrix import CLOSE, COVERING, QUESTION, ROUNDED, TIGHT, close, covering_methods, every_method
+from tests.engine.reading import answer, finish, loaded, logits_of, next_logits, read, resumed, with_budget
+
+# One pass of it overflows the tail of most budgets, two or three that of all.
+LONG = "a long question, to overflow the tail, is it not? " * 4
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -46,18 +49,12 @@ def test_settings_suit_the_window_of_a_model_unless_others_are_given(name: str) 
 
 
 def test_every_registered_method_is_in_the_matrix() -> None:
-    assert {method.name for method in TIGHT.values()} == set(METHODS)
+    assert {method.name for method in TIGHT.values()} == {TIGHT[name].name for name in COVERING} == set(METHODS)
 
 
 @every_method
 def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, method: Method) -> None:
-    unlimited = with_budget(method, None)
-    expected = next_logits(model, TIGHT["full"], read(model, TIGHT["full"], ids).memory, QUESTION)
-    logits = next_logits(model, unlimited, read(model, unlimited, ids).memory, QUESTION)
-    if method.quantization(model.turn_length) is None:
-        torch.testing.assert_close(logits, expected, **CLOSE)
-    else:
-        assert 0 < (logits - expected).norm() <= ROUNDED[method.settings()["store"]] * expected.norm()
+    equal_full_attention(model, ids, with_budget(method, None))
 
 
 @pytest.mark.parametrize("kind", ["cohere2", "exaone4", "gemma4_text", "glm4", "gpt_oss", "ministral3", "olmo3"])
@@ -83,42 +80,46 @@ def test_kernels_answer_as_the_references_do(
     pytest.importorskip("triton")
     method = TIGHT[name]
     memory = read(model, method, ids).memory
-    found = []
-    for implementation in ("torch", "triton"):
+    found, forks = [], [memory.fork(), memory.fork()]  # which rotates a window: a third of the interpreter's time
+    for implementation, fork in zip(("torch", "triton"), forks, strict=True):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
-        found.append(next_logits(model, method, memory, QUESTION[:2]))
+        found.append(logits_of(model, method, fork, QUESTION[:2]))
     torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-3)
 
 
+def equal_full_attention(model: Model, ids: Tensor, method: Method) -> None:
+    expected = next_logits(model, TIGHT["full"], read(model, TIGHT["full"], ids).memory, QUESTION)
+    logits = next_logits(model, method, read(model, method, ids).memory, QUESTION)
+    if method.quantization(model.turn_length) is None:
+        torch.testing.assert_close(logits, expected, **CLOSE)
+    else:
+        assert 0 < (logits - expected).norm() <= ROUNDED[method.settings()["store"]] * expected.norm()
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            "streaming",
-            "exact",
-            "infllm",
-            "infinitehip",
-            "recall",
-            "recall-pot",
-            "truncate",
-            "infinipot-both",
-            "locret",
-        ),
-        "beacon-adaptive",
-    ],
+    "name", [name for name, method in TIGHT.items() if method.budget and not method.settings().get("ratio")]
 )
 def test_a_budget_that_suffices_equals_full_attention(model: Model, ids: Tensor, name: str) -> None:
-    ample = with_budget(TIGHT[name], 1024)
-    expected = next_logits(model, TIGHT["full"], read(model, TIGHT["full"], ids).memory, QUESTION)
-    logits = next_logits(model, ample, read(model, ample, ids).memory, QUESTION)
-    torch.testing.assert_close(logits, expected, **CLOSE)
+    """Check all but beacons of a fixed ratio, which condense every text."""
+    equal_full_attention(model, ids, with_budget(TIGHT[name], 560))  # the window is 512
 
 
 @every_method
-@pytest.mark.parametrize("chunk", [1, 1000])
-def test_chunk_size_does_not_change_the_answer(model: Model, ids: Tensor, method: Method, chunk: int) -> None:
-    expected = next_logits(model, method, read(model, method, ids, chunk=64).memory, QUESTION)
-    logits = next_logits(model, method, read(model, method, ids, chunk=chunk).memory, QUESTION, chunk)
+def test_chunk_size_does_not_change_the_answer(model: Model, ids: Tensor, method: Method) -> None:
+    """Check one pass of the whole text, and passes of one token each behind the first 240."""
+    expected = next_logits(model, method, read(model, method, ids).memory, QUESTION)
+    whole = read(model, method, ids, chunk=1000)
+    torch.testing.assert_close(next_logits(model, method, whole.memory, QUESTION, 1000), expected, **close(method))
+    if method is TIGHT["recall-while-reading"]:
+        pytest.xfail("its text selects other entries where passes of several sizes follow one another: a known fault")
+    one_by_one = finish(resumed(Reader(model, method, ids, chunk=80), 4, chunk=1))
+    torch.testing.assert_close(next_logits(model, method, one_by_one.memory, QUESTION, 1), expected, **close(method))
+
+
+@covering_methods
+def test_a_text_read_token_by_token_gives_the_same_answer(model: Model, ids: Tensor, method: Method) -> None:
+    expected = next_logits(model, method, read(model, method, ids).memory, QUESTION)
+    logits = next_logits(model, method, read(model, method, ids, chunk=1).memory, QUESTION, 1)
     torch.testing.assert_close(logits, expected, **close(method))
 
 
@@ -154,8 +155,8 @@ def test_the_budget_is_never_exceeded(model: Model, ids: Tensor, name: str) -> N
     seen = [progress.usage.entries[DEVICE] for progress in Reader(model, method, ids, chunk=50).run()]
     assert max(seen) <= budget
     conversation = Conversation(read(model, method, ids))
-    for number in range(12):
-        answer(conversation, f"question number {number}?")
+    for tokens in (1, 8, 1):
+        answer(conversation, LONG, tokens)
         assert conversation.usage().entries[DEVICE] <= budget
 
 
@@ -169,27 +170,27 @@ def test_a_fork_never_changes_its_base(model: Model, ids: Tensor, method: Method
     }
     expected = next_logits(model, method, context.memory, QUESTION)
     first, second = Conversation(context), Conversation(context)
-    alone = answer(Conversation(context), "Who?")
-    for number in range(12):
-        answer(first, f"a long question, number {number}, to overflow the tail?")
-    assert answer(second, "Who?") == alone
+    alone = answer(Conversation(context), "Who?", 4)
+    for tokens in (1, 8, 1):
+        answer(first, LONG, tokens)
+    assert answer(second, "Who?", 4) == alone
     after = context.state()[0]
     for (part, name), tensor in before.items():
         assert torch.equal(after[part].tensors[name].float().nan_to_num(), tensor.float().nan_to_num()), (part, name)
     torch.testing.assert_close(next_logits(model, method, context.memory, QUESTION), expected, atol=0, rtol=0)
 
 
-@every_method
+@covering_methods
 def test_asking_while_it_is_read_changes_nothing_of_a_reading(model: Model, ids: Tensor, method: Method) -> None:
     """Check also that the state saved at that moment gives the same answers."""
     expected = read(model, method, ids, chunk=32)
     reader = Reader(model, method, ids, 32)
     for number, _ in enumerate(reader.run()):
-        if number % 4 == 1:
+        if number in (1, 8):
             parts, meta = reader.state()
             saved = Context.load(model, method, loaded(parts), meta, unfinished=True)
-            now = answer(Conversation(reader.so_far()), "Who?")
-            assert answer(Conversation(saved), "Who?") == now
+            now = answer(Conversation(reader.so_far()), "Who?", 4)
+            assert answer(Conversation(saved), "Who?", 4) == now
     parts, meta = reader.context().state()
     wanted, facts = expected.state()
     assert meta == facts
@@ -199,7 +200,7 @@ def test_asking_while_it_is_read_changes_nothing_of_a_reading(model: Model, ids:
             assert torch.equal(found.float().nan_to_num(), tensor.float().nan_to_num()), (name, key)
 
 
-@every_method
+@covering_methods
 def test_a_checkpoint_stays_as_it_was_while_the_reading_goes_on(model: Model, ids: Tensor, method: Method) -> None:
     """Check this since it is written to disk meanwhile."""
     reader, taken = Reader(model, method, ids, 32), []
@@ -211,33 +212,32 @@ def test_a_checkpoint_stays_as_it_was_while_the_reading_goes_on(model: Model, id
         assert torch.equal(now.float().nan_to_num(), then.float().nan_to_num()), (number, name, key)
 
 
-@every_method
+@covering_methods
 def test_a_saved_conversation_continues_where_it_was(model: Model, ids: Tensor, method: Method) -> None:
     context = read(model, method, ids)
     conversation = Conversation(context)
-    for number in range(9):  # long enough that the tail of tight budgets is condensed
-        answer(conversation, f"question number {number}?")
+    for _ in range(2):  # long enough that the tail of tight budgets is condensed
+        answer(conversation, LONG, 4)
     parts, meta = conversation.state()
     again = Conversation.load(context, loaded(parts), meta)
     assert answer(again, "And then?") == answer(conversation, "And then?")
     assert again.usage().entries == conversation.usage().entries
 
 
-@every_method
+@covering_methods
 def test_a_cancelled_question_leaves_no_trace(model: Model, ids: Tensor, method: Method) -> None:
     context = read(model, method, ids)
     asked, untouched = Conversation(context), Conversation(context)
     for conversation in (asked, untouched):
-        for number in range(3):
-            answer(conversation, f"question number {number}?")
-    pieces = asked.ask("Something long enough to make the memory condense while it is being asked, is it not? " * 2)
+        answer(conversation, LONG, 4)
+    pieces = asked.ask(LONG)
     next(pieces)
     pieces.close()
     assert answer(asked, "What?") == answer(untouched, "What?")
     assert asked.usage().entries == untouched.usage().entries
 
 
-@every_method
+@covering_methods
 def test_sources_lie_inside_the_source(model: Model, ids: Tensor, method: Method) -> None:
     context = read(model, method, ids)
     for layer in range(len(model.spec.layers)):
@@ -246,7 +246,7 @@ def test_sources_lie_inside_the_source(model: Model, ids: Tensor, method: Method
         for head in positions:
             named = head[head >= 0]
             assert len(named.unique()) == len(named), "no source position twice in one head"
-    *_, last = Conversation(context).ask("Where?", Sampling(max_tokens=8))
+    *_, last = Conversation(context).ask("Where?", Sampling(max_tokens=4))
     assert isinstance(last, Answer)
     for passage in last.passages:
         assert 0 <= passage.start < passage.end <= len(ids)
@@ -268,7 +268,7 @@ def test_what_is_remembered_of_a_text_is_what_its_entries_stand_for(model: Model
     assert set(remembered.eq(1).nonzero()[:, 0].tolist()) == everywhere
 
 
-@every_method
+@covering_methods
 def test_replayed_turns_are_remembered_as_if_they_had_been_said(
     model: Model, ids: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,10 +277,10 @@ def test_replayed_turns_are_remembered_as_if_they_had_been_said(
     monkeypatch.setattr("engine.loops.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
     context = read(model, method, ids)
     straight, replayed = Conversation(context), Conversation(context)
-    for number in range(7):  # long enough that the tail of tight budgets is condensed
-        question = f"question number {number}?"
-        said = answer(straight, question)
-        assert len(said) == 8
+    for number in range(3):  # long enough that the tail of tight budgets is condensed
+        question = f"question number {number}? {LONG}"
+        said = answer(straight, question, 4)
+        assert len(said) == 4
         replayed.replay(question, said)
     assert (replayed.turns, replayed.memory.seen) == (straight.turns, straight.memory.seen)
     assert replayed.usage().entries == straight.usage().entries

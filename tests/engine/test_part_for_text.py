@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from engine import ModelNotFound, UnsupportedModel, load_model
 from engine.models import architectures
 from engine.models.configuration import read_config
 from engine.models.sizes import model_sizes
-from tests.engine.architectures import EXTRA, SMALL
+from tests.engine.architectures import EXTRA, SMALL, small_config
 from tests.engine.checkpoints import OWN, SEEING, TEXT, VISION, through
 from tests.engine.conftest import byte_tokenizer
 
-every_kind = pytest.mark.parametrize("kind", sorted(architectures.VISION))
+WITHOUT_EYES = "gemma3n"  # its eyes need a package that is not installed
+every_kind = pytest.mark.parametrize("kind", sorted(architectures.VISION - {WITHOUT_EYES}))
 
 
 def saved(kind: str, folder: Path, **facts: Any) -> PreTrainedModel:
@@ -55,6 +56,31 @@ def test_a_text_is_read_as_by_the_whole(kind: str, inside: bool, tmp_path: Path)
     assert expected.std() > 1e-3
     torch.testing.assert_close(logits_of(tmp_path, ids), expected, atol=5e-6, rtol=2e-5)
     assert 0.001 < (logits_of(tmp_path, ids, "nf4") - expected).norm() / expected.norm() < 1
+
+
+def test_a_part_for_text_is_read_without_the_package_for_eyes(tmp_path: Path) -> None:
+    """Cover Gemma 3n. Its files hold keys and values for layers too that take those of others."""
+    text = small_config("gemma3n_text")
+    AutoConfig.for_model(WITHOUT_EYES, text_config=text.to_dict()).save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    network = AutoModelForCausalLM.from_config(text, attn_implementation="eager").eval()
+    weights = {
+        name.replace("model.", "model.language_model.", 1): weight.clone()
+        for name, weight in network.state_dict().items()
+        if name != "lm_head.weight"
+    }
+    more = {
+        name.replace(".0.", ".5.", 1): weight.clone() for name, weight in weights.items() if ".0.self_attn.k" in name
+    }
+    assert more
+    assert not more.keys() & weights.keys()
+    more["model.vision_tower.timm_model.conv_stem.weight"] = torch.zeros(2, 2)
+    save_file(weights | more, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    byte_tokenizer().save_pretrained(tmp_path)
+    ids = torch.randint(4, 250, (150,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = network(input_ids=ids[None]).logits[0]
+    torch.testing.assert_close(logits_of(tmp_path, ids), expected, atol=5e-6, rtol=2e-5)
 
 
 @every_kind

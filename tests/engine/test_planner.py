@@ -18,11 +18,14 @@ from engine import (
     Answer,
     AskOptions,
     Conversation,
+    Finder,
     Method,
     Model,
     Reader,
+    ReadText,
     Sampling,
     SettingsError,
+    answer_from_text,
     load_model,
     make_method,
 )
@@ -37,7 +40,7 @@ from engine.records import DEVICE, HOST
 from kernels.rows import tensors_of
 from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer, tiny_config
-from tests.engine.matrix import FORGETFUL, TIGHT
+from tests.engine.matrix import COVERING, FORGETFUL, TIGHT
 from tests.engine.plans import GB, LLAMA_8B, ROOMY, llama, peak_of, peak_of_pass, with_store
 from tests.engine.reading import answer, loaded, next_logits, read
 
@@ -85,11 +88,19 @@ def test_a_token_is_multiplied_with_the_experts_that_are_chosen(kind: str) -> No
     assert model_sizes(config, torch.float32).active - two == experts / 2
 
 
-@pytest.mark.parametrize("tokens", [40, 301, 1501])
-@pytest.mark.parametrize("method", METHODS_TO_READ.values(), ids=METHODS_TO_READ.keys())
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        (name, tokens)
+        for tokens in (40, 301, 1501)
+        for name in METHODS_TO_READ
+        if tokens == 301 or name in COVERING or name.endswith("-default")
+    ],
+)
 def test_the_plan_is_what_a_reading_holds(
-    model: Model, method: Method, tokens: int, monkeypatch: pytest.MonkeyPatch
+    model: Model, name: str, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    method = METHODS_TO_READ[name]
     ids = torch.randint(4, 260, (tokens,), generator=torch.Generator().manual_seed(3))
     passed: list[int] = []
     forward = model.forward
@@ -159,10 +170,7 @@ def test_a_conversation_takes_no_more_than_planned(model: Model, ids: Tensor, na
 def test_turns_take_no_more_than_planned_at_any_moment(
     model: Model, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cover the memory before a question, and the fork that reads a passage again.
-
-    The passage is one that the model looked at, or a named one; it is short, or longer than fits.
-    """
+    """Cover the memory before a question, and the one of passages that are read again alone, short and long."""
     ids = torch.randint(4, 260, (1500,), generator=torch.Generator().manual_seed(3))
     context = read(model, method, ids)
     footprint = method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 64, model.turn_length))
@@ -178,10 +186,13 @@ def test_turns_take_no_more_than_planned_at_any_moment(
 
     monkeypatch.setattr(Slots, "__init__", noted)
     conversation = Conversation(context)
+    finder = Finder(ids, model.decode)
     for number, named in enumerate([None, torch.arange(100), torch.arange(1200)] * 4):
-        *_, last = conversation.ask(f"Who came, {number}?", Sampling(max_tokens=40), AskOptions(text=ids, named=named))
+        text = ReadText(ids, finder, named)
+        *_, last = answer_from_text(conversation, f"Who came, {number}?", text, Sampling(max_tokens=40), AskOptions())
     assert isinstance(last, Answer)
-    planned = footprint.usage.bytes[DEVICE] + footprint.conversation_bytes
+    alone = make_method("full").plan(model.spec, ReadingTask(1300, len(model.chat.prefix), 64, model.turn_length))
+    planned = sum(each.usage.bytes[DEVICE] + each.conversation_bytes for each in (footprint, alone))
     assert 0.6 * planned < most <= planned
 
 
@@ -273,6 +284,70 @@ def test_bytes_of_a_known_model() -> None:
     assert model.spec.entry_bytes == 131072  # 128 KiB per token, as the papers say
     assert 5.6 * GB < model.weight_bytes("nf4") < 5.8 * GB
     assert 9.0 * GB < model.weight_bytes("8bit") < 9.1 * GB
+
+
+def turns(length: int, others: str, full: str = "full_attention") -> list[str]:
+    """Return the kinds of a turn of layers: the last one attends to the whole text."""
+    return [*[others] * (length - 1), full]
+
+
+# Configurations as published, as far as keys and values depend on them.
+QWEN35_9B = {
+    "num_hidden_layers": 32,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "max_position_embeddings": 262144,
+}
+LFM2_2B6 = {
+    "num_hidden_layers": 30,
+    "hidden_size": 2048,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "layer_types": ["full_attention" if each in (2, 5, 9, 12, 15, 18, 23, 27) else "conv" for each in range(30)],
+}
+GRANITE_H_TINY = {
+    "num_hidden_layers": 40,
+    "hidden_size": 1536,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 4,
+    "layer_types": 4 * turns(10, "mamba", "attention"),
+    "mamba_n_heads": 48,
+    "mamba_n_groups": 1,
+}
+GEMMA4_E2B = {
+    "num_hidden_layers": 35,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "num_kv_shared_layers": 20,
+    "layer_types": 7 * turns(5, "sliding_attention"),
+    "hidden_size_per_layer_input": 256,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "attending", "token_bytes"),
+    [
+        pytest.param("qwen3_5_text", QWEN35_9B, 8, 8 * 4 * 256 * 4, id="Qwen3.5-9B"),
+        pytest.param("lfm2", LFM2_2B6, 8, 8 * 8 * 64 * 4, id="LFM2-2.6B"),
+        pytest.param("granitemoehybrid", GRANITE_H_TINY, 4, 4 * 4 * 128 * 4, id="Granite-4.0-H-Tiny"),
+        # Of its seven full layers four share keys and values, and each of them holds its own copy.
+        pytest.param("gemma4_text", GEMMA4_E2B, 35, 7 * 1 * 512 * 4, id="Gemma-4-E2B"),
+    ],
+)
+def test_a_token_leaves_bytes_only_where_a_layer_looks_far(
+    kind: str, settings: dict[str, Any], attending: int, token_bytes: int
+) -> None:
+    spec = model_sizes(AutoConfig.for_model(kind, **settings), torch.bfloat16).spec
+    assert len(spec.layers) == attending
+    assert spec.looking_far.entry_bytes == token_bytes
+    short, long = (make_method("exact").plan(spec, ReadingTask(n, 10, 512, len)) for n in (10**5, 10**6))
+    for held in (DEVICE, HOST):  # the rest, states and windows, is the same at every length
+        grown = long.usage.bytes[held] - short.usage.bytes[held]
+        assert grown == (9 * 10**5 * (token_bytes + 4) if held == HOST else 0)
 
 
 @pytest.mark.parametrize(

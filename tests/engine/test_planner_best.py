@@ -44,7 +44,7 @@ def test_best_leaves_out_what_lacks_trained_weights(tmp_path: Path) -> None:
     config = tiny_config()
     config.max_position_embeddings = 1 << 17
     model = model_sizes(config, torch.float32, folder=tmp_path)
-    planner = Planner(model, Machine(model.weight_bytes() + 400_000_000, 60_000_000, False))
+    planner = Planner(model, Machine(model.weight_bytes() + 320_000_000, 60_000_000, False))
     largest = make_method("beacon", budget=1 << 17)
     plan = planner.plan(largest, 1 << 21)
     assert plan.fits

@@ -115,7 +115,7 @@ def test_every_method_has_counts() -> None:
 def test_passes_are_as_long_as_memory_has_room_for_them() -> None:
     row = next(row for row in ROWS if row.method == "infinitehip")
     planner, plan = planned(row)
-    free = [plan.weight_bytes + (more << 20) for more in (5000, 3000, 2050)]
+    free = [plan.weight_bytes + (more << 20) for more in (5457, 3457, 2507)]
     passes = []
     for device in free:
         smaller = Planner(planner.model, dataclasses.replace(planner.machine, device=device), len, PREFIX)
@@ -163,12 +163,12 @@ def test_half_a_million_tokens_in_four_bits_fit_beside_an_8b_on_a_gpu_of_24_gb()
         method = suited_method(model.spec.window, "infinitehip", store="int4", tier=tier)
         return planner.plan(method, tokens, "nf4")
 
-    tokens = 510_000
+    tokens = 500_000
     here, away = planned_for(tokens, "device"), planned_for(tokens, "host")
     codes, far = here.footprint.resident * 32_800, here.footprint.resident
     assert here.fits
     assert here.longest is not None
-    assert 520_000 < here.longest < 534_000
+    assert 505_000 < here.longest < 534_000
     assert tokens - 256 < far < tokens + PREFIX
     assert far == away.footprint.usage.entries[HOST]
     assert 1 < here.footprint.resident_bytes / codes < 1.001

@@ -19,7 +19,7 @@ from engine.parts.archive import tier_plan
 from engine.records import DISK, LoadedParts
 from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
-from tests.engine.matrix import TIGHT
+from tests.engine.matrix import COVERING, TIGHT
 from tests.engine.reading import answer, finish, loaded, read
 
 CHUNK = 32
@@ -30,7 +30,10 @@ ON_DISK = {
     for name, method in TIGHT.items()
     if "tier" in method.settings()
 }
-CHATS = {**TIGHT, **{name: ON_DISK[name] for name in ("exact-disk", "infllm-int4-disk", "infinitehip-disk")}}
+CHATS = {
+    **{name: TIGHT[name] for name in COVERING},
+    **{name: ON_DISK[name] for name in ("exact-disk", "infllm-int4-disk", "infinitehip-disk")},
+}
 RECURRENT = ["full", "streaming", "exact", "infllm", "infinitehip", "infinipot-both"]
 every_method = pytest.mark.parametrize("method", [*TIGHT.values(), *ON_DISK.values()], ids=[*TIGHT, *ON_DISK])
 

@@ -62,10 +62,20 @@ RETRIEVING = {  # with windows of 34, 20 and 24, which are shorter than the laye
     ),
 }
 every_retrieving = pytest.mark.parametrize("name", RETRIEVING)
-every_method = pytest.mark.parametrize("method", (UNLIMITED | BUDGETS).values(), ids=(UNLIMITED | BUDGETS).keys())
+ALL = UNLIMITED | BUDGETS
+OF_ANY_HEADS = [*KINDS, "gemma4_text"]  # heads differ from layer to layer, too
 every_kind = pytest.mark.parametrize("kind", KINDS)
 QUESTION = torch.arange(10, 150)
 CLOSE = {"atol": 2e-5, "rtol": 1e-4}
+
+
+def in_pairs(kinds: list[str]) -> pytest.MarkDecorator:
+    """Give each method to two kinds of models in turn, so that each kind has at least four methods."""
+    pairs = [(kinds[(place + each) % len(kinds)], name) for place, name in enumerate(ALL) for each in (0, 1)]
+    assert {kind for kind, _ in pairs} == set(kinds)
+    return pytest.mark.parametrize(
+        ("kind", "method"), [(kind, ALL[name]) for kind, name in pairs], ids=[f"{kind}-{name}" for kind, name in pairs]
+    )
 
 
 @pytest.fixture
@@ -122,8 +132,7 @@ def test_a_long_text_is_seen_as_by_transformers(
         assert (held.capacity < len(ids)) == (layer.sliding_window is not None)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "gemma4_text"])  # heads differ from layer to layer, too
-@every_method
+@in_pairs(OF_ANY_HEADS)
 @pytest.mark.parametrize("tokens", [30, 560, 2000])
 def test_the_plan_is_what_a_reading_holds(model: Model, method: Method, tokens: int, ids: Tensor) -> None:
     footprint = method.plan(model.spec, ReadingTask(tokens, len(model.chat.prefix), 64, model.turn_length))
@@ -198,8 +207,7 @@ def test_a_catalyst_is_watched_only_where_its_scores_count(model: Model, name: s
         ]
 
 
-@every_kind
-@every_method
+@in_pairs(KINDS)
 def test_save_load_and_continue_equals_uninterrupted(model: Model, method: Method, ids: Tensor) -> None:
     whole = read(model, method, ids, 48)
     context = finish(resumed(Reader(model, method, ids, 48), 15))
@@ -257,8 +265,7 @@ def test_what_was_saved_before_still_opens(
     torch.testing.assert_close(next_logits(model, method, again.memory, QUESTION), expected, **CLOSE)
 
 
-@every_kind
-@every_method
+@in_pairs(KINDS)
 def test_a_conversation_goes_far_beyond_the_window_and_leaves_its_context_alone(
     model: Model, method: Method, ids: Tensor
 ) -> None:
@@ -320,9 +327,14 @@ def test_what_retrieves_sees_sliding_windows_as_transformers_does(
     torch.testing.assert_close(model.logits(torch.cat(hidden)), expected, **CLOSE)
 
 
-@every_kind
-@every_retrieving
-@pytest.mark.parametrize("tokens", [30, 560, 2000])
+@pytest.mark.parametrize(
+    ("kind", "name", "tokens"),
+    [
+        (kind, name, (30, 560, 2000)[(place + number) % 3])
+        for place, kind in enumerate(KINDS)
+        for number, name in enumerate(RETRIEVING)
+    ],
+)
 def test_the_plan_is_what_a_retrieving_reading_holds(model: Model, name: str, tokens: int, ids: Tensor) -> None:
     method = RETRIEVING[name]
     footprint = method.plan(model.spec, ReadingTask(tokens, len(model.chat.prefix), 64, model.turn_length))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Self
 
 import torch
@@ -29,8 +27,7 @@ class Archive:
         host: the entries.
         tier: where entries lie (`options.TIERS`).
         question_passes: how often a question is asked at most.
-        answering: whether this is a conversation's archive.
-        reads_text: whether passes of a conversation are text that is read.
+        answering: whether this is a conversation's archive, so that its queries come from a question or an answer.
         num_evicted: entries that the next token sees only if they are looked up.
         probes: keys on the device for pruning, or None.
         lookup: entries that this pass may look up, int64 [N] on the host; None for all.
@@ -68,18 +65,11 @@ class Archive:
         self.probes = Probes(looking, probes) if probes and tier == HOST else None
         self.question_passes = question_passes
         self.answering = False
-        self.reads_text = False
         self.num_evicted = 0
         self.lookup: Tensor | None = None
         self.second_look = SecondLook(question_passes - 1)  # replaced after each pass over a question
-        self._restricted: FocusedEntries | None = None  # to passages that a person named
         self._stable: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
         self._passing: PassRows | None = None  # entries of this pass that it may look up itself
-
-    @property
-    def searched_by_queries(self) -> bool:
-        """True if the queries of this pass come from a question or an answer."""
-        return self.answering and not self.reads_text
 
     def probed(self) -> bool:
         """Make `probes` ready if the token of this pass may compare itself with them, and return whether it may."""
@@ -138,21 +128,11 @@ class Archive:
     @property
     def focused(self) -> FocusedEntries | None:
         """Entries that the next pass may look up, or None for all."""
-        return self.second_look.focus or self._restricted
-
-    def restrict_to(self, tokens: Tensor) -> None:
-        """Look up only these tokens of the text, until `focus(None)`. Entries outside the text stay visible.
-
-        Args:
-            tokens: int64 [N], positions in the text.
-        """
-        self._restricted = FocusedEntries.named(tokens, self.host.source(), self.num_evicted)
+        return self.second_look.focus
 
     def looks_again(self) -> bool:
         """Return whether a question that comes now is asked once more, with `focus` in between."""
-        evicted = self.num_evicted
-        entries = evicted if self._restricted is None else len(self._restricted.behind(evicted))
-        return self.second_look.again > 0 and self.answering and entries > WIDEST
+        return self.second_look.again > 0 and self.answering and self.num_evicted > WIDEST
 
     def focus(self, mass: Tensor | None) -> None:
         """Restrict look-ups to the passages with most of a question's attention.
@@ -161,18 +141,9 @@ class Archive:
             mass: float32 [source tokens], or None after the answer, when everything may be looked up again.
         """
         if mass is None:
-            self.second_look, self._restricted = SecondLook(self.question_passes - 1), None
+            self.second_look = SecondLook(self.question_passes - 1)
         else:
             self.second_look = self.second_look.after(mass, self.host.source(), self.num_evicted)
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Treat the passes inside the block as text that is read, also in a conversation."""
-        before, self.reads_text = self.reads_text, True
-        try:
-            yield
-        finally:
-            self.reads_text = before
 
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
         """Add the tokens of a pass.

@@ -65,11 +65,6 @@ class FocusedEntries:
         return FocusedEntries._on(found, source, far) if found else None
 
     @staticmethod
-    def named(tokens: Tensor, source: Tensor, far: int) -> FocusedEntries:
-        """Select these tokens of the text, int64 [N], with all entries that are near or not of the text."""
-        return FocusedEntries._of(torch.isin(source, tokens), source, far)
-
-    @staticmethod
     def _on(found: list[Passage], source: Tensor, far: int) -> FocusedEntries:
         wanted = torch.zeros(len(source), dtype=torch.bool)
         for passage in found:

@@ -106,7 +106,7 @@ class PruningSelector(WindowSelector):
         """Tell whether all keys come to the device for this pass of text, because stages would ask for more of them."""
         archive, tokens = self.archive, self.store.tokens
         host, far = archive.host, int(self.evicted(tokens)[-1])
-        if far <= 0 or archive.searched_by_queries or archive.tier == DISK:
+        if far <= 0 or archive.answering or archive.tier == DISK:
             return False
         there = {bank.device.type for slab in host.slabs for bank in slab.keys} == {self.spec.device.type}
         if there or not streamed_bytes(host.spec, host.dtype, host.stored):

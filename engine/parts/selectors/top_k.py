@@ -45,17 +45,17 @@ class TopKSelector(WindowSelector):
     @property
     def selects(self) -> bool:
         """True in a conversation."""
-        return self.archive.searched_by_queries
+        return self.archive.answering
 
     def picks(self) -> int:
         """Return top_k in a conversation."""
-        return self.top_k if self.archive.searched_by_queries else 0
+        return self.top_k if self.archive.answering else 0
 
     def begin_pass(self) -> None:
         """Make the archive readable. Scores do not grow at a second look."""
         super().begin_pass()
         self._factor, self._places, end = None, None, self.store.seen + self.store.tokens
-        first_look = self.archive.searched_by_queries and self.archive.lookup is None
+        first_look = self.archive.answering and self.archive.lookup is None
         if self.logn and first_look and end > self.familiar:
             count = torch.arange(self.store.seen + 1, end + 1, device=self.spec.device)
             self._factor = self.growth(count)
@@ -86,7 +86,7 @@ class TopKSelector(WindowSelector):
 
     def select(self, layer: int, q: Tensor) -> list[Segment]:
         """Return sinks, window and, in a conversation, the best of everything else."""
-        if not self.archive.searched_by_queries:
+        if not self.archive.answering:
             return self.store.segments(layer, q)
         if not self.store.fixed:
             return self.search(layer, q if self._factor is None else q * self._factor)
@@ -121,5 +121,5 @@ class TopKSelector(WindowSelector):
     def far_kind(self) -> int | None:
         """Return the only kind, for a token of a conversation; sketches must be there if they are searched."""
         sketch = self.archive.host.sketch
-        searching = self.archive.searched_by_queries and (sketch is None or sketch.length > 0)
+        searching = self.archive.answering and (sketch is None or sketch.length > 0)
         return 0 if searching else None

@@ -1,0 +1,198 @@
+"""Answers from the text itself: places are found, read again alone, and asked.
+
+The memory knows the whole text. What it says of one place gets mixed up with its neighbours, the more the longer the
+text is. A short context of the right passages is answered better than a long one. So the memory only begins an answer.
+If the text has the words of this beginning beside those of the question, the memory goes on. Otherwise passages are
+ranked by the memory's attention and by the words of the question. The best are read into a memory of their own, in the
+order of the text, and that memory answers. The conversation then remembers the turn.
+
+Questions about the whole text have no such places, and words that it does not have lead to none. Both are left to the
+memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+
+import torch
+from torch import Tensor
+
+from engine.finding.finder import Finder, Signs
+from engine.finding.support import sureness
+from engine.loops.ask_options import AskOptions
+from engine.loops.context import Context, new_memory
+from engine.loops.conversation import Conversation
+from engine.loops.passes import feed
+from engine.loops.reader import default_chunk
+from engine.methods import make_method
+from engine.parts.mass import no_source
+from engine.parts.sources import passages
+from engine.records import Answer, AnswerPiece
+from engine.sampling import Sampling
+
+DRAFT = 32  # pieces of the memory's own answer, about a token each
+TRUSTED = 0.2  # least sureness at which the memory goes on; fitted on the questions of `benchmarks/suite`
+PASSAGES = 3  # read again for a question; a small model answers better from three than from six
+LOOKED = 1.0  # weight of where the memory looked, beside that of words
+READ_AGAIN = 800  # tokens of the passages of a question with its turn, in plans
+SHORT = 1024  # tokens of a text, or of named pages, that are not searched
+LONGEST_READ_AGAIN = 16_384  # tokens that are read again for one question, at most
+GAP = "\n\n"  # between passages
+
+
+@dataclass(frozen=True)
+class ReadText:
+    """The text of a conversation, as far as it has been read.
+
+    Attributes:
+        ids: int64 [T].
+        finder: made for these tokens, or for a text that begins with them.
+        named: int64 [N], ascending tokens of the text that a person named, to answer from these alone. None for all.
+    """
+
+    ids: Tensor
+    finder: Finder
+    named: Tensor | None = None
+
+
+def answer_from_text(
+    conversation: Conversation, question: str, text: ReadText, sampling: Sampling, options: AskOptions
+) -> Generator[AnswerPiece | Answer]:
+    """Answer a question from the passages of the text that it is about: yield as `Conversation.ask` does.
+
+    Args:
+        conversation: goes on with the question and its answer.
+        question: the text of the turn.
+        text: what is searched.
+        sampling: of the answer.
+        options: callbacks.
+
+    Raises:
+        OutOfMemory: the passages do not fit beside the memory.
+    """
+    started, begun = time.perf_counter(), ""
+    places: list[range] = []
+    if text.named is not None:
+        places = named_places(text, text.named, question)
+    elif len(text.ids) > SHORT and text.finder.words.leads(question):
+        with closing(_Begun(conversation, question, sampling, options)) as own:
+            begun = own.text
+            if own.to_end and _says(text.finder, question, begun) >= TRUSTED:
+                yield from own.rest(started)
+                return
+            within = torch.arange(len(text.ids)) if len(text.ids) < text.finder.tokens else None
+            signs = Signs(question, [(conversation.looked(), LOOKED)], within)
+        places = joined(text.finder.find(signs, PASSAGES))
+    if not places:
+        yield from conversation.ask(question, sampling, options)
+        return
+    alone = Conversation(read_alone(conversation.context, text.ids, places, options.on_pass))
+    waited = time.perf_counter() - started
+    for event in alone.ask(options.ruled(question), sampling, replace(options, rules="")):
+        if isinstance(event, AnswerPiece):
+            yield event
+            continue
+        looked = event.passages or passages(alone.mass.total.cpu())  # nothing else was in view
+        conversation.replay(question, event.text, options.on_pass)
+        yield replace(
+            event,
+            passages=looked,
+            time_to_first_token_sec=waited + event.time_to_first_token_sec,
+            usage=conversation.usage(),
+            read_again=tuple(places),
+            from_memory=begun,
+        )
+
+
+class _Begun:
+    """The beginning of the memory's own answer, not yet shown. Closing it before its end forgets the question too.
+
+    Attributes:
+        text: of the beginning.
+        to_end: whether the answer may go on. If the model is to reason first, it may not: this answer does not reason.
+    """
+
+    def __init__(self, conversation: Conversation, question: str, sampling: Sampling, options: AskOptions) -> None:
+        """Generate the first pieces."""
+        reasons = conversation.model.chat.marks and sampling.max_reasoning and sampling.json_schema is None
+        self.to_end = not reasons
+        self._events = conversation.ask(question, replace(sampling, max_reasoning=0), options)
+        self._told: list[AnswerPiece | Answer] = []
+        for event in self._events:
+            self._told.append(event)
+            if isinstance(event, Answer) or len(self._told) == DRAFT:
+                break
+        self.text = "".join(each.text for each in self._told if isinstance(each, AnswerPiece))
+
+    def rest(self, started: float) -> Generator[AnswerPiece | Answer]:
+        """Yield the whole answer. started: when the question came; times are counted from there."""
+        waited = time.perf_counter() - started
+        for event in chain(self._told, self._events):
+            if isinstance(event, Answer):
+                told = event.time_to_first_token_sec + event.decode_sec
+                event = replace(event, time_to_first_token_sec=waited, decode_sec=max(0.0, told - waited))
+            yield event
+
+    def close(self) -> None:
+        """Forget the question and the answer, unless the answer came to its end."""
+        self._events.close()
+
+
+def _says(finder: Finder, question: str, answer: str) -> float:
+    """Return how far the text supports an answer, from 0 to 1; see `sureness`."""
+    return sureness(finder.words, question, answer, finder.texts(finder.beside(question, answer)))
+
+
+def named_places(text: ReadText, named: Tensor, question: str) -> list[range]:
+    """Return the places of named tokens, int64 [N], that answer a question: all, or the best passages of many."""
+    searched = len(named) > SHORT and text.finder.words.leads(question)
+    found = text.finder.find(Signs(question, within=named), PASSAGES) if searched else []
+    return joined(found) or runs(named[:LONGEST_READ_AGAIN])
+
+
+def runs(tokens: Tensor) -> list[range]:
+    """Return ascending tokens, int64 [N], as stretches without gaps."""
+    stretches = (
+        [token for _, token in group]
+        for _, group in groupby(enumerate(tokens.tolist()), lambda pair: pair[1] - pair[0])
+    )
+    return [range(each[0], each[-1] + 1) for each in stretches]
+
+
+def joined(places: list[range]) -> list[range]:
+    """Return places in the order of the text, those that touch or overlap as one."""
+    found: list[range] = []
+    for each in sorted(places, key=lambda place: place.start):
+        if found and each.start <= found[-1].stop:
+            each = range(found[-1].start, max(found.pop().stop, each.stop))
+        found.append(each)
+    return found
+
+
+def read_alone(context: Context, ids: Tensor, places: list[range], on_pass: Callable[[], None]) -> Context:
+    """Return a context that has read nothing but these places of a text, all of them with full attention.
+
+    Its tokens keep their positions in the text as their source, so answers from it name places of the text.
+
+    Args:
+        context: of the whole text; gives the model.
+        ids: int64 [T], the text.
+        places: its tokens to read.
+        on_pass: called after each pass. An exception of it ends the reading.
+    """
+    model, method = context.model, make_method("full")
+    gap = model.encode(GAP).ids
+    tokens, source = [torch.tensor(model.chat.prefix, dtype=torch.long)], [no_source(len(model.chat.prefix))]
+    for each in places:
+        tokens += [ids[each.start : each.stop], gap]
+        source += [torch.arange(each.start, each.stop, dtype=torch.int32), no_source(len(gap))]
+    memory = new_memory(model, method)
+    memory.reserve(sum(map(len, tokens)))
+    chunk = default_chunk(model.device.type == "cpu")
+    for _ in feed(model, method, memory, torch.cat(tokens), torch.cat(source), chunk):
+        on_pass()
+    return Context(model, method, memory, context.source_tokens)

@@ -1,0 +1,120 @@
+"""The promise about choice: a method keeps or finds the entry that its rule ranks first, and not the last.
+
+A planted entry has a score, attention or a key that queries match. So no trained weights are needed, and no wrong
+choice can hide in two ways to the same state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine import Context, Method, Model
+from engine.memory import Memory
+from engine.methods.scored import ScoredMethod
+from engine.models.spec import Scoring
+from engine.parts.evictors.last_attention import LastAttentionEvictor
+from engine.parts.evictors.scored import ArrivalScoreEvictor, ScoredEvictor
+from tests.engine.matrix import TIGHT
+from tests.engine.plain import SCALE, stream
+from tests.engine.reading import read
+
+SCORED = [name for name, method in TIGHT.items() if isinstance(method, ScoredMethod)]
+RETRIEVING = [name for name, method in TIGHT.items() if method.name in ("exact", "infinitehip")]
+HIGH = 1e4
+# Source positions of the best entry of each KV head, and of the worst. Chunks of 40 end behind 3, 43, 83 and so on, as
+# 77 tokens come before the text. The last are in the text's last chunk.
+PLACES = [((0, 2), 60), ((42, 43), 61), ((83, 122), 20), ((283, 262), 250)]
+SLOW = 3  # the number of a key that RoPE turns least, by half a radian in 500 tokens
+
+
+def near(source: Tensor, position: int) -> Tensor:
+    """Tell which entries are this one or neighbours, whose score it may take over: the most that settings pool."""
+    return (source - position).abs() <= 4
+
+
+def sources(evictor: ScoredEvictor, number: int, attention: Tensor) -> Tensor:
+    """Return the source positions of all that queries attend to, int32 [H, N]: entries, then the pass."""
+    held, arriving = evictor.store.column(number, "source"), evictor.store.incoming
+    return torch.cat([held, arriving.expand(len(held), -1)], dim=1)[:, : attention.shape[1]]
+
+
+def check_held(context: Context, best: tuple[int, int], worst: int) -> None:
+    """Check that in each layer each KV head holds its best entry, and not the worst."""
+    for layer in range(len(context.model.spec.layers)):
+        for head, place in zip(context.memory.positions(layer).tolist(), best, strict=True):
+            assert place in head
+            assert worst not in head
+
+
+@pytest.mark.parametrize(("best", "worst"), PLACES, ids=str)
+@pytest.mark.parametrize("name", SCORED)
+def test_the_highest_score_of_each_head_is_kept_and_the_lowest_is_not(
+    name: str, best: tuple[int, int], worst: int, model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check TOVA by attention, whose mean over all heads counts: the last head alone attends to the best."""
+    importance, observe = ArrivalScoreEvictor.importance, LastAttentionEvictor.observe
+
+    def scored(evictor: ArrivalScoreEvictor, *given: Any) -> Tensor:
+        scores, source = importance(evictor, *given), evictor.store.incoming
+        for row, place in zip(scores, best, strict=True):
+            row[near(source, worst)] = -HIGH
+            row[source == place] = HIGH
+        return scores
+
+    def observed(evictor: LastAttentionEvictor, number: int, attention: Tensor) -> None:
+        source = sources(evictor, number, attention)[0]
+        chosen = torch.isin(source, torch.tensor(best))
+        attention = attention.masked_fill(near(source, worst) | chosen, 0.0)
+        attention[-1, chosen] = 0.9
+        observe(evictor, number, attention)
+
+    monkeypatch.setattr(ArrivalScoreEvictor, "importance", scored)
+    monkeypatch.setattr(LastAttentionEvictor, "observe", observed)
+    check_held(read(model, TIGHT[name], ids), best, worst)
+
+
+def attended(memory: Memory, qkv: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """Pass a text of 301 tokens through a memory, then one token; return the last layer's output [6, 8] for that."""
+    q, k, v = qkv
+    at, output = 0, q
+    while at < 302:
+        if not (room := memory.evictor.room()):
+            memory.evict()
+            continue
+        if at == 301:
+            memory = memory.fork()  # which answers
+        end = min(at + min(64, room, memory.pass_limit()), 301 if at < 301 else 302)
+        memory.begin_pass(torch.arange(at, end, dtype=torch.int32))
+        for layer in range(len(memory.spec.layers)):
+            output = memory.attend(layer, q[:, at:end], k[:, at:end], v[:, at:end], Scoring(SCALE))
+        memory.end_pass()
+        at = end
+    return output[:, -1]
+
+
+@pytest.mark.parametrize("place", ["behind the sinks", "ends a pass", "begins a pass", "has just left"])
+@pytest.mark.parametrize("name", RETRIEVING)
+def test_the_key_that_a_query_matches_is_found(name: str, place: str, model: Model) -> None:
+    """Plant another one for each KV head, and look for their values.
+
+    Where whole chunks are judged by some of their keys, a passage that is twice as long matches.
+    """
+    method: Method = TIGHT[name]
+    sinks, passage = method.settings()["sinks"], 32 if method.settings().get("stages") else 1
+    q, k, v = stream(302)
+    q[..., SLOW], v[..., 0] = 7.0, 0.0
+    memory = method.new_memory(model.spec, model.turn_length)
+    assert attended(memory, (q, k, v))[:, 0].abs().max() < 1e-6, "nothing is planted yet"
+    assert memory.archive is not None
+    newest = sinks + memory.archive.num_evicted - 2  # before the last token
+    first = {"behind the sinks": sinks, "ends a pass": 63, "begins a pass": 64, "has just left": newest}[place]
+    for head, planted in enumerate((first, max(sinks, newest - 2 * passage - 11))):
+        begin = max(sinks, planted - passage + 1) if planted == newest else planted
+        k[head, begin : begin + passage, SLOW] = 7.0
+        v[head, begin : begin + passage, 0] = 10.0
+    found = attended(method.new_memory(model.spec, model.turn_length), (q, k, v))
+    assert found[:, 0].min() > 8.0, found[:, 0]
