@@ -60,11 +60,13 @@ class NewBranch(Given):
 
 
 class NewTurn(Given):
-    """A question, options for the answer, and pages to read again first.
+    """A question, options for the answer, and pages to answer from alone.
 
     temperature, top_p, top_k, min_p, repetition_penalty: null for the model's own.
-    max_reasoning: most tokens of the reasoning before the answer; 0 turns it off.
+    max_reasoning: most tokens of the reasoning before the answer; 0 turns it off. Without it, a model of up
+        to 4B weights answers at once.
     pages: for example "12-14, iii, 15 of the file"; numbers are as printed. See `stockpot ask --help`.
+    json_schema: a JSON schema that the answer is to fit.
     documents: ids, numbers or titles of the documents to answer from, where several were read; empty for all.
     """
 
@@ -78,6 +80,7 @@ class NewTurn(Given):
     max_reasoning: int = AnswerOptions.max_reasoning
     seed: int | None = AnswerOptions.seed
     stop: list[str] = []
+    json_schema: dict[str, Any] | None = None
     read_again: bool = AnswerOptions.read_again
     pages: str = ""
     documents: list[str] = []

@@ -30,6 +30,7 @@ from app.api.openai_turns import (
     Message,
     error_body,
     rested_on,
+    schema_of,
     tokens_of,
     was_cut,
 )
@@ -58,8 +59,8 @@ class ChatRequest(Asked):
     """A request for an answer. Other fields are ignored.
 
     reasoning_effort: none, minimal, low, medium, high or xhigh: at most 0, 256, 1,024, 4,096, 16,384 or 65,536 tokens
-        of
-        reasoning; by default 4,096, or as many as the answer may have if that is less.
+        of reasoning. By default a model of up to 4B weights answers at once. A larger one has 4,096, or as many as the
+        answer may have if that is less.
     temperature, top_p, top_k, min_p, repetition_penalty: by default the model's own.
     """
 
@@ -68,31 +69,33 @@ class ChatRequest(Asked):
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
     seed: int | None = None
     n: int | None = Field(None, ge=1)
     stop: str | list[str] = Field(default_factory=list)
     logprobs: bool | None = None
-    response_format: dict[str, Any] = Field(default_factory=lambda: {"type": "text"})
+    response_format: dict[str, Any] = Field(default_factory=dict)
     reasoning_effort: str | None = None
 
     def options(self) -> AnswerOptions:
-        """Return the options for the answer. A seed or top_k below 0 means none, as in other servers.
+        """Return the options for the answer.
+
+        A seed or top_k below 0 means none, as in other servers; so does a number of tokens below 1.
 
         Raises:
-            UsageError: a value is impossible, or not supported.
+            UsageError, engine.SettingsError: a value is impossible, or not supported.
         """
         effort = (self.reasoning_effort or "").strip().lower()
         refused = {
             "n above 1": (self.n or 1) > 1,
             "logprobs": self.logprobs,
-            "a response_format other than text": self.response_format.get("type") != "text",
             f"a reasoning_effort other than {', '.join(EFFORTS)}": effort and effort not in EFFORTS,
         }
         self.refuse(refused)
         most, reasoning = MOST_TOKENS, AnswerOptions.max_reasoning
-        if given := self.max_completion_tokens or self.max_tokens:
+        given = next((each for each in (self.max_completion_tokens, self.max_tokens) if each and each > 0), None)
+        if given is not None:
             most = min(given, LONGEST)
             reasoning = min(reasoning, most)
         return AnswerOptions(
@@ -105,6 +108,8 @@ class ChatRequest(Asked):
             top_k=None if self.top_k is None else max(0, self.top_k),
             min_p=self.min_p,
             repetition_penalty=self.repetition_penalty,
+            reason=True if effort else None,
+            json_schema=schema_of(self.response_format, "response_format"),
         )
 
 

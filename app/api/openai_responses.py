@@ -14,7 +14,17 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import Field
 
-from app.api.openai_turns import MOST_TOKENS, Answering, Asked, Message, error_body, rested_on, tokens_of, was_cut
+from app.api.openai_turns import (
+    MOST_TOKENS,
+    Answering,
+    Asked,
+    Message,
+    error_body,
+    rested_on,
+    schema_of,
+    tokens_of,
+    was_cut,
+)
 from app.asking.answer_options import LONGEST, AnswerOptions
 from app.asking.turns import said_in
 from app.errors import NotFound
@@ -26,14 +36,14 @@ class ResponseRequest(Asked):
     """A request for a response. Other fields are ignored.
 
     input: the question, or messages that end with the user's.
-    instructions: text to put before the first question.
+    instructions: text to put before the question.
     previous_response_id: the turn to continue.
     """
 
     input: str | list[Message] = ""
     instructions: str = ""
     previous_response_id: str | None = None
-    max_output_tokens: int | None = Field(None, ge=1)
+    max_output_tokens: int | None = None
     text: dict[str, Any] = Field(default_factory=dict)
     background: bool = False
 
@@ -41,19 +51,18 @@ class ResponseRequest(Asked):
         """Return the options for the answer.
 
         Raises:
-            UsageError: a value is impossible, or not supported.
+            UsageError, engine.SettingsError: a value is impossible, or not supported.
         """
-        refused = {
-            "a text.format other than text": (self.text.get("format") or {"type": "text"}).get("type") != "text",
-            "background": self.background,
-        }
-        self.refuse(refused)
-        usual, most = AnswerOptions(), min(self.max_output_tokens or MOST_TOKENS, LONGEST)
+        self.refuse({"background": self.background})
+        usual, most = AnswerOptions(), MOST_TOKENS
+        if self.max_output_tokens and self.max_output_tokens > 0:  # below 1 means none, as in other servers
+            most = min(self.max_output_tokens, LONGEST)
         return AnswerOptions(
             self.temperature,
             self.top_p,
             most,
             min(usual.max_reasoning, most),
+            json_schema=schema_of(self.text.get("format") or {}, "text.format"),
         )
 
 

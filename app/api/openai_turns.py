@@ -8,6 +8,7 @@ nothing, a session of its own is deleted after the answer.
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 from anyio import CancelScope
@@ -19,13 +20,13 @@ import sessions
 from app import deletion
 from app.api.sent_files import context_of
 from app.asking.answer_options import AnswerOptions
+from app.asking.question_length import require_fits
 from app.asking.turns import branch, checked_question, keep_question, new_session, said_in
 from app.errors import UsageError
-from app.formatting import shorten
 from app.jobs.worker import Worker
 from app.listing import find_context
 from app.service import Service
-from sessions import SHOWN_TITLE, SessionRow, TurnRow
+from sessions import SessionRow, TurnRow
 
 PREFIX = "/v1"
 LISTED = f"GET {PREFIX}/models"
@@ -38,6 +39,8 @@ TEXT_PARTS = ("text", "input_text", "output_text")
 """Kinds of message parts that hold text, in the chat API and the responses API."""
 FILE_PARTS = ("file", "input_file")
 """Kinds of message parts that name a file, in both."""
+RULES = ("system", "developer")
+"""Roles of messages whose text is put before the question."""
 Said = Sequence[tuple[str, str]]
 """Questions and their answers."""
 
@@ -73,10 +76,24 @@ class Part(FileNamed):
 
 
 class Message(Given):
-    """A message of the system, the user or the assistant."""
+    """A message of the system, the user, the assistant or a tool.
 
-    role: Literal["system", "developer", "user", "assistant"]
+    In the responses API the result of a tool has a type and an output in place of a role and a content.
+    """
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"] = "user"
     content: str | list[Part] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tool_results(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "role" in given:
+            return given
+        if given.get("type") == "function_call_output":
+            return {"role": "tool", "content": given.get("output") or ""}
+        if given.get("type") == "function_call":
+            return {"role": "assistant"}
+        raise ValueError("a message has a role")
 
     @property
     def text(self) -> str:
@@ -141,6 +158,28 @@ class Asked(Given):
             raise UsageError(f"Stockpot does not support {name}: leave it out.")
 
 
+def schema_of(given: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """Return the JSON schema that an answer is to fit, None for text.
+
+    Args:
+        given: a `response_format`, or the `text.format` of the responses API.
+        name: of that field.
+
+    Raises:
+        UsageError: its type is unknown, or it has no schema.
+    """
+    kind = given.get("type", "text")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {"type": "object"}
+    schema = given.get("json_schema", given)
+    schema = schema.get("schema") if isinstance(schema, dict) else None
+    if kind != "json_schema" or not isinstance(schema, dict):
+        raise UsageError(f"{name} has the type text, json_object, or json_schema with a schema, which is an object.")
+    return schema
+
+
 def was_cut(turn: TurnRow) -> bool:
     """Return whether an answer ended before the model ended it."""
     return turn.status == "cancelled" or turn.measurements.get("finish_reason") in ("length", "repetition")
@@ -154,36 +193,44 @@ def tokens_of(turn: TurnRow) -> tuple[int, int, int]:
     return asked, answered, reasoned
 
 
+def rules_of(messages: Sequence[Message]) -> str:
+    """Return the text of the system messages, to put before the question."""
+    return "\n\n".join(each.text for each in messages if each.role in RULES).strip()
+
+
 def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:
-    """Return the earlier turns and the question. Text of the system is put before the first question.
+    """Return the earlier turns and the question, without system messages.
+
+    Messages of one role in a row are joined, and results of tools count as the user's. Empty messages, and greetings of
+    the assistant before the first question, are left out.
 
     Raises:
-        UsageError: there are no messages, they do not alternate, the last is not the user's, or a question is empty or
-            too
-            long.
+        UsageError: there are no messages, the last is not the user's, or a question is empty or too long.
     """
     if not messages:
         raise UsageError("There are no messages: send the question as the last of them, with the role user.")
-    system = "\n\n".join(each.text for each in messages if each.role in ("system", "developer"))
-    spoken = [each for each in messages if each.role in ("user", "assistant")]
-    roles = ["user", "assistant"] * (len(spoken) // 2) + ["user"]
-    if [each.role for each in spoken] != roles:
-        raise UsageError("Messages of user and assistant take turns, and the last is the user's.")
-    texts = [each.text.strip() for each in spoken]
-    if system.strip():
-        texts[0] = f"{system.strip()}\n\n{texts[0]}"
-    *before, question = map(checked_question, texts[::2])
-    return list(zip(before, texts[1::2], strict=True)), question
+    spoken = [(each.role != "assistant", each.text.strip()) for each in messages if each.role not in RULES]
+    if not spoken or not spoken[-1][0]:
+        raise UsageError("The last message is the user's, or the result of a tool: send the question there.")
+    *before, (_, question) = spoken
+    joined: list[tuple[bool, str]] = []
+    for asks, text in [*(each for each in before if each[1]), (True, checked_question(question))]:
+        if joined and joined[-1][0] == asks:
+            joined[-1] = asks, f"{joined[-1][1]}\n\n{text}"
+        elif joined or asks:
+            joined.append((asks, text))
+    texts = [text for _, text in joined]
+    *earlier, question = map(checked_question, texts[::2])
+    return list(zip(earlier, texts[1::2], strict=True)), question
 
 
-def session_saying(service: Service, context_id: str, said: Said, title: str | None, anew: bool = False) -> SessionRow:
+def session_saying(service: Service, context_id: str, said: Said, anew: bool = False) -> SessionRow:
     """Return a session over a context with exactly these turns: an existing one, a branch of one, or a new one.
 
     Args:
         service: the home in use.
         context_id: the context.
         said: the turns.
-        title: title of a new session.
         anew: whether to leave existing sessions alone.
     """
     store, begins = service.store, None
@@ -197,7 +244,7 @@ def session_saying(service: Service, context_id: str, said: Said, title: str | N
         begins = begins or (row.id, done[len(said) - 1].position + 1)
     if begins is not None:
         return branch(service, *begins)
-    session = new_session(service, context_id, title)
+    session = new_session(service, context_id)
     for question, answer in said:
         turn = keep_question(service, session.id, question)
         store.turns.finish(turn.id, answer=answer)
@@ -227,11 +274,10 @@ class Answering:
         said, question = turns_of(messages)
         files = [id for each in messages for id in each.files]
         context = context_of(self.service, files) if files else find_context(self.service, model, LISTED)
-        plain = next(each.text.strip() for each in messages if each.role == "user")
-        first = said[0][0] if said else question
-        title = None if first == plain else shorten(plain, SHOWN_TITLE)  # without the system's text before it
+        options = replace(options, rules=rules_of(messages))
+        require_fits(self.service, context, checked_question(f"{options.rules}\n\n{question}"))
         return self._worker.ask(
-            lambda: session_saying(self.service, context.id, said, title, anew=not store).id, question, options
+            lambda: session_saying(self.service, context.id, said, anew=not store).id, question, options
         )
 
     async def followed(self, turn: TurnRow, store: bool) -> AsyncGenerator[TurnRow]:
@@ -278,8 +324,11 @@ def rested_on(turn: TurnRow) -> dict[str, Any]:
     measured = turn.measurements
     return {
         "found": measured.get("found", True),
+        "sure": measured.get("sure"),
+        "unsupported": measured.get("unsupported", []),
         "sources": turn.sources,
         "citations": measured.get("citations", []),
+        "notes": measured.get("warnings", []),
     }
 
 

@@ -12,6 +12,9 @@ SAMPLED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 LONGEST = 100_000
 """Most tokens of an answer, or of the reasoning before it."""
 
+AT_ONCE = 4.5e9
+"""Most weights of a model that by default answers at once, because it would reason for minutes on a processor."""
+
 
 @dataclass(frozen=True)
 class AnswerOptions:
@@ -20,9 +23,12 @@ class AnswerOptions:
     temperature, top_p, top_k, min_p, repetition_penalty: sampling settings; None for the model's own.
     max_tokens: most tokens of the answer.
     max_reasoning: most tokens of the reasoning before the answer; 0 turns reasoning off.
+    reason: whether a model that can reason first does so; None: only one with more than AT_ONCE weights.
     seed: seed of sampling; None takes the service's, or a random one if it has none.
     stop: texts that end the answer; they are not part of it.
-    read_again: whether to read passages again that the question attends to and the memory has partly forgotten.
+    read_again: whether to answer from the passages that the question is about, read again alone.
+    rules: text to put before the question, such as a program's system message. It is not kept.
+    json_schema: the answer is JSON that fits it, without reasoning; None for any text.
     """
 
     temperature: float | None = None
@@ -35,9 +41,16 @@ class AnswerOptions:
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
+    rules: str = ""
+    reason: bool | None = None
+    json_schema: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse values that are impossible."""
+        """Refuse values that are impossible.
+
+        Raises:
+            UsageError, engine.SettingsError: a value is impossible.
+        """
         if self.temperature is not None and not 0.0 <= self.temperature <= 5.0:
             raise UsageError(f"temperature must be between 0 and 5, not {self.temperature}.")
         if self.top_p is not None and not 0.0 < self.top_p <= 1.0:
@@ -56,6 +69,12 @@ class AnswerOptions:
             raise UsageError(f"A seed is a whole number from 0 to 2^63 - 1, not {self.seed}.")
         if not all(self.stop):
             raise UsageError("A text that ends an answer cannot be empty.")
+        if self.json_schema is not None:
+            if self.stop:
+                raise UsageError("A text that ends an answer would cut its JSON: leave one of both out.")
+            from engine import grammar_of  # loads slowly
+
+            grammar_of(self.json_schema)
 
     def sampled(self) -> dict[str, Any]:
         """Return the sampling settings that a person has set."""

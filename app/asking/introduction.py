@@ -1,14 +1,14 @@
 """An introduction to a text that was read: a summary, and questions that it can answer, by the model itself.
 
 It is made in the background, in conversations that are thrown away, so that no chat remembers any of it. A question is
-made from a passage: by the model, or by the name of somebody or something there if the model cannot. It is kept only if
-the model's answer to it rests on that passage, or on another with that name. Each step is kept at once, so that work
+made from a passage by the model. It is kept only if it names something that the text says few times, and the model's
+answer to it rests on that passage and says something of it. There may be none. Each step is kept at once, so that work
 that was interrupted by a real question goes on from there.
 """
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -35,13 +35,14 @@ SUMMARY_TOKENS, QUESTION_TOKENS, ANSWER_TOKENS = 100, 30, 30
 LOOK_SEC = 0.1
 """Least time between two looks whether something else is to be done."""
 SUM_UP = "What is this text about? Answer in three short sentences."
+SUM_UP_ONE = "What is “{}” about? Answer in one short sentence."
+MOST_SUMMED_UP = 6
+"""Most documents of a context that are summed up."""
 ASK = "Here is a passage of the text:\n\n“{}”\n\nWrite one short question that this passage answers."
-ABOUT = "What does the text say about {}?"
-PATIENCE = 2
+PATIENCE = 4
 """Questions of no use after which the model is not asked for more."""
-LEAST_NAME = 4  # characters
-OFTEN = 3
-"""Least number of times that a text has a name that it is asked about."""
+FEW = 8
+"""Most times that a document has the rarest word of a question: "Who is the Customer?" has no one answer."""
 PASS_TOKENS = 8
 """Tokens of a pass: a question with a passage in one pass would keep a real question waiting for seconds."""
 LEAST_PASSAGE, PASSAGE = 150, 300
@@ -56,7 +57,7 @@ GROUNDED = 0.6
 """Least share of a sentence's telling words that are in the text; its names and numbers all are."""
 
 _QUESTION = re.compile(r"[A-ZÀ-Þ][^.?!\n“”\"]*\?")
-_NAME = re.compile(r"(?<=[a-zà-þ,;] )(?:(?!I\b)[A-ZÀ-Þ][\w’-]*\w)(?: [A-ZÀ-Þ][\w’-]*\w)*")
+_NO_SUBJECT = re.compile(r"(?:And|But|Or|Which|Including|Such|Because|To|With|Of)\b")
 _NAMED = re.compile(r"\b(?:[A-Z]\w+|\w*\d\w*)\b")
 _SENTENCE = re.compile(r"(?<=[.!?])[”’\"]*\s+(?=[A-Z“‘\"])")
 _TELLING = re.compile(r"\b(?:[A-Z]\w+|\w*\d\w*|\w{7,})\b")
@@ -115,15 +116,13 @@ def introduce(service: Service, context_id: str, should_stop: Callable[[], bool]
     for number, passage in enumerate(maker.passages()):
         if number < made.tried:
             continue
-        question, name = maker.question(passage) if made.unasked < PATIENCE else "", ""
-        made = replace(made, unasked=made.unasked + (not question), tried=number + 1)
-        if not question and (name := maker.name(passage, made.questions)):
-            question = ABOUT.format(name)
-        new = question and words_of(question) not in map(words_of, made.questions)
-        kept = (question,) if new and maker.rests(question, passage, name) else ()
-        made = maker.keep(replace(made, questions=made.questions + kept))
-        if len(made.questions) == QUESTIONS:
+        if made.unasked >= PATIENCE or len(made.questions) == QUESTIONS:
             break
+        question = maker.question(passage)
+        made = replace(made, unasked=made.unasked + (not question), tried=number + 1)
+        new = question and words_of(question) not in map(words_of, made.questions)
+        kept = (question,) if new and maker.rests(question, passage) else ()
+        made = maker.keep(replace(made, questions=made.questions + kept))
     return maker.keep(replace(made, done=True))
 
 
@@ -143,7 +142,6 @@ class _Maker:
     def __init__(self, service: Service, opened: OpenContext, should_stop: Callable[[], bool]) -> None:
         self.service, self.opened, self.should_stop = service, opened, should_stop
         self._looked = 0.0
-        self._named: set[str] = set()
 
     @property
     def row(self) -> ContextRow:
@@ -157,44 +155,46 @@ class _Maker:
         return made
 
     def summary(self) -> str:
-        """Return a summary: the whole sentences of the model's answer whose names and numbers are in the text."""
-        told = self._ask(SUM_UP, SUMMARY_TOKENS)
-        if says_not_found(told.text):
-            return ""
-        cache = self.service.document_cache
-        known = {word for id in self.row.document_ids for word in telling(cache.document(id).text)}
-        said = [each for each in whole_sentences(told.text) if grounded(each, known)]
-        return " ".join(said[:SENTENCES])
+        """Return a summary: the sentences of the model's answer whose names and numbers are in the text.
+
+        Of several documents it has a sentence each, behind the title.
+        """
+        cache, ids = self.service.document_cache, self.row.document_ids
+        if len(ids) == 1:
+            return " ".join(self._said(SUM_UP, telling(cache.document(ids[0]).text))[:SENTENCES])
+        found = []
+        for row in self.service.store.contexts.documents(self.row.id)[:MOST_SUMMED_UP]:
+            said = self._said(SUM_UP_ONE.format(row.title), telling(cache.document(row.id).text))
+            found += [f"{row.title}: {each}" for each in said[:1]]
+        return "\n".join(found)
+
+    def _said(self, question: str, known: set[str]) -> list[str]:
+        """Return the sentences of an answer that have a subject, rest on the text, and say something new.
+
+        known: telling words of the text.
+        """
+        told, said, seen = self._ask(question, SUMMARY_TOKENS), list[str](), set[str]()
+        for each in [] if says_not_found(told.text) else whole_sentences(told.text):
+            if grounded(each, known) and not _NO_SUBJECT.match(each) and len(telling(each) - seen) >= SHARED:
+                said.append(each)
+                seen |= telling(each)
+        return said
 
     def question(self, passage: Passage) -> str:
         """Return the model's question about a passage, or "" if it is of no use."""
         found = _QUESTION.search(self._ask(ASK.format(passage.text), QUESTION_TOKENS).text)
         asked = " ".join(found[0].split()) if found else ""
-        return asked if sensible(asked, passage.text) else ""
-
-    def name(self, passage: Passage, questions: Collection[str]) -> str:
-        """Return the name in a passage that its document has most often, each name once; "" for none."""
         text = self.service.document_cache.document(passage.document).text
-        names = (each for each in _NAME.findall(passage.text) if len(each) >= LEAST_NAME)
-        found = {each for each in names if not any(each in asked for asked in questions)} - self._named
-        known = {each: text.count(each) for each in found}
-        often = [each for each in known if known[each] >= OFTEN]
-        name = max(often, key=lambda each: (" " in each, known[each], each), default="")
-        self._named.add(name)
-        return name
+        return asked if sensible(asked, passage.text) and singles_out(asked, passage.text, text) else ""
 
-    def rests(self, question: str, passage: Passage, name: str) -> bool:
-        """Return whether the model answers a question from its passage, or from another with the same name.
-
-        name: the name that it asks about, which the answer has to say too; "" for none.
-        """
+    def rests(self, question: str, passage: Passage) -> bool:
+        """Return whether the model answers a question from its passage, with something that is said there."""
         told = self._ask(question, ANSWER_TOKENS)
-        if says_not_found(told.text) or not told.text.strip() or name.casefold() not in told.text.casefold():
+        if says_not_found(told.text) or not (telling(told.text) - telling(question)) & telling(passage.text):
             return False
         sources = find_sources(told.passages, self.opened.stream, self.service.document_cache)
         return any(
-            (name and name in each.quote)
-            or (each.document == passage.document and each.start < passage.end and passage.start < each.end)
+            each.document == passage.document and each.start < passage.end and passage.start < each.end
             for each in sources
         )
 
@@ -271,6 +271,12 @@ def sensible(question: str, passage: str) -> bool:
     if not WORDS[0] <= len(words) <= WORDS[1] or _ASKS_BACK.search(question):
         return False
     return len(telling(" ".join(words[1:])) & telling(passage)) >= SHARED
+
+
+def singles_out(question: str, passage: str, text: str) -> bool:
+    """Return whether a question has a telling word of its passage that the whole text has few times."""
+    shared, counted = telling(" ".join(question.split()[1:])) & telling(passage), text.casefold()
+    return any(counted.count(word) <= FEW for word in shared)
 
 
 def introduction_json(made: Introduction | None) -> dict[str, Any] | None:

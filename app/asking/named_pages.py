@@ -1,4 +1,4 @@
-"""Pages that a person names, to be read again, or attended to alone, before a question is answered.
+"""Pages that a person names, to answer a question from these alone.
 
 "12-14, iii" are pages as printed; if a PDF has no printed page numbers, pages as the file counts them; if a document
 has no pages, sections. "12 of the file" is always a page as the file counts. "3/40-45" are paragraphs of the third
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.errors import UsageError
-from app.formatting import plural, roughly
+from app.formatting import plural
 from app.reading.document_cache import DocumentCache
 from app.reading.token_stream import Stream
 from ingest.document import Document, noun_of_pages
@@ -21,12 +21,6 @@ from ingest.wording import ranges
 
 if TYPE_CHECKING:
     import torch
-
-MOST_TOKENS = 16_384
-"""Most tokens of pages that are read again for one question. Pages that are only attended to have no limit."""
-
-SURELY = 1.5
-"""Factor above MOST_TOKENS at which an estimate alone is enough to refuse."""
 
 BESIDE = 2
 """Paragraphs on each side of a paragraph that are named with it."""
@@ -310,32 +304,8 @@ def spans_of(
             yield id, *document.span(each.page, each.first, each.last)
 
 
-def require_few(
-    named: Sequence[Named], document_ids: Sequence[str], document_cache: DocumentCache, per_character: float
-) -> None:
-    """Refuse pages that are surely too many to be read again, before their tokens are counted.
-
-    Args:
-        named: the pages.
-        document_ids: the documents of the context, in reading order.
-        document_cache: the documents.
-        per_character: average number of tokens per character.
-
-    Raises:
-        UsageError: there are far too many.
-    """
-    about = per_character * sum(end - start for _, start, end in spans_of(named, document_ids, document_cache))
-    if about > SURELY * MOST_TOKENS:
-        raise _too_many(f"about {roughly(about)} tokens", as_kept(named, document_ids, document_cache))
-
-
-def _too_many(tokens: str, pages: str) -> UsageError:
-    there = f"{tokens} on {pages_in_words(pages)}"
-    return UsageError(f"There are {there}, and {MOST_TOKENS:,} at most are read again for one question: name fewer.")
-
-
 def tokens_of(
-    named: Sequence[Named], document_ids: Sequence[str], stream: Stream, document_cache: DocumentCache, read_again: bool
+    named: Sequence[Named], document_ids: Sequence[str], stream: Stream, document_cache: DocumentCache
 ) -> "torch.Tensor":
     """Return the tokens of pages, each once, in the order of the text, int64 [N].
 
@@ -344,10 +314,9 @@ def tokens_of(
         document_ids: the documents of the context, in reading order.
         stream: the text as tokens.
         document_cache: the documents.
-        read_again: whether the pages are read again, which has a limit, or only attended to.
 
     Raises:
-        UsageError: there is no text on them, or more than can be read again.
+        UsageError: there is no text on them.
     """
     import torch
 
@@ -356,6 +325,4 @@ def tokens_of(
         found.update(stream.between(id, start, end))
     if not found:
         raise UsageError(f"There is no text on {pages_in_words(as_kept(named, document_ids, document_cache))}.")
-    if read_again and len(found) > MOST_TOKENS:
-        raise _too_many(plural(len(found), "token"), as_kept(named, document_ids, document_cache))
     return torch.tensor(sorted(found))

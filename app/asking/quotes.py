@@ -7,7 +7,7 @@ a quotation with another word is not one.
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 QUOTE_CHARACTERS = 600
@@ -21,13 +21,17 @@ _UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff])"
 )
-_SENTENCE_END = re.compile(r"(?P<stop>[.!?…؟۔।])[\"'”’»)\]*_]*(?=\s)|(?P<full>[。！？])[”’」』）]*|\n[ \t]*\n")
+_SENTENCE_END = re.compile(
+    r"(?P<stop>[.!?…؟۔।])[\"'”’»)\]*_]*(?=\s)|(?P<full>[。！？])[”’」』）]*|\n[ \t]*\n"
+    r"|\n(?=[ \t]*\d+(?:\.\d+)+\.?\s+[^\W\d_a-zß-ÿ])"  # a numbered clause
+)
 _CLAUSE_END = re.compile(r"[,;:—–][\"'”’»)\]]*\s|[，；：、]")
 _LINE_END = re.compile(r"(\S)[^\S\n]*\n")
 _SAID = re.compile(r"\s*(?![#|`])(?!\d+[.)]$).*\w")  # start of a line of an answer
+_WHOLE = re.compile(r"[.!?…؟۔।。！？][\"'”’»」』）)\]*_]*\s*$|^\s*(?:[-*•]|\d+[.)])\s+\w+\W+\w")
 _ABBREVIATION = re.compile(
     r"\b(?:[A-Z]|Mr|Mrs|Ms|Messrs|Mme|Mlle|Dr|St|Mt|Nos?|Nr|vs|etc|al|Figs?|Eqs?|Sec|Prof|Capt|Col|Gen|Lt|Sgt|Rev|Hon"
-    r"|Jr|Sr|Ltd|Inc|cf|pp?)$"
+    r"|Jr|Sr|Ltd|Inc|Co|Corp|Vol|cf|pp?|Ing|Dipl|Art|Abs|Bd|Hrsg)$"
 )
 _ITEM = re.compile(r"^[ \t]*\d+$", re.MULTILINE)  # the number of an item of a list, without its full stop
 _NEXT = re.compile(r"\s+(\w)")
@@ -124,6 +128,15 @@ def sentences_around(text: str, start: int, end: int, limit: int = QUOTE_CHARACT
     return Span(first, last) if last - first <= limit else _cut(text, Span(first, last), start, end, limit)
 
 
+def sentences_of(text: str, span: Span) -> list[Span]:
+    """Return the sentences of a span of a text, without those that are blank; a cut one stays cut."""
+    borders = [span.start, *_sentence_ends(text, span.start, span.end), span.end]
+    found = [each for each in (_trimmed(text, *each) for each in pairwise(borders)) if each.start < each.end]
+    found[0] = replace(found[0], begins=span.begins)
+    found[-1] = replace(found[-1], ends=span.ends)
+    return found
+
+
 def _trimmed(text: str, start: int, end: int) -> Span:
     """Return a span without blank space at its ends."""
     stripped = text[start:end].lstrip()
@@ -167,6 +180,11 @@ def _ends(text: str, match: re.Match[str]) -> bool:
     return match["stop"] != "." or not (
         _ABBREVIATION.search(text, max(0, stop - 6), stop) or (stop - line < 9 and _ITEM.search(text, line, stop))
     )
+
+
+def is_sentence(text: str) -> bool:
+    """Return whether a text is a whole sentence: it has an end, or is an item of a list with two words or more."""
+    return bool(_WHOLE.search(text))
 
 
 def quotations_in(answer: str) -> list[tuple[Span, str]]:

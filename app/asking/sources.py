@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from app.asking.quotes import quotations_in, sentences_around
+from app.asking.quotes import Span, quotations_in, sentences_around, sentences_of
 from app.reading.document_cache import DocumentCache
 
 if TYPE_CHECKING:
     import engine
-    from app.reading.token_stream import Stream
+    from app.reading.token_stream import Stream, TextSpan
 
 MOST_SOURCES = 5  # for the answer as a whole; those of its sentences are added
 MOST_CITED = 12
+LEAST_SHARE = 0.05  # of the attention; places with less are not shown
 CUT = "…"
 """Stands in a quote where a sentence is cut."""
 
@@ -52,22 +53,39 @@ class Quotation:
     place: str | None
 
 
-def find_sources(passages: Sequence["engine.Passage"], stream: "Stream", document_cache: DocumentCache) -> list[Source]:
-    """Return the places of an answer's passages, heaviest first, at most MOST_SOURCES.
+def find_sources(
+    passages: Sequence["engine.Passage"], stream: "Stream", document_cache: DocumentCache, said: str = ""
+) -> list[Source]:
+    """Return the places of an answer's passages, heaviest first, at most MOST_SOURCES, none under LEAST_SHARE.
 
     Passages whose sentences overlap become one source.
+
+    Args:
+        passages: what the answer attended to.
+        stream: the tokens of the text.
+        document_cache: gives its documents.
+        said: the question and its answer, whose words choose between the pages of a passage.
     """
+    found = _places_of(passages, stream, document_cache, said)
+    return [source for source in found if source.weight >= LEAST_SHARE][:MOST_SOURCES]
+
+
+def _places_of(
+    passages: Sequence["engine.Passage"], stream: "Stream", document_cache: DocumentCache, said: str
+) -> list[Source]:
+    """Return all places of passages, heaviest first."""
     found: list[Source] = []
+    words = _telling(said)
     for passage in sorted(passages, key=lambda passage: -passage.weight):
         spans = stream.spans(passage.start, passage.end)
         for span in spans:
-            source = _source(document_cache, span.document_id, span.start, span.end, passage.weight / len(spans))
+            source = _source(document_cache, span, passage.weight / len(spans), words)
             if source is None:
                 continue
             same = [other for other in found if _overlap(other, source)]
             found = [other for other in found if other not in same]
             found.append(_merged(document_cache, [*same, source]) if same else source)
-    return sorted(found, key=lambda source: -source.weight)[:MOST_SOURCES]
+    return sorted(found, key=lambda source: -source.weight)
 
 
 @dataclass(frozen=True)
@@ -80,20 +98,25 @@ class Citation:
 
 
 def with_citations(
-    sources: Sequence[Source], sentences: Sequence["engine.Sentence"], stream: "Stream", document_cache: DocumentCache
+    sources: Sequence[Source],
+    sentences: Sequence["engine.Sentence"],
+    stream: "Stream",
+    document_cache: DocumentCache,
+    said: str,
 ) -> tuple[list[Source], list[Citation]]:
     """Cite the heaviest source for each sentence of an answer with several sentences.
 
     Returns:
-        The sources, with those of sentences added, heaviest first, at most MOST_CITED; and the citations.
+        The sources, with those of sentences added, heaviest first and at most MOST_CITED, and the citations. No added
+        source has less than LEAST_SHARE.
     """
     if len(sentences) < 2:
         return list(sources), []
     known, cited = list(sources), []
     for sentence in sentences:
-        for source in find_sources(sentence.passages[:1], stream, document_cache)[:1]:
+        for source in _places_of(sentence.passages[:1], stream, document_cache, said)[:1]:
             number = next((at for at, other in enumerate(known) if _overlap(other, source)), len(known))
-            if number == len(known) < MOST_CITED:
+            if number == len(known) < MOST_CITED and source.weight >= LEAST_SHARE:
                 known.append(source)
             if number < len(known):
                 cited.append((sentence, known[number]))
@@ -105,28 +128,58 @@ def _overlap(first: Source, second: Source) -> bool:
     return first.document == second.document and first.start < second.end and second.start < first.end
 
 
-def _source(document_cache: DocumentCache, document_id: str, start: int, end: int, weight: float) -> Source | None:
-    """Return the source of the sentences around characters `start` to `end` of a document; None if all are blank."""
-    document = document_cache.document(document_id)
-    while start < end and document.text[start].isspace():
-        start += 1
-    if start >= end:
+def _source(document_cache: DocumentCache, span: "TextSpan", weight: float, words: set[str]) -> Source | None:
+    """Return the source of the sentences in a piece of text, on the page that has most of the words; None if blank."""
+    document = document_cache.document(span.document_id)
+    found: list[tuple[int, int, Span]] = []  # how many words, and characters, are on a page, and where
+    first, last = (bisect_right(document.page_starts, at) - 1 for at in (span.start, max(span.start, span.end - 1)))
+    for page in range(first, last + 1):
+        text, offset = document.pages[page].text, document.page_starts[page]
+        held = sentences_around(text, max(0, span.start - offset), span.end - offset)
+        if held.start < held.end:
+            has = len(words & _telling(text[held.start : held.end]))
+            found.append((has, held.end - held.start, replace(held, start=offset + held.start, end=offset + held.end)))
+    if not found:
         return None
-    index = bisect_right(document.page_starts, start) - 1
-    offset, page_text = document.page_starts[index], document.pages[index].text
-    span = sentences_around(page_text, start - offset, end - offset)
-    if span.start >= span.end:
-        return None
-    found = _at(document_cache, document_id, offset + span.start, offset + span.end, weight)
-    return replace(found, quote=f"{'' if span.begins else CUT}{found.quote}{'' if span.ends else CUT}")
+    *_, best = max(found, key=lambda each: each[:2])
+    source = _at(document_cache, span.document_id, best.start, best.end, weight)
+    return _marked(source, begins=best.begins, ends=best.ends)
+
+
+def narrowed(sources: Sequence[Source], document_cache: DocumentCache, said: str) -> list[Source]:
+    """Return sources with the sentences from the first to the last with a word of the answer; all if none has one.
+
+    Attention tells the place, and words tell the sentence.
+    """
+    words, found = _telling(said), []
+    for source in sources:
+        text = document_cache.document(source.document).text
+        whole = Span(source.start, source.end, not source.quote.startswith(CUT), not source.quote.endswith(CUT))
+        having = [each for each in sentences_of(text, whole) if words & _telling(text[each.start : each.end])]
+        if having:
+            kept = _at(document_cache, source.document, having[0].start, having[-1].end, source.weight)
+            source = _marked(kept, begins=having[0].begins, ends=having[-1].ends)
+        found.append(source)
+    return found
+
+
+def _marked(source: Source, *, begins: bool, ends: bool) -> Source:
+    """Return a source with signs where its sentences are cut."""
+    return replace(source, quote=f"{'' if begins else CUT}{source.quote}{'' if ends else CUT}")
+
+
+def _telling(text: str) -> set[str]:
+    """Return the terms of a text that say something about a place."""
+    from engine.finding.words import ASKING, terms
+
+    return set(terms(text)) - ASKING
 
 
 def _merged(document_cache: DocumentCache, sources: Sequence[Source]) -> Source:
     """Return one source for several that overlap."""
     first, last = min(sources, key=lambda each: each.start), max(sources, key=lambda each: each.end)
     found = _at(document_cache, first.document, first.start, last.end, sum(each.weight for each in sources))
-    before, behind = (CUT if cut else "" for cut in (first.quote.startswith(CUT), last.quote.endswith(CUT)))
-    return replace(found, quote=f"{before}{found.quote}{behind}")
+    return _marked(found, begins=not first.quote.startswith(CUT), ends=not last.quote.endswith(CUT))
 
 
 def _at(document_cache: DocumentCache, document_id: str, start: int, end: int, weight: float) -> Source:

@@ -7,17 +7,19 @@ from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from app.asking.answer_options import SAMPLED, AnswerOptions
+from app.asking.answer_options import AT_ONCE, SAMPLED, AnswerOptions
 from app.asking.demo_answer import DemoAnswer
-from app.asking.measurements import measurements, missed_pages, warnings
-from app.asking.named_pages import all_of, as_kept, named_pages, require_few, tokens_of
+from app.asking.measurements import measurements, warnings
+from app.asking.named_pages import all_of, as_kept, named_pages, tokens_of
 from app.asking.not_found import says_not_found
-from app.asking.quotes import whole_sentences
+from app.asking.question_length import require_fits
+from app.asking.quotes import is_sentence, whole_sentences
 from app.asking.repetition import repetition_start
-from app.asking.sources import check_quotations, find_sources, with_citations
+from app.asking.sources import check_quotations, find_sources, narrowed, with_citations
+from app.asking.support import NOT_FOUND, NOWHERE, SURE, UNSURE, check
 from app.errors import UsageError, phrase
 from app.formatting import plural, replay_progress
-from app.machine.recommended import demo_note
+from app.machine.good_for import demo_note
 from app.reading.context_cache import OpenContext, OpenConversation
 from app.reading.open_context import (
     fork_conversation,
@@ -31,8 +33,6 @@ from app.service import Service
 from sessions import ContextRow, SessionRow, StoreError, TurnRow
 
 if TYPE_CHECKING:
-    import torch
-
     import engine
 
 FLUSH_SEC = 0.08
@@ -99,15 +99,16 @@ def keep_question(service: Service, session_id: str, question: str, pages: str =
         service: the home in use.
         session_id: the session.
         question: the question as typed.
-        pages: pages to read again first, as a person names them (`named_pages.py`); "" for none.
+        pages: pages to answer from alone, as a person names them (`named_pages.py`); "" for none.
 
     Raises:
-        UsageError: the question is empty or too long, or there are no such pages.
+        UsageError: the question is empty, too long or has more tokens than fit, or there are no such pages.
         AppError: none of the context has been read yet.
     """
     question = checked_question(question)
     context = service.store.contexts.get(service.store.sessions.get(session_id).context_id)
     require_begun(service, context)
+    require_fits(service, context, question)
     return service.store.turns.add(session_id, question, checked_pages(service, context, pages))
 
 
@@ -131,18 +132,12 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
     """Return pages in the form that the store keeps; "" for none.
 
     Raises:
-        UsageError: they name no pages, some that the documents do not have, or too many to read again.
+        UsageError: they name no pages, or some that the documents do not have.
     """
     if not pages.strip():
         return ""
-    import engine
-
     ids, document_cache = context.document_ids, service.document_cache
-    named = named_pages(pages, ids, document_cache)
-    if engine.METHODS[context.method].family in ("condensing", "baseline"):
-        characters = sum(row.characters for row in service.store.contexts.documents(context.id))
-        require_few(named, ids, document_cache, context.tokens / max(1, characters))
-    return as_kept(named, ids, document_cache)
+    return as_kept(named_pages(pages, ids, document_cache), ids, document_cache)
 
 
 def checked_question(question: str) -> str:
@@ -239,17 +234,19 @@ def _answer(
         **options.sampled(),
         max_tokens=options.max_tokens,
         seed=secrets.randbits(32) if seed is None else seed,
-        max_reasoning=options.max_reasoning,
+        max_reasoning=options.max_reasoning if _reasons(open_one.opened, options) else 0,
         stop=tuple(options.stop),
+        json_schema=options.json_schema,
     )
     waiting, thought, flushed, done = "", "", 0.0, None
     said = DemoAnswer(open_one.opened.row.model)
-    named = _named(service, open_one.opened, turn.pages)
-    ids = open_one.opened.stream.ids if options.read_again or named is not None else None
+    there = _text(service, open_one.opened, turn.pages)
+    told = engine.AskOptions(on_question, whole_sentences, repetition_start, rules=options.rules)
     # Closing before the end cancels the turn: the conversation is as it was before the question.
-    asked = open_one.conversation.ask(
-        turn.question, sampling, engine.AskOptions(on_question, whole_sentences, ids, named, repetition_start)
-    )
+    if options.read_again or there.named is not None:
+        asked = engine.answer_from_text(open_one.conversation, turn.question, there, sampling, told)
+    else:
+        asked = open_one.conversation.ask(turn.question, sampling, told)
     with suppress(Stopped), closing(asked) as events:
         for event in events:
             on_stage("")
@@ -280,26 +277,39 @@ def _answer(
     return _finish(service, turn, open_one, done, sampling)
 
 
-def _named(service: Service, opened: OpenContext, pages: str) -> "torch.Tensor | None":
-    """Return the tokens of the pages named with a question, int64 [N]; None if there are none."""
+def _reasons(opened: OpenContext, options: AnswerOptions) -> bool:
+    """Return whether a model may reason before it answers."""
+    return opened.parameters > AT_ONCE if options.reason is None else options.reason
+
+
+def _text(service: Service, opened: OpenContext, pages: str) -> "engine.ReadText":
+    """Return the text that a question may be answered from, with the tokens of the pages named with it."""
+    import engine
+
+    stream, ids = opened.stream, opened.row.document_ids
+    read = stream.ids
+    if opened.share is not None:
+        read = read[: max(0, opened.context.memory.seen - len(opened.model.chat.prefix))]
     if not pages:
-        return None
-    ids = opened.row.document_ids
-    read_again = opened.context.memory.archive is None
-    return tokens_of(
-        named_pages(pages, ids, service.document_cache), ids, opened.stream, service.document_cache, read_again
-    )
+        return engine.ReadText(read, opened.finder)
+    cache = service.document_cache
+    return engine.ReadText(stream.ids, opened.finder, tokens_of(named_pages(pages, ids, cache), ids, stream, cache))
 
 
 def _finish(
     service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer", sampling: "engine.Sampling"
 ) -> TurnRow:
     opened = open_one.opened
-    found = find_sources(done.passages, opened.stream, service.document_cache)
-    there = not says_not_found(done.text)
-    found, citations = with_citations(found, done.sentences if there else [], opened.stream, service.document_cache)
-    sources = [asdict(source) for source in found]
-    measured = measurements(done)
+    said = f"{turn.question}\n{done.text}"
+    measured, checked = measurements(done), check(turn.question, done, opened)
+    near = checked.get("found", True)  # a question about something else has no places
+    found = find_sources(done.passages if near else [], opened.stream, service.document_cache, said)
+    refused, sure = says_not_found(done.text), checked.get("sure", 1.0)
+    there = near and not refused
+    sentences = [each for each in done.sentences if there and is_sentence(done.text[each.start : each.end])]
+    found, citations = with_citations(found, sentences, opened.stream, service.document_cache, said)
+    sources = [asdict(source) for source in narrowed(found, service.document_cache, said)]
+    measured |= checked
     measured["found"] = there
     measured["citations"] = [asdict(each) for each in citations]
     quotations = check_quotations(done.text, opened.row.document_ids, service.document_cache)
@@ -307,17 +317,19 @@ def _finish(
     measured["sampling"] = {name: getattr(sampling, name) for name in SAMPLED}
     if sampling.temperature > 0:
         measured["seed"] = sampling.seed
-    measured["warnings"] = [*warnings(done, opened), *missed_pages(service, opened, turn.pages, found)]
+    measured["warnings"] = [*warnings(done, opened, turn.pages)]
+    if not refused and (sure < SURE or checked.get("unsupported")):
+        measured["warnings"].append(UNSURE if sure > NOT_FOUND else NOWHERE)
     measured["warnings"] += filter(None, [demo_note(opened.row.model, found=there)])
     # The conversation is saved first, with the turn. After a crash in between, the turn is finished from there.
-    said: dict[str, Any] = {
+    kept: dict[str, Any] = {
         "answer": done.text,
         "reasoning": done.reasoning,
         "sources": sources,
         "measurements": measured,
     }
     if opened.share is None:
-        save_conversation(service, turn.session_id, open_one, {"id": turn.id, **said})
+        save_conversation(service, turn.session_id, open_one, {"id": turn.id, **kept})
     with service.store.transaction():
         service.store.measurements.add("answer", turn.session_id, {"turn": turn.id, **measured})
-        return service.store.turns.finish(turn.id, **said)
+        return service.store.turns.finish(turn.id, **kept)

@@ -1,11 +1,29 @@
 """Flags of `ask` and `chat` that say how to answer."""
 
 import argparse
+import json
+from pathlib import Path
+from typing import Any
 
 from app.asking.answer_options import AnswerOptions
 from app.commands.common import (
     Arguments,
 )
+
+
+def json_schema(path: str) -> dict[str, Any]:
+    """Return the JSON schema in a file.
+
+    Raises:
+        argparse.ArgumentTypeError: there is none.
+    """
+    try:
+        schema = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{path} is no file with a JSON schema ({error}).") from error
+    if not isinstance(schema, dict):
+        raise argparse.ArgumentTypeError(f"{path} has no JSON object: write the JSON schema as one.")
+    return schema
 
 
 def add_answer_flags(parser: argparse.ArgumentParser) -> None:
@@ -57,11 +75,17 @@ def add_answer_flags(parser: argparse.ArgumentParser) -> None:
         "--max-reasoning",
         metavar="N",
         type=int,
-        default=AnswerOptions.max_reasoning,
-        help="tokens that a model that reasons first may take for it; 0: it answers at once (default: %(default)s)",
+        help="tokens that a model that reasons first may take for it; 0: it answers at once (default: 0 for models of "
+        f"up to 4B weights, else {AnswerOptions.max_reasoning})",
     )
     parser.add_argument(
         "--stop", metavar="TEXT", action="append", default=[], help="end the answer before TEXT (may be repeated)"
+    )
+    parser.add_argument(
+        "--json-schema",
+        metavar="FILE",
+        type=json_schema,
+        help="answer with JSON that fits the JSON schema in FILE, without reasoning",
     )
     parser.add_argument(
         "--pages",
@@ -81,8 +105,7 @@ def add_answer_flags(parser: argparse.ArgumentParser) -> None:
         "--read-again",
         action=argparse.BooleanOptionalAction,
         default=AnswerOptions.read_again,
-        help="where infinipot or locret has forgotten words of a passage that the question looks at, read the passage "
-        "again before answering (default: on)",
+        help="find the passages that the question is about, read them again and answer from them alone (default: on)",
     )
 
 
@@ -92,10 +115,12 @@ def options_of(arguments: Arguments) -> AnswerOptions:
         arguments.temperature,
         arguments.top_p,
         arguments.max_tokens,
-        arguments.max_reasoning,
+        AnswerOptions.max_reasoning if arguments.max_reasoning is None else arguments.max_reasoning,
+        reason=None if arguments.max_reasoning is None else True,
         stop=arguments.stop,
         read_again=arguments.read_again,
         top_k=arguments.top_k,
         min_p=arguments.min_p,
         repetition_penalty=arguments.repetition_penalty,
+        json_schema=arguments.json_schema,
     )

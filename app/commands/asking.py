@@ -20,6 +20,7 @@ from app.commands.common import (
     note_warnings,
     open_service,
     print_json,
+    source_line,
 )
 from app.commands.parser import examples
 from app.errors import AppError, phrase, wrong_usage
@@ -186,7 +187,7 @@ def _answer(
         session: the session.
         question: the question.
         options: options for the answer.
-        pages: pages to read again first; "" for none.
+        pages: pages to answer from alone; "" for none.
         quiet: print nothing except, on standard error, that it was stopped.
     """
     from app.asking.turns import answer, keep_question
@@ -257,6 +258,8 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         "answer": turn.answer,
         **(reasoned if turn.reasoning else {}),
         "found": measured.get("found", True),
+        "sure": measured.get("sure"),
+        "unsupported": measured.get("unsupported", []),
         "quotations": measured.get("quotations", []),
         "sources": [{key: source[key] for key in SOURCE} for source in turn.sources],
         "citations": measured.get("citations", []),
@@ -278,9 +281,7 @@ def note_sources(turn: "TurnRow", titles: dict[str, str]) -> None:
     """Print the first places that the model attended to, and the speed. titles: words before a place, by document."""
     measured = turn.measurements
     for source in turn.sources[:3] if measured.get("found", True) else []:
-        quote = " ".join(source["quote"].split())
-        place = titles.get(source["document"], "") + source["place"]
-        note(f"  {place} ({source['weight']:.0%}): {quote}")
+        note(source_line(source, titles))
     if measured:
         took, tokens = "", measured.get("reasoning_tokens", 0)
         if tokens:

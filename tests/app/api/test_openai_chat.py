@@ -13,7 +13,8 @@ import pytest
 from fastapi import FastAPI
 
 from app.api.openai_chat import ChatRequest, router
-from app.api.openai_turns import MOST_TOKENS, Message, turns_of
+from app.api.openai_responses import ResponseRequest
+from app.api.openai_turns import MOST_TOKENS, Message, rules_of, turns_of
 from app.asking.answer_options import LONGEST, AnswerOptions
 from app.errors import UsageError
 from app.jobs.worker import Worker
@@ -130,16 +131,22 @@ def test_requests_that_go_on_with_one_conversation_at_once_are_not_mixed(server:
         assert session_of(server, answer) == [("Who was first?", said(first)), (question, said(answer))]
 
 
-def test_what_the_system_says_stands_before_the_first_question(server: Server, context: str) -> None:
+def test_what_the_system_says_stands_before_each_question_and_is_not_kept(server: Server, context: str) -> None:
     system = {"role": "system", "content": "Be brief."}
     first = complete(server, context, [system, *asked("Who was it?")])
-    assert session_of(server, first)[0][0] == "Be brief.\n\nWho was it?"
-    assert server.get(f"/api/sessions/{first['session']}")["title"] == "Who was it?"
+    assert session_of(server, first)[0][0] == "Who was it?"
     parts = [{"type": "text", "text": "Who was"}, {"type": "text", "text": " it?"}]
     on = complete(
         server, context, [system, {"role": "user", "content": parts}, *asked("Who was it?", said(first), "Why?")[1:]]
     )
     assert on["session"] == first["session"]
+    plain = complete(server, context, asked("Who was it?"))
+    rules = first["usage"]["prompt_tokens"] - plain["usage"]["prompt_tokens"]
+    assert rules >= 3
+    plain_on = complete(server, context, asked("Who was it?", said(first), "Why?"))
+    assert on["usage"]["prompt_tokens"] - plain_on["usage"]["prompt_tokens"] == rules
+    refused = complete(server, context, [{**system, "content": "Be brief. " * 2000}, *asked("Who?")])
+    assert (refused["status"], "at most 20,000" in refused["error"]["message"]) == (400, True)
 
 
 def test_a_stream_brings_the_same_answer_piece_by_piece(server: Server, context: str) -> None:
@@ -197,7 +204,7 @@ def test_what_is_not_to_be_stored_is_gone_once_it_is_answered(server: Server, co
         else:
             whole = json.loads(response.read())
             answer = said(whole)
-    assert whole["sources"]
+    assert {"found", "sources", "citations", "sure", "unsupported", "notes"} <= set(whole)
     assert "session" not in whole
     assert server.get("/api/sessions") == before, "the conversation that it goes on from is as it was"
     assert set((server.home / "sessions").iterdir()) == folders
@@ -303,14 +310,114 @@ def test_nobody_waits_while_the_answer_of_somebody_who_went_away_is_stopped(
     assert service.store.turns.all(service.store.sessions.all()[0].id)[0].status == "cancelled"
 
 
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function"}]}
+TURNS: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]], str]] = {
+    "a greeting": ([{"role": "assistant", "content": "Hello!"}, *asked("Who?")], [], "Who?"),
+    "two questions": ([*asked("Who?"), *asked("Where?")], [], "Who?\n\nWhere?"),
+    "two answers": (
+        [*asked("Who?", "He."), {"role": "assistant", "content": "Or she."}, *asked("Where?")],
+        [("Who?", "He.\n\nOr she.")],
+        "Where?",
+    ),
+    "an empty question": (asked("Who?", "He.", " ", "She.", "Where?"), [("Who?", "He.\n\nShe.")], "Where?"),
+    "a result of a tool": ([*asked("Who?"), CALL, {"role": "tool", "content": "Anna"}], [], "Who?\n\nAnna"),
+    "a result of a function": ([*asked("Who?"), {"role": "function", "content": "Anna"}], [], "Who?\n\nAnna"),
+    "a result of a response": (
+        [*asked("Who?"), {"type": "function_call"}, {"type": "function_call_output", "call_id": "1", "output": "Anna"}],
+        [],
+        "Who?\n\nAnna",
+    ),
+    "the system's text": ([*asked("Who?"), {"role": "system", "content": "Be brief."}], [], "Who?"),
+}
+
+
+@pytest.mark.parametrize(("messages", "said", "question"), TURNS.values(), ids=TURNS)
+def test_messages_of_other_programs_become_turns(
+    messages: list[dict[str, Any]], said: list[tuple[str, str]], question: str
+) -> None:
+    assert turns_of([Message.model_validate(each) for each in messages]) == (said, question)
+
+
+@pytest.mark.parametrize("none", [0, -1, None])
+def test_a_number_of_tokens_below_one_means_the_usual_limit(none: int | None) -> None:
+    chat = ChatRequest(model="m", messages=[], max_tokens=none)
+    assert chat.options().max_tokens == MOST_TOKENS
+    assert ChatRequest(model="m", messages=[], max_completion_tokens=none, max_tokens=9).options().max_tokens == 9
+    assert ResponseRequest(model="m", max_output_tokens=none).options().max_tokens == MOST_TOKENS
+
+
+def schema_format(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": schema}}
+
+
+FOUND = {
+    "type": "object",
+    "properties": {"keeper": {"type": "string", "maxLength": 9}, "years": {"type": "integer"}},
+    "required": ["keeper", "years"],
+    "additionalProperties": False,
+}
+
+
+def keys_of(text: str) -> list[str]:
+    """Return the keys of a JSON object, and check the types of FOUND."""
+    value = json.loads(text)
+    if "years" in value:
+        assert isinstance(value["keeper"], str)
+        assert isinstance(value["years"], int)
+    return sorted(value)
+
+
+@pytest.mark.parametrize("most", [1, 60])
+def test_an_answer_is_json_that_fits_its_schema_also_when_it_is_cut(server: Server, context: str, most: int) -> None:
+    format = schema_format(FOUND)
+    answer = complete(server, context, asked("Who kept it?"), response_format=format, max_tokens=most)
+    assert keys_of(said(answer)) == ["keeper", "years"]
+    assert most > 1 or answer["choices"][0]["finish_reason"] == "length"
+    assert session_of(server, answer) == [("Who kept it?", said(answer))]
+    object = complete(server, context, asked("Who?"), response_format={"type": "json_object"}, max_tokens=most)
+    keys_of(said(object))
+
+
+def test_json_streams_and_goes_on_in_its_session(server: Server, context: str) -> None:
+    format = schema_format(FOUND)
+    whole = complete(server, context, asked("And how long?"), response_format=format, max_tokens=9)
+    body = {"model": context, "messages": asked("And how long?"), "max_tokens": 9, "response_format": format}
+    with httpx.stream(
+        "POST", f"{server.url}/v1/chat/completions", json={**body, "stream": True}, timeout=PATIENCE_SEC
+    ) as response:
+        brought = events(response)
+    pieces = [each["choices"][0]["delta"].get("content", "") for each in brought]
+    assert keys_of("".join(pieces)) == ["keeper", "years"]
+    assert "".join(pieces).strip() == said(whole)
+    assert brought[-1]["choices"][0]["finish_reason"] == "length"
+    on = complete(server, context, asked("And how long?", said(whole), "Why?"))
+    assert on["session"] in (whole["session"], brought[0]["session"])
+
+
+def test_responses_and_own_turns_are_json_as_well(server: Server, context: str) -> None:
+    format = {"type": "json_schema", "name": "found", "schema": FOUND}
+    body = {"model": context, "input": "Who kept it?", "max_output_tokens": 9, "text": {"format": format}}
+    response = server.send("/v1/responses", body)
+    assert keys_of(response["output"][0]["content"][0]["text"]) == ["keeper", "years"]
+    assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    refused = server.send("/v1/responses", {**body, "text": {"format": {**format, "schema": 1}}})
+    assert (refused["status"], refused["error"]["message"][:20]) == (400, "text.format has the ")
+    session = server.send("/api/sessions", {"context": context})["id"]
+    asked_for = {"question": "Who?", "max_tokens": 9, "json_schema": FOUND}
+    turn = server.send(f"/api/sessions/{session}/turns", asked_for)
+    wait_for(lambda: server.get(f"/api/turns/{turn['id']}")["status"] == "done", "the answer")
+    assert keys_of(server.get(f"/api/turns/{turn['id']}")["answer"]) == ["keeper", "years"]
+    refused = server.send(f"/api/sessions/{session}/turns", {**asked_for, "json_schema": {"type": "objekt"}})
+    assert (refused["status"], refused["error"][:38]) == (400, "No answer can be made to fit this JSON")
+
+
 @pytest.mark.parametrize(
     ("messages", "more", "sentence"),
     [
         ([], {}, "There are no messages"),
-        (asked("Who?", "He."), {}, "the last is the user's"),
-        ([*asked("Who?"), *asked("Where?")], {}, "take turns"),
+        (asked("Who?", "He."), {}, "The last message is the user's"),
         (asked(" "), {}, "The question is empty"),
-        (asked("Who?", "He.", "", "She.", "Where?"), {}, "The question is empty"),
+        (asked("Who?", "He.", " "), {}, "The question is empty"),
         (asked("Who?"), {"stop": ["."], "n": 2}, "does not support n above 1"),
         (asked("Who?"), {"stop": ""}, "cannot be empty"),
         (asked("Who?"), {"n": 2}, "does not support n above 1"),
@@ -320,14 +427,12 @@ def test_nobody_waits_while_the_answer_of_somebody_who_went_away_is_stopped(
             "does not support a tool_choice that demands a tool",
         ),
         (asked("Who?"), {"logprobs": True}, "does not support logprobs"),
-        (
-            asked("Who?"),
-            {"response_format": {"type": "json_object"}},
-            "does not support a response_format other than text",
-        ),
+        (asked("Who?"), {"response_format": {"type": "grammar"}}, "response_format has the type text, json_object, or"),
+        (asked("Who?"), {"response_format": {"type": "json_schema", "json_schema": {}}}, "json_schema with a schema"),
+        (asked("Who?"), {"response_format": schema_format({"type": "objekt"})}, "fit this JSON schema: Invalid type"),
+        (asked("Who?"), {"response_format": {"type": "json_object"}, "stop": "}"}, "would cut its JSON"),
         (asked("Who?"), {"temperature": 9}, "between 0 and 5"),
-        (asked("Who?"), {"max_tokens": 0}, "max_tokens: Input should be greater than or equal to 1"),
-        (asked("Who?"), {"max_completion_tokens": -1}, "max_completion_tokens: Input should be greater than"),
+        (asked("\N{EGYPTIAN HIEROGLYPH A001}" * 19_999), {}, "tokens, and the model looks at"),
         (asked("Who?"), {"seed": 1 << 63}, "A seed is a whole number"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], {}, "text or files, not image_url"),
         ([{"role": "robot", "content": "Who?"}], {}, "role: Input should be"),
@@ -364,8 +469,9 @@ def test_turns_are_questions_with_their_answers() -> None:
     spoken = [Message(**each) for each in asked(" One? ", "1", "Two?", "2\n", "Three?")]
     assert turns_of(spoken) == ([("One?", "1"), ("Two?", "2")], "Three?")
     rules = [Message(role="developer", content="A."), Message(role="system", content="B.")]
-    assert turns_of([*rules, *spoken]) == ([("A.\n\nB.\n\nOne?", "1"), ("Two?", "2")], "Three?")
-    assert turns_of([*rules, *spoken[:1]]) == ([], "A.\n\nB.\n\nOne?")
+    assert turns_of([*rules, *spoken]) == ([("One?", "1"), ("Two?", "2")], "Three?")
+    assert rules_of([*rules, *spoken]) == "A.\n\nB."
+    assert turns_of([*rules, *spoken[:1]]) == ([], "One?")
 
 
 @pytest.mark.parametrize(
@@ -386,8 +492,8 @@ def test_an_effort_says_how_much_a_model_may_reason() -> None:
     usual = AnswerOptions.max_reasoning
     for effort, most in ((None, usual), ("", usual), ("medium", usual), ("none", 0), ("Low", 1024), (" HIGH", 16384)):
         assert ChatRequest(model="m", messages=[], reasoning_effort=effort).options().max_reasoning == most
-    for effort, most in ((None, 30), ("low", 1024)):  # a short answer limits the reasoning too
-        asked_for = ChatRequest(model="m", messages=[], reasoning_effort=effort, max_tokens=30)
-        assert asked_for.options().max_reasoning == most
+    for effort, most, reason in ((None, 30, None), ("low", 1024, True)):  # a short answer limits the reasoning too
+        limited = ChatRequest(model="m", messages=[], reasoning_effort=effort, max_tokens=30).options()
+        assert (limited.max_reasoning, limited.reason) == (most, reason)
     with pytest.raises(UsageError, match="reasoning_effort other than none, minimal, low, medium, high, xhigh"):
         ChatRequest(model="m", messages=[], reasoning_effort="off").options()

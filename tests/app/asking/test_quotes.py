@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.asking.quotes import PageWords, quotations_in, sentences_around, whole_sentences
+from app.asking.quotes import PageWords, is_sentence, quotations_in, sentences_around, whole_sentences
 
 PAGE = (
     "Call me Ishmael. Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money. "
@@ -43,6 +43,17 @@ def test_the_sentences_around_a_passage(words: str, sentence: str) -> None:
         ),
         ("Rules:\n1. Never go out.\n2. Burn the lamp.", "lamp", "2. Burn the lamp."),
         ("It ended.\n\nthen a verse", "verse", "then a verse"),
+        (
+            "12.3 Payment; see\n6.4 below and Annex A\n12.4 Nine months' notice ends it",
+            "notice",
+            "12.4 Nine months' notice ends it",
+        ),
+        (
+            "12.3 Payment; see\n6.4 below and Annex A\n12.4 Nine months",
+            "see",
+            "12.3 Payment; see\n6.4 below and Annex A",
+        ),
+        ("Signed for the Supplier: Ing. Pavel Novak. Signed", "Pavel", "Signed for the Supplier: Ing. Pavel Novak."),
         ("One is here now. Two is the one. Three is long gone.", "now. Two is the one. Three", "Two is the one."),
     ],
 )
@@ -107,6 +118,24 @@ def test_words_without_blanks_between_them_are_found() -> None:
         "gut",
     ]
     assert PageWords(["ฉันรักแมว"]).find("รักแมว") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("Anna kept the lamp.", True),
+        (" “Who was it?”", True),
+        ("\n- Anna Reed", True),
+        ("2) the lamp at Harrow", True),
+        ("彼は言った。", True),
+        ("I", False),
+        ("In the world", False),
+        ("The world is a", False),
+        ("\n- Anna", False),
+    ],
+)
+def test_a_fragment_is_no_sentence(text: str, whole: bool) -> None:
+    assert is_sentence(text) == whole
 
 
 def test_quotations_in_an_answer() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from app.asking.quotes import QUOTE_CHARACTERS
-from app.asking.sources import MOST_CITED, Citation, check_quotations, find_sources, with_citations
+from app.asking.sources import MOST_CITED, Citation, check_quotations, find_sources, narrowed, with_citations
 from app.reading.document_cache import DocumentCache
 from app.reading.token_stream import TOKEN_BYTES, Stream, Stretch, compose
 from engine import Encoding, Passage, Sentence
@@ -158,15 +158,23 @@ def test_sentences_lead_to_the_sources_that_they_rested_on() -> None:
         Sentence(20, 25, []),
         Sentence(25, 30, [Passage(*read_back("Gamma"), 0.1)]),
     ]
-    found, citations = with_citations(sources, sentences, stream(), LIBRARY)
+    found, citations = with_citations(sources, sentences, stream(), LIBRARY, "")
     assert [each.quote for each in found] == ["Gamma sings.", "Beta is there.", "Epsilon waits."]
     assert citations == [Citation(0, 9, 2), Citation(9, 20, 1), Citation(25, 30, 0)]
+
+
+def test_a_place_with_a_small_share_of_the_attention_is_no_source() -> None:
+    few = [Passage(*read_back("waits"), 0.03), Passage(*read_back("Beta"), 0.03), Passage(*read_back("there"), 0.03)]
+    sources = find_sources([Passage(*read_back("sings"), 0.5), *few], stream(), LIBRARY)
+    assert [each.quote for each in sources] == ["Gamma sings.", "Beta is there."], "two passages of one sentence"
+    small = Sentence(0, 9, [Passage(*read_back("Gamma"), 0.01)]), Sentence(9, 20, few[:1])
+    assert with_citations(sources, small, stream(), LIBRARY, "") == (sources, [Citation(0, 9, 0)])
 
 
 def test_an_answer_of_one_sentence_cites_nothing() -> None:
     sources = find_sources([Passage(*read_back("sings"), 0.5)], stream(), LIBRARY)
     sentences = [Sentence(0, 9, [Passage(*read_back("Beta"), 0.4)])]
-    assert with_citations(sources, sentences, stream(), LIBRARY) == (sources, [])
+    assert with_citations(sources, sentences, stream(), LIBRARY, "") == (sources, [])
 
 
 def test_a_long_answer_has_no_more_sources_than_people_look_at() -> None:
@@ -175,7 +183,32 @@ def test_a_long_answer_has_no_more_sources_than_people_look_at() -> None:
     document_cache = DocumentCache({"d-long": long}.__getitem__)
     whole = compose(Letters(), [("d-long", long)])  # type: ignore[arg-type]
     places = [text.index(f"fact {number}.") for number in range(30)]
-    sentences = [Sentence(n, n + 1, [Passage(at, at + 6, 1 / 30)]) for n, at in enumerate(places)]
-    found, citations = with_citations([], sentences, whole, document_cache)
+    sentences = [Sentence(n, n + 1, [Passage(at, at + 6, 0.06)]) for n, at in enumerate(places)]
+    found, citations = with_citations([], sentences, whole, document_cache, "")
     assert len(found) == len(citations) == MOST_CITED
     assert {each.source for each in citations} == set(range(MOST_CITED))
+
+
+def test_of_a_passage_the_sentences_with_words_of_the_answer_are_shown() -> None:
+    """A passage over two pages was shown as the end of the first one, where nothing of it was said."""
+    passage = [Passage(read_back("Beta")[0], read_back("dances")[1], 0.5)]
+
+    def shown(said: str) -> list[tuple[int, str]]:
+        found = narrowed(find_sources(passage, stream(), LIBRARY, said), LIBRARY, said)
+        return [(each.page, each.quote) for each in found]
+
+    assert shown("Who sings? It is Gamma.") == [(2, "Gamma sings.")]
+    assert shown("What is there? Beta.") == [(1, "Beta is there.")]
+    assert shown("Who dances? It was Delta, as Gamma says.") == [(2, "Gamma sings. Delta dances.")]
+    assert len(shown("Nothing of it.")) == 1
+
+
+def test_no_attention_counts_twice_where_sentences_of_a_passage_are_cited() -> None:
+    """An answer showed 128 % of the attention: its sources had been narrowed to other sentences than those it cites."""
+    whole = [Passage(read_back("Gamma")[0], read_back("dances")[1], 0.9)]
+    sentences = [Sentence(0, 9, whole), Sentence(9, 20, [Passage(*read_back("Delta dances"), 0.5)])]
+    said = "Who sings? Gamma."
+    found, citations = with_citations(find_sources(whole, stream(), LIBRARY, said), sentences, stream(), LIBRARY, said)
+    assert [each.weight for each in found] == [0.9]
+    assert [each.source for each in citations] == [0, 0]
+    assert [each.quote for each in narrowed(found, LIBRARY, said)] == ["Gamma sings."]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.asking import turns
 from app.asking.answer_options import AnswerOptions
 from app.asking.turns import answer, keep_question
 from app.commands.asking import result_of
@@ -17,7 +18,7 @@ from app.web.views.turn import turn_article
 from tests.app.helpers import add, read_through
 from tests.app.tiny import make_tiny_model
 
-OPTIONS = AnswerOptions(max_tokens=10, max_reasoning=16)
+OPTIONS = AnswerOptions(max_tokens=10, max_reasoning=16, reason=True, read_again=False)
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +69,17 @@ def test_the_page_can_ask_for_an_answer_at_once(
     service = Service(tmp_path / "home", str(thinker), "cpu")
     context = read_through(service, add(service, book)).id
     actions = Actions(service, Worker(service), TabState(service), [], [], [])
-    for reason in (False, True):
+    for reason in (False, True, None):
         asked = actions.ask.ask(
             Selection(context, service.store.sessions.add(context).id), "Who?", 0.0, 1.0, 8, reason=reason
         )
         turn = service.store.turns.all(asked.session)[0]
         (job,) = service.store.jobs.all(subject_id=turn.id)
         turn = answer(service, turn.id, AnswerOptions(**job.payload))
-        assert (turn.status, bool(turn.reasoning)) == ("done", reason)
+        assert (turn.status, bool(turn.reasoning)) == ("done", bool(reason)), "a small model answers at once"
+    monkeypatch.setattr(turns, "AT_ONCE", 1)
+    turn = answer(service, keep_question(service, turn.session_id, "Why?").id, AnswerOptions(max_tokens=8))
+    assert turn.reasoning, "a large model reasons"
     service.close()
 
 

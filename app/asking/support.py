@@ -1,0 +1,47 @@
+"""Check an answer against the passages that it was given from: what they do not say, and how sure it is."""
+
+from typing import TYPE_CHECKING, Any
+
+from app.asking.quotes import is_sentence, whole_sentences
+
+if TYPE_CHECKING:
+    import engine
+    from app.reading.context_cache import OpenContext
+
+NOT_FOUND = 0.02
+"""How sure an answer is at most if the text does not seem to say it; fitted on the questions of `benchmarks/suite`."""
+
+SURE = 0.05
+"""How sure an answer is at least to be shown without a warning; fitted likewise."""
+
+NOWHERE = "I did not find that in the text: no passage says so."
+UNSURE = "Not sure: the text says this only in part. Compare the passages."
+
+
+def check(question: str, done: "engine.Answer", opened: "OpenContext") -> dict[str, Any]:
+    """Return facts of an answer as they are kept with it: `sure` (0 to 1), `unsupported`, or not `found`.
+
+    `unsupported` lists numbers and names that stand in no passage: characters `start` to `end` of the answer. `instead`
+    has at most three of the same kind from the passages.
+
+    Not checked are answers about the whole text (summaries, themes, lists), to questions in another language, to what
+    is no question and has no word of the text ("Thanks!"), and those cut in their first sentence: {}. A question that
+    names something, and has nothing to do with the text, is not found.
+    """
+    from engine.finding.support import is_strange, same_kind, sureness, unsupported
+
+    finder, text = opened.finder, done.text
+    if finder.words.is_whole(question) or not finder.words.speaks(question):
+        return {}
+    if is_strange(finder.words, question):
+        return {"found": False, "sure": 0.0}
+    if not finder.words.known(question) and not question.rstrip().endswith(("?", "？", "؟")):
+        return {}
+    if done.finish_reason == "length" and not (is_sentence(text) or whole_sentences(text, 0)):
+        return {}
+    passages = finder.texts(done.read_again or finder.beside(question, text))
+    marked = [
+        {"start": start, "end": end, "instead": same_kind(text, end, passages)}
+        for start, end in unsupported(question, text, passages)
+    ]
+    return {"sure": round(sureness(finder.words, question, text, passages), 3), "unsupported": marked}
