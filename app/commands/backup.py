@@ -77,4 +77,6 @@ def _tell(arguments: Arguments, backup: "Backup", path: Path, done: str) -> int:
     counts = [(backup.documents, "document"), (backup.contexts, "context"), (backup.sessions, "session")]
     held = ", ".join(plural(count, noun) for count, noun in counts)
     print(printable(f"{done} {path}: {held}; {byte_size(backup.bytes)}."))
+    for title in backup.branches:
+        print(printable(f"A chat went on here and in the backup: that of the backup is here too, as “{title}”."))
     return 0

@@ -14,9 +14,10 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="measure accuracy and speed",
         description="Measure a model and its methods. needle: accuracy in long documents; suite: many kinds of "
         "questions about one long text, scored with intervals; latency: speed and memory by "
-        "length; growth: time per token against length. `stockpot bench needle --help` lists the options of that one.",
+        "length; growth: time per token against length; model NAME: whether a model reads as transformers does, finds "
+        "what it read, and keeps to its plan. `stockpot bench needle --help` lists the options of that one.",
     )
-    parser.add_argument("benchmark", choices=("needle", "suite", "latency", "growth"), help="what to measure")
+    parser.add_argument("benchmark", choices=("needle", "suite", "latency", "growth", "model"), help="what to measure")
     parser.add_argument(
         "options", nargs=argparse.REMAINDER, help="such as --methods exact,locret:pooling=1 --tokens 2K,8K"
     )
@@ -33,13 +34,18 @@ def run(arguments: Arguments, shared: argparse.ArgumentParser) -> int:
     """
     import importlib
 
-    _, options = shared.parse_known_args(arguments.options, arguments)
+    from app.machine.model_names import model_source
+
+    given = list(arguments.options)
+    if arguments.benchmark == "model" and given and not given[0].startswith("-"):
+        arguments.model = given.pop(0)
+    _, options = shared.parse_known_args(given, arguments)
     benchmark = importlib.import_module(f"benchmarks.{arguments.benchmark}")
     argv = ["--device", arguments.device, *(["--json"] if arguments.json else [])]
     name = chosen_model(arguments)
     if name:
-        model, quantize = split_model(name)
-        argv += ["--model", model, "--quantize", quantize]
+        _, quantize = split_model(name)
+        argv += ["--model", model_source(name), "--quantize", quantize]
     if arguments.seed is not None:
         argv += ["--seed", str(arguments.seed)]
     return int(benchmark.main([*argv, *options]) or 0)

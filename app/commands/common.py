@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
@@ -31,7 +31,7 @@ def open_service(arguments: Arguments) -> "Iterator[Service]":
     from app.machine.model_names import named_model
     from app.service import Service
 
-    model = named_model(arguments.model, arguments.quantize)
+    model = named_model(arguments.model, arguments.quantize, arguments.home)
     with closing(Service(arguments.home, model, arguments.device, arguments.seed)) as service:
         yield service
 
@@ -44,7 +44,7 @@ def chosen_model(arguments: Arguments) -> str | None:
     """
     from app.machine.model_names import canonical_model, named_model
 
-    name = named_model(arguments.model, arguments.quantize)
+    name = named_model(arguments.model, arguments.quantize, arguments.home)
     return canonical_model(name, arguments.home) if name else None
 
 
@@ -65,9 +65,9 @@ def add_context(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
 
 
-def add_json_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag --json to a command."""
-    parser.add_argument("--json", action="store_true", help="print one JSON value instead of text")
+def add_json_flag(parser: argparse.ArgumentParser, default: object = False) -> None:
+    """Add the flag --json to a command. default: argparse.SUPPRESS below a command that has the flag too."""
+    parser.add_argument("--json", action="store_true", default=default, help="print one JSON value instead of text")
 
 
 def print_json(value: Any) -> None:
@@ -84,6 +84,12 @@ def note_warnings(warnings: list[str]) -> None:
     """Print warnings about a reading or an answer on standard error."""
     for warning in warnings:
         note(f"warning: {warning}")
+
+
+def source_line(source: Mapping[str, Any], before: Mapping[str, str]) -> str:
+    """Return the line of a place that an answer attended to. before: words before a place, by document."""
+    place = before.get(source["document"], "") + source["place"]
+    return f"  {place} ({source['weight']:.0%} of the attention): {' '.join(source['quote'].split())}"
 
 
 def columns_of(stream: TextIO) -> int | None:

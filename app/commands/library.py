@@ -48,10 +48,17 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "list",
         parents=[shared],
         help="list documents, contexts or sessions",
-        description="List documents, contexts or sessions, the latest first.",
+        description="List documents, contexts or sessions, the latest first; documents if none is named.",
     )
     nouns = tuple(COLUMNS)
-    parser.add_argument("noun", metavar="|".join(nouns), choices=nouns, help="what to list")
+    parser.add_argument(
+        "noun",
+        metavar="|".join(nouns),
+        nargs="?",
+        choices=nouns,
+        default="documents",
+        help="what to list (default: documents)",
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run_list)
 

@@ -41,7 +41,7 @@ def run_methods(arguments: Arguments) -> int:
     from app.machine.model_names import default_model
     from app.reading.methods import methods_table
 
-    rows = methods_table(chosen_model(arguments) or default_model())
+    rows = methods_table(chosen_model(arguments) or default_model(arguments.home))
     if arguments.json:
         print_json(rows)
         return 0

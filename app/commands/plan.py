@@ -86,7 +86,10 @@ def run_plan(arguments: Arguments) -> int:
         check_file(each, password_of(arguments))
     from app.machine.planning import PlanRequest, report
 
-    name = canonical_model(named_model(arguments.model, arguments.quantize) or default_model(), arguments.home)
+    name = canonical_model(
+        named_model(arguments.model, arguments.quantize, arguments.home) or default_model(arguments.home),
+        arguments.home,
+    )
     wanted = PlanRequest(
         tokens=tokens or _count(name, sources, password_of(arguments)),
         method=arguments.method,

@@ -10,6 +10,7 @@ from app.commands.common import (
     Arguments,
     open_service,
     print_json,
+    source_line,
 )
 from app.errors import AppError, UsageError
 from app.formatting import byte_size, clock, percent, printable, speed
@@ -82,10 +83,7 @@ def _show_page(service: "Service", arguments: Arguments) -> int:
 
 def _describe_turn(turn: "TurnRow", titles: Sequence[str], before: dict[str, str]) -> list[str]:
     """Return the lines for a turn. titles: of the documents; before: words before a place, by document."""
-    sources = [
-        f"  {before.get(each['document'], '')}{each['place']} ({each['weight']:.0%}): {' '.join(each['quote'].split())}"
-        for each in turn.sources
-    ]
+    sources = [source_line(each, before) for each in turn.sources]
     if sources and not turn.measurements.get("found", True):
         sources.insert(0, "  Closest passages:")
     return [f"turn {turn.id} of session {turn.session_id}", *_said(turn, titles), *sources]

@@ -7,21 +7,22 @@ written (a full disk, a locked database), the end of a job is written later.
 import logging
 import os
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from app.errors import AppError, expected, log_error, phrase
-from app.machine.freed_memory import give_back
 from app.service import Service
 from sessions import JobRow, NotFound, StoreError
 
 READ = "read"
 """Kind of the jobs that read a context."""
 IDLE_SEC = 0.5
+"""Time between two looks whether the store was written to."""
 LOOK_SEC = 10.0
-"""Time between two clean-ups after dead processes, and between two signs of life."""
+"""Time between two clean-ups after dead processes, between two signs of life, and most between two looks for jobs."""
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,12 @@ class JobRunner(threading.Thread):
         self._late: list[Callable[[], object]] = []  # writes that the store has not taken yet
         self._late_lock = threading.Lock()
         self._look_at = 0.0
+        self._version = 0
+
+    @property
+    def version(self) -> str:
+        """Return words that change soon after the store was written to, and with each start of the program."""
+        return f"{self.name} {self._version}"
 
     def _call(self) -> None:
         """Wake the thread: there may be a job."""
@@ -61,13 +68,29 @@ class JobRunner(threading.Thread):
         if self.is_alive():
             self.join(timeout_sec)
 
-    def _beat(self) -> None:
-        """Send signs of life to other programs of this home, however long a job takes, and give freed memory back."""
+    def _watch(self) -> None:
+        """Wake the threads when the store was written to. Send signs of life to other programs of this home, however
+        long a job takes, and give freed memory back.
+        """
+        beat_at = 0.0
         while True:
-            self._taken(lambda: self.service.store.workers.heartbeat(self.name))
-            give_back()
-            if self._stopping.wait(LOOK_SEC):
+            if time.monotonic() >= beat_at:
+                beat_at = time.monotonic() + LOOK_SEC
+                self._taken(lambda: self.service.store.workers.heartbeat(self.name))
+                if "engine" in sys.modules:  # before it is loaded there is little to give back
+                    from engine.memory_usage import give_back
+
+                    give_back()
+            self._taken(self._notice)
+            if self._stopping.wait(IDLE_SEC):
                 return
+
+    def _notice(self) -> None:
+        """Wake the threads if the store was written to. Signs of life do not count, as this thread writes them."""
+        version = self.service.store.version()
+        if version != self._version:
+            self._version = version
+            self._call()
 
     def _work(self, reload: threading.Event, work_once: Callable[[], bool]) -> None:
         while not self._stopping.is_set():
@@ -79,7 +102,8 @@ class JobRunner(threading.Thread):
                 # The store itself failed (a full disk, a locked database): wait, and look again.
                 log.exception("the worker could not claim a job")
                 time.sleep(IDLE_SEC)
-            reload.wait(IDLE_SEC)
+                continue
+            reload.wait(LOOK_SEC)
 
     def _claimed(self, kind: str) -> JobRow | None:
         store = self.service.store
@@ -119,7 +143,7 @@ class JobRunner(threading.Thread):
             with suppress(NotFound):  # deleted meanwhile
                 write()
         except Exception as error:
-            log.warning("the store cannot be written to now: %s", error, exc_info=None if expected(error) else error)
+            log.warning("the store cannot be used now: %s", error, exc_info=None if expected(error) else error)
             return False
         return True
 

@@ -6,15 +6,15 @@ reading. Several uploads are processed at a time, so that a slow file delays onl
 
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from app.asking.turns import branch, said_in
 from app.errors import AppError, phrase
-from app.formatting import plural
+from app.formatting import plural, whole_percent
 from app.jobs.job_runner import JobRunner
 from app.jobs.uploads import (
     INGEST,
@@ -34,11 +34,15 @@ from app.reading.readings import Stopped
 from app.service import Service
 from ingest import PasswordNeeded, WrongPassword, fingerprint
 from ingest.formats import formats_once
-from sessions import DocumentRow, JobRow, NotFound, stamp
+from sessions import UNDER_WAY, DocumentRow, JobRow, NotFound, stamp
 
 UPLOAD = "upload"
 UPLOAD_THREADS = 3
 """Uploads that are processed at a time; each has a process of its own that extracts text."""
+LOOK_AT_FETCH_SEC = 0.5
+FETCHING = "fetching the model"
+"""Stage of an upload whose model is being fetched."""
+NOT_FETCHED = "The model that was to read this was not fetched: read it with another, or get that one again."
 LOCKED = (PasswordNeeded, WrongPassword)
 """Errors of an encrypted file without its password."""
 
@@ -263,8 +267,8 @@ class UploadJobs(JobRunner):
             if base is not None:
                 prepared = prepare_more(self.service, base, ids, on_stage)
             else:
-                how = payload["method"], payload["settings"], payload["model"]
-                prepared = prepare(self.service, ids, *how, on_stage)
+                model = self._wait_for_model(job, look_for_stop)
+                prepared = prepare(self.service, ids, payload["method"], payload["settings"], model, on_stage)
             context = readings.find_finished(self.service, prepared, added.warnings, added.title)
             if context is None:
                 store.jobs.update(job.id, stage=WAITING)
@@ -292,6 +296,29 @@ class UploadJobs(JobRunner):
                 remove_uploads(files, self.service.home)
                 if not failed:  # documents of a failed upload may be read in another way
                     forget_unread(self.service, made(), job)
+
+    def _wait_for_model(self, job: JobRow, look_for_stop: Callable[[], None]) -> str | None:
+        """Return the name of the model that reads an upload, once it has been fetched. None is the default one.
+
+        Raises:
+            AppError: it was not fetched.
+            Stopped: the upload is stopped meanwhile.
+        """
+        store, awaited = self.service.store, job.payload.get("fetch")
+        while awaited is not None:
+            look_for_stop()
+            try:
+                fetch = store.jobs.get(awaited)
+            except NotFound:
+                raise AppError(NOT_FETCHED) from None
+            if fetch.status == "done":
+                return str(fetch.progress["model"])
+            if fetch.status not in UNDER_WAY:
+                raise AppError(f"{NOT_FETCHED} {fetch.error or ''}".strip())
+            share = whole_percent(fetch.done / fetch.total if fetch.total else 0.0)
+            store.jobs.update(job.id, stage=f"{FETCHING}: {share}")
+            self._stopping.wait(LOOK_AT_FETCH_SEC)
+        return cast(str | None, job.payload["model"])
 
     def _hand_over(self, job: JobRow, context_id: str) -> None:
         """Queue the reading of an upload's context, and end the upload's job with the ids of both."""

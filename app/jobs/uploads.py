@@ -164,8 +164,23 @@ def copy_in(home: Path, files: Sequence[tuple[str, BinaryIO]]) -> list[Path]:
 def files_of(service: Service, job: JobRow) -> list[Path]:
     """Return the files of an upload. Jobs name them relative to the home, which may be moved; old jobs by whole
     paths.
+
+    Raises:
+        AppError: one lies elsewhere, as in a job that no Stockpot made.
     """
-    return [service.home / each for each in job.payload["files"]]
+    files = [service.home / each for each in job.payload["files"]]
+    if not all(_is_upload(path, service.home) for path in files):
+        raise AppError("A file of this upload lies outside the folder of uploads: drop it in again.")
+    return files
+
+
+def _is_upload(path: Path, home: Path) -> bool:
+    """Return whether a path is that of a file in the folder of one upload, and not by way of a link."""
+    try:
+        real = path.resolve()
+        return real.parent.parent == (home / UPLOADS).resolve() and real.name == path.name
+    except (OSError, ValueError, RuntimeError):  # too long, with a NUL, or a circle of links
+        return False
 
 
 def name_of(service: Service, job: JobRow) -> str:
@@ -184,7 +199,11 @@ def names_in(service: Service, job: JobRow) -> list[str]:
 
 def is_locked(service: Service, job: JobRow) -> bool:
     """Return whether an upload lacks a password and its files are still here."""
-    return bool(job.progress.get("locked")) and all(path.exists() for path in files_of(service, job))
+    if not job.progress.get("locked"):
+        return False
+    with suppress(AppError):
+        return all(path.exists() for path in files_of(service, job))
+    return False
 
 
 def is_waiting(service: Service, job: JobRow) -> bool:
@@ -206,16 +225,18 @@ def useless(service: Service) -> list[JobRow]:
 
 def remove_uploads(files: list[Path], home: Path) -> None:
     """Remove the copies of uploads, and nothing outside their folder."""
-    for folder in {path.parent for path in files}:
-        if folder.parent == home / UPLOADS:
-            shutil.rmtree(folder, ignore_errors=True)
+    for folder in {path.parent for path in files if _is_upload(path, home)}:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep(service: Service) -> None:
     """Remove leftovers: Gradio's cache, copies without a job, and jobs that are not listed."""
     jobs, contexts = service.store.jobs.all(kind=INGEST), {row.id for row in service.store.contexts.all()}
     wanted = [job for job in jobs if is_waiting(service, job)]
-    kept = {path.parent for job in wanted for path in files_of(service, job)}
+    kept = set[Path]()
+    for job in wanted:
+        with suppress(AppError):
+            kept |= {path.parent for path in files_of(service, job)}
     for folder in (service.home / UPLOADS).glob("*"):
         if folder.is_file():
             folder.unlink(missing_ok=True)
@@ -259,7 +280,8 @@ def discard(service: Service, job: JobRow) -> None:
         if job.progress.get("dismissed"):
             return
         service.store.jobs.update(job.id, progress={"dismissed": True})
-    remove_uploads(files_of(service, job), service.home)
+    with suppress(AppError):  # nothing elsewhere is removed
+        remove_uploads(files_of(service, job), service.home)
     forget_unread(service, job.progress.get("documents", []), job)
     if job.status == "failed":
         service.store.jobs.delete(job.id)

@@ -49,6 +49,10 @@ class Worker(UploadJobs):
         self.introduces = introduces
         self.fetcher = ModelFetcher(service)
 
+    def _call(self) -> None:
+        super()._call()
+        self.fetcher._call()
+
     # Public methods: called from any thread.
 
     def ask(self, session: Callable[[], str], question: str, options: AnswerOptions, pages: str = "") -> TurnRow:
@@ -107,7 +111,7 @@ class Worker(UploadJobs):
 
     def run(self) -> None:
         """Work until stopped. An error in one job never ends the thread."""
-        targets = (self._beat, *[self._take_in] * UPLOAD_THREADS)
+        targets = (self._watch, *[self._take_in] * UPLOAD_THREADS)
         beside = [threading.Thread(target=target, daemon=True) for target in targets]
         for thread in beside:
             thread.start()

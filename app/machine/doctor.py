@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.errors import phrase
 from app.formatting import byte_size, plural
-from app.home import home_folder, sample_book
+from app.home import PACKED, home_folder, sample_book
 from app.machine.model_names import POCKET, default_model, model_source, split_model
 
 LEAST_MEMORY_BYTES = 2e9
@@ -54,7 +54,8 @@ def examine(
         **({"repair": lambda: _repair(root)} if repair else {}),
         "home": lambda: _home(root),
         **({"data": lambda: _data(root)} if read_data else {}),
-        "model": lambda: _model(model or default_model(), device),
+        "model": lambda: _model(model or default_model(root), device, root),
+        "packed weights": lambda: _packed(root),
         "better model": lambda: _better(device),
         "attention": _attention,
         "kernels": _kernels,
@@ -180,7 +181,7 @@ def _is_made(root: Path) -> bool:
     return (root / DATABASE).exists()
 
 
-def _model(name: str, device: str) -> Iterator[Check]:
+def _model(name: str, device: str, root: Path) -> Iterator[Check]:
     try:
         import engine
     except Exception as error:
@@ -188,27 +189,39 @@ def _model(name: str, device: str) -> Iterator[Check]:
         return
     advice = ""
     try:
-        model = engine.load_model(model_source(name), device, quantize=split_model(name)[1])
+        source = model_source(name)
+        quantize = engine.weights_form(source, device, split_model(name)[1])
+        packed = root / PACKED if root.is_dir() else None  # the first use makes the home
+        model = engine.load_model(source, device, quantize=quantize, packed=packed)
     except Exception as error:
         if name == POCKET and isinstance(error, engine.ModelError):
             advice = "Train it with `stockpot train pocket`, or choose another with --model."
         yield Check("model", False, True, phrase(error), advice)
         return
-    yield Check("model", True, True, f"{name}, with a window of {model.spec.window:,} tokens.")
+    held = byte_size(engine.Planner.of_loaded(model, engine.Machine.now(model.device)).model.weight_bytes(quantize))
+    detail = f"{name}, with a window of {model.spec.window:,} tokens and {held} of weights in memory."
+    yield Check("model", True, True, detail)
     yield Check("device", True, False, f"the model runs on {model.device}.")
 
 
-def _better(device: str) -> Check:
-    from app.machine.recommended import best_here
+def _packed(root: Path) -> Check:
+    from engine.models.packed_file import packed_files
 
-    best = best_here(device)
-    if best is None:
+    size = sum(each.st_size for each in packed_files(root / PACKED).values())
+    detail = f"{byte_size(size)} in {root / PACKED} let models start sooner; `stockpot models clear` removes them."
+    return Check("packed weights", True, False, detail if size else "none yet.")
+
+
+def _better(device: str) -> Check:
+    from app.machine.recommended import choices_here
+
+    fitting = choices_here(device)
+    if not fitting:
         return Check("better model", True, False, "none of the recommended ones fits; `stockpot models` lists them.")
-    model, way = best
-    quantize = "" if way == "none" else f" --quantize {way}"
+    best = fitting[0]
     detail = (
-        f"{model.name} fits here: `stockpot models get {model.name}` fetches {byte_size(model.download)}, and "
-        f"`stockpot --model {model.name}{quantize} serve` uses it."
+        f"{best.title} fits here: `stockpot models get {best.name}` fetches {byte_size(best.download)}, and "
+        f"`stockpot --model {best.name} serve` uses it."
     )
     return Check("better model", True, False, detail)
 

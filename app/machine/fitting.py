@@ -34,8 +34,7 @@ def plan_reading(
     import engine
 
     planner = engine.Planner.of_loaded(model, engine.Machine.now(model.device))
-    quantize = split_model(name)[1]
-    plan = planner.plan(method, tokens, quantize, weights=False, read=read)
+    plan = planner.plan(method, tokens, split_model(name)[1], weights=False, read=read)
     if not plan.fits:
         raise refusal(planner, plan, weights=False)
     return plan
@@ -75,11 +74,11 @@ def require_memory(
     """
     import engine
 
-    source, quantize = model_source(name), split_model(name)[1]
+    source = model_source(name)
     config, place = engine.read_config(source), engine.device_named(device)
     sizes = engine.model_sizes(config, engine.dtype_on(place, config), place, local_path(source))
     planner = engine.Planner(sizes, engine.Machine.now(place), chat.turn_length, len(chat.prefix))
-    plan = planner.plan(method, tokens, quantize, read=read)
+    plan = planner.plan(method, tokens, split_model(name)[1], read=read)
     if not plan.fits:
         raise refusal(planner, plan, weights=True)
 

@@ -1,5 +1,6 @@
 """Say in words how long a reading will take and whether it fits, before it begins."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 TOKEN_CHARACTERS = 4
 """Characters of a token of ordinary prose, for texts that are not known yet."""
+IDLE = 0.75
+"""Load average per core up to which a machine counts as idle; our own reading before this one counts too."""
 BOOK_PAGES = 300
 BOOK_TOKENS = BOOK_PAGES * PAGE_CHARACTERS // TOKEN_CHARACTERS
 
@@ -56,8 +59,9 @@ def reading_plan(
         AppError: the text does not fit, or the method lacks its trained weights.
         engine.EngineError: the model cannot be used.
     """
-    quantize, weights = split_model(name)[1], not loaded
+    weights = not loaded
     planner = planner_for(str(local_folder(name)), PlanRequest(tokens), home, device)
+    quantize = split_model(name)[1]
     plan = planner.plan(method, tokens, quantize, weights=weights)
     if plan.lacks:
         raise AppError(plan.lacks)
@@ -72,7 +76,35 @@ def reading_plan(
     return plan, seconds
 
 
-def forecast_text(documents: str, plan: "engine.Plan", seconds: float | None, window: int) -> tuple[str, str]:
+def slowdown(load: float, cores: int) -> float:
+    """Return how many times longer a computation on all cores takes beside other work: 1 on an idle machine.
+
+    Args:
+        load: programs that compute or wait to (the load average of the last minute).
+        cores: cores of the machine.
+    """
+    return (load + cores) / cores if load > IDLE * cores else 1.0
+
+
+def time_told(seconds: float | None, busy: float, *, loaded: bool) -> str:
+    """Return the time of a reading in words, as a range while the machine is busy; "" if it is not known.
+
+    Args:
+        seconds: time that it takes on an idle machine.
+        busy: see `slowdown`.
+        loaded: whether the model is loaded.
+    """
+    if seconds is None:
+        return ""
+    time, longer = time_in_words(seconds), time_in_words(seconds * busy)
+    if longer != time:
+        time = t("{time}, or {longer} while this computer is as busy as now", time=time, longer=longer)
+    return time if loaded else t("{time}, after the model is loaded", time=time)
+
+
+def forecast_text(
+    documents: str, plan: "engine.Plan", seconds: float | None, window: int, *, loaded: bool = True
+) -> tuple[str, str]:
     """Return a line on a reading: its documents, time and memory; and a sentence of warning, or "".
 
     Args:
@@ -80,10 +112,12 @@ def forecast_text(documents: str, plan: "engine.Plan", seconds: float | None, wi
         plan: the plan of the reading.
         seconds: time that it takes, if known.
         window: tokens that the model was trained for.
+        loaded: whether the model is loaded.
     """
     memory = byte_size(sum(plan.footprint.usage.bytes.values()))
     fits = t("it fits on the GPU") if plan.footprint.resident else t("it fits")
-    facts = [documents, time_in_words(seconds), memory, fits]
+    busy = slowdown(os.getloadavg()[0], os.cpu_count() or 1)
+    facts = [documents, time_told(seconds, busy, loaded=loaded), memory, fits]
     doubt = plan.beyond
     if plan.method.budget is None and plan.tokens > window:
         doubt = t(

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.machine.gguf_names import PART, is_model_file
+
 OLLAMA = "ollama/"
 """Prefix of the names of Ollama's models: "ollama/llama3.2:1b"."""
 REGISTRY = "registry.ollama.ai"
 LIBRARY = "library"
 MODEL_LAYER = "application/vnd.ollama.image.model"
 MOST_MANIFEST_BYTES = 1 << 20
-PART = re.compile(r"-(\d{5})-of-\d{5}$")
-PROJECTOR = re.compile(r"mmproj|projector", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ def ollama_file(name: str) -> Path | None:
     """Return the file of "ollama/NAME:TAG", or None. The default tag is "latest"."""
     model, _, tag = name.removeprefix(OLLAMA).partition(":")
     owner, _, short = model.rpartition("/")
-    parts = [REGISTRY, *(owner or LIBRARY).split("/"), short, tag or "latest"]
+    owners = (owner or LIBRARY).split("/")
+    parts = [*([] if "." in owners[0] else [REGISTRY]), *owners, short, tag or "latest"]  # a host has a dot: hf.co
     if any(part in ("", ".", "..") for part in parts):
         return None
     for root in _ollama_roots():
@@ -69,11 +70,11 @@ def ollama_file(name: str) -> Path | None:
 
 def _of_ollama() -> Iterator[FoundModel]:
     for root in _ollama_roots():
-        for manifest in _files(root / "manifests" / REGISTRY, "*"):
+        for manifest in _files(root / "manifests", "*"):
             path = _blob(root, manifest)
             if path is not None:
-                *owner, model, tag = manifest.relative_to(root / "manifests" / REGISTRY).parts
-                shown = "/".join([*(each for each in owner if each != LIBRARY), model])
+                *owner, model, tag = manifest.relative_to(root / "manifests").parts
+                shown = "/".join([*(each for each in owner if each not in (REGISTRY, LIBRARY)), model])
                 yield FoundModel(f"{OLLAMA}{shown}:{tag}", "Ollama", path)
 
 
@@ -81,12 +82,12 @@ def _of_folders() -> Iterator[FoundModel]:
     seen = set()
     for place, folder in _folders():
         for path in _files(folder, "*.gguf"):
-            part = PART.search(path.stem)
-            if path.resolve() in seen or PROJECTOR.search(path.name) or (part and int(part[1]) != 1):
+            if path.resolve() in seen or not is_model_file(path.name):
                 continue
             seen.add(path.resolve())
             own_name = path.stem != "model"  # Jan names each file model.gguf, in a folder with the model's name
-            yield FoundModel(PART.sub("", path.stem) if own_name else path.parent.name, place, path)
+            name = PART.sub("", path.name).removesuffix(".gguf") if own_name else path.parent.name
+            yield FoundModel(name, place, path)
 
 
 def _ollama_roots() -> list[Path]:

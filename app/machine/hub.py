@@ -5,14 +5,15 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.errors import AppError, NotFound, UsageError
+from app.errors import AppError, NotFound, Unreachable, UsageError
+from app.machine.gguf_names import split_tag
 from app.machine.model_names import POCKET, SMOLLM2, split_model
 from app.machine.recommended import RECOMMENDED
 from app.machine.short_names import meant, near_names, recommended_names
 
 
 def hub_id(name: str) -> str:
-    """Return the hub id for a name: the id itself, or that of a recommended model with this short name.
+    """Return the hub id for a name, with the tag of a GGUF file if it has one, or that of a recommended model.
 
     Raises:
         UsageError: the name is neither.
@@ -32,7 +33,7 @@ def hub_id(name: str) -> str:
         hint = f"Did you mean {near}?" if near else "Give a hub id, such as Qwen/Qwen3-0.6B."
         raise UsageError(f"No recommended model is called {plain!r}. {hint}")
     try:
-        validate_repo_id(plain)
+        validate_repo_id(split_tag(plain)[0])
     except HFValidationError:
         raise UsageError(f"{plain!r} is no hub id: give one, such as Qwen/Qwen3-0.6B.") from None
     return plain
@@ -68,7 +69,7 @@ def explain_hub_errors(name: str) -> Iterator[None]:
             f"The hub has no model {name}, or a private one, which needs a token in the variable HF_TOKEN. {meant}"
         ) from None
     except OfflineModeIsEnabled:
-        raise AppError("The variable HF_HUB_OFFLINE forbids asking the hub: unset it, and try again.") from None
+        raise Unreachable("The variable HF_HUB_OFFLINE forbids asking the hub: unset it, and try again.") from None
     except HfHubHTTPError as error:
         if error.response.status_code in (401, 403):
             raise AppError(
@@ -77,7 +78,7 @@ def explain_hub_errors(name: str) -> Iterator[None]:
             ) from error
         raise AppError(f"The hub refused with status {error.response.status_code}: try again later.") from error
     except (HTTPError, LocalEntryNotFoundError, json.JSONDecodeError) as error:  # a page of the network instead of JSON
-        raise AppError(
+        raise Unreachable(
             f"The hub ({constants.ENDPOINT}) does not answer: see that this machine has a network, then {again}."
         ) from error
     except KeyboardInterrupt:

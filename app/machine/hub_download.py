@@ -10,11 +10,13 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from app.errors import AppError
-from app.formatting import byte_size, duration
+from app.formatting import byte_size
+from app.machine.fetched import Fetched, Pace, Show
+from app.machine.gguf_names import choose_file, split_tag
 from app.machine.hub import explain_hub_errors
+from app.machine.model_names import GGUF
 from sessions import disk_free
 
 CONFIG = "config.json"
@@ -30,6 +32,8 @@ DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 TRIES = 5
 PAUSE_SEC = 1.0
 ANSWER_SEC = 10.0
+BUSY = (429, 500, 502, 503, 504)
+"""Statuses of a hub that may answer a little later."""
 
 
 @dataclass(frozen=True)
@@ -51,32 +55,13 @@ class HubFile:
         return hashed.hexdigest() == self.digest
 
 
-@dataclass(frozen=True)
-class Fetched:
-    """A model that is complete.
-
-    bytes: size of all its files.
-    fetched_bytes: bytes downloaded just now.
-    """
-
-    name: str
-    folder: str
-    bytes: int
-    fetched_bytes: int
-
-
-class Show(Protocol):
-    """A function that shows progress. Its exceptions end the work; what has come stays."""
-
-    def __call__(self, line: str, done: int = 0, total: int = 0) -> None:
-        """Take a line for people, and the bytes that are here and in all, if they are known."""
-
-
 def fetch_model(name: str, show: Show) -> Fetched:
-    """Download the missing files of a model, and check all of its files. The configuration comes before the weights.
+    """Download the missing files of a model, and check all of its files.
+
+    A model in safetensors comes whole, its configuration before the weights. Of GGUF files the one that is named comes.
 
     Args:
-        name: hub id.
+        name: hub id; with ":Q4_K_M" and the like for the GGUF file with this tag.
         show: told about progress.
 
     Raises:
@@ -85,22 +70,28 @@ def fetch_model(name: str, show: Show) -> Fetched:
     """
     import engine
 
-    with explain_hub_errors(name):
-        fetch = _Fetch(name, show)
-        folder = fetch.get([each for each in BESIDE_WEIGHTS if each in fetch.files]).parent
-        config = engine.read_config(folder)
-        engine.load_chat(folder, config)
-        fetch.get(fetch.weights(folder))
-        fetch.remember()
-    engine.check_files(folder, config)
-    return Fetched(name, str(folder), fetch.done, fetch.came)
+    repository, tag = split_tag(name)
+    with explain_hub_errors(repository):
+        fetch = _Fetch(repository, show)
+        if tag or not fetch.is_safetensors:
+            fetch.check_architecture()
+            names = choose_file(fetch.files, tag, repository)
+            path = fetch.get(names)
+            fetch.remember(names)
+        else:
+            path = fetch.get([each for each in BESIDE_WEIGHTS if each in fetch.files]).parent
+            engine.load_chat(path, engine.read_config(path))
+            fetch.get(fetch.weights(path))
+            fetch.remember([CONFIG])
+    config = engine.read_config(path)
+    engine.check_files(path, config)
+    return Fetched(name, str(path), fetch.done, fetch.came)
 
 
 class _Fetch:
     """The download of one model.
 
     done: bytes of files that are complete.
-    came: bytes downloaded just now.
     """
 
     def __init__(self, name: str, show: Show) -> None:
@@ -120,15 +111,41 @@ class _Fetch:
             digest = str(each.lfs.sha256 if each.lfs else each.blob_id)
             if each.size is not None and DIGEST.fullmatch(digest):
                 self.files[each.rfilename] = HubFile(each.rfilename, each.size, digest)
-        if CONFIG not in self.files or not {SINGLE, INDEX} & set(self.files):
+        if not self.is_safetensors and not any(each.lower().endswith(GGUF) for each in self.files):
             raise AppError(
-                f"{name} has no {CONFIG if CONFIG not in self.files else 'weights in safetensors'} on the hub: choose "
-                "a model that is published with config.json and safetensors."
+                f"{name} has no {CONFIG if CONFIG not in self.files else 'weights in safetensors'} on the hub, and no "
+                "GGUF file: choose a model that is published with config.json and safetensors, or as GGUF."
             )
+        self._architecture = str((getattr(info, "gguf", None) or {}).get("architecture") or "")
         self._cache = Path(constants.HF_HUB_CACHE)
         self._kept = repo_folder_name(repo_id=name, repo_type="model")
-        self._total = self.done = self.came = 0
-        self._started = time.monotonic()
+        self._total = self.done = 0
+        self._pace = Pace()
+
+    @property
+    def came(self) -> int:
+        """Bytes downloaded just now."""
+        return self._pace.came
+
+    @property
+    def is_safetensors(self) -> bool:
+        """True if the model is published with a configuration and safetensors."""
+        return CONFIG in self.files and bool({SINGLE, INDEX} & set(self.files))
+
+    def check_architecture(self) -> None:
+        """Refuse a GGUF file whose architecture cannot be used, before it comes, if the hub knows it.
+
+        Raises:
+            AppError: it cannot be used here.
+        """
+        from engine.models.architectures import ARCHITECTURES
+
+        known = {row.gguf.name for row in ARCHITECTURES.values() if row.gguf}
+        if self._architecture and self._architecture not in known:
+            raise AppError(
+                f"The architecture '{self._architecture}' of {self.name} is not read from GGUF files: choose one that "
+                "docs/models.md lists, or a hub id with safetensors."
+            )
 
     def weights(self, folder: Path) -> list[str]:
         """Return the names of the files with weights; an index in the folder lists them if there are several.
@@ -165,9 +182,10 @@ class _Fetch:
         paths = [self._get(each) for each in files]
         return paths[0]
 
-    def remember(self) -> None:
-        """Mark this version as the newest one in the cache."""
-        self._linked(CONFIG, None)
+    def remember(self, names: list[str]) -> None:
+        """Mark this version as the newest one in the cache. names: files that it must have."""
+        for name in names:
+            self._linked(name, None)
 
     def _get(self, file: HubFile) -> Path:
         """Download one file if it is missing, compare its checksum, and return its path in the snapshot."""
@@ -202,8 +220,9 @@ class _Fetch:
         while (had := _size(part)) < file.size:
             try:
                 self._stream(file, part, had)
-            except HfHubHTTPError:
-                raise
+            except HfHubHTTPError as error:
+                if tries == TRIES or error.response.status_code not in BUSY:
+                    raise
             except HTTPError:
                 if tries == TRIES:
                     raise
@@ -233,18 +252,10 @@ class _Fetch:
             for block in response.iter_bytes():
                 opened.write(block)
                 had += len(block)
-                self.came += len(block)
-                self._show(self._line(had), self.done + had, self._total)
+                self._pace.came += len(block)
+                self._show(self._pace.line(self.name, self.done + had, self._total), self.done + had, self._total)
                 if had > file.size:  # longer than the file that was listed; the checksum will differ
                     return
-
-    def _line(self, had: int) -> str:
-        """Return a line of progress for all files: bytes, speed and time left. had: bytes of the present file."""
-        now = self.done + had
-        rate = self.came / max(time.monotonic() - self._started, 1e-3)
-        left = duration(max(self._total - now, 0) / rate) if rate else "?"
-        share = f"{byte_size(now)} of {byte_size(self._total)}"
-        return f"Fetching {self.name}: {share}, {byte_size(rate)}/s, about {left} left"
 
     def _here(self, file: HubFile) -> Path | None:
         """Return the path of a file in the cache, as a blob or in the snapshot; None if it is missing."""

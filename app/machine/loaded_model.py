@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.home import PACKED, home_folder
 from app.machine.model_names import canonical_model, default_model, model_source, split_model
 
 if TYPE_CHECKING:
@@ -25,10 +26,11 @@ class Models:
                 for `default_model`.
             device: auto, cpu or cuda.
             on_leave: called before another model replaces the loaded one, to drop whatever uses it.
-            home: the home folder, whose models have short names.
+            home: the home folder, whose models have short names, and where packed weights lie; None for the default.
         """
-        self.default = canonical_model(default or default_model(), home)
+        self.default = canonical_model(default or default_model(home), home)
         self.device = device
+        self._packed = home_folder(home) / PACKED
         self._on_leave = on_leave
         self._lock = threading.Lock()
         self._held: tuple[str, engine.Model] | None = None
@@ -47,8 +49,10 @@ class Models:
                 if self._held is not None:
                     self._held = None
                     self._on_leave()
-                quantize = split_model(wanted)[1]
-                self._held = (wanted, engine.load_model(model_source(wanted), self.device, quantize=quantize))
+                source = model_source(wanted)
+                quantize = engine.weights_form(source, self.device, split_model(wanted)[1])
+                loaded = engine.load_model(source, self.device, quantize=quantize, packed=self._packed)
+                self._held = (wanted, loaded)
             return self._held[1]
 
     def chat(self, name: str) -> "engine.Chat":
@@ -72,7 +76,8 @@ class Models:
         held = self._held
         if held is not None and held[0] == name:
             return held[1].stamp
-        return engine.model_stamp(model_source(name), self.device, quantize=split_model(name)[1])
+        quantize = engine.weights_form(model_source(name), self.device, split_model(name)[1])
+        return engine.model_stamp(model_source(name), self.device, quantize=quantize)
 
     @property
     def held(self) -> str | None:

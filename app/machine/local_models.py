@@ -1,18 +1,15 @@
 """The models on this machine and their needs: those that ship, those in the home, those of other programs."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.errors import phrase
-from app.home import ASSETS
+from app.home import ASSETS, MODELS
 from app.machine.found_models import found_models
-from app.machine.model_names import GGUF, POCKET, SMOLLM2, model_source, smollm2_file
-
-MODELS = "models"
-LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # later parts of a model in several files
+from app.machine.gguf_names import file_in_cache, is_model_file
+from app.machine.model_names import GGUF, POCKET, SMOLLM2, is_tagged, model_source, smollm2_file, split_model
 
 
 @dataclass(frozen=True)
@@ -21,19 +18,30 @@ class LocalModel:
 
     name: name that `--model` takes.
     place: "shipped", "home", "cache", "named", or the name of the program that keeps it.
+    path: its folder or GGUF file.
     reason: why it cannot be used; empty if it can.
-    weight_bytes: bytes by quantisation; "none" is bfloat16, or as published.
-    entry_bytes: bytes of one token's keys and values in all layers, in bfloat16.
+    weight_bytes: bytes by quantisation; "none" is bfloat16, or as published. "blocks" is for GGUF files.
+    entry_bytes: bytes of one token's keys and values in the layers that look at the whole text, in bfloat16.
     """
 
     name: str
     place: str
+    path: str = ""
     architecture: str = ""
     reason: str = ""
     parameters: int = 0
     window: int = 0
     weight_bytes: dict[str, int] = field(default_factory=dict)
     entry_bytes: int = 0
+
+    def bytes_in(self, form: str) -> int:
+        """Return the bytes of the weights in memory if no quantisation is asked for.
+
+        form: of a GGUF file on this machine, see `recommended.form_in`. With "blocks" other models are in float32.
+        """
+        if form != "blocks":
+            return self.weight_bytes["none"]
+        return self.weight_bytes.get(form, 2 * self.weight_bytes["none"])
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -53,6 +61,8 @@ def local_folder(name: str) -> Path | None:
     """Return the folder or GGUF file of a model on this machine; None if it is missing or would have to be
     downloaded.
     """
+    if is_tagged(name):
+        return file_in_cache(split_model(name)[0])
     source = model_source(name)
     if Path(source).exists():
         return Path(source)
@@ -76,7 +86,7 @@ def _find(home: Path) -> Iterator[tuple[str, str, Path]]:
     for path in sorted((home / MODELS).glob("*/config.json")):
         yield str(path.parent), "home", path.parent
     for path in sorted((home / MODELS).glob(f"*{GGUF}")):
-        if not LATER_PART.search(path.name):
+        if is_model_file(path.name):
             yield str(path), "home", path
     for model in found_models():
         yield model.name, model.place, model.path
@@ -97,6 +107,7 @@ def _examine(name: str, place: str, folder: Path) -> LocalModel:
     import torch
 
     import engine
+    from engine.models.sizes import QUANTIZATIONS
 
     try:
         config = engine.read_config(folder)
@@ -105,14 +116,16 @@ def _examine(name: str, place: str, folder: Path) -> LocalModel:
         sizes = engine.model_sizes(config, torch.bfloat16)
         if sizes.published is not None:
             sizes.published.require_packages()
+        possible = () if sizes.published is not None else QUANTIZATIONS
     except Exception as error:  # a broken model must not hide the others
-        return LocalModel(name, place, reason=phrase(error))
+        return LocalModel(name, place, str(folder), reason=phrase(error))
     return LocalModel(
         name,
         place,
+        str(folder),
         architecture=str(config.model_type),
         parameters=sizes.parameters,
         window=sizes.spec.window,
-        weight_bytes={each: sizes.weight_bytes(each) for each in sizes.quantizations},
-        entry_bytes=sizes.spec.entry_bytes,
+        weight_bytes={each: sizes.weight_bytes(each) for each in dict.fromkeys((*sizes.quantizations, *possible))},
+        entry_bytes=sizes.spec.looking_far.entry_bytes,
     )

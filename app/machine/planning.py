@@ -65,6 +65,22 @@ def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> 
     return rates
 
 
+def rates_here(home: Path, device: str) -> "engine.Rates":
+    """Return the measured rates of this machine for models whose configuration is not here. See `measured_rates`.
+
+    Raises:
+        engine.SettingsError: this machine does not have the device.
+    """
+    import torch
+
+    import engine
+    from engine.models.placement import fast_in_bfloat16
+
+    place = engine.device_named(device)
+    fast = place.type == "cuda" or fast_in_bfloat16(place)
+    return measured_rates(home, place, torch.bfloat16 if fast else torch.float32)
+
+
 def _stated(rates: tuple[float, float, float] | None) -> "engine.Rates | None":
     """Return stated rates of a GPU with those of an ordinary host, or None."""
     from engine import Rates

@@ -7,13 +7,11 @@ from pathlib import Path
 
 from app.errors import Ambiguous, UsageError
 from app.formatting import either
-from app.home import home_folder
+from app.home import MODELS, home_folder
 from app.machine.found_models import found_models
 from app.machine.model_names import GGUF, POCKET, SMOLLM2
 from app.machine.recommended import RECOMMENDED
 
-MODELS = "models"
-"""Folder in the home for models."""
 MOST_SHOWN = 5
 """Most models that are named when several are meant."""
 _ENDS = "-._:"

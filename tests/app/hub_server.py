@@ -22,11 +22,13 @@ def point_to(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Hub:
-    """Serves the files of a folder as one model's. Large files (safetensors) lie in a store at another address.
+    """Serves the files of a folder as one model's. Large files (weights) lie in a store at another address.
 
     cut_at: each response with a large file ends after so many bytes, for `cuts` responses.
     token: token that every request to the hub must carry.
     told: tokens that came to the store.
+    busy: requests for large files that are refused, for want of time.
+    architecture: architecture of a GGUF file, as the hub lists it.
     page: response to every request, as networks with a login page send it.
     """
 
@@ -36,7 +38,7 @@ class Hub:
         self.listed = {name: self._described(name, data) for name, data in self.files.items()}
         self.cut_at, self.cuts, self.gated = 0, 0, False
         self.ranged = True
-        self.page = b""
+        self.page, self.busy, self.architecture = b"", 0, ""
         self.token: str | None = None
         self.told: list[str | None] = []
         self.asked: list[tuple[str, str | None]] = []
@@ -70,7 +72,7 @@ class Hub:
     def _described(self, name: str, data: bytes) -> dict[str, Any]:
         git = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
         described: dict[str, Any] = {"rfilename": name, "size": len(data), "blobId": git}
-        if name.endswith(".safetensors"):
+        if name.endswith((".safetensors", ".gguf")):
             described["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
         return described
 
@@ -81,7 +83,13 @@ class Hub:
             return
         if path == f"/api/models/{self.name}":
             listed = {"id": self.name, "sha": REVISION, "siblings": list(self.listed.values())}
+            if self.architecture:
+                listed["gguf"] = {"architecture": self.architecture}
             self._send(request, 200, json.dumps(listed).encode(), {})
+            return
+        if path.startswith("/store/") and self.busy:
+            self.busy -= 1
+            self._send(request, 429, b"", {})
             return
         if path.startswith("/store/"):
             self.told.append(request.headers.get("Authorization"))

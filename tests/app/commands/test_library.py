@@ -57,12 +57,15 @@ def test_show_takes_the_turn_that_ask_names(tmp_path: Path, capsys: pytest.Captu
     shown = json.loads(in_process(tmp_path, capsys, "show", turn, "--json")[1])
     assert (shown["kind"], shown["id"], shown["answer"]) == ("turn", turn, "A lamp.")
     status, out, _ = in_process(tmp_path, capsys, "show", turn)
-    assert out == f"turn {turn} of session {session}\n  2. What?\n     A lamp.\n  page 3 (50%): The lamp.\n"
+    assert (
+        out
+        == f"turn {turn} of session {session}\n  2. What?\n     A lamp.\n  page 3 (50% of the attention): The lamp.\n"
+    )
     with Store(tmp_path) as store:
         missed = store.turns.add(session, "When?").id
         store.turns.finish(missed, answer="That is not in the text.", sources=[source], measurements={"found": False})
     out = in_process(tmp_path, capsys, "show", missed)[1]
-    assert out.endswith("That is not in the text.\n  Closest passages:\n  page 3 (50%): The lamp.\n")
+    assert out.endswith("That is not in the text.\n  Closest passages:\n  page 3 (50% of the attention): The lamp.\n")
     status, _, err = in_process(tmp_path, capsys, "show", "t-222222")
     assert (status, "t-222222" in err) == (1, True)
 

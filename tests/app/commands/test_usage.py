@@ -37,6 +37,15 @@ def test_the_makefile_starts_what_there_is(given: list[str], port: int) -> None:
     assert (arguments.open, arguments.port) == (True, port)
 
 
+def test_stockpot_alone_shows_its_help_and_list_alone_lists_documents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = in_process(tmp_path / "home", capsys)
+    assert status == 0
+    assert "usage: stockpot" in out
+    assert in_process(tmp_path / "home", capsys, "list") == in_process(tmp_path / "home", capsys, "list", "documents")
+
+
 def test_the_readme_says_how_to_start_it() -> None:
     root = Path(__file__).parents[3]
     readme = (root / "README.md").read_text(encoding="utf-8")
@@ -60,7 +69,6 @@ def test_serving_others_without_a_password_is_wrong_usage(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "COMMAND"),
         (("nonsense",), "invalid choice"),
         (("asks",), "did you mean ask?"),
         (("plan", "--tokens", "abc"), "not 'abc'"),
@@ -73,6 +81,8 @@ def test_serving_others_without_a_password_is_wrong_usage(
         (("ingest", "a.txt", "--set", "sinks"), "KEY=VALUE"),
         (("ask", "c-222222", " "), "empty"),
         (("ask", "c-222222", "Who?", "--temperature", "9"), "temperature"),
+        (("ask", "c-222222", "Who?", "--json-schema", "nowhere"), "nowhere is no file with a JSON schema"),
+        (("ask", "c-222222", "Who?", "--json-schema", "/dev/null"), "/dev/null is no file with a JSON schema"),
         (("ingest", "missing.pdf", "--method", "infllmm"), "Did you mean infllm?"),
         (("ingest", "missing.pdf", "--method", "magic"), "magic"),
         (("ingest", __file__, "--method", "exact", "--budget", "3"), "budget of 3"),
@@ -226,7 +236,7 @@ def test_a_limit_that_is_no_size_is_wrong_usage(tmp_path: Path, capsys: pytest.C
 
 MISTAKES = [
     ("asks",),
-    ("list",),
+    ("list", "nothing"),
     ("ingest", "nope.pdf"),
     ("ingest", "README.md", "--method", "magic"),
     ("ingest", "README.md", "--set", "sinks"),
@@ -291,3 +301,15 @@ def test_the_help_of_a_command_leaves_global_options_to_that_of_the_program(
     assert "examples:\n  stockpot ask" in out
     assert "--device" not in out
     assert in_process(tmp_path, capsys, "ask", "c-222222", "Who?", "--device", "moon")[0] == 2
+
+
+def test_threads_do_not_keep_cores_from_one_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On two busy cores two threads answered at a third of the speed of one."""
+    for own, kept in ((None, "10000"), ("7", "7")):
+        monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+        if own:
+            monkeypatch.setenv("GOMP_SPINCOUNT", own)
+        in_process(tmp_path, capsys)
+        assert os.environ["GOMP_SPINCOUNT"] == kept

@@ -409,3 +409,32 @@ def test_the_same_file_twice_at_once_becomes_one_document(service: Service, work
     assert [ended(service, job.id) for job in jobs] == ["done"] * len(jobs)
     assert len(service.store.documents.all()) == 1
     assert len(service.store.contexts.all()) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["{outside}", "../{secret}", "uploads/../{secret}", "uploads/1/link.txt", "stockpot.db"]
+)
+def test_a_job_reads_and_removes_nothing_but_its_own_upload(service: Service, tmp_path: Path, name: str) -> None:
+    """Jobs of a forged database: one was read into a document, another removed the whole home."""
+    outside = service.home.parent / "secret.txt"
+    outside.write_text("A secret of this account.\n" * 30)
+    (service.home / "uploads" / "1").mkdir(parents=True)
+    (service.home / "uploads" / "1" / "link.txt").symlink_to(outside)
+    payload = {
+        "files": [name.format(outside=outside, secret=outside.name)],
+        "documents": [],
+        "title": None,
+        "ocr": None,
+    }
+    how = {"wait": False, "method": "exact", "settings": SETTINGS, "model": None}
+    job = service.store.jobs.add("ingest", "upload", {**payload, **how})
+    worker = Worker(service)
+    worker.take_in_once()
+    ended_job = service.store.jobs.get(job.id)
+    assert ended_job.status == "failed"
+    assert "outside the folder of uploads" in str(ended_job.error)
+    discard(service, ended_job)
+    sweep(service)
+    assert outside.exists()
+    assert (service.home / "stockpot.db").exists()
+    assert service.store.documents.all() == []

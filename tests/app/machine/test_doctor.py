@@ -13,6 +13,7 @@ from app.machine.doctor import Check, examine
 from app.reading.open_context import open_context
 from app.reading.readings import Stopped, read
 from app.service import Service
+from sessions.functions import know_functions
 from tests.app.helpers import BUDGET, SHORT, add, begin, read_through
 
 
@@ -23,6 +24,7 @@ def checks(home: Path, model: Path, **given: bool) -> list[Check]:
 def change(home: Path, sql: str, *values: object) -> None:
     """Change rows as damage does, without the triggers that keep checksums."""
     with closing(sqlite3.connect(home / "stockpot.db")) as db:
+        know_functions(db)
         for table in ("documents", "contexts", "sessions", "turns"):
             db.execute(f"DROP TRIGGER {table}_changed")
         assert db.execute(sql, values).rowcount == 1

@@ -50,7 +50,7 @@ def test_what_cannot_fit_is_refused_before_weights_are_read(
     broken = tmp_path / "no weights"
     shutil.copytree(tiny, broken)
     (broken / "model.safetensors").write_bytes(b"never read")
-    free_memory(monkeypatch, 2_000_000)
+    free_memory(monkeypatch, 4_500_000)
     with pytest.raises(AppError, match=r"tokens with full needs .* What would fit: infinipot"):
         begin(service, ids, "full", {}, str(broken))
     free_memory(monkeypatch, 10**10)
@@ -112,7 +112,7 @@ def test_what_cannot_fit_is_refused_before_reading_and_told_what_would(
 ) -> None:
     ids = [row.id for row in add_documents(service, [book], IngestOptions(), lambda *_: None).documents]
     service.models.get()
-    free_memory(monkeypatch, 2_000_000)
+    free_memory(monkeypatch, 4_500_000)
     with pytest.raises(AppError, match=r"tokens with full needs .* What would fit: infinipot") as refused:
         begin(service, ids, "full", {})
     assert "tokens with full." in str(refused.value)

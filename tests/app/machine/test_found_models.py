@@ -129,25 +129,25 @@ def test_they_are_listed_with_the_reason_why_one_cannot_be_used(machine: Path) -
 
 def test_a_short_name_means_a_model_here_before_a_recommended_one(machine: Path) -> None:
     home = machine / "home"
-    assert canonical_model("qwen3-8b:nf4", home) == "Qwen/Qwen3-8B:nf4"
-    assert canonical_model("Llama-3.1-8B", home) == "meta-llama/Llama-3.1-8B-Instruct"
+    assert canonical_model("qwen3.5-9b:nf4", home) == "unsloth/Qwen3.5-9B-GGUF:Q4_K_M:nf4"
+    assert canonical_model("Granite-4.1-3B", home) == "ibm-granite/granite-4.1-3b-GGUF:Q4_K_M"
     assert canonical_model("SmolLM2", home) == "smollm2"
     (machine / "hub" / "models--someone--Tale-7B").mkdir(parents=True)
     assert canonical_model("tale-7b", home) == "someone/Tale-7B"
-    found = put(machine / ".lmstudio" / "models" / "someone" / "GGUF" / "Qwen3-8B-Q4_K_M.gguf")
-    assert canonical_model("qwen3-8b", home) == str(found)
-    config = put(home / "models" / "Qwen3-8B" / "config.json", "{}")
-    assert canonical_model("qwen3-8b", home) == str(config.parent)
+    found = put(machine / ".lmstudio" / "models" / "someone" / "GGUF" / "granite-4.1-3b-Q4_K_M.gguf")
+    assert canonical_model("granite-4.1-3b", home) == str(found)
+    config = put(home / "models" / "Granite-4.1-3B" / "config.json", "{}")
+    assert canonical_model("granite-4.1-3b", home) == str(config.parent)
 
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("qwen3", "'qwen3' fits several models: did you mean Qwen/Qwen3-0.6B, .* or Qwen/Qwen3-8B?"),
-        ("qwen", "'qwen'. Did you mean Qwen/Qwen3-0.6B, .* or Qwen/Qwen3-8B?.*`stockpot models get NAME` fetches one"),
-        ("qwn3-8b", "No model is called 'qwn3-8b'. Did you mean Qwen/Qwen3-8B?"),
+        ("qwen3.5", "'qwen3.5' fits several models: did you mean unsloth/Qwen3.5-2B-.* or unsloth/Qwen3.5-9B"),
+        ("qwe", "'qwe'. Did you mean Qwen/Qwen2.5-.* or unsloth/Qwen3.*`stockpot models get NAME` fetches one"),
+        ("qwn3.5-9b-gguf", "No model is called 'qwn3.5-9b-gguf'. Did you mean unsloth/Qwen3.5-9B-GGUF:Q4_K_M?"),
         ("smolm2", "Did you mean smollm2?"),
-        ("qwen3-8", "Did you mean Qwen/Qwen3-8B?"),
+        ("granite-4.1-3", "Did you mean ibm-granite/granite-4.1-3b-GGUF:Q4_K_M?"),
         ("zzz", "Give a path, or a hub id such as Qwen/Qwen3-0.6B. `stockpot models` lists"),
     ],
 )

@@ -5,10 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gguf import GGMLQuantizationType
 
 from app.errors import AppError
+from app.formatting import byte_size
+from app.home import PACKED
+from app.machine.doctor import examine
+from app.machine.loaded_model import Models
 from app.machine.local_models import local_folder, local_models
 from app.machine.model_names import canonical_model, check_model, local_path
+from app.machine.planning import PlanRequest, planner_for, report
+from app.machine.recommended import form_in
+from app.web.model_field import model_choices
+from engine.models.file_layers import FileLinear
+from engine.models.sizes import IN_SESSIONS
+from tests.app.helpers import run_main
 from tests.engine.gguf_files import tiny_network, write_gguf
 
 
@@ -39,3 +50,42 @@ def test_a_file_is_named_in_full(home: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name in ("none.gguf", "./none.gguf:nf4"):
         with pytest.raises(AppError, match=r"There is no model at '.*none\.gguf': give a folder with config\.json"):
             check_model(name)
+
+
+def test_a_file_in_blocks_is_loaded_planned_and_listed_so_where_a_processor_computes_in_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STOCKPOT_DTYPE", "float32")
+    (tmp_path / "models").mkdir()
+    path = tmp_path / "models" / "tiny.gguf"
+    write_gguf(path, tiny_network("llama"), "llama", GGMLQuantizationType.Q8_0)
+    models = Models(str(path), "cpu", lambda: None, tmp_path)
+    before = models.stamp(models.default)
+    model = models.get()
+    assert any(isinstance(each, FileLinear) for each in model.network.modules())
+    assert model.stamp == before
+    [packed] = (tmp_path / PACKED).iterdir()
+    size = byte_size(packed.stat().st_size)
+    (packed.parent / "gone.safetensors").symlink_to("none")  # like one that is removed once it is listed
+    assert run_main(capsys, "models", "clear", "--home", tmp_path) == (0, f"{size} of packed weights are removed.\n")
+    assert run_main(capsys, "models", "clear", "--home", tmp_path) == (0, "There are no packed weights.\n")
+    planner = planner_for(str(path), PlanRequest(100), tmp_path, "cpu")
+    held = planner.model.weight_bytes("blocks")
+    found = report(str(path), PlanRequest(100), tmp_path, "cpu")
+    assert {(each["quantize"], each["bytes"]["weights"]) for each in found["plans"]} == {("blocks", held)}
+    [listed] = [each for each in local_models(tmp_path) if each.path == str(path)]
+    held = listed.bytes_in(form_in("cpu"))
+    assert held == listed.weight_bytes["blocks"]
+    layers = sum(isinstance(each, FileLinear) for each in model.network.modules())
+    assert held - layers * IN_SESSIONS < listed.weight_bytes["none"]
+    assert listed.bytes_in("none") == listed.weight_bytes["none"]
+    [(label, _)] = [each for each in model_choices([listed], 1 << 40, form_in("cpu")) if each[1] == str(path)]
+    assert byte_size(held) in label
+
+
+def test_a_check_of_a_file_in_blocks_makes_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOCKPOT_DTYPE", "float32")
+    path = write_gguf(tmp_path / "tiny.gguf", tiny_network("llama"), "llama", GGMLQuantizationType.Q8_0)
+    [model] = [each for each in examine(str(tmp_path / "above" / "home"), str(path), "cpu") if each.name == "model"]
+    assert model.ok
+    assert list(tmp_path.iterdir()) == [path]

@@ -231,9 +231,9 @@ def test_an_index_leads_to_no_other_files(hub: Hub, tmp_path: Path, capsys: pyte
 def test_what_the_hub_refuses_is_said_with_what_to_do(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _, err = get(tmp_path, capsys, "Qwen/Qwen3-0.6")
+    status, _, err = get(tmp_path, capsys, "ibm-granite/granite-4.1-3-GGUF")
     assert status == 1
-    assert "Did you mean Qwen/Qwen3-0.6B?" in err
+    assert "Did you mean ibm-granite/granite-4.1-3b-GGUF:Q4_K_M?" in err
     hub.gated = True
     status, _, err = get(tmp_path, capsys)
     assert status == 1
@@ -270,10 +270,11 @@ def test_without_a_network_that_is_said(
 
 
 def test_names_are_hub_ids_or_short_ones_of_recommended_models() -> None:
-    assert hub_id("qwen3-8b:nf4") == "Qwen/Qwen3-8B"
+    assert hub_id("granite-4.1-3b:nf4") == "ibm-granite/granite-4.1-3b-GGUF:Q4_K_M"
     assert hub_id("somebody/tiny") == NAME
+    assert hub_id("somebody/tiny-GGUF:UD-Q4_K_XL") == "somebody/tiny-GGUF:UD-Q4_K_XL"
     for name, said in (
-        ("Qwen3-8", "Did you mean Qwen/Qwen3-8B?"),
+        ("Granite-4.1-3", "Did you mean ibm-granite/granite-4.1-3b-GGUF:Q4_K_M?"),
         ("zzz", "Give a hub id"),
         ("pocket", "comes with Stockpot"),
         ("./a/b", "no hub id"),

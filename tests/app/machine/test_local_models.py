@@ -14,6 +14,7 @@ from app.service import Service
 from app.web.actions import Actions
 from app.web.tab_state import TabState
 from tests.app.helpers import run_main
+from tests.engine.gguf_files import tiny_network, write_gguf
 
 
 def test_a_broken_model_is_listed_with_the_reason_and_hides_no_other(
@@ -93,3 +94,13 @@ def test_models_that_are_here_are_listed_with_their_needs(
     assert {each["name"]: each["usable"] for each in listed}["some/one"]
     assert {each["name"] for each in listed if each["place"] == "hub"} == {each.name for each in RECOMMENDED}
     assert all(each.name in text for each in RECOMMENDED)
+
+
+def test_layers_with_a_sliding_window_add_nothing_to_the_bytes_of_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "none"))
+    (tmp_path / "models").mkdir()
+    write_gguf(tmp_path / "models" / "turns.gguf", tiny_network("gpt-oss"), "gpt-oss")
+    [found] = [each for each in local_models(tmp_path) if each.place == "home"]
+    assert found.entry_bytes == 2 * 3 * 2 * 32 * 2  # key and value, 3 of 6 layers, 2 KV heads of 32, bfloat16

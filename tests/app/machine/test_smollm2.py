@@ -1,4 +1,4 @@
-"""SmolLM2 by name, with its package and without; notes about small models, and the recommended larger ones."""
+"""SmolLM2 by name, with its package and without, and notes about small models."""
 
 import importlib.util
 import sys
@@ -9,11 +9,10 @@ import pytest
 from app.asking.not_found import says_not_found
 from app.errors import AppError
 from app.machine import model_names
-from app.machine.local_models import LocalModel, local_models
+from app.machine.good_for import demo_note, good_for
+from app.machine.local_models import local_models
 from app.machine.model_names import canonical_model, default_model, model_source, named_model, smollm2_file
-from app.machine.recommended import RECOMMENDED, Recommended, best_here, demo_note, good_for
 from app.reading.methods import method_for, methods_table
-from app.web.model_field import hub_choices
 from engine import load_model
 from training.pocket.documents import ABSENT
 
@@ -87,34 +86,3 @@ def test_a_demo_model_that_finds_nothing_is_not_believed() -> None:
     assert says_not_found(ABSENT)
     assert "did not find that" in demo_note("pocket", found=False)
     assert "often wrong" in demo_note("pocket:8bit", found=True)
-
-
-def test_what_fits_follows_from_the_memory() -> None:
-    large, small = RECOMMENDED[-1], RECOMMENDED[0]
-    assert large.way(80 * 10**9, gpu=True) == "none"
-    assert large.way(24 * 10**9, gpu=True) == "nf4"
-    assert large.way(16 * 10**9, gpu=True) == ""
-    assert large.way(80 * 10**9, gpu=False) == ""  # a processor would take days
-    assert small.way(8 * 10**9, gpu=False) == "none"
-    sizes = [each.download for each in RECOMMENDED]
-    assert all(each.nf4 < each.memory <= each.download for each in RECOMMENDED)
-    assert len(set(sizes)) == len(RECOMMENDED)
-
-
-def test_page_offers_what_fits_and_is_not_here() -> None:
-    one, other, large = (
-        {"name": name, "memory": 10**9, "download": 2 * 10**9, "licence": "MIT", "suits": "notes"}
-        for name in ("o/one", "o/two", "o/big")
-    )
-    models = [one | {"fits": "none"}, other | {"fits": "none"}, large | {"fits": ""}]
-    assert hub_choices(models, [LocalModel("o/two", "cache")]) == [
-        ("one · 2.0 GB to fetch · MIT\nGood for notes.", "o/one")
-    ]
-
-
-@pytest.mark.parametrize(("room", "name"), [(10**9, None), (8 * 10**9, "Qwen/Qwen3-1.7B")])
-def test_best_here_is_the_largest_that_fits(monkeypatch: pytest.MonkeyPatch, room: int, name: str | None) -> None:
-    monkeypatch.setattr("app.machine.recommended.memory_for_weights", lambda device: (room, False))
-    best = best_here("cpu")
-    assert (best[0].name if best else None) == name
-    assert best is None or isinstance(best[0], Recommended)

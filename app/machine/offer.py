@@ -1,0 +1,106 @@
+"""The model to offer where the one that ships is chosen: one that is here, one to fetch, or none without a network."""
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.machine.local_models import LocalModel, local_models
+from app.machine.mirror import ON_MIRROR, mirror_has
+from app.machine.model_names import GGUF, POCKET, SMOLLM2, shown_name, split_model
+from app.machine.planning import rates_here
+from app.machine.recommended import (
+    BESIDE,
+    NOVEL_TOKENS,
+    QWEN25_1B5,
+    Recommended,
+    choices_here,
+    form_in,
+    memory_for_weights,
+    total_memory,
+)
+
+HERE, HUB, MIRROR, NOWHERE = "here", "hub", "mirror", "nowhere"
+BETTER = 250e6
+"""Least weights of a model that is better than those that ship."""
+MOST_ON_CPU = {0: 4.5e9, 28 * 10**9: 9.5e9}
+"""Most weights of a model that a processor is offered, by bytes of memory of the machine."""
+FRESH_SEC = 60.0
+"""Time after which this machine and the network are looked at again."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A model that is better than those that ship.
+
+    way: HERE, on this computer; HUB or MIRROR, to be fetched from there; NOWHERE, if there is no network.
+    name: name that `--model` takes, or the name to fetch; "" for NOWHERE.
+    title: name for people.
+    place: the program that keeps it, for HERE.
+    bytes: bytes to download.
+    novel_sec: time to read a novel.
+    licence, suits: see `Recommended`.
+    """
+
+    way: str
+    name: str = ""
+    title: str = ""
+    place: str = ""
+    bytes: int = 0
+    novel_sec: float = 0.0
+    licence: str = ""
+    suits: str = ""
+
+
+def ships(name: str) -> bool:
+    """Return whether a name is that of a model that ships, in any quantisation."""
+    return split_model(name)[0] in (POCKET, SMOLLM2)
+
+
+class Offers:
+    """Finds the offer for this machine, and keeps it for a while. Any thread may ask."""
+
+    def __init__(self, home: Path, device: str) -> None:
+        """Keep the home and the device. Nothing is looked at yet."""
+        self._home, self._device = home, device
+        self._lock = threading.Lock()
+        self._found: tuple[float, Offer | None] | None = None
+
+    def get(self) -> Offer | None:
+        """Return the offer; None if nothing better fits this machine."""
+        with self._lock:
+            if self._found is None or time.monotonic() - self._found[0] > FRESH_SEC:
+                self._found = time.monotonic(), self._find()
+            return self._found[1]
+
+    def _find(self) -> Offer | None:
+        found = [each for each in local_models(self._home) if not each.reason and each.place != "shipped"]
+        if best := self._best(found):
+            title = shown_name(best.name).removesuffix(GGUF)
+            return Offer(HERE, best.name, title, best.place, novel_sec=self._seconds(best.parameters))
+        fitting = choices_here(self._device)
+        if not fitting:
+            return None
+        from engine.models.hub import hub_answers
+
+        if hub_answers():
+            return self._to_fetch(HUB, fitting[0])
+        if QWEN25_1B5 in fitting and mirror_has(ON_MIRROR):
+            return self._to_fetch(MIRROR, QWEN25_1B5)
+        return Offer(NOWHERE)
+
+    def _best(self, found: list[LocalModel]) -> LocalModel | None:
+        """Return the largest model here that fits and that this machine reads with in bearable time."""
+        room, gpu = memory_for_weights(self._device)
+        form = form_in(self._device)
+        total = total_memory(self._device)
+        most = float("inf") if gpu else max(size for memory, size in MOST_ON_CPU.items() if memory <= total)
+        fitting = [each for each in found if BETTER <= each.parameters <= most and each.bytes_in(form) + BESIDE <= room]
+        return max(fitting, key=lambda each: each.parameters, default=None)
+
+    def _to_fetch(self, way: str, model: Recommended) -> Offer:
+        seconds = self._seconds(model.parameters)
+        return Offer(way, model.name, model.title, "", model.download, seconds, model.licence, model.suits)
+
+    def _seconds(self, parameters: float) -> float:
+        return 2 * parameters * NOVEL_TOKENS / rates_here(self._home, self._device).flops
