@@ -21,6 +21,10 @@ from app.machine.model_names import QUANTIZED
 from training.checks import MOST_SEED
 
 DESCRIPTION = "Read long documents once, talk with them for ever."
+SPIN = "10000"
+"""Turns that a thread of PyTorch waits for another one before it sleeps, some tenths of a millisecond; else 300,000.
+While other programs use the cores, the wait takes the core from the very thread that is waited for.
+"""
 GROUPS = (serve, reading, asking, library, backup, plan, models, machine, bench, train)
 
 
@@ -75,8 +79,9 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
         choices=("none", *QUANTIZED),
         default=default(None),
         help=described(
-            "keep the weights of --model in 8 or 4 bits: int4 on any device, or int8 on a CPU, where they make answers "
-            "faster; 8bit or nf4 on any device (these need bitsandbytes; default: none)"
+            "keep the weights of --model in 8 or 4 bits: int4 on a GPU, or int8 on a CPU, where they make answers "
+            "faster; 8bit or nf4 on any device (these need bitsandbytes); blocks keeps those of a GGUF file as they "
+            "are, on a CPU (default: none; blocks for a GGUF file if a CPU computes in float32)"
         ),
     )
     group.add_argument(
@@ -103,7 +108,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="stockpot", description=DESCRIPTION, parents=[global_options(suppress=False)])
     version = f"%(prog)s {importlib.metadata.version('stockpot')}"
     parser.add_argument("--version", action="version", version=version, help="show which version this is, and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     shared = global_options(suppress=True)
     for group in GROUPS:
         group.register(commands, shared)
@@ -121,7 +126,12 @@ def _write_whatever_comes() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status (0 success, 1 error, 2 wrong usage)."""
     _write_whatever_comes()
-    arguments = build_parser().parse_args(argv)
+    os.environ.setdefault("GOMP_SPINCOUNT", SPIN)  # read as PyTorch is imported
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 0
     logging.basicConfig(
         level=logging.INFO if arguments.verbose else logging.WARNING,
         stream=sys.stderr,

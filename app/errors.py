@@ -3,6 +3,7 @@
 AppError            something that a person asked for cannot be done
 ├── NotFound        no such document, context, session or turn
 ├── Ambiguous       a title or id prefix fits several things
+├── Unreachable     the hub, or the package mirror, does not answer
 └── UsageError      the request itself is wrong (the command line exits with 2)
 """
 
@@ -20,6 +21,10 @@ class NotFound(AppError):
 
 class Ambiguous(AppError):
     """A title or id prefix fits several things."""
+
+
+class Unreachable(AppError):
+    """The hub, or the package mirror, does not answer."""
 
 
 class UsageError(AppError):

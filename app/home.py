@@ -4,6 +4,10 @@ import os
 from pathlib import Path
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
+MODELS = "models"
+"""Folder in the home for models."""
+PACKED = "packed"
+"""Folder in the home for weights that were packed for products; later starts of their models are faster."""
 SAMPLE_SUFFIXES = (".epub", ".pdf", ".txt", ".html")
 
 

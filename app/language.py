@@ -145,7 +145,7 @@ def _value(language: str, name: str, value: str) -> str | None:
         return figure(value)
     if name in COUNTED:
         return _counted(language, value) or value
-    if name == "doubt":
+    if name in ("doubt", "reason"):
         return _sentence(language, value) or value
     if name == "list" and (cut := re.fullmatch(r"(.+) and ([\d,]+) more", value, re.DOTALL)):
         return words(language)["{list} and {n} more"].format(list=cut[1], n=figure(cut[2]))

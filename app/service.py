@@ -6,6 +6,7 @@ import ingest
 from app.home import home_folder
 from app.lru_cache import LruCache
 from app.machine.loaded_model import Models
+from app.machine.model_names import remember_model
 from app.reading.context_cache import ContextCache, OpenContext, OpenConversation
 from app.reading.document_cache import DocumentCache
 from app.reading.previews import Previews
@@ -48,6 +49,11 @@ class Service:
         self.conversations: LruCache[str, OpenConversation] = LruCache(OPEN_CONVERSATIONS)
         self.contexts = ContextCache(memory, self.conversations)
         self.under_way: OpenContext | None = None  # the context that this process is reading, between two steps
+
+    def choose_model(self, name: str) -> None:
+        """Make a model the one for new readings, now and in later starts. name: as `canonical_model` returns it."""
+        remember_model(self.home, name)
+        self.models.default = name
 
     def read_here(self, context_id: str) -> OpenContext | None:
         """Return the text read so far of a context that this process is reading, else None. It may end at any time."""

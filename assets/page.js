@@ -88,9 +88,9 @@
     return [now.question, ...options.slice(0, -1), now.pages];
   };
   // How to answer stays as it was left in this browser.
-  window.stockpotLeft = (options) => localStorage.setItem("stockpot-how-to-answer", JSON.stringify(options));
+  window.stockpotLeft = (options) => localStorage.setItem("stockpot-answers", JSON.stringify(options));
   window.stockpotFound = (options) => {
-    const left = JSON.parse(localStorage.getItem("stockpot-how-to-answer"));
+    const left = JSON.parse(localStorage.getItem("stockpot-answers"));
     return left?.length === options.length ? left : options;
   };
   const write = (text, into = field) => {
@@ -166,13 +166,88 @@
     for (const each of document.querySelectorAll(":is(#main, #side) details[data-fold]"))
       if (folds.has(each.dataset.fold) && each.open !== folds.get(each.dataset.fold)) each.open = !each.open;
   };
-  // Gradio changes an element's text in place: as a new one a notice is read out, and fades by itself.
+  // Why something could not be done stands above the question field, as a new element, so that it is read out. It stays
+  // until the same is done, or it is closed.
+  const trouble = Object.assign(document.createElement("div"), { id: "trouble" });
+  let broken = null;  // the event that failed
+  const tell = (said) => {
+    const close = Object.assign(document.createElement("button"), { type: "button", textContent: "×" });
+    Object.assign(close.dataset, { action: "untell" }), close.setAttribute("aria-label", say("Close"));
+    said.append(close);
+    trouble.replaceChildren(said);
+    atTheBox();
+  };
+  const untell = () => { broken = null, trouble.replaceChildren(); };
+  const atTheBox = () => {
+    if (!trouble.firstChild) return;
+    const main = document.querySelector("#main")?.getBoundingClientRect(), box = document.querySelector("#composer");
+    const below = box && inSight(box) ? innerHeight - box.getBoundingClientRect().top : 0;
+    const { left, width } = main ?? { left: 0, width: innerWidth };
+    Object.assign(trouble.style, { left: `${left}px`, width: `${width}px`, bottom: `${below + 10}px` });
+  };
   const renewNotice = () => {
-    const notice = document.querySelector("#notice [data-at]");
-    if (!notice || notice.dataset.at === noticed) return;
-    noticed = notice.dataset.at;
-    if (notice.dataset.told) announce(notice.dataset.told);
-    notice.replaceWith(notice.cloneNode(true));
+    const notice = document.querySelector("#notice [data-at]"), at = notice?.dataset.at ?? "";
+    if (at === noticed) return;
+    noticed = at;
+    if (notice?.dataset.told) announce(notice.dataset.told);
+    if (notice?.role === "alert") broken = null, tell(notice.cloneNode(true)), notice.replaceChildren(); else untell();
+  };
+  // Each event of the page is a request. Gradio is silent where one fails.
+  const fail = (event, sentence) => {
+    const said = Object.assign(document.createElement("p"), { role: "alert", textContent: sentence });
+    if (event === broken && trouble.innerText.startsWith(sentence)) return;  // as `look` says again and again
+    tell(said);
+    broken = event;
+  };
+  const reasonOf = async (answer) => {
+    try {
+      return (await answer.clone().json()).error || say("This did not work: try again, or load the page anew.");
+    } catch {
+      return say("This did not work: try again, or load the page anew.");
+    }
+  };
+  const ticks = (event) => {  // an event that nobody caused, after which what was said stays
+    const { dependencies = [], components = [] } = window.gradio_config ?? {};
+    const pulse = components.find((each) => each.props.elem_id === "pulse")?.id;
+    const found = dependencies.find((each) => String(each.id) === event);
+    return found?.targets.every(([id, name]) => name === "tick" || id === pulse);
+  };
+  let stirredAt = 0;
+  const send = window.fetch.bind(window);
+  window.fetch = async (to, how) => {
+    if (!String(to?.url ?? to).includes("/run/predict")) return send(to, how);
+    stirredAt = performance.now();
+    const event = String(how?.body).match(/"fn_index":(\d+)/)?.[1] ?? "";
+    try {
+      const answer = await send(to, how);
+      if (!answer.ok) drawn = "", fail(event, await reasonOf(answer)); else if (broken !== null && (event === broken || !ticks(event))) untell();
+      return answer;
+    } catch (error) {
+      drawn = "";
+      if (!leaving) fail(event, say("The server does not answer: try again once it does."));
+      throw error;
+    }
+  };
+  // The page is drawn anew when the store was written to, and every five minutes: some words go after a while. It is asked
+  // about every second while something goes on here or there.
+  const LOOK_MS = 1000, IDLE_MS = 5000, HIDDEN_MS = 10000, STIR_MS = 10000, DRAW_MS = 300000;
+  let drawn = "", drawnAt = 0, lookedAt = 0;
+  const look = async () => {
+    const now = performance.now();
+    const wait = document.hidden ? HIDDEN_MS : now - stirredAt < STIR_MS ? LOOK_MS : IDLE_MS;
+    if (leaving || now - lookedAt < wait - 100) return;
+    lookedAt = now;
+    try {
+      const answer = await send("version");
+      if (!answer.ok) return fail("version", await reasonOf(answer));
+      const version = await answer.text(), pulse = document.querySelector("#pulse");
+      if (broken === "version") untell();
+      if (!pulse || (version === drawn && now - drawnAt < DRAW_MS)) return;
+      drawn = version, drawnAt = now;
+      pulse.click();
+    } catch {
+      if (!leaving) fail("version", say("The server does not answer: try again once it does."));
+    }
   };
   const showConfirm = () => {  // which may lie outside of a low window
     for (const each of document.querySelectorAll(".confirm p:not([data-met])")) {
@@ -226,10 +301,16 @@
       each.closest(".toast-body").querySelector(".toast-title").firstChild.data = say("Error");
     }
   };
+  let owner = null;  // the context whose page is beside the chat
+  const belong = (query) => {
+    const context = new URLSearchParams(query).get("context") ?? "";
+    if (owner !== null && owner !== context) closePage(), untell(), settled = "";
+    owner = context;
+  };
   const follow = () => {
     const talk = document.querySelector("#conversation"), live = document.querySelector("#live-turn .turn");
     const where = document.querySelector("#where [data-query]");
-    if (where) seek(where.dataset.found);
+    if (where) belong(where.dataset.query), seek(where.dataset.found);
     if (live) {
       if (live.id !== shown) {
         shown = live.id;
@@ -247,6 +328,7 @@
     setTitle(where?.dataset.query);
     nameParts();
     tellHits();
+    atTheBox();
     sayGone();
     hold();
     bringChosen();
@@ -369,10 +451,11 @@
     if (mark) body.scrollTop = mark.offsetTop - body.clientHeight / 3;
     drawPrinted(body);
   };
-  const KEYS = [["/", say("to the question")], [say("Enter"), say("ask")],
+  const KEYS = [["/", say("to the question")], [say("Enter"), say("ask")], [`${say("Ctrl")} .`, say("stop the answer")],
+    [`${say("Ctrl")} K`, say("search")], [`${say("Ctrl")} ${say("Shift")} O`, say("a new chat")],
     [`${say("Shift")} ${say("Enter")}`, say("a new line")],
     [say("Esc"), say("close what is open, stop editing")], [say("Tab"), say("to what comes next")],
-    ["↑ ↓", say("choose in a list")], ["?", say("this list")]];
+    ["↑ ↓", say("choose in a list")], [`? ${say("or")} ${say("Ctrl")} /`, say("this list")]];
   const showKeys = () => {
     let dialog = document.querySelector("#keys");
     if (!dialog) {
@@ -383,6 +466,29 @@
       document.querySelector(".gradio-container").append(dialog);
     }
     if (!dialog.open) dialog.showModal();
+  };
+  // Keys that work in the question field too; on a Mac with the command key.
+  const WITH_CTRL = {
+    "/": () => showKeys(),
+    ".": () => press("#stop"),
+    "k": () => (menu(true), document.querySelector("#search :is(input, textarea)")?.focus()),
+    "O": () => press("#new-session") || press("#new-reading"),
+  };
+  const press = (name) => {
+    const button = document.querySelector(name);
+    if (button && inSight(button)) return button.click(), true;
+  };
+  // What is unfolded above the question field; one at a time, and none once something else is pressed.
+  const unfolded = (but) => [...document.querySelectorAll("#folds .label-wrap.open")].filter((each) => !but?.contains(each));
+  const answerNo = () => {  // to a question before something is deleted
+    const asked = [...document.querySelectorAll(".confirm .keep")].filter((keep) => keep.offsetParent);
+    return asked.map((keep) => keep.click()).length > 0;
+  };
+  const foldUp = (but) => unfolded(but).map((each) => each.click()).length > 0;
+  const gear = (button) => {
+    const box = document.querySelector("#composer"), open = box.dataset.more !== "open";
+    box.dataset.more = open ? "open" : "";
+    button.setAttribute("aria-expanded", String(open));
   };
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
@@ -402,6 +508,7 @@
   const start = () => {
     apply();
     document.body.append(teller);
+    document.body.append(trouble);
     document.addEventListener("focusin", (event) => { held = event.target; });
     document.addEventListener("pointerdown", () => { byKey = false, held = null; }, true);
     document.addEventListener("keydown", (event) => {
@@ -435,6 +542,9 @@
       if (button && button.dataset.action === "zoom-in") setZoom(zoom + 0.2);
       if (button && button.dataset.action === "zoom-out") setZoom(zoom - 0.2);
       if (button && button.dataset.action === "keys") showKeys();
+      if (button && button.dataset.action === "untell") untell();
+      if (button && button.dataset.action === "gear") gear(button);
+      if (event.isTrusted && event.target.isConnected) foldUp(event.target.closest("#sampling, #manage"));
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
       if (event.target.closest("#new-reading, #new-session, #add-documents")) menu(false);
       if (event.target.closest("#unroll")) unroll();
@@ -449,6 +559,9 @@
       if (event.key === "Enter" && !event.shiftKey && event.target.closest("#question, #pages")) submit();
     }, true);
     addEventListener("popstate", () => { leaving = true; location.reload(); });
+    addEventListener("pagehide", () => { leaving = true; });
+    addEventListener("pageshow", () => { leaving = false; });
+    addEventListener("resize", atTheBox);
     document.addEventListener("change", (event) => {  // arrow keys choose on their way through a list
       if (!byKey && event.target.closest("#shelf .list")) menu(false);
       if (event.target.closest("#hits")) sought = "";  // the same once more
@@ -474,10 +587,12 @@
       if (["PageUp", "ArrowUp", "Home"].includes(event.key) && !event.target.closest("input, textarea, select")) leave();
       const listed = event.target.matches("[role=combobox][aria-expanded=true]");  // whose list it closes
       if (document.querySelector("#keys[open]")) return;
-      if (event.key === "Escape" && !listed && closePage()) return;
-      if (event.key === "Escape" && !listed) {  // closes what is open, and stops nothing
+      if ((event.ctrlKey || event.metaKey) && WITH_CTRL[event.key]) {
+        event.preventDefault();
+        return WITH_CTRL[event.key]();
+      }
+      if (event.key === "Escape" && !listed && !answerNo() && !foldUp() && !closePage()) {  // the innermost, alone
         menu(false);
-        for (const keep of document.querySelectorAll(".confirm .keep")) keep.click();
         document.querySelector("#edit-area #never-mind")?.click();
       }
       if (event.key === "?" && !typing) { event.preventDefault(); showKeys(); }
@@ -486,6 +601,8 @@
         if (field) { event.preventDefault(); field.focus(); }
       }
     });
+    setInterval(look, LOOK_MS);
+    document.addEventListener("visibilitychange", () => { lookedAt = 0; look(); });
     new MutationObserver(follow).observe(document.body, {
       childList: true, subtree: true, characterData: true, attributes: true,
       attributeFilter: ["data-query", "data-at", "data-menu", "class"] });

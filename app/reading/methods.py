@@ -14,8 +14,10 @@ ESSENTIALS = ("locret", "infinipot")
 """Methods with a fixed memory, the most exact first. The last one needs no training."""
 PRESETS = {SMOLLM2: {"exact": "light"}}
 """Presets for models that come with Stockpot, where their window alone would choose larger settings."""
-WHOLE = 8192
-"""Budget of `exact` for a text that it shows whole to every question, if the model's window is as long."""
+LONG = 8192
+"""Least window of a model to which `exact` shows a whole text."""
+WHOLE = 16_384
+"""Largest budget for that: a longer text would take minutes and gigabytes more."""
 ROOM = 512
 """Tokens of questions and answers beside such a text."""
 
@@ -59,7 +61,7 @@ def suited_method(
 ) -> "engine.Method":
     """Return the method with settings that suit a model whose window is known.
 
-    A text that fits the window is shown whole to every question, if it is short and no budget was chosen.
+    A text that fits the window is shown whole to every question, if no budget was chosen.
 
     Args:
         model: name of the model.
@@ -82,7 +84,7 @@ def suited_method(
 
 
 def fitted_to_text(method: "engine.Method", window: int, settings: dict[str, Any], tokens: int) -> "engine.Method":
-    """Return `exact` with a budget that shows a short text whole. Other methods, and chosen budgets, stay as they are.
+    """Return `exact` with a budget that shows a text whole, if that is possible. Other methods stay as they are.
 
     Args:
         method: the method with all its settings.
@@ -92,10 +94,10 @@ def fitted_to_text(method: "engine.Method", window: int, settings: dict[str, Any
     """
     from engine.methods.exact import Exact
 
-    chosen = window < WHOLE or {"budget", "preset"} & settings.keys()
-    if chosen or not isinstance(method, Exact) or method.budget is None or method.budget >= WHOLE:
+    most, chosen = min(window, WHOLE), {"budget", "preset"} & settings.keys()
+    if window < LONG or chosen or not isinstance(method, Exact) or method.budget is None or method.budget >= most:
         return method
-    wider = dataclasses.replace(method, budget=WHOLE)
+    wider = dataclasses.replace(method, budget=most)
     return wider if tokens + ROOM <= wider.window else method
 
 

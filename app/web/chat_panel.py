@@ -6,6 +6,7 @@ import gradio as gr
 
 from app.asking.answer_options import AnswerOptions
 from app.web.confirm import Confirm, build_confirm
+from app.web.number_field import number_field
 
 TELL_EDITED = """element.addEventListener("click", (event) => {
   const pressed = event.target.closest("[data-action=edit], [data-action=again]"), turn = pressed?.closest(".turn");
@@ -13,6 +14,13 @@ TELL_EDITED = """element.addEventListener("click", (event) => {
 });"""
 
 KEYS = '<button type="button" data-action="keys" aria-haspopup="dialog">Keys <kbd>?</kbd></button>'
+
+GEAR = (
+    '<button type="button" data-action="gear" aria-expanded="false" aria-label="More for the question">'
+    '<svg viewBox="0 0 24 24" width="20" height="20" aria-hidden="true"><path d="M4 7h9m4 0h3M4 17h3m4 0h9M13 4v6M7 '
+    '14v6" stroke="currentColor" stroke-width="1.8" stroke-linecap="round"/></svg></button>'
+)
+"""On a phone, shows the row of pages and settings."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +45,9 @@ class ChatPanel:
     pages: gr.Textbox
     ask: gr.Button
     stop: gr.Button
-    temperature: gr.Number
-    top_p: gr.Number
-    max_tokens: gr.Slider
+    temperature: gr.Textbox
+    top_p: gr.Textbox
+    max_tokens: gr.Textbox
     read_again: gr.Checkbox
     reason: gr.Checkbox
     manage: "Manage"
@@ -93,6 +101,7 @@ def build_chat_panel() -> ChatPanel:
                     scale=0,
                     min_width=92,
                 )
+                gr.HTML(GEAR, apply_default_css=False, elem_id="gear")
                 ask = gr.Button("Ask", variant="primary", elem_id="ask", scale=0, min_width=84)
                 stop = gr.Button("Stop", variant="stop", elem_id="stop", scale=0, min_width=84, visible=False)
             with gr.Row(elem_id="folds"):
@@ -103,43 +112,33 @@ def build_chat_panel() -> ChatPanel:
     return ChatPanel(area, head, unroll, earlier, past, live, *edit, question, pages, ask, stop, *options, manage)
 
 
-def _build_options() -> tuple[gr.Number, gr.Number, gr.Slider, gr.Checkbox, gr.Checkbox]:
+def _build_options() -> tuple[gr.Textbox, gr.Textbox, gr.Textbox, gr.Checkbox, gr.Checkbox]:
     """Build the fields for the options of an answer."""
     with gr.Accordion("How to answer", open=False, elem_id="sampling"):
         with gr.Row():
-            temperature = _own("temperature", 0.0, 2.0, "Temperature", "0 takes the likeliest word.")
-            top_p = _own("top-p", 0.05, 1.0, "Top-p", "Share of probability to choose from.")
-            most = gr.Slider(
-                8, 4000, AnswerOptions.max_tokens, step=8, label="Longest answer", info="Tokens.", elem_id="max-tokens"
-            )
+            temperature = _own("temperature", "Temperature", "0 takes the likeliest word.")
+            top_p = _own("top-p", "Top-p", "Share of probability to choose from.")
+            most = number_field(AnswerOptions.max_tokens, "Longest answer", "max-tokens", info="Tokens.", min_width=120)
         with gr.Row():
             read_again = gr.Checkbox(
                 AnswerOptions.read_again,
                 label="Read passages again",
-                info="Before answering, where words of them were forgotten. Slower, but more exact.",
+                info="Answers from the passages that the question is about. Slower, but more often right.",
                 elem_id="read-again",
             )
             reason = gr.Checkbox(
-                True,
+                None,
                 label="Reason first",
-                info="Where the model does so; off, it answers at once.",
+                info="Where the model can. If you leave this alone, only a model of more than 4B weights does.",
                 elem_id="reason",
             )
     return temperature, top_p, most, read_again, reason
 
 
-def _own(name: str, least: float, most: float, label: str, info: str) -> gr.Number:
+def _own(name: str, label: str, info: str) -> gr.Textbox:
     """Build a number field that stands for the model's own value when empty."""
-    return gr.Number(
-        None,
-        label=label,
-        info=f"{info} Empty: the model's own.",
-        placeholder="the model's own",
-        minimum=least,
-        maximum=most,
-        step=0.05,
-        elem_id=name,
-    )
+    own = "the model's own"
+    return number_field(None, label, name, info=f"{info} Empty: the model's own.", placeholder=own, min_width=120)
 
 
 def _build_manage() -> Manage:

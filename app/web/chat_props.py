@@ -8,8 +8,8 @@ from app.errors import phrase
 from app.formatting import shorten
 from app.jobs.worker import ANSWER
 from app.language import place_words, t, told
+from app.machine.good_for import good_for
 from app.machine.model_names import shown_name
-from app.machine.recommended import good_for
 from app.service import Service
 from app.web.list_props import MORE, Props, share_read
 from app.web.views.markup import esc
@@ -76,7 +76,8 @@ class ChatProps:
         if work and work.status == "queued":
             return self._waits_for()
         if context.id not in self.service.contexts and not self.service.read_here(context.id):
-            return t("Opening the document")
+            held = self.service.models.held == context.model
+            return t("Opening the document") if held else t("Loading the model, then opening the document")
         if work and work.stage:
             return told(work.stage)
         return t("Turning to {place}", place=place_words(pages_in_words(turn.pages))) if turn.pages else t("Thinking")

@@ -1,8 +1,9 @@
 """The events of the page: each runs an action, then shows the state of the store.
 
 Every handler ends in `updates`, which sends the components that have changed for this tab, in the language of its
-browser. No handler waits for the model: the worker does the work, and two timers outside Gradio's queue show its
-progress. Errors are shown in the notice, because outside the queue Gradio shows none.
+browser. No handler waits for the model: the worker does the work. Its progress is shown by a timer while it answers,
+and whenever the store was written to, both outside Gradio's queue. Errors are shown in the notice, because outside the
+queue Gradio shows none.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ from app.web.views.markup import notice_of, read_out
 
 log = logging.getLogger(__name__)
 
-QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "queue": False}
+QUIET: dict[str, Any] = {"show_progress": "hidden", "show_progress_on": [], "api_visibility": "private", "queue": False}
 
 
 @dataclass
@@ -48,18 +49,20 @@ class Tab:
     selection: the tab's selection.
     listed: how often longer lists were asked for.
     seen: name of a component -> hash of its last update.
+    context: id of the context that was shown last; None before any update.
     turn: lock that the present event holds.
     """
 
     selection: Selection = field(default_factory=Selection)
     listed: int = 0
     seen: dict[str, str] = field(default_factory=dict)
+    context: str | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(frozen=True)
 class Page:
-    """The areas of the page, and its timers."""
+    """The areas of the page, a button that `page.js` presses when the store was written to, and a timer."""
 
     sidebar: Sidebar
     new: NewReading
@@ -68,7 +71,7 @@ class Page:
     document: DocumentPanel
     where: gr.HTML
     notice: gr.HTML
-    pulse: gr.Timer
+    pulse: gr.Button
     stream: gr.Timer
 
     def slots(self) -> dict[str, Any]:
@@ -126,6 +129,13 @@ class Page:
             "stream": self.stream,
         }
 
+    def of_document(self) -> list[tuple[Any, dict[str, Any]]]:
+        """Return the components that people fill in for one document, with the props that empty them."""
+        empty, hidden = {"value": ""}, {"visible": False}
+        fields = (self.document.find, self.document.found, self.reading.password)
+        questions = (self.chat.manage.confirm.area, self.reading.confirm.area)
+        return [*((each, empty) for each in fields), *((each, hidden) for each in questions)]
+
 
 class Events:
     """The handlers of one page."""
@@ -138,12 +148,13 @@ class Events:
         expert = new.expert
         own = [name for name, components in expert.own.items() for _ in components]
         self.actions = Actions(service, worker, self.tab_state, list(expert.settings), own, list(expert.presets))
-        self.slots = page.slots()
+        self.slots, self.of_document = page.slots(), page.of_document()
         self.tab = gr.State(Tab())
 
     def updates(self, tab: Tab, shown: str) -> list[Any]:
-        """Return the updates for components that differ from the last ones sent. shown: slot to send later, see
-        `handler`.
+        """Return updates for what differs from the last ones sent; fields of a document that is left are emptied.
+
+        shown: slot to send later, see `handler`.
         """
         tab.listed = max(tab.listed, tab.selection.listed)
         tab.selection = replace(self.tab_state.settle(tab.selection), listed=tab.listed)
@@ -153,7 +164,9 @@ class Events:
             mark = hashlib.sha256(repr(props[name]).encode()).hexdigest()
             out.append(gr.skip() if name == shown or tab.seen.get(name) == mark else gr.update(**props[name]))
             tab.seen[name] = "" if name == shown else mark
-        return out
+        left = tab.context not in (None, tab.selection.context)
+        tab.context = tab.selection.context
+        return [*out, *(gr.update(**props) if left else gr.skip() for _, props in self.of_document)]
 
     def handler(
         self, act: Callable[..., Any], extra: int, quiet: bool, told: str, shown: str, done: str
@@ -163,7 +176,7 @@ class Events:
         Args:
             act: `act(selection, *inputs)` returns the new selection, or a pair of it and `extra` further updates.
             extra: number of further updates.
-            quiet: whether to leave the notice alone unless something fails, as timers do.
+            quiet: whether to leave the notice alone unless something fails, as events that nobody caused do.
             told: name of a field of the event to pass to `act` as the last argument.
             shown: slot of a component that shows the result already; an update now could undo later input.
             done: words to read out when it is done.
@@ -172,7 +185,7 @@ class Events:
         def work(request: gr.Request, event: gr.EventData, tab: Tab, inputs: tuple[Any, ...]) -> list[Any]:
             # Always use updates: Gradio sends them at once, so none overtakes another.
             notice = gr.skip() if quiet else gr.update(value=read_out(done) if done else "")
-            out, further = [gr.skip()] * len(self.slots), [gr.skip()] * extra
+            out, further = [gr.skip()] * (len(self.slots) + len(self.of_document)), [gr.skip()] * extra
             known = bool(tab.seen)
             try:
                 if not known:  # a new tab, or a restarted server: the address has the selection
@@ -186,13 +199,13 @@ class Events:
                 out = self.updates(tab, shown)
                 if missing := self.tab_state.lost(before, tab.selection, known):
                     notice = gr.update(value=notice_of(missing))
-            except Exception as error:  # the selection stays, and the next tick tries again
+            except Exception as error:  # the selection stays, and the next event tries again
                 notice = refusal(error)
             return [*out, notice, *further]
 
         async def handle(request: gr.Request, event: gr.EventData, tab: Tab, *inputs: Any) -> list[Any]:
             async with tab.turn:
-                with _language(request):
+                with speaking_with(request):
                     return await run_in_threadpool(work, request, event, tab, inputs)
 
         return handle
@@ -222,7 +235,8 @@ class Events:
             done: see `handler`.
             how: further arguments of Gradio's listener.
         """
-        outputs = [*self.slots.values(), self.page.notice, *extra]
+        emptied = [each for each, _ in self.of_document]
+        outputs = [*self.slots.values(), *emptied, self.page.notice, *extra]
         listener(self.handler(act, len(extra), quiet, told, shown, done), [self.tab, *inputs], outputs, **how, **QUIET)
 
     def aside(
@@ -231,7 +245,7 @@ class Events:
         """Let an event update components that do not depend on the selection. It does not wait for other events."""
 
         def handle(request: gr.Request, *given: Any) -> list[Any]:
-            with _language(request):
+            with speaking_with(request):
                 try:
                     return [*act(*given), gr.skip()]
                 except Exception as error:
@@ -241,8 +255,9 @@ class Events:
 
     def connect(self, blocks: gr.Blocks) -> None:
         """Connect all events. Call it while `blocks` is being built."""
-        for each in (blocks.load, self.page.pulse.tick, self.page.stream.tick):
+        for each in (blocks.load, self.page.stream.tick):
             self.on(each, lambda selection: selection, quiet=True)
+        self.on(self.page.pulse.click, lambda selection: selection, quiet=True, trigger_mode="always_last")
         self._connect_sidebar()
         self._connect_readings(blocks)
         self._connect_chat(blocks)
@@ -308,6 +323,15 @@ class Events:
         told = [new.estimate, new.looking, chosen.about, new.start]
         self.aside(changed, do.estimate, given, told, trigger_mode="always_last")
         self.on(chosen.get.click, do.fetch, [chosen.offered])
+        offer = self.actions.offer
+        moved = [self.page.sidebar.new.click, *(each.change for each in (model, new.add_to, new.files, new.kept))]
+        shows = partial(
+            gr.on, [blocks.load, chosen.get.click, chosen.stop_fetching.click, chosen.fetched.change, *moved]
+        )
+        row = [new.offer_area, new.offer, new.take]
+        self.aside(shows, offer.show, [model, new.add_to, new.files, new.kept], row, trigger_mode="always_last")
+        taken = [new.files, method, new.title, new.password, new.ocr, model, *settings]
+        self.on(new.take.click, offer.take, taken, [new.files, new.title, new.password, model, new.offer_area])
         self.on(chosen.stop_fetching.click, do.stop_fetching)
 
     def _connect_chat(self, blocks: gr.Blocks) -> None:
@@ -364,9 +388,9 @@ class Events:
         confirm.keep.click(unasked, None, confirm.parts, **QUIET)
 
 
-def _language(request: gr.Request) -> AbstractContextManager[None]:
+def speaking_with(request: gr.Request | None) -> AbstractContextManager[None]:
     """Use the language of the browser that sent a request."""
-    return speaking(language_of(request.headers.get("accept-language", "")))
+    return speaking(language_of(request.headers.get("accept-language", "") if request else ""))
 
 
 def refusal(error: Exception) -> Any:

@@ -7,6 +7,7 @@ import gradio as gr
 
 from app.errors import expected
 from app.reading.methods import methods_table
+from app.web.number_field import number_field
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,11 @@ def suiting(model: str) -> list[dict[str, Any]]:
         return methods_table()
 
 
-def _budget(row: dict[str, Any], shown: bool) -> gr.Number:
-    return gr.Number(
-        value=row["budget"],
-        precision=0,
-        label="Budget",
-        elem_id=f"budget-{row['name']}",
+def _budget(row: dict[str, Any], shown: bool) -> gr.Textbox:
+    return number_field(
+        row["budget"],
+        "Budget",
+        f"budget-{row['name']}",
         info="Entries per KV head and layer that the model can look at at once. Empty for no limit.",
         interactive=row["budget"] is not None,
         visible=shown,
@@ -105,9 +105,7 @@ def _field(method: str, key: str, value: Any, kind: str, choices: list[Any] | No
     if choices:
         return gr.Dropdown(choices, value=value, label=label, elem_id=name, min_width=130)
     if kind.startswith(("int", "float")):
-        return gr.Number(
-            value=value, label=label, elem_id=name, precision=0 if kind.startswith("int") else None, min_width=130
-        )
+        return number_field(value, label, name, min_width=130)
     return gr.Textbox(value=value, label=label, elem_id=name, min_width=130)
 
 

@@ -4,15 +4,15 @@ import re
 
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.web.dropped_files import DROPPED_AT
 
 PREFIX = "/gradio_api/"
 OPEN = {
-    "GET": r"app_id|file=/.*|heartbeat/[^/]+|info/?|login_check/?|queue/(data|status)|startup-events|theme\.css"
+    "GET": r"app_id|file=/.*|heartbeat/[^/]+|info/?|login_check/?|startup-events|theme\.css"
     r"|token/?|upload_progress|user/?",
-    "POST": r"cancel|queue/join|reset/?|run/[^/]+/?|upload",
+    "POST": r"cancel|reset/?|run/[^/]+/?|upload",
 }
 """Open paths after the prefix, by method. HEAD follows GET."""
 
@@ -30,7 +30,7 @@ class GradioRoutes:
         self.bounded = RequestBodyLimitMiddleware(app, most_body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer 404 or 413."""
+        """Let a request through, or answer 404 or 413; 400 where an event is refused, as Gradio says 500."""
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
             await self.app(scope, receive, send)
             return
@@ -39,4 +39,11 @@ class GradioRoutes:
             sentence = f"There is no {scope['method']} {scope['path']}: the page is at /, and the API at /api."
             await JSONResponse({"error": sentence}, 404)(scope, receive, send)
             return
-        await (self.app if scope["path"] == DROPPED_AT else self.bounded)(scope, receive, send)
+        state = scope.setdefault("state", {})
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start" and state.get("refused"):
+                message = {**message, "status": 400}
+            await send(message)
+
+        await (self.app if scope["path"] == DROPPED_AT else self.bounded)(scope, receive, answer)

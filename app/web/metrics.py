@@ -7,8 +7,10 @@ from typing import Any
 
 import psutil
 
+from app.errors import expected
 from app.jobs.worker import HISTORY
 from app.language import t
+from app.reading.methods import spec_of
 from app.service import Service
 from app.web.views.metrics_panel import Latency, Metrics
 from sessions import ContextRow, SessionRow
@@ -28,6 +30,7 @@ class MetricsReader:
         self.store = service.store
         self._memory: deque[tuple[float, int]] = deque(maxlen=240)
         self._latency: dict[str, tuple[float, Latency | None]] = {}  # by context, with the time
+        self._entry_bytes: dict[str, int] = {}  # of one token, by model
         self._memory_total = psutil.virtual_memory().total
 
     def read(self, context: ContextRow | None, session: SessionRow | None) -> Metrics:
@@ -64,6 +67,7 @@ class MetricsReader:
             usage = {"entries": answers[-1]["entries"], "bytes": answers[-1]["kv_bytes"]}
         return Metrics(
             budget=context.budget,
+            full_bytes=self._full_bytes(context),
             usage=usage,
             latency=self._latencies(context),
             tokens_read=done,
@@ -77,6 +81,19 @@ class MetricsReader:
             answer_history=[each["tokens_per_second"] for each in answers],
             **common,
         )
+
+    def _full_bytes(self, context: ContextRow) -> int:
+        """Return the bytes of all keys and values of a text in layers that look at the whole of it; 0 if unknown."""
+        if context.model not in self._entry_bytes:
+            try:
+                spec = spec_of(context.model).looking_far
+                on_gpu = (self.service.models.device_in_use or "cpu").startswith("cuda")
+                self._entry_bytes[context.model] = spec.entry_width * (2 if on_gpu else spec.dtype.itemsize)
+            except Exception as error:
+                if not expected(error):
+                    raise
+                self._entry_bytes[context.model] = 0
+        return context.tokens * self._entry_bytes[context.model]
 
     def _latencies(self, context: ContextRow) -> Latency | None:
         """Return the times to the first word by the length of the text, of documents that were read alike."""

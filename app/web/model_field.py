@@ -4,7 +4,6 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 
@@ -12,7 +11,7 @@ from app.formatting import byte_size, plural, whole_percent
 from app.language import t, told
 from app.machine.local_models import LocalModel
 from app.machine.model_names import named_model, shown_name
-from app.machine.recommended import BESIDE
+from app.machine.recommended import BESIDE, Recommended
 from app.web.views.markup import bar, esc, told_html
 from sessions import UNDER_WAY, JobRow
 
@@ -61,10 +60,13 @@ def build_model_field(default_model: str) -> ModelField:
     return ModelField(model, about, unusable, offered, get, fetching, stop_fetching, fetched)
 
 
-def model_choices(found: Sequence[LocalModel], room: int) -> list[tuple[str, str]]:
+def model_choices(found: Sequence[LocalModel], room: int, form: str) -> list[tuple[str, str]]:
     """Return the usable models in each form that is possible here, with their size and whether they fit.
 
-    room: free bytes for models.
+    Args:
+        found: the models.
+        room: free bytes for models.
+        form: see `LocalModel.bytes_in`.
     """
     able = importlib.util.find_spec("bitsandbytes") is not None
     return [
@@ -75,22 +77,21 @@ def model_choices(found: Sequence[LocalModel], room: int) -> list[tuple[str, str
         )
         for each in found
         if not each.reason
-        for way, size in each.weight_bytes.items()
-        if able or way == "none"
+        for way, size in {**each.weight_bytes, "none": each.bytes_in(form)}.items()
+        if way == "none" or (able and way != "blocks")
     ]
 
 
-def hub_choices(recommended: Sequence[dict[str, Any]], found: Sequence[LocalModel]) -> list[tuple[str, str]]:
+def hub_choices(fitting: Sequence[Recommended], found: Sequence[LocalModel]) -> list[tuple[str, str]]:
     """Return the recommended models that fit here and are not here yet, with their sizes and uses."""
-    here = {each.name for each in found}
-    selection = [each for each in recommended if each["fits"] == "none" and each["name"] not in here]
     return [
         (
-            f"{Path(each['name']).name} · {t('{size} to fetch', size=byte_size(each['download']))} · "
-            f"{each['licence']}\n{told('Good for ' + each['suits'] + '.')}",
-            each["name"],
+            f"{each.title} · {t('{size} to fetch', size=byte_size(each.download))} · {each.licence}\n"
+            f"{told(f'Good for {each.suits}.')}",
+            each.name,
         )
-        for each in selection
+        for each in fitting
+        if not any(each.is_named(model.name) for model in found)
     ]
 
 

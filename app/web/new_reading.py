@@ -26,6 +26,7 @@ class NewReading:
     """The components of the form.
 
     how, more_how: fields that are hidden when documents are added to others that were read.
+    offer_area, offer, take: a better model than the one that ships, in one line, and the button that takes it.
     looking: a timer that runs while files are being opened for the estimate.
     """
 
@@ -48,6 +49,9 @@ class NewReading:
     title: gr.Textbox
     password: gr.Textbox
     ocr: gr.Radio
+    offer_area: gr.Row
+    offer: gr.HTML
+    take: gr.Button
     estimate: gr.HTML
     start: gr.Button
     looking: gr.Timer
@@ -55,7 +59,7 @@ class NewReading:
 
 def build_new_reading(default_model: str) -> NewReading:
     """Build the form in the current column. default_model: model if none is chosen."""
-    with gr.Column(elem_id="new-view", elem_classes="view") as area:
+    with gr.Column(visible=False, elem_id="new-view", elem_classes="view") as area:  # an address may open a chat
         gr.HTML(
             '<header class="hello"><h1>Read something long</h1><p>Drop in a book or a stack of papers. Stockpot reads '
             "all of it once, on this computer. Then ask as many questions as you like.</p>"
@@ -110,11 +114,14 @@ def build_new_reading(default_model: str) -> NewReading:
             ocr = gr.Radio(choices=list(OCR), value=next(iter(OCR)), label="Scanned pages (OCR)", elem_id="ocr")
             with gr.Column(elem_id="more-how") as more_how:
                 gr.HTML(
-                    '<p class="quiet">With :nf4 or :int4 behind its name a model needs about a quarter of the memory, '
-                    "with :8bit half; without a GPU that is :int8.</p>",
+                    '<p class="quiet">On a GPU a model needs about a quarter of the memory with :int4 behind its name, '
+                    "and half with :8bit. Without one it needs a quarter with :nf4, and half with :int8.</p>",
                     apply_default_css=False,
                 )
                 expert = build_expert_fields(default_model)
+        with gr.Row(visible=False, elem_id="offer") as offer_area:
+            offer = gr.HTML(apply_default_css=False, elem_id="offer-line")
+            take = gr.Button("Use it", size="sm", elem_id="take-offer", scale=0, min_width=120)
         with gr.Row(elem_id="start-row"):
             start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
             estimate = gr.HTML(apply_default_css=False, elem_id="estimate")
@@ -138,6 +145,9 @@ def build_new_reading(default_model: str) -> NewReading:
         title=title,
         password=password,
         ocr=ocr,
+        offer_area=offer_area,
+        offer=offer,
+        take=take,
         estimate=estimate,
         start=start,
         looking=gr.Timer(0.7, active=False),

@@ -1,25 +1,30 @@
 """The page: its areas side by side. This file only builds them; `events.py` connects them."""
 
+import logging
 from typing import Any
 
 import gradio as gr
 from gradio.processing_utils import client_utils
 
+from app.errors import AppError, log_error, phrase
 from app.jobs.uploads import check_dropped
 from app.jobs.worker import Worker
+from app.language import told
 from app.service import Service
 from app.web.chat_panel import build_chat_panel
 from app.web.document_panel import build_document_panel
-from app.web.events import Events, Page
+from app.web.events import Events, Page, speaking_with
 from app.web.new_reading import build_new_reading
 from app.web.reading_panel import build_reading_panel
 from app.web.sidebar import build_sidebar
 
-PULSE_SEC = 1.0
+log = logging.getLogger(__name__)
+
 STREAM_SEC = 0.25
 SWEEP_SEC = 3600
 CACHE_SEC = 24 * 3600
 """Age at which dropped files that were not read are removed."""
+AGAIN = "Try again; if it fails once more, load the page anew."
 TABS = 64
 """Tabs whose state Gradio remembers, also after they are closed; others are sent everything again."""
 
@@ -27,10 +32,16 @@ TABS = 64
 class OwnFiles(gr.Blocks):  # type: ignore[misc]  # Gradio has no types
     """Gradio's page, restricted to files that were dropped in.
 
-    Gradio itself would read any path, and fetch any address, that a browser sends in a field.
+    Gradio itself would read any path, and fetch any address, that a browser sends in a field. It also checks fields,
+    and makes updates, outside of the handlers in `events.py`.
     """
 
     service: Service
+
+    def run_startup_events(self) -> None:
+        """Start without Gradio's queue: no event uses it, and it would look for some a thousand times a second."""
+        self.is_running = True
+        self.create_limiter()
 
     async def preprocess_data(self, block_fn: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Check every file among the values of an event before Gradio reads it.
@@ -43,6 +54,22 @@ class OwnFiles(gr.Blocks):  # type: ignore[misc]  # Gradio has no types
         )
         taken: list[Any] = await super().preprocess_data(block_fn, inputs, *args, **kwargs)
         return taken
+
+    async def process_api(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Run an event; `page.js` shows the sentence of one that fails.
+
+        Raises:
+            AppError: the event failed outside of its handler, with a sentence in the language of the browser.
+        """
+        try:
+            done: dict[str, Any] = await super().process_api(*args, **kwargs)
+        except Exception as error:
+            log_error(log, "an event failed", error)
+            if isinstance(error, AppError) and (asked := kwargs.get("request")) is not None:
+                asked.request.state.refused = True
+            with speaking_with(kwargs.get("request")):
+                raise AppError(told(f"{phrase(error)} {AGAIN}")) from error
+        return done
 
 
 def build_page(service: Service, worker: Worker) -> gr.Blocks:
@@ -69,7 +96,7 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
             document,
             where,
             notice,
-            gr.Timer(PULSE_SEC),
+            gr.Button("", visible="hidden", elem_id="pulse"),
             gr.Timer(STREAM_SEC, active=False),
         )
         Events(page, service, worker).connect(blocks)

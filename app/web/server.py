@@ -41,8 +41,8 @@ def serve(arguments: Namespace) -> int:
     home, memory = home_folder(arguments.home), bytes_of(arguments.memory)
     _check_port(arguments.host, arguments.port)
     _keep_private(home)
-    name = named_model(arguments.model, arguments.quantize)
-    check_model(name or default_model(), home)
+    name = named_model(arguments.model, arguments.quantize, home)
+    check_model(name or default_model(home), home)
     import uvicorn
 
     from app.jobs.uploads import uploads
@@ -170,7 +170,7 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
     uploads(service.home)  # before Gradio makes it readable for everybody
     import gradio as gr
     from fastapi import FastAPI, Request
-    from fastapi.responses import HTMLResponse
+    from fastapi.responses import HTMLResponse, PlainTextResponse
     from starlette.routing import Mount
 
     from app.api import openai_chat
@@ -207,6 +207,11 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
     @app.get("/healthz")
     def health() -> dict[str, str]:
         return {"status": "ok" if worker.is_alive() else "no worker"}
+
+    @app.get("/version", include_in_schema=False)
+    async def version() -> PlainTextResponse:
+        """Return what changes soon after the store was written to; `page.js` asks for it."""
+        return PlainTextResponse(worker.version, headers=UNKEPT)
 
     @app.get("/documents/{id}/pages/{number}", include_in_schema=False)
     def page_of_document(request: Request, id: str, number: int, start: int = 0, end: int = 0) -> HTMLResponse:

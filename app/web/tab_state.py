@@ -1,7 +1,7 @@
 """The state of one tab: it depends only on the store and on the tab's selection.
 
-`props` returns what every changing component shows now; `Events.updates` sends the differences. So any event, any tick
-and any reload ends in the same picture.
+`props` returns what every changing component shows now; `Events.updates` sends the differences. So any event and
+any reload ends in the same picture.
 """
 
 from contextlib import suppress
@@ -19,7 +19,7 @@ from app.reading.open_context import has_begun
 from app.reading.preparing import can_grow
 from app.service import Service
 from app.web.chat_props import ChatProps, first_shown
-from app.web.list_props import ListProps, Props, list_props
+from app.web.list_props import ListProps, Props, list_props, share_read
 from app.web.metrics import MetricsReader
 from app.web.model_field import fetch_line
 from app.web.outline import Outlines, cells
@@ -256,7 +256,9 @@ class TabState:
         looked = answered[-1].sources if answered and answered[-1].measurements.get("found", True) else []
         return {
             "find_area": {"visible": bool(outlines)},
-            "book": {"value": book(Book(documents, outlines, drawn, remembered, looked))},
+            "book": {
+                "value": book(Book(documents, outlines, drawn, remembered, looked, share_read(self.store, context)))
+            },
         }
 
     def _rename_props(self, selection: Selection, context: ContextRow | None, session: SessionRow | None) -> Props:

@@ -96,8 +96,8 @@ class Cli:
 class Server:
     """`stockpot serve` in a process of its own."""
 
-    def __init__(self, home: Path, model: str) -> None:
-        self.home, self.model = home, model
+    def __init__(self, home: Path, model: str, program: str = "tests.app.slow") -> None:
+        self.home, self.model, self.program = home, model, program
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[str] | None = None
@@ -108,7 +108,7 @@ class Server:
         command = [
             sys.executable,
             "-m",
-            "tests.app.slow",
+            self.program,
             str(self._held),
             "--home",
             str(self.home),

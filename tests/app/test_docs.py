@@ -1,6 +1,8 @@
 """The documents describe the methods as they are, and their links lead somewhere."""
 
+import importlib.metadata
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,21 @@ def test_links_lead_somewhere() -> None:
                 headings = re.findall(r"^#+ (.*)", target.read_text(encoding="utf-8"), re.MULTILINE)
                 named = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
                 assert anchor in named, (page.name, link)
+
+
+def test_every_package_is_pinned_by_hash_and_its_licence_told() -> None:
+    names = ["requirements", "requirements-cpu", "requirements-cuda", "model"]
+    run, cpu, cuda, model = ((ROOT / f"{name}.lock").read_text(encoding="utf-8") for name in names)
+    assert all("--hash=sha256:" in pin for pin in re.split(r"\n(?=[^\s#])", f"{run}{cuda}{model}".strip()))
+    pinned = re.compile(r"^([\w.-]+)==([\w.]+)", re.MULTILINE)
+    [torch] = pinned.findall(cpu)
+    assert torch in pinned.findall(cuda)
+    page = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| (\S+) \| (\d\S*) \| \S", page, re.MULTILINE)
+    assert told == [*pinned.findall(run), torch]
+    for name, version in told:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            assert importlib.metadata.version(name).partition("+")[0] == version
 
 
 FOLDERS = "app|engine|kernels|ingest|sessions|training|benchmarks|tests"

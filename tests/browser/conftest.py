@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.app.helpers import Server, book_text
 from tests.app.tiny import make_tiny_model
+from tests.browser.helpers import EVIL
 
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE_MS = 120_000  # a busy machine is slow, not wrong
@@ -47,7 +48,8 @@ def tab(browser: Browser, server: Server) -> Iterator[Page]:
 
 
 def watch(context: BrowserContext, server: Server, troubles: list[str]) -> None:
-    """Note script errors, and requests that leave this machine."""
+    """Note script errors, requests that leave this machine, and scripts of `helpers.EVIL` that run."""
+    context.expose_function("brokenInto", lambda: troubles.append("a script from outside ran"))
 
     def look(page: Page) -> None:
         page.on("pageerror", lambda error: troubles.append(f"script error: {error}"))
@@ -66,5 +68,5 @@ def watch(context: BrowserContext, server: Server, troubles: list[str]) -> None:
 @pytest.fixture(scope="module")
 def reading(server: Server) -> dict[str, Any]:
     """Return a short text that has been read."""
-    text = book_text(30) + "\n\n<img src=x onerror=\"document.title='broken into'\">"
+    text = f"{book_text(30)}\n\n{EVIL}"
     return server.read(("<b>A bold name</b>.txt", text.encode()), method="exact", budget="320")

@@ -6,6 +6,9 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.app.helpers import Server
 
+EVIL = "<img src=x onerror=brokenInto()><svg onload=brokenInto()>\"'><script>brokenInto()</script>"
+"""Words that run a script where they are taken for HTML."""
+
 
 def visit(tab: Page, server: Server, query: str = "") -> None:
     tab.goto(server.url + "/" + query)
@@ -35,9 +38,9 @@ def fill(field: Locator, text: str) -> None:
 
 def ask(tab: Page, question: str, tokens: int) -> None:
     """Ask through the page, for an answer of so many tokens."""
-    if not tab.locator("#max-tokens input[type=number]").is_visible():
+    if not tab.locator("#max-tokens input").is_visible():
         tab.get_by_role("button", name="How to answer").click()
-    fill(tab.locator("#max-tokens input[type=number]"), str(tokens))
+    fill(tab.locator("#max-tokens input"), str(tokens))
     tab.locator("#question textarea").fill(question)
     tab.locator("#question textarea").press("Enter")
 

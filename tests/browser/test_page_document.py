@@ -106,7 +106,7 @@ def test_contents_and_map_of_an_epub_lead_to_their_places(tab: Page, server: Ser
     expect(tab.locator("#pages").locator("input, textarea")).to_have_value("2:")
     tab.locator("#question textarea").fill("Is the lamp lit?")
     tab.keyboard.press("Enter")
-    expect(tab.locator("#past .turn").nth(1)).to_contain_text("looked at document 2")
+    expect(tab.locator("#past .turn").nth(1)).to_contain_text("document 2 read again")
 
 
 def test_a_question_is_asked_again_in_a_chat_of_its_own(tab: Page, server: Server, reading: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from sessions import Store
 from tests.app.helpers import Server, book_text
@@ -42,6 +42,44 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(
     assert [turn["question"] for turn in old] == ["Who kept the lamp?", "When was it built?"]
 
 
+def test_a_failed_event_says_so_above_the_field_and_loses_nothing(
+    tab: Page, server: Server, reading: dict[str, Any]
+) -> None:
+    """*Ask* fell silent after *How to answer* and *New document*: empty fields had become 0, which Gradio refused."""
+    session = asked(server, reading, "Who kept the lamp?")
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    tab.get_by_role("button", name="How to answer").click()
+    expect(tab.locator("#temperature :is(input, textarea)")).to_be_visible()
+    tab.locator("#new-reading").click()
+    expect(tab.locator("#hello")).to_be_visible()
+    tab.locator("#contexts label").first.click()
+    field, trouble = tab.locator("#question textarea"), tab.locator("#trouble [role=alert]")
+    failed: set[str] = set()
+
+    def once(route: Route) -> None:
+        event = re.findall(r'"fn_index":(\d+)', route.request.post_data or "")[0]
+        if "Who was Renn?" not in (route.request.post_data or "") or event in failed:
+            return route.continue_()
+        failed.add(event)
+        return route.fulfill(status=500, content_type="application/json", body='{"error": "Planted."}')
+
+    tab.route(re.compile("/run/predict"), once)
+    for press in (lambda: tab.locator("#ask").click(), lambda: field.press("Enter")):
+        field.fill("Who was Renn?")
+        press()
+        expect(trouble).to_contain_text("Planted.")
+        expect(field).to_have_value("Who was Renn?")
+        gap = tab.evaluate(
+            "document.querySelector('#composer').getBoundingClientRect().top"
+            " - document.querySelector('#trouble p').getBoundingClientRect().bottom"
+        )
+        assert 0 <= gap < 20
+    tab.locator("#ask").click()
+    expect(tab.locator("#past .question").last).to_have_text("Who was Renn?")
+    expect(trouble).to_have_count(0)
+    expect(field).to_have_value("")
+
+
 def test_pages_are_named_for_one_question(tab: Page, server: Server, reading: dict[str, Any]) -> None:
     """Pages come from the field, from a place under an answer, or from the edited question."""
     session = asked(server, reading, "Who kept the lamp?")
@@ -50,7 +88,7 @@ def test_pages_are_named_for_one_question(tab: Page, server: Server, reading: di
     pages.fill("9")
     field.fill("Who was Tobias Renn?")
     pages.press("Enter")
-    expect(tab.locator("#notice [role=alert]")).to_contain_text("There is no section 9, only 1 section.")
+    expect(tab.locator("#trouble [role=alert]")).to_contain_text("There is no section 9, only 1 section.")
     expect(pages).to_have_value("9")
     expect(field).to_have_value("Who was Tobias Renn?")
     pages.fill("")
@@ -60,7 +98,7 @@ def test_pages_are_named_for_one_question(tab: Page, server: Server, reading: di
     named = pages.input_value()
     field.press("Enter")
     last = tab.locator("#past .turn").nth(1)
-    expect(last).to_contain_text(f"looked at page {named}")
+    expect(last).to_contain_text(f"page {named} read again")
     expect(pages).to_have_value("")
     last.get_by_role("button", name="Edit question 2").click()
     expect(pages).to_have_value(named)
@@ -133,7 +171,7 @@ def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict
         expect(tab.locator("#live-turn .question")).to_have_text("Tell me everything.")
         expect(field).to_have_value(then)
         field.press("Enter")  # refused as long as the other is being answered
-        expect(tab.locator("#notice [role=alert]")).to_contain_text("still being answered")
+        expect(tab.locator("#trouble [role=alert]")).to_contain_text("still being answered")
         expect(field).to_have_value(then)
         tab.locator("#stop").click()
         expect(tab.locator("#past .turn.cancelled")).to_be_visible()
@@ -169,7 +207,7 @@ def test_a_question_that_is_too_long_is_refused_and_stays(tab: Page, server: Ser
     field = tab.locator("#question textarea")
     field.fill("why " * 6000)
     field.press("Enter")
-    expect(tab.locator("#notice [role=alert]")).to_contain_text("at most 20,000 can be asked")
+    expect(tab.locator("#trouble [role=alert]")).to_contain_text("at most 20,000 can be asked")
     expect(field).to_have_value("why " * 6000)
     assert server.get(f"/api/sessions/{session}/turns") == []
 
@@ -214,7 +252,7 @@ def test_what_is_typed_after_a_question_stays_even_if_it_is_sent_too_early(
     with server.held_back():  # or the other question would be early no more
         for route in held:  # in the order sent, which separate connections do not keep
             route.continue_()
-            tab.wait_for_timeout(200)
+            route.request.response()  # until the server has taken it
         tab.unroute("**/run/**")  # and the held requests go on too
         expect(tab.locator(".question").last).to_have_text("Tell me everything.")
         expect(field).to_have_value("And then?")
@@ -299,6 +337,8 @@ def test_reasoning_is_folded_and_stays_unfolded_while_it_grows(
     thinker = make_tiny_model(tmp_path_factory.mktemp("thinking") / "thinker", thinking=True)
     reading = server.read(("Thoughts.txt", book_text(5).encode()), model=str(thinker), method="exact", budget="320")
     visit(tab, server, f"?context={reading['id']}")
+    tab.get_by_role("button", name="How to answer").click()
+    tab.locator("#reason input").check()
     with server.held_back():
         ask(tab, "What is there?", 4000)  # this model reasons until the end
         live = tab.locator("#live-turn .reasoning")

@@ -19,8 +19,7 @@ pytestmark = pytest.mark.browser
 def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_path: Path) -> None:
     book = tmp_path / "Long.txt"
     book.write_text(book_text(30), encoding="utf-8")
-    visit(tab, server)
-    tab.get_by_role("button", name="New document").click()
+    visit(tab, server, "?new=1")
     tab.locator("#files input[type=file]").set_input_files([book])
     expect(tab.get_by_role("row", name="Long.txt").get_by_role("link")).to_be_visible()  # uploaded
     with server.held_back():
@@ -63,8 +62,7 @@ def test_where_memory_ends_the_reading_says_so_and_the_server_goes_on(tab: Page,
 def test_a_preset_fills_in_settings_that_can_still_be_changed(tab: Page, server: Server, tmp_path: Path) -> None:
     book = tmp_path / "Short.txt"
     book.write_text(book_text(11), encoding="utf-8")
-    visit(tab, server)
-    tab.get_by_role("button", name="New document").click()
+    visit(tab, server, "?new=1")
     tab.locator("#files input[type=file]").set_input_files([book])
     tab.get_by_role("button", name="For experts").click()
     tab.locator("#method").get_by_text("infllm").click()
@@ -91,8 +89,7 @@ def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path
     with pymupdf.open() as pdf:
         pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent, who was born in Tarvel.")
         pdf.save(letter)
-    visit(tab, server)
-    tab.get_by_role("button", name="New document").click()
+    visit(tab, server, "?new=1")
     tab.locator("#start").click()
     expect(tab.get_by_text("Drop in one or more files first")).to_be_visible()
     tab.locator("#files input[type=file]").set_input_files([broken])
@@ -106,13 +103,13 @@ def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path
     [cached] = (server.home / "uploads").glob("incoming-*/**/letter.pdf")
     cached.rename(tmp_path / "kept.pdf")  # as it is a day later
     tab.locator("#start").click()
-    expect(tab.locator("#notice [role=alert]")).to_contain_text("dropped in too long ago")
+    expect(tab.locator("#trouble [role=alert]")).to_contain_text("dropped in too long ago")
     (tmp_path / "kept.pdf").rename(cached)
     tab.get_by_role("button", name="For experts").click()
     tab.locator("#budget input").fill("0")
     expect(tab.locator("#estimate .note")).to_contain_text("A budget of 0")
     tab.locator("#start").click()
-    expect(tab.locator("#notice [role=alert]")).to_contain_text("A budget of 0")
+    expect(tab.locator("#trouble [role=alert]")).to_contain_text("A budget of 0")
     tab.locator("#budget input").fill("512")
     cached.write_bytes(b"%PDF-1.4 nonsense")  # since it was looked at
     tab.locator("#start").click()
@@ -125,8 +122,7 @@ def test_an_encrypted_file_asks_for_its_password(tab: Page, server: Server, tmp_
     with pymupdf.open() as pdf:
         pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent, who was born in Tarvel.")
         pdf.save(tmp_path / "Locked.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="swordfish")
-    visit(tab, server)
-    tab.get_by_role("button", name="New document").click()
+    visit(tab, server, "?new=1")
     tab.locator("#files input[type=file]").set_input_files(tmp_path / "Locked.pdf")
     expect(tab.get_by_role("row", name="Locked.pdf").get_by_role("link")).to_be_visible()  # uploaded
     tab.locator("#start").click()
@@ -145,8 +141,7 @@ def test_one_encrypted_file_of_several_asks_for_its_password_and_keeps_the_other
     (tmp_path / "Open.txt").write_text(book_text(12), encoding="utf-8")
     files = [tmp_path / "Open.txt", tmp_path / "Locked.pdf"]
     for way in ("#leave-out", "#unlock-password input"):
-        visit(tab, server)
-        tab.get_by_role("button", name="New document").click()
+        visit(tab, server, "?new=1")
         tab.locator("#files input[type=file]").set_input_files(files)
         expect(tab.get_by_role("row", name="Locked.pdf").get_by_role("link")).to_be_visible()  # uploaded
         tab.locator("#start").click()

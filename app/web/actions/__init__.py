@@ -9,6 +9,7 @@ from app.web.actions.ask import ChatActions
 from app.web.actions.form import FormActions
 from app.web.actions.manage import ManageActions
 from app.web.actions.navigate import Navigation
+from app.web.actions.offer import OfferActions
 from app.web.actions.read import ReadingActions
 from app.web.tab_state import TabState
 
@@ -29,5 +30,6 @@ class Actions:
         self.navigate = Navigation(service, tab_state)
         self.form = FormActions(service, worker, setting_keys, own, presets)
         self.read = ReadingActions(self.form)
+        self.offer = OfferActions(self.form)
         self.ask = ChatActions(service, worker)
         self.manage = ManageActions(service, tab_state)

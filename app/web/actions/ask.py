@@ -7,6 +7,7 @@ from app.asking.turns import branch, new_session
 from app.errors import AppError
 from app.jobs.worker import Worker
 from app.service import Service
+from app.web.number_field import typed_number
 from app.web.tab_state import Selection
 
 
@@ -32,21 +33,27 @@ class ChatActions:
         self,
         selection: Selection,
         question: str | None,
-        temperature: float | None,
-        top_p: float | None,
-        max_tokens: float,
+        temperature: str | None,
+        top_p: str | None,
+        max_tokens: str | None,
         read_again: bool = AnswerOptions.read_again,
-        reason: bool = True,
+        reason: bool | None = None,
         pages: str | None = None,
     ) -> Selection:
         """Ask a question. An edited one goes into a branch of its session, with the turns before it.
 
         The page itself keeps the typed question until it has arrived.
         """
-        reasoning = AnswerOptions.max_reasoning if reason else 0
-        options = AnswerOptions(temperature, top_p, int(max_tokens), reasoning, read_again=read_again)
         if not question or not question.strip():
             return selection
+        most = typed_number(max_tokens, "Longest answer")
+        options = AnswerOptions(
+            typed_number(temperature, "Temperature"),
+            typed_number(top_p, "Top-p"),
+            AnswerOptions.max_tokens if most is None else int(most),
+            reason=reason,
+            read_again=read_again,
+        )
         turn = self.worker.ask(lambda: self._to_ask_in(selection), question, options, pages or "")
         return Selection(selection.context, turn.session_id, unrolled=self._unrolled(selection, turn.session_id))
 
@@ -78,11 +85,11 @@ class ChatActions:
     def again(
         self,
         selection: Selection,
-        temperature: float | None,
-        top_p: float | None,
-        max_tokens: float,
+        temperature: str | None,
+        top_p: str | None,
+        max_tokens: str | None,
         read_again: bool,
-        reason: bool,
+        reason: bool | None,
         turn_id: str,
     ) -> Selection:
         """Ask the question of a turn again, in a branch of its session with the turns before it."""

@@ -14,10 +14,11 @@ from app.jobs.model_fetcher import FETCH, last_fetch
 from app.jobs.worker import Worker
 from app.language import joined, t, told
 from app.machine.forecast import Measured, forecast_text, reading_plan, room_here
+from app.machine.good_for import good_for
 from app.machine.hub import hub_id
 from app.machine.local_models import local_folder, local_models
-from app.machine.model_names import canonical_model, shown_name
-from app.machine.recommended import good_for, memory_for_weights, recommended_json
+from app.machine.model_names import canonical_model, named_model, shown_name, split_model
+from app.machine.recommended import choices_here, form_in, memory_for_weights
 from app.reading.methods import chosen_settings, essentials_for, fitted_to_text, spec_of
 from app.reading.previews import Preview, pages_in_words, preview_of
 from app.service import Service
@@ -59,14 +60,16 @@ class FormActions:
     def find_models(self, chosen: str = "") -> list[Any]:
         """Return the choice of models, the unusable ones as HTML, and the models that can be fetched.
 
-        chosen: a model to choose now; "" leaves the choice as it is.
+        chosen: path of a model to choose now; "" for the default one.
         """
         found = local_models(self.service.home)
         room, _ = memory_for_weights(self.service.models.device)
-        others = hub_choices(recommended_json(self.service.models.device), found)
-        choice = {"value": chosen} if chosen else {}
+        others = hub_choices(choices_here(self.service.models.device), found)
+        plain, way = split_model(chosen or self.service.models.default)
+        value = next((each.name for each in found if plain in (each.path, each.name)), "")
+        choice = {"value": named_model(value, way)} if value else {}
         return [
-            gr.update(choices=model_choices(found, room), **choice),
+            gr.update(choices=model_choices(found, room, form_in(self.service.models.device)), **choice),
             unusable_models(found),
             gr.update(choices=others, value=others[0][1] if others else None),
         ]
@@ -75,7 +78,7 @@ class FormActions:
         """Return the same as `find_models` after a model was fetched; that is chosen, if it has just come."""
         job = last_fetch(self.service)
         fresh = job is not None and job.status == "done" and time.time() - (job.finished_at or 0.0) < JUST_NOW_SEC
-        return self.find_models(job.subject_id if job is not None and fresh else "")
+        return self.find_models(job.progress.get("path", "") if job is not None and fresh else "")
 
     def take_folder(self, files: Sequence[str] | None, folder: Sequence[str] | None) -> list[Any]:
         """Put the files of a chosen folder that can be read beside those that were chosen before."""
@@ -208,7 +211,7 @@ class FormActions:
         window = spec_of(name).window
         method = fitted_to_text(method, window, chosen_settings(name, window, method), tokens)
         plan, seconds = reading_plan(name, method, tokens, home, device, loaded=loaded, measured=measured)
-        return forecast_text(_titles_and_length(found), plan, seconds, window)
+        return forecast_text(_titles_and_length(found), plan, seconds, window, loaded=loaded)
 
     def _measured(self, name: str, method: "engine.Method") -> Measured | None:
         """Return the last telling reading with this model, one with these settings before others; None without any."""

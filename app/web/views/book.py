@@ -31,6 +31,7 @@ class Book:
     drawn: the cells of the map.
     remembered: the memory map; empty if everything is held.
     looked: sources of the last answer.
+    read: share of the text that is read, 0 to 1.
     """
 
     documents: Sequence[DocumentRow]
@@ -38,6 +39,7 @@ class Book:
     drawn: Sequence[Cell]
     remembered: Sequence[Remembered] = ()
     looked: Sequence[Mapping[str, Any]] = ()
+    read: float = 1.0
 
 
 def book(shown: Book) -> str:
@@ -49,9 +51,15 @@ def book(shown: Book) -> str:
 
 
 def no_book() -> str:
-    """Return the text for the right side while no document is open."""
-    said = t("The document that you choose is shown here: its contents, a map of it, and its pages beside each answer.")
-    return f'<section class="book"><p class="quiet">{said}</p></section>'
+    """Return the text for the right side while no document is open: the way from a file to an answer."""
+    steps = (
+        (t("Drop in a document."), t("You see how long it is, and how many minutes reading takes, before it begins.")),
+        (t("Let it be read once."), t("Ask meanwhile about what was read so far, or close the page: it goes on.")),
+        (t("Ask."), t("Under each answer are the passages that the model looked at; their pages open here.")),
+        (t("Come back."), t("What was read stays on this computer, and is not read again for the next question.")),
+    )
+    listed = "".join(f"<li><b>{first}</b> {then}</li>" for first, then in steps)
+    return f'<section class="book"><h2>{t("From a file to an answer")}</h2><ol class="steps">{listed}</ol></section>'
 
 
 def _map(shown: Book) -> str:
@@ -105,17 +113,21 @@ def _map(shown: Book) -> str:
         if remembered
         else t("Everything is remembered.")
     )
+    if shown.read < 1:
+        at = WIDTH * shown.read
+        pieces.append(f'<rect class="unread" x="{at:.2f}" y="9" width="{WIDTH - at:.2f}" height="14"/>')
+        kept = t("Of the first {share}, which is read: {kept}", share=percent(shown.read), kept=kept)
     places = ", ".join(dict.fromkeys(place_words(str(source["place"])) for source in looked))
     last = t("The last answer looked at {place}.", place=places) if places else ""
     label = " ".join(filter(None, [t("Map from beginning to end."), kept, last]))
     return (
         f'<figure class="map{"" if remembered else " whole"}"><svg viewBox="-4 0 {WIDTH + 8:.0f} {HEIGHT:.0f}" '
         f'preserveAspectRatio="none" role="img" aria-label="{esc(label)}">{"".join([*pieces, *ticks, *marks])}</svg>'
-        f"<figcaption>{_legend(remembered, bool(marks), bool(ticks))}</figcaption></figure>"
+        f"<figcaption>{_legend(remembered, bool(marks), bool(ticks), shown.read)}</figcaption></figure>"
     )
 
 
-def _legend(remembered: Sequence[Remembered], looked: bool, chapters: bool) -> str:
+def _legend(remembered: Sequence[Remembered], looked: bool, chapters: bool, read: float) -> str:
     said = []
     if remembered:
         shares = [each.share for each in remembered]
@@ -123,7 +135,10 @@ def _legend(remembered: Sequence[Remembered], looked: bool, chapters: bool) -> s
         darker = t("darker: remembers more ({least} to {most})", least=least, most=most)
         said.append(f'<span><i class="key shade"></i>{darker}</span>')
     else:
-        said.append(f'<span><i class="key held"></i>{t("everything is remembered")}</span>')
+        held = t("everything is remembered") if read >= 1 else t("read, and remembered")
+        said.append(f'<span><i class="key held"></i>{held}</span>')
+    if read < 1:
+        said.append(f'<span><i class="key unread"></i>{t("not read yet")}</span>')
     if looked:
         said.append(f'<span><i class="key looked"></i>{t("where the last answer looked")}</span>')
     if chapters:

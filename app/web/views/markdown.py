@@ -43,7 +43,7 @@ def _parser() -> MarkdownIt:
 _MARKDOWN = _parser()
 
 
-@lru_cache(maxsize=2048)  # a page asks for all turns of its session every second
+@lru_cache(maxsize=2048)  # a page asks for all turns of its session at each change
 def rendered(text: str, marks: tuple[Mark, ...] = ()) -> str:
     """Return the text as HTML. A single line is never a list: "1872." is a year."""
     text = text.replace(_OURS, "\N{REPLACEMENT CHARACTER}")

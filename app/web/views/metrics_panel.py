@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.formatting import byte_size, duration, short_seconds, speed, whole_percent
+from app.formatting import byte_size, duration, percent, short_seconds, speed, whole_percent
 from app.language import figure, t
 from app.web.views.markup import bar, esc, sparkline, thin
 
 TIERS = {
-    "device": ("Beside the model", "On the graphics card, or in memory where there is none"),
+    "device": ("At hand", "What the model looks at directly: on the graphics card, or in memory where there is none"),
     "host": ("In memory", "In the memory of this computer"),
     "disk": ("On disk", "In files: what is needed comes into memory, and stays while there is room"),
 }
@@ -32,11 +32,13 @@ class Latency:
 class Metrics:
     """The numbers of the panel. Histories are oldest first.
 
+    full_bytes: bytes that keys and values of the whole text take with full attention; 0 if unknown.
     usage: entries and bytes by tier.
     open_bytes: bytes of all open contexts, by tier.
     """
 
     budget: int | None = None
+    full_bytes: int = 0
     usage: Mapping[str, Any] = field(default_factory=dict)
     latency: Latency | None = None
     tokens_read: int = 0
@@ -72,26 +74,15 @@ def gauge_label(metrics: Metrics) -> str:
 
 
 def kept(metrics: Metrics) -> str:
-    """Return the top of the panel: entries and bytes of the memory."""
+    """Return the top of the panel: how much is read, how much of it the model looks at, and what that takes."""
     if not metrics.usage:
+        said = t("Nothing of it has been read yet.") if metrics.tokens else t("No document is open.")
         return (
             f'<div class="live"><section><h2>{t("Memory of the document")}</h2>'
-            f'<p class="quiet">{t("No document is open.")}</p></section></div>'
+            f'<p class="quiet">{said}</p></section></div>'
         )
     entries, size = metrics.usage["entries"], metrics.usage["bytes"]
-    device = entries["device"]
-    of = t("of {n} tokens", n=metrics.budget) if metrics.budget else t("tokens")
-    main = f'<p class="big"><strong id="kv-entries">{figure(f"{device:,}")}</strong> <span>{of}</span></p>'
-    full = ""
-    if metrics.budget:
-        beside = t("{n} of {n_all} tokens beside the model", n=device, n_all=metrics.budget)
-        full = bar(device / metrics.budget, beside, "wide budget")
-    more = device - metrics.tokens_read
-    if metrics.tokens_read and more > 0:  # otherwise not all of the text is there
-        sum_of = t(
-            "{n} of the text, and {n_more} of the words before it and of the chat", n=metrics.tokens_read, n_more=more
-        )
-        full += f'<p class="quiet">{sum_of}</p>'
+    main = _idea(metrics, entries, sum(size.values()))
     most = max(size.values()) or 1
     rows = "".join(
         f'<tr><th scope="row" title="{esc(t(hint))}"><i class="dot {tier}"></i>{t(name)}</th>'
@@ -102,12 +93,47 @@ def kept(metrics: Metrics) -> str:
         if entries[tier] or size[tier] or tier != "disk"
     )
     return (
-        f'<div class="live"><section><h2>{t("Memory of the document")}</h2>{main}{full}<table><thead><tr>'
+        f'<div class="live"><section><h2>{t("Memory of the document")}</h2>{main}<table><thead><tr>'
         f'<th scope="col">{t("Where")}</th>'
         f'<th scope="col" title="{t("Tokens that are remembered, in each layer and head")}">{t("Tokens")}</th>'
-        f'<th scope="col">{t("Size")}</th>'
+        f'<th scope="col" title="{t("Memory that is set aside, used or not")}">{t("Size")}</th>'
         f'<th><span class="sr">{t("Share")}</span></th></tr></thead><tbody>{rows}</tbody></table></section></div>'
     )
+
+
+def _idea(metrics: Metrics, entries: Mapping[str, int], taken: int) -> str:
+    """Return what the product is for, in three lines: what is read, what the model looks at, and what that takes.
+
+    Args:
+        metrics: the numbers of the panel.
+        entries: tokens by tier.
+        taken: bytes of the memory in all tiers.
+    """
+    device, read = entries["device"], metrics.tokens_read or metrics.tokens
+    share = min(1.0, device / read) if read else 1.0
+    part = percent(read / metrics.tokens) if metrics.tokens else "–"
+    lines = [
+        f"<p>{t('{n} of {n_all} tokens of the text are read ({share}).', n=read, n_all=metrics.tokens, share=part)}</p>"
+        + bar(read / metrics.tokens if metrics.tokens else 0.0, t("{share} read", share=part), "wide")
+    ]
+    looks = t("For each word of an answer the model looks at")
+    if share < 1 and not entries["host"] + entries["disk"]:
+        chosen = t("tokens: the {share} of what was read that it kept", share=percent(share))
+    elif share < 1:
+        chosen = t("tokens: {share} of what was read, chosen anew for each question", share=percent(share))
+    else:
+        chosen = t("tokens: all that was read, and the chat")
+    count = f'<strong id="kv-entries">{figure(f"{device:,}")}</strong> <span>{chosen}</span>'
+    at_hand = t("{share} of the text is at hand", share=percent(share))
+    lines.append(f'<p>{looks}</p><p class="big">{count}</p>{bar(share, at_hand, "wide budget")}')
+    takes = t("It takes {size}.", size=byte_size(taken))
+    if metrics.full_bytes > taken:
+        takes = t(
+            "It takes {size}; full attention to the whole text would take {whole}, and be slower with every page.",
+            size=byte_size(taken),
+            whole=byte_size(metrics.full_bytes),
+        )
+    return f'<div class="idea">{"".join(lines)}<p>{takes}</p></div>'
 
 
 def _named(name: str, value: str) -> str:
@@ -131,7 +157,7 @@ def _speeds(metrics: Metrics) -> str:
         _figure(
             t("First word"),
             none if metrics.first_token_sec is None else short_seconds(metrics.first_token_sec),
-            t("From the last question to the first word of its answer"),
+            t("From the last question to the first word of its answer; the first question also opens the document"),
         ),
         _figure(
             t("Answering"),
@@ -175,11 +201,14 @@ def _latency(metrics: Metrics) -> str:
     )
     reads = t("if it read all of it again: {time}", time=duration(again))
     rule = t("as a rule: {time}", time=short_seconds(usual))
+    up, across = (short_seconds(high), short_seconds(low)), t("{n} tokens", n=longest)
     return (
-        f'<section><h2>{t("First word, by the length of the text")}</h2><figure class="latency">'
+        f'<section><h2>{t("Seconds to the first word, by the length of the text")}</h2><figure class="latency">'
+        f'<div class="axes"><span class="up">{up[0]}</span><span class="up low">{up[1]}</span>'
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{esc(label)}">'
         f'<polyline class="again" points="{reading}"/>'
         f'<line class="usual" x1="0" x2="{width:.0f}" y1="{y(usual):.1f}" y2="{y(usual):.1f}"/>{dots}</svg>'
+        f'<span class="across">0</span><span class="across">{across}</span></div>'
         f'<figcaption><span><i class="key again"></i>{reads}</span><span><i class="key usual"></i>{rule}</span>'
         "</figcaption></figure></section>"
     )
@@ -226,8 +255,8 @@ def _plots(metrics: Metrics) -> str:
     plots = [
         _plot(t("Tokens kept"), metrics.entries_history, lambda value: figure(f"{value:,.0f}"), "device"),
         _plot(t("Reading, tokens/s"), metrics.reading_history, speed, "read"),
-        _plot(t("First word"), metrics.first_token_history, short_seconds, "first"),
-        _plot(t("Answering, tokens/s"), metrics.answer_history, speed, "answer"),
+        _plot(t("First word, by question"), metrics.first_token_history, short_seconds, "first"),
+        _plot(t("Answering, tokens/s, by question"), metrics.answer_history, speed, "answer"),
         _plot(t("Process memory"), metrics.memory_history, byte_size, "memory"),
     ]
     shown = "".join(plot for plot in plots if plot)
@@ -238,14 +267,11 @@ def _plot(name: str, values: Sequence[float], text: Any, kind: str) -> str:
     if len(values) < 2:
         return ""
     few = thin(values)
+    most = text(max(few))
     label = t(
-        "{name}: from {first} to {last}, at most {most}",
-        name=name,
-        first=text(few[0]),
-        last=text(few[-1]),
-        most=text(max(few)),
+        "{name}: from {first} to {last}, at most {most}", name=name, first=text(few[0]), last=text(few[-1]), most=most
     )
     return (
         f"<figure>{sparkline(few, label, kind)}<figcaption><span>{esc(name)}</span>"
-        f"<b>{esc(text(values[-1]))}</b></figcaption></figure>"
+        f"<b>{esc(text(values[-1]))}</b> <span>{t('at most {most}', most=esc(most))}</span></figcaption></figure>"
     )

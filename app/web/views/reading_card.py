@@ -19,6 +19,7 @@ STAGES = {
     "ready": "Read",
     "saving": "Saving",
     "loading the model": "Loading the model",
+    "fetching the model": "Fetching the model",
     "": "Beginning",
 }
 MOST_COVERAGE = 3  # most documents with a line each; more are folded
@@ -139,13 +140,13 @@ def reading_card(
 
 
 def kept(context: ContextRow, usage: Mapping[str, Any]) -> str:
-    """Return the tokens that the memory holds beside the model, against its budget, and its bytes."""
+    """Return the tokens that the model has at hand, against its budget, and its bytes."""
     if not usage:
         return ""
     entries, size = usage["entries"]["device"], usage["bytes"]
-    held, line = t("{n} tokens beside the model", n=entries), ""
+    held, line = t("{n} tokens at hand", n=entries), ""
     if context.budget:
-        held = t("{n} of {n_all} tokens beside the model", n=entries, n_all=context.budget)
+        held = t("{n} of {n_all} tokens at hand", n=entries, n_all=context.budget)
         line = bar(entries / context.budget, held, "wide budget")
     names = [(t(name), byte_size(size[tier])) for tier, (name, _) in TIERS.items() if size[tier]]
     sizes = " · ".join(t("{name}: {value}", name=name, value=value) for name, value in names)

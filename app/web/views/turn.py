@@ -70,7 +70,7 @@ def _answer_text(turn: TurnRow) -> str:
     if not turn.answer.strip():
         nothing = t("The model ended without a word.") if turn.status == "done" else ""
         return nothing and f'<p class="answer-text nothing">{nothing}</p>'
-    marks = sorted([*_quotations(turn), *_citations(turn)], key=lambda mark: mark[0])
+    marks = sorted([*_quotations(turn), *_unsupported(turn), *_citations(turn)], key=lambda mark: mark[0])
     html = rendered(turn.answer, tuple(marks))
     as_written = html == f"<p>{esc(turn.answer.strip())}</p>"
     kept = "" if as_written else f' data-said="{esc(turn.answer)}"'  # for the copy button
@@ -92,6 +92,20 @@ def _quotations(turn: TurnRow) -> Iterator[Mark]:
         else:
             yield start, f'<span class="unverified" title="{t("These words are not in the documents")}">'
             yield end, f'<span class="sr"> ({t("these words are not in the documents")})</span></span>'
+
+
+def _unsupported(turn: TurnRow) -> Iterator[Mark]:
+    """Yield marks around numbers and names that no passage has, with what passages say of the same kind."""
+    quoted = [(each["start"], each["end"]) for each in turn.measurements.get("quotations", [])]
+    for each in turn.measurements.get("unsupported", []):
+        start, end = each["start"], each["end"]
+        if any(start < stop and begin < end for begin, stop in quoted):
+            continue
+        said = t("No passage that was read for this answer says so")
+        if each["instead"]:
+            said += ". " + t("They say: {said}", said=esc(", ".join(each["instead"])))
+        yield start, f'<span class="unverified" title="{said}">'
+        yield end, f'<span class="sr"> ({said})</span></span>'
 
 
 def _citations(turn: TurnRow) -> Iterator[Mark]:
@@ -156,9 +170,9 @@ def _cited(turn: TurnRow, titles: Mapping[str, str]) -> str:
 def _speed(turn: TurnRow) -> str:
     numbers = turn.measurements
     first = (
-        t("From the question to the first word of the reasoning")
+        t("From the question to the first word of the reasoning; the first question also opens the document")
         if numbers.get("reasoning_tokens")
-        else t("From the question to the first word of the answer")
+        else t("From the question to the first word of the answer; the first question also opens the document")
     )
     began = t("{time} to the first word", time=short_seconds(numbers["time_to_first_token_seconds"]))
     return (
@@ -179,16 +193,11 @@ def _reasoned(numbers: Mapping[str, Any]) -> str:
 
 
 def _read_again(tokens: int, pages: str) -> str:
-    if pages and not tokens:
-        why = t("As was asked: of the text only these, and the beginning and the end that are always seen")
-        return f'<span title="{why}">{t("looked at {place}", place=esc(place_words(pages_in_words(pages))))}</span>'
-    if pages:
-        again = t("{place} read again", place=esc(place_words(pages_in_words(pages))))
-        return f'<span title="{plural(tokens, "token")}">{again}</span>'
     if not tokens:
         return ""
-    why = t("The passages that the question looked at were read again first, as words of them had been forgotten")
-    return f'<span title="{why}">{t("{place} read again", place=plural(tokens, "token"))}</span>'
+    place = esc(place_words(pages_in_words(pages))) if pages else plural(tokens, "token")
+    why = t("The answer comes from these pages alone") if pages else t("The passages that it is about were read again")
+    return f'<span title="{why}">{t("{place} read again", place=place)}</span>'
 
 
 def edit_line(turn: TurnRow) -> str:
@@ -235,15 +244,15 @@ def _place(
     several = f'<span class="title">{esc(title)}</span>' if len(titles) > 1 else ""
     shown = f'<span class="number">{number}</span>' if numbered else ""
     weight = _weight(sources)
-    share = t("{n}%", n=f"{100 * weight:.0f}")
+    share = t("{share} of the attention", share=t("{n}%", n=f"{100 * weight:.0f}"))
     drawn = t("Share of the attention that this answer drew to the documents")
-    passages = "".join(map(_passage, sources))
+    passages = "".join(map(_passage, sorted(sources, key=lambda each: int(each.get("start", 0)))))
     passages += _to_ask_about(sources[0], list(titles))
     return (
         f'<li><details data-fold="{esc(fold)}"{" open" if number == 1 else ""}>'
         f'<summary class="place">{shown}<b>{esc(place_words(sources[0]["place"]))}</b>{several}'
         f'<span class="share" title="{drawn}">{share}</span>'
-        f"</summary>{bar(weight, t('{share} of the attention', share=share), 'thin')}{passages}</details></li>"
+        f"</summary>{bar(weight, share, 'thin')}{passages}</details></li>"
     )
 
 

@@ -34,7 +34,7 @@ def welcome(
         parts.append(f'<p class="extent">{esc(extent(documents))}</p>')
     if made is not None and made.summary:
         parts.append(
-            f'<section class="summary" aria-label="{t("Summary")}"><p>{esc(made.summary)}</p>'
+            f'<section class="summary" aria-label="{t("Summary")}"><p>{esc(made.summary).replace(chr(10), "<br>")}</p>'
             f'<p class="quiet">{t("Written by {model}: check it against the text.", model=esc(model))}</p></section>'
         )
     if made is not None and made.questions:

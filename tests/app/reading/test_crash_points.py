@@ -17,7 +17,8 @@ from app.reading.readings import begin, read
 from app.service import Service
 from sessions import Store
 from sessions.adding import add_backup
-from sessions.backup import back_up, restore
+from sessions.backup import back_up
+from sessions.restoring import restore
 from tests.app.helpers import SHORT, add, read_through
 from tests.app.killed import kill, steps_of
 

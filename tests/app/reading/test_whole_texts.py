@@ -12,8 +12,8 @@ WINDOW = 8192
 @pytest.mark.parametrize(
     ("tokens", "settings", "budget"),
     [
-        (2000, {}, WHOLE),
-        (7000, {}, WHOLE),
+        (2000, {}, WINDOW),
+        (7000, {}, WINDOW),
         (7800, {}, 1024),  # leaves no room for an answer
         (50_000, {}, 1024),
         (None, {}, 1024),
@@ -23,6 +23,11 @@ WINDOW = 8192
 )
 def test_a_text_inside_the_window_is_shown_whole(tokens: int | None, settings: dict[str, object], budget: int) -> None:
     assert suited_method(SMOLLM2, WINDOW, "exact", settings, tokens).budget == budget
+
+
+@pytest.mark.parametrize(("tokens", "budget"), [(7000, WHOLE), (13_000, WHOLE), (15_000, 6144), (100_000, 6144)])
+def test_a_longer_window_shows_longer_texts(tokens: int, budget: int) -> None:
+    assert suited_method("another", 32_768, "exact", {}, tokens).budget == budget
 
 
 def test_a_small_window_and_other_methods_stay_as_they_are() -> None:

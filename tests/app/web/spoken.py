@@ -16,7 +16,17 @@ from ingest.print.pdf import OCR_HINT
 
 ROOT = Path(app.__file__).parent.parent
 ERRORS = (
-    *("AppError", "NotFound", "Ambiguous", "UsageError", "StoreError", "InUse", "AlreadyRead", "StoreCorrupt"),
+    *(
+        "AppError",
+        "NotFound",
+        "Ambiguous",
+        "Unreachable",
+        "UsageError",
+        "StoreError",
+        "InUse",
+        "AlreadyRead",
+        "StoreCorrupt",
+    ),
     *(
         "StoreFailing",
         "BrokenFile",

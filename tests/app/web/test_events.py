@@ -14,6 +14,7 @@ import gradio as gr
 import pytest
 from gradio.state_holder import SessionState
 
+from app.errors import AppError
 from app.jobs.uploads import name_of
 from app.jobs.worker import Worker
 from app.service import Service
@@ -52,6 +53,17 @@ class Visitor:
             if not block.stateful:
                 changes = update if isinstance(update, dict) else {"value": update}
                 self.shown.setdefault(names[block._id], {}).update(changes)
+
+    async def fail(self, does: Any) -> str:
+        """Return the sentence that the page says after an event that fails."""
+        inputs = [None if each.stateful else each.value for each in does.inputs]
+        request, data = gr.Request(headers={}, query_params=self.query), gr.EventData(None, {"turn": ""})
+        try:
+            sent = await self.blocks.process_api(does, inputs, self.state, request, event_data=data)
+        except AppError as error:
+            return str(error)
+        said = [update for block, update in zip(does.outputs, sent["data"], strict=True) if block.elem_id == "notice"]
+        return "".join(str(update.get("value", "")) for update in said)
 
     async def open(self, **query: str) -> None:
         self.query = query

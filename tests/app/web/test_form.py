@@ -14,6 +14,7 @@ from app.jobs.model_fetcher import FETCH
 from app.jobs.uploads import name_of
 from app.jobs.worker import Worker
 from app.machine import hub_download
+from app.machine.gguf_names import split_tag
 from app.machine.recommended import RECOMMENDED
 from app.reading.methods import essentials_for
 from app.service import Service
@@ -24,7 +25,9 @@ from app.web.tab_state import Selection, TabState
 from sessions import JobRow
 from tests.app.helpers import add, add_document, book_text, wait_for
 from tests.app.hub_server import Hub, point_to
+from tests.engine.gguf_files import tiny_network, write_gguf
 
+SMALL = RECOMMENDED[0].name
 KEYS = [("infinipot", "budget"), ("exact", "budget"), ("infinipot", "keep")]
 
 
@@ -139,8 +142,8 @@ def test_models_are_listed_with_their_size_and_whether_they_fit(service: Service
     assert re.fullmatch(r"Pocket, a demo · [\d.]+ MB · fits", pocket)
     assert all("to fetch" in label and "Good for" in label for label, _ in offered["choices"])
     [named] = [each for each in choice["choices"] if each[1] == "pocket"]
-    assert named in model_choices(_found(service), 1 << 40)
-    assert all("too large" in label for label, _ in model_choices(_found(service), 0))
+    assert named in model_choices(_found(service), 1 << 40, "none")
+    assert all("too large" in label for label, _ in model_choices(_found(service), 0, "none"))
 
 
 def _found(service: Service) -> list[Any]:
@@ -150,8 +153,12 @@ def _found(service: Service) -> list[Any]:
 
 
 @pytest.fixture
-def hub(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    hub = Hub(RECOMMENDED[0].name, tiny)
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    repository, tag = split_tag(SMALL)
+    folder = tmp_path / "published"
+    folder.mkdir()
+    write_gguf(folder / f"little-{tag}.gguf", tiny_network("llama"), "llama")
+    hub = Hub(repository, folder)
     point_to(hub.url, monkeypatch)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(hub_download, "PAUSE_SEC", 0.0)
@@ -167,34 +174,33 @@ def ended(service: Service) -> JobRow:
 def test_a_model_is_fetched_and_chosen(service: Service, worker: Worker, hub: Hub) -> None:
     actions, tab_state = actions_of(service, worker), TabState(service)
     assert tab_state.props(Selection())["stop_fetching"] == {"visible": False}
-    actions.form.fetch(Selection(), RECOMMENDED[0].name)
+    actions.form.fetch(Selection(), SMALL)
     job = ended(service)
     assert (job.status, job.done, job.total) == ("done", job.total, job.total)
     assert job.total > 10_000
     props = tab_state.props(Selection())
     assert job.id in props["fetched"]["value"]
-    assert "Qwen3-0.6B is here." in props["fetching"]["value"]
-    choice, _, offered = actions.form.find_fetched()
-    assert choice["value"] == RECOMMENDED[0].name
-    assert RECOMMENDED[0].name in [name for _, name in choice["choices"]]
-    assert RECOMMENDED[0].name not in [name for _, name in offered["choices"]]
+    assert f"{Path(SMALL).name} is here." in props["fetching"]["value"]
+    choice, *_ = actions.form.find_fetched()
+    assert choice["value"] == f"little-{split_tag(SMALL)[1]}"
+    assert choice["value"] in [name for _, name in choice["choices"]]
 
 
 def test_a_broken_fetch_says_so_and_goes_on_from_what_has_come(service: Service, worker: Worker, hub: Hub) -> None:
     actions = actions_of(service, worker)
     hub.cut_at, hub.cuts = 1_000, 99  # the connection breaks each time
-    actions.form.fetch(Selection(), RECOMMENDED[0].name)
+    actions.form.fetch(Selection(), SMALL)
     service.store.jobs.request_cancel(service.store.jobs.all(kind=FETCH)[-1].id)
     assert ended(service).status == "cancelled"
     assert "to go on from what has come" in fetch_line(ended(service))
     hub.page = b"<html>Log in</html>"
-    actions.form.fetch(Selection(), RECOMMENDED[0].name)
+    actions.form.fetch(Selection(), SMALL)
     job = ended(service)
     assert job.status == "failed"
     assert "see that this machine has a network" in (job.error or "")
     assert "see that this machine has a network" in TabState(service).props(Selection())["fetching"]["value"]
     hub.page, hub.cuts = b"", 0
-    actions.form.fetch(Selection(), RECOMMENDED[0].name)
+    actions.form.fetch(Selection(), SMALL)
     assert ended(service).status == "done"
     assert len(service.store.jobs.all(kind=FETCH)) == 1, "the jobs before it are over"
 

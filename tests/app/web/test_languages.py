@@ -20,7 +20,7 @@ from app.formatting import byte_size, percent, plural
 from app.home import ASSETS
 from app.jobs.worker import Worker
 from app.language import LANGUAGES, figure, language_of, pattern_of, place_words, speaking, t, told, told_parts, words
-from app.machine.recommended import good_for
+from app.machine.good_for import good_for
 from app.service import Service
 from app.web.page import build_page
 from app.web.page_language import PageLanguage

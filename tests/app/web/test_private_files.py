@@ -86,7 +86,7 @@ class Events:
         self.http, config = http, http.get("/config").json()
         self.fields, self.all = {each["id"]: each for each in config["components"]}, config["dependencies"]
 
-    def send(self, number: int, value: Any, route: str = "run/predict") -> httpx.Response:
+    def send(self, number: int, value: Any) -> httpx.Response:
         """Send an event with this value in its file field, or in the first field if it has none."""
         event = self.all[number]
         kinds = [self.fields[id]["type"] for id in event["inputs"]]
@@ -94,7 +94,7 @@ class Events:
         place = kinds.index("file") if "file" in kinds else next(i for i, kind in enumerate(kinds) if kind != "state")
         data[place] = [value] if kinds[place] == "file" else value
         body = {"data": data, "fn_index": number, "session_hash": "door", "trigger_id": event["targets"][0][0]}
-        return self.http.post(f"/gradio_api/{route}", json=body)
+        return self.http.post("/gradio_api/run/predict", json=body)
 
     def with_fields(self) -> Iterator[int]:
         """Return the events with fields that a browser fills in."""
@@ -131,7 +131,7 @@ def test_no_field_of_the_page_takes_a_path(http: httpx.Client, server: Server, s
         assert SECRET not in answer.text
         if "meta" in form and form["path"] != str(dropped):
             assert "Only files that were dropped in are taken" in answer.text, (number, form)
-    events.send(events.reading(), forms[0], "queue/join")
+            assert answer.status_code == 400
     assert http.get("/api/documents").json() == before
     assert SECRET not in everything(http, server)
 
@@ -186,6 +186,8 @@ def test_no_route_gives_a_file_out(http: httpx.Client, server: Server, secret: P
         "POST process_recording",
         "POST api/predict",
         "POST call/predict",
+        "POST queue/join",
+        "GET queue/data?session_hash=door",
         "POST call/v2/predict",
         "POST vibe-code",
         "POST run-history/connect",
@@ -202,7 +204,7 @@ def test_what_the_page_does_not_use_is_not_there(http: httpx.Client, server: Ser
     assert not list(server.home.rglob("deep_links"))
 
 
-@pytest.mark.parametrize("route", ["queue/join", "run/predict", "cancel", "reset"])
+@pytest.mark.parametrize("route", ["run/predict", "cancel", "reset"])
 @pytest.mark.parametrize("said", [True, False])
 def test_a_body_of_gradios_is_bounded(http: httpx.Client, route: str, said: bool) -> None:
     """It took 200 MB, and eight times as much memory."""

@@ -216,7 +216,7 @@ def test_one_place_is_listed_once() -> None:
     html = conversation([turn(sources=sources)], {"d-a": "A", "d-b": "B"})
     assert "2 places" in html
     assert html.count("<li>") == 2
-    assert 'documents">40%</span>' in html
+    assert 'documents">40% of the attention</span>' in html
     assert html.index(">First") < html.index(">Second") < html.index(">Other")
     assert html.count('href="documents/d-a/pages/3?start=7&amp;end=12#passage"') == 2
 
