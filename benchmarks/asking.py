@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from engine import Answer, AskOptions, Conversation, Method, Model, Reader, Sampling
+from engine import (
+    Answer,
+    AskOptions,
+    Conversation,
+    Method,
+    Model,
+    Reader,
+    ReadText,
+    Sampling,
+    answer_from_text,
+)
 
 ANSWER = 32  # tokens at most
 
@@ -25,8 +35,7 @@ def answer_to(
     conversation: Conversation,
     question: str,
     most: int = ANSWER,
-    text: Tensor | None = None,
-    named: Tensor | None = None,
+    text: ReadText | None = None,
 ) -> Answer:
     """Return the greedy answer, of at most `most` tokens.
 
@@ -34,9 +43,12 @@ def answer_to(
         conversation: goes on with the question and its answer.
         question: of a person, without a template.
         most: tokens of the answer, at most.
-        text: ids of the text, to read passages again before the answer; None not to.
-        named: int64 [N], tokens of `text` to read again; None for passages that the question attends to.
+        text: where passages are found, to answer from them as the app does; None to answer from the memory.
     """
-    *_, answer = conversation.ask(question, Sampling(max_tokens=most), AskOptions(text=text, named=named))
+    sampling, options = Sampling(max_tokens=most), AskOptions()
+    if text is None:
+        *_, answer = conversation.ask(question, sampling, options)
+    else:
+        *_, answer = answer_from_text(conversation, question, text, sampling, options)
     assert isinstance(answer, Answer)
     return answer

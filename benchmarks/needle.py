@@ -29,7 +29,7 @@ from benchmarks.asking import answer_to, read, read_on
 from benchmarks.freshness import Row, is_earlier
 from benchmarks.haystack import KINDS, SPREAD, Haystack, Question, Trial
 from benchmarks.report import named, publish, write
-from engine import Context, Conversation, LoadedParts, Method, Model, Reader, extended
+from engine import Context, Conversation, Finder, LoadedParts, Method, Model, Reader, ReadText, extended
 from engine.records import Parts
 
 CELL = ("method", "budget", "tokens", "depth", "kind", "read_again", "page", "parts")
@@ -100,11 +100,12 @@ def ask(
         Right answers, right ones with a right source, and the bytes of the finished reading by tier.
     """
     conversation = Conversation(context)
+    finder = Finder(trial.ids, context.model.decode) if read_again or page else None
     right = sourced = 0
     for question in trial.questions:
         named = page_of(question, len(trial.ids), page) if page else None
-        text = trial.ids if read_again or page else None
-        answer = answer_to(conversation, question.text, text=text, named=named)
+        text = ReadText(trial.ids, finder, named) if finder else None
+        answer = answer_to(conversation, question.text, text=text)
         if question.is_right(answer.text):
             right += 1
             first = answer.passages[0] if answer.passages else None

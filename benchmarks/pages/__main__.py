@@ -20,8 +20,10 @@ from benchmarks.pages.accuracy import (
     sources,
     unseen,
 )
+from benchmarks.pages.answers import answers
 from benchmarks.pages.methods import cache_table, neighbours, random_heads
-from benchmarks.pages.real import gguf, llama_cpp, quantised, suite, way_in, wordings
+from benchmarks.pages.printed import printed
+from benchmarks.pages.real import file_weights, gguf, llama_cpp, quantised, suite, way_in, wordings
 from benchmarks.pages.speed import growth, latency, speed
 from benchmarks.report import RESULTS
 from benchmarks.suite.store import load as load_cells
@@ -33,6 +35,7 @@ SECTIONS = {
     "latency": latency,
     "growth": growth,
     "speed": speed,
+    "printed": printed,
 }
 NEEDLES = (facts, unseen, passkeys, hard)
 NOTES = (
@@ -74,6 +77,8 @@ def main() -> int:
         f"Answers of the pocket model count as right {markup.right_answers(needles)}.",
         *legend(results),
     ]
+    if asked := rows_of(results, "answers"):
+        text += answers(asked)
     if cells := load_cells(RESULTS / "real-suite.jsonl"):
         text += suite(cells.values())
     if cells := load_cells(RESULTS / "wordings.jsonl"):
@@ -82,6 +87,8 @@ def main() -> int:
         text += way_in(asked)
     if files := rows_of(results, "gguf"):
         text += gguf(files)
+    if files := rows_of(results, "file-weights"):
+        text += file_weights(files)
     if weights := rows_of(results, "quantised-weights"):
         text += quantised(weights)
     if speeds := rows_of(results, "llama-cpp-speed"):

@@ -98,6 +98,27 @@ def quantised(rows: list[Row]) -> list[str]:
     ]
 
 
+def file_weights(rows: list[Row]) -> list[str]:
+    """Return the perplexity of GGUF files in each form of their weights, beside that of their numbers in float32."""
+    lines = []
+    for row in rows:
+        count, (low, high) = row["windows"] * row["window"], row["ratio_95"]
+        first = row["quantize"] == "none" and row["dtype"] == "float32"
+        more = "–" if first else f"{row['ratio']:.4f} [{low:.3f}–{high:.3f}]"
+        alike = "–" if first else share(round(row["same_successor"] * count), count)
+        weights = {"none": "plain"}.get(row["quantize"], row["quantize"])
+        lines.append([f"`{row['file']}`", weights, row["dtype"], f"{row['perplexity']:.2f}", more, alike])
+    note = (
+        f"{conditions(rows)} Perplexity of novels in windows of {rows[0]['window']} tokens, each read by itself in one "
+        "pass; its ratio to that of the file's numbers in float32, with an interval over windows; and tokens with the "
+        "same most likely successor, in %. `blocks` rounds activations to 8 bits in float32, and in bfloat16 where a "
+        "pass has fewer than 64 tokens. `int4` finds the file's own numbers again where its groups are those of the "
+        "file, as in Q4_1."
+    )
+    header = ["file", "weights", "computed in", "perplexity", "ratio", "same successor"]
+    return ["## Real models: weights of GGUF files", note, markdown(header, lines)]
+
+
 def gguf(rows: list[Row]) -> list[str]:
     """Return how far the tokens that we predict from a GGUF file are from llama.cpp's."""
     lines = []

@@ -47,7 +47,7 @@ def measure(model: Model, method: Method, text: Text, in_time: Callable[[], None
         in_time()
         answer = answer_to(Conversation(context), asked.text, asked.most).text
         found = {"family": asked.family, "question": asked.text, "references": asked.references, "answer": answer}
-        depth = sum(start for start, _ in spans) / len(spans) / len(text.ids)
+        depth = sum(start for start, _ in spans) / max(1, len(spans)) / len(text.ids)
         questions.append({**found, "depth": round(depth, 3), **asked.scores(answer)})
     in_time()
     losses = continued(context, text.continuation)

@@ -23,6 +23,8 @@ ORDER = 5  # nearly identical sentences
 HELD = 3  # owners, with their things, villages and rivers, in `hops`
 LISTED, OTHERS = 5, 3  # people to list, and people at the other event
 DECOYS = 2  # people with other traits
+FEWEST_COUNTED, MOST_COUNTED = 3, 5
+IN_WORDS = {3: "three", 4: "four", 5: "five"}
 FEWEST_LETTERS = 5
 
 Drawn = TypeVar("Drawn")
@@ -188,6 +190,31 @@ def listed(names: Names) -> Needles:
     return Needles(interleaved(names.rng, [needles, rest]), [asked])
 
 
+def updated(names: Names) -> Needles:
+    """Return a number that is changed later; the number that holds now is asked for."""
+    person, old, new = names.name(), names.number(), names.number()
+    needles = [f" The badge number of {person} was {old}.", f" Since spring the badge number of {person} is {new}."]
+    question = f"What is the badge number of {person} now?"
+    return Needles(needles, [Asked("updated", question, (new,), (needles[1],))])
+
+
+def absent(names: Names) -> Needles:
+    """Return facts about some people; the same is asked about another one, of whom the text does not tell it."""
+    person, *others = (names.name() for _ in range(DECOYS + 1))
+    needles = [f" The passport of {other} has the number {names.number()}." for other in others]
+    needles.append(f" {person} carried a passport too.")
+    question = f"What is the number of the passport of {person}?"
+    return Needles(_shuffled(names.rng, needles), [Asked("absent", question, (), ())])
+
+
+def counts(names: Names) -> Needles:
+    """Return several sentences of one kind; how many there are is asked for."""
+    person, count = names.name(), names.rng.randrange(FEWEST_COUNTED, MOST_COUNTED + 1)
+    needles = [f" {person} sold a boat to {names.name()}." for _ in range(count)]
+    question = f"How many boats did {person} sell?"
+    return Needles(needles, [Asked("counts", question, (str(count), IN_WORDS[count]), tuple(needles), any_of=True)])
+
+
 MAKERS: tuple[Callable[[Names], Needles], ...] = (
     single,
     keys,
@@ -197,6 +224,9 @@ MAKERS: tuple[Callable[[Names], Needles], ...] = (
     unspoken,
     hops,
     listed,
+    updated,
+    absent,
+    counts,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from app.asking.not_found import says_not_found
 from benchmarks.scoring import contains, exact_match, precision, share_contained, token_f1
 from engine import EngineError
 
@@ -21,7 +22,8 @@ class Asked:
 
     Attributes:
         family: kind of question.
-        references: values that a complete answer contains all of; with `any_of`, alternative answers.
+        references: values that a complete answer contains all of; with `any_of`, alternative answers. Without any the
+            text does not tell, and an answer that says so is right.
         any_of: any one of the references will do, as in questions over `qa`.
         most: most tokens of an answer.
         needs: statements in the text from which the answer follows.
@@ -36,6 +38,8 @@ class Asked:
 
     def scores(self, answer: str) -> dict[str, float]:
         """Return the scores of an answer, 0 to 1: contained, f1, exact, and for a list its precision."""
+        if not self.references:
+            return dict.fromkeys(("contained", "f1", "exact"), float(says_not_found(answer)))
         found = [contains(answer, reference) for reference in self.references]
         contained = float(any(found)) if self.any_of else share_contained(answer, self.references)
         whole = self.references if self.any_of else (", ".join(self.references),)

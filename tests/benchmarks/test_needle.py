@@ -168,7 +168,7 @@ def test_the_page_that_is_named_holds_the_fact(
     monkeypatch.setattr(
         needle,
         "answer_to",
-        lambda *given, named, **more: (fed.append(named), answer_to(*given, named=named, **more))[1],
+        lambda *given, text: (fed.append(text and text.named), answer_to(*given, text=text))[1],
     )
     wanted = "--methods streaming --budgets 256 --tokens 700 --kinds passkey --depths 0.5 --trials 1 --json"
     for page, marked in ((None, ""), (100, ", page named")):

@@ -17,11 +17,15 @@ from benchmarks import freshness
 from benchmarks.options import POCKET, VARIANTS
 from benchmarks.pages import __main__ as page
 from benchmarks.pages import accuracy, markup, speed
+from benchmarks.pages.answers import FINDERS, WAYS
 from benchmarks.report import RESULTS, named
 from benchmarks.scoring import wilson
+from benchmarks.suite.answers import MEMORY
+from benchmarks.suite.answers_tables import OURS, PLAIN
 from engine import load_model, make_method
 
 README = RESULTS.parents[1] / "README.md"
+POCKET_PAGE = RESULTS.parents[1] / "docs" / "pocket.md"
 UNMARKED = "Model: (?!pocket)"  # sections about other models have no weights of ours
 
 
@@ -188,11 +192,11 @@ def section(heading: str) -> str:
     return (markup.DOCS / "results.md").read_text().partition(f"## {heading}")[2].partition("\n## ")[0]
 
 
-def test_the_facts_of_the_readme_are_on_the_page() -> None:
+def test_the_facts_of_the_pocket_model_are_on_the_page() -> None:
     told = (
         r"^\| facts in prose, `(\w+)`( reading again)?, ([\d,]+) entries, (\w+) tokens \| (.*?) right \| .* \| (\d+) q"
     )
-    found = re.findall(told, README.read_text(), re.MULTILINE)
+    found = re.findall(told, POCKET_PAGE.read_text(), re.MULTILINE)
     assert len(found) == 4
     first = section("Facts in prose").partition("###")[0].splitlines()
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in first if line.startswith("|")]
@@ -206,26 +210,45 @@ def test_the_facts_of_the_readme_are_on_the_page() -> None:
         assert cell.groups() == (expected, asked)
 
 
-def test_the_sources_of_the_readme_are_on_the_page() -> None:
+def test_the_sources_of_the_pocket_model_are_on_the_page() -> None:
     right, sourced = re.findall(r"\| all but pass keys with `beacon` \| ([\d,]+) \| ([\d,]+) \|", section("Sources"))[0]
-    assert f"{sourced} of {right} right answers" in README.read_text()
+    assert f"{sourced} of {right} right answers" in POCKET_PAGE.read_text()
 
 
-def test_the_speeds_of_the_readme_are_on_the_page() -> None:
+def test_the_speeds_of_the_pocket_model_are_on_the_page() -> None:
     table = section("Speed, paired in one run")
     slowest = max(re.findall(r"seeing \d+ entries more \| [\d,]+ \| ([\d.]+)", table))
-    readme = " ".join(README.read_text().split())
-    assert f"Reading takes at most {slowest} times as long as the bare model" in readme
+    told = " ".join(POCKET_PAGE.read_text().split())
+    assert f"Reading takes at most {slowest} times as long as the bare model" in told
 
 
-def test_the_real_model_of_the_readme_is_on_the_page() -> None:
+def _readme() -> str:
+    """Return the README without its intervals."""
+    return re.sub(r" \[\d+–\d+\]", "", README.read_text())
+
+
+def test_the_real_models_of_the_readme_are_on_the_page() -> None:
     row = r"^\| SmolLM2-135M-Instruct \| (\S+?)[ ,|].*?\| 4K \| (\d+) \[.*?\] of 70 "
     right = dict(re.findall(row, section("Real"), re.MULTILINE))
-    quarter = {name: right[f"{name}:budget=1024"] for name in ("exact", "infinitehip")}
-    told = f"full {right['full']} %, `exact` {quarter['exact']} %, `infinitehip` {quarter['infinitehip']} % right"
-    assert told in README.read_text()
+    quarter = ", ".join(f"`{name}` {right[f'{name}:budget=1024']}" for name in ("exact", "infinitehip"))
+    assert f"full {right['full']} %, {quarter} right (n = 70)" in _readme()
     row = r"^\| Qwen2.5-Coder-0.5B-Instruct \| (\S+?)[ ,|].*?\| 32K \| (\d+) \[.*?\] of 42 "
     found = re.findall(row, section("Real"), re.MULTILINE)
     right = {name.split(":")[0]: share for name, share in reversed(found)}  # the first row of each method
-    eighth = ", ".join(f"`{name}` {right[name]} %" for name in ("infllm", "exact", "infinitehip"))
-    assert f"full {right['full']} %, {eighth} right" in README.read_text()
+    eighth = ", ".join(f"`{name}` {right[name]}" for name in ("infllm", "exact", "infinitehip"))
+    assert f"full {right['full']} %, {eighth} right (n = 42)" in _readme()
+
+
+def test_the_readers_questions_of_the_readme_are_on_the_page() -> None:
+    unmarked = section("Finding").partition("### Marked")[0]
+    shown = [[cell.strip() for cell in line.split("|")[1:-1]] for line in unmarked.splitlines()]
+    rows = {row[2]: row for row in shown if row and row[0].startswith("qwen2.5-coder-0.5b") and "reader" in row[1]}
+    told = {MEMORY: "full attention over", PLAIN: "plain text search in pieces", OURS: "Stockpot"}
+    for way, name in told.items():
+        share, interval, _, asked = rows[WAYS[way]][3].split(" ")
+        line = next(line for line in README.read_text().splitlines() if line.startswith(f"| {name}"))
+        assert f"| {share} % {interval} |" in line
+        assert asked == "102"
+    for finder, way in (("plain", PLAIN), ("passages", OURS)):
+        line = next(line for line in _readme().splitlines() if line.startswith(f"| {told[way]}"))
+        assert line.endswith(f"| {rows[FINDERS[finder]][4]} % |")  # among the best three
