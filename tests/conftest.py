@@ -1,5 +1,6 @@
 """Settings of every test run."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -18,6 +19,12 @@ TESTS = Path(__file__).resolve().parent
 ROOMS = ("app", "benchmarks", "engine", "training", "browser", "kernels", "ingest", "sessions")
 """Those with the longest files first, so that at the end nobody waits long for another's last file; after the browser's
 none that runs an event loop, as what drives the browser has one in the same thread until the end."""
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of all later searches for garbage: it lives until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

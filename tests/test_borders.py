@@ -20,7 +20,7 @@ MAY_IMPORT = {
 }
 
 # Folders and modules of the engine, which import only those before them (and top-level modules not named here)
-ENGINE_LAYERS = ("models", "trained", "parts", "memory", "decode", "model", "methods", "loops", "planning")
+ENGINE_LAYERS = ("models", "trained", "parts", "memory", "decode", "model", "methods", "finding", "loops", "planning")
 PARTS_LAYERS = ("archive", "selectors")
 
 
