@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it tells of each index
-STEM = 6  # letters of a word that count, so that endings do not: "arbitration" finds "arbitrator"
+STEM = 6  # letters of a word that count: "arbitration" finds "arbitrator"
+_ENDING = re.compile(r"(?<=\w{3})(?:ings?|ers?|e[dns]?|ly|s)$")  # does not count: "chair" finds "chaired"
 COMPOUND = 10  # letters from which a word may have others in it: "Kündigungsfrist" is found by "Frist"
 AHEAD, INSIDE = 3, 4  # letters at least before such a word, and of it
 INNER = (
@@ -23,6 +24,14 @@ INNER = (
 # A word that stands in at most 5 passages, or in at most a tenth of all, belongs to these places. A word that stands in
 # more belongs to the whole text.
 FEW, RARE = 5, 0.1
+
+_WORD = re.compile(r"\w+")
+
+
+def stem(word: str) -> str:
+    """Return the first letters of a word without its ending."""
+    return _ENDING.sub("", word)[:STEM]
+
 
 # Words of questions that say nothing about the place, by language: English, German, French, Spanish. Each language has
 # all its words, also those that another has too.
@@ -46,17 +55,17 @@ _ASKING = (
     quién quiénes cuál cuáles cuándo dónde cómo cuánto cuánta cuántos cuántas
     """,
 )
-_BY_LANGUAGE = [frozenset(word[:STEM] for word in words.split()) for words in _ASKING]
+_BY_LANGUAGE = [frozenset(map(stem, words.split())) for words in _ASKING]
 ASKING = frozenset().union(*_BY_LANGUAGE)
 
 # Words for the text itself, and for its subject, say nothing about a place in it either.
 _TEXT = """
-    text document book story novel plot theme themes topic topics main idea ideas point points characters
-    buch dokument geschichte roman handlung thema themen figuren
-    texte livre histoire thème thèmes personnages
-    texto documento libro historia novela trama tema temas personajes
+    text document book story novel plot theme topic main idea point characters
+    buch dokument geschichte roman handlung thema figuren
+    livre histoire thème personnages
+    texto libro historia novela trama tema
 """
-_NO_PLACE = ASKING | {word[:STEM] for word in _TEXT.split()}
+_NO_PLACE = ASKING.union(map(stem, _TEXT.split()))
 # Words that ask for a summary or a list. English "resumed" does not, Spanish "Resume" at the beginning does.
 _WHOLE = re.compile(
     r"\b(?:summar(?:y|ies|i[sz]\w*)|overview|outline|gist|recap|synopsis"
@@ -71,22 +80,18 @@ _WHOLE = re.compile(
 # Words beside these that name nothing of the text: for the form of the answer, kinds of texts, and things to list.
 _HOW = """
     2 3 4 5 6 7 8 9 10 20 50 100 150 200 250 300 500 please give me us tell make write need simple terms most detail
-    details english short shortly brief briefly concise sentence word words line lines bullet paragraph key important
-    argument message finding findings conclusion result content whole entire all every everything two three four five
-    ten few people person name names place places event date dates number fact facts chapter section article paper
-    report essay contract agreement meeting minutes author
-    bitte gib mir uns ich sie kann kannst können schreib kurz kurze kurzen knapp satz sätze sätzen wort worten
-    stichpunkte punkte punkten absatz wichtig inhalt ganz ganze alle alles zwei drei fünf personen namen orte ereignisse
-    kapitel abschnitt artikel bericht aufsatz vertrag zusammen
-    s te plaît tu vous peux pouvez donne moi nous fais faites l d court bref brève phrase mot mots paragraphe clé
-    principal idée idées contenu tout tous toute toutes deux trois cinq nom noms lieux événement dates roman chapitre
-    article rapport contrat
-    favor puedes me lo da dame haz hazme nos breve frase palabra punto puntos párrafo clave principal contenido todo
-    todos toda todas dos tres cinco personas nombres lugares fechas capítulo artículo informe contrato
+    english short brief concise sentence word line bullet paragraph key important argument message finding conclusion
+    result content whole entire all every everything two three four five ten few people person name place event date
+    number fact chapter section article paper report essay contract agreement meeting minutes author
+    bitte gib mir uns ich kann kannst können schreib kurz knapp satz sätze wort stichpunkte punkte absatz wichtig inhalt
+    ganz zwei drei fünf orte ereignisse kapitel abschnitt artikel bericht aufsatz vertrag zusammen
+    s te plaît tu vous peux pouvez donne moi nous fais faites l d court bref brève phrase mot clé principal idée tout
+    tous deux trois cinq nom lieux événement roman chapitre rapport
+    favor puedes lo da dame haz hazme nos breve frase palabra punto párrafo clave todo toda dos tres cinco nombres
+    lugares fechas capítulo artículo informe
 """
-_NOTHING_NAMED = _NO_PLACE | {word[:STEM] for word in _HOW.split()}
+_NOTHING_NAMED = _NO_PLACE.union(map(stem, _HOW.split()))
 
-_WORD = re.compile(r"\w+")
 # Han, Kana, Thai, Lao, Burmese, Khmer and Hangul: words have no blanks between them, or endings joined to them.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 
@@ -100,14 +105,14 @@ def terms(text: str) -> list[str]:
         found.extend(run[0][at : at + 2] for at in range(max(1, len(run[0]) - 1)))
         return " "
 
-    found.extend(word[:STEM] for word in _WORD.findall(_UNSPACED.sub(pairs, text)))
+    found.extend(map(stem, _WORD.findall(_UNSPACED.sub(pairs, text))))
     return found
 
 
 def inner_terms(text: str) -> list[str]:
     """Return the terms of words that may stand inside the long words of a text; see `INNER`."""
     long = (word for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()) if len(word) >= COMPOUND)
-    return [INNER + word[at : at + STEM] for word in long for at in range(AHEAD, len(word) - INSIDE + 1)]
+    return [INNER + stem(word[at:]) for word in long for at in range(AHEAD, len(word) - INSIDE + 1)]
 
 
 def asks_to_retell(question: str) -> bool:
