@@ -98,7 +98,9 @@ def test_static_passes_say_what_others_say(
     for ours, theirs in zip(again, said, strict=True):
         assert ours.text == theirs.text
         assert ours.usage.entries == theirs.usage.entries
-        assert [(p.start, p.end) for p in ours.passages] == [(p.start, p.end) for p in theirs.passages]
+        # The last bit of a number may decide where one of two neighbouring passages begins.
+        own, others = ({token for p in each.passages for token in range(p.start, p.end)} for each in (ours, theirs))
+        assert own == others
         for one, other in zip(ours.passages, theirs.passages, strict=True):
             assert one.weight == pytest.approx(other.weight, rel=2e-2)  # a small difference of two large shares
     # The last bit of a number may decide between two codes.
