@@ -357,7 +357,7 @@ def test_what_retrieves_goes_on_from_disk(model: Model, name: str, ids: Tensor) 
     expected = next_logits(model, method, whole.memory, QUESTION)
     before = {name: tensor.clone() for name, tensor in whole.state()[0]["wide-window"].tensors.items()}
     conversation = Conversation(whole)
-    answer(conversation, "Who?", tokens=150)
+    answer(conversation, "Who?", tokens=60)
     context = finish(resumed(Reader(model, method, ids, 48), 15))
     again = Context.load(model, method, loaded(context.state()[0]), context.state()[1])
     for each in (whole, context, again):
