@@ -6,21 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from engine.finding.numbers import DIGITS, numbers
 from engine.finding.passages import SENTENCE_END
-from engine.finding.words import ASKING, STEM, WordSearch, asks_to_retell, terms
+from engine.finding.words import ASKING, STEM, WordSearch, asks_to_retell, language_of, terms
 
 FEW = 4  # words of an answer that is a name rather than a sentence
 NEAR = 0.5  # weight of a word of the question in a neighbouring sentence
 
-_NUMBER = re.compile(r"\d+(?:[.,\u202f\u00a0 ]\d{3})*(?:[.,:]\d+)?")
 _CAPITALISED = re.compile(r"\b[^\W\d_a-zß-öø-ÿ][^\W\d_]{2,}\b")
 _BEGINS = re.compile(r"(?:^|\n|\w{4}[\"'”’)]*[.!?:] |[“\"])\W*$")  # a sentence begins behind it, not behind "Mr."
 _UNIT = re.compile(r"[ -]([^\W\d_]{3,})")
-_SMALL = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
-    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
-)
-_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 
 
 def sureness(words: WordSearch, question: str, answer: str, passages: Sequence[str]) -> float:
@@ -28,7 +23,7 @@ def sureness(words: WordSearch, question: str, answer: str, passages: Sequence[s
 
     Only the first sentence of the answer counts, and of it what the question does not say already. The best sentence of
     the text decides: the share of the answer's words that it has, times the share of the question's words that stand in
-    it or, for less, beside it. Rare words weigh more.
+    it or, for less, beside it. Rare words weigh more. A number that is written in another way is the same word.
 
     Args:
         words: knows which words are rare in the text.
@@ -37,12 +32,14 @@ def sureness(words: WordSearch, question: str, answer: str, passages: Sequence[s
         passages: texts that it is checked against.
     """
     asked = set(terms(question)) - ASKING
-    told = set(terms(next(_sentences(answer.strip()), ""))) - asked - ASKING
+    first, language = next(_sentences(answer.strip()), ""), language_of("\n".join(passages))
+    told = set(terms(first)) - asked - ASKING
     if not told:
         return 0.0
+    counted = [(each.value, terms(first[each.start : each.end])) for each in numbers(first, language)]
     best = 0.0
     for passage in passages:
-        there = [set(), *(set(terms(each)) for each in _sentences(passage)), set()]
+        there = [set(), *(_said(each, counted, language) for each in _sentences(passage)), set()]
         for before, own, after in zip(there, there[1:], there[2:], strict=False):
             beside = (before | after) - own
             near = _weight(words, asked & own) + NEAR * _weight(words, asked & beside)
@@ -57,10 +54,14 @@ def unsupported(question: str, answer: str, passages: Sequence[str]) -> list[tup
         Characters (start, end) of each in the answer, in order.
     """
     known = "\n".join([question, *passages])
-    numbers, folded = {_plain(each) for each in _numbers(known)}, known.casefold()
-    found = [match.span() for match in _NUMBER.finditer(answer) if _plain(match[0]) not in numbers]
+    language = language_of(known)
+    values = {each.value for each in numbers(known, language)}
+    told = list(numbers(answer, language))
+    found = [(each.start, each.end) for each in told if each.value not in values and DIGITS.match(answer, each.start)]
     if not _capitalises_nouns(known):
-        stems = set(terms(folded))
+        stems = set(terms(known)).union(
+            *(terms(answer[each.start : each.end]) for each in told if each.value in values)
+        )
         found += [match.span() for match in _names(answer) if not stems.issuperset(terms(match[0]))]
     return sorted(found)
 
@@ -83,10 +84,13 @@ def same_kind(answer: str, end: int, passages: Sequence[str]) -> list[str]:
     """
     if (unit := _UNIT.match(answer, end)) is None:
         return []
-    counted = (
-        rf"\b(?:{_NUMBER.pattern}|(?:{'|'.join((*_TENS, *_SMALL))})(?:[- ]\w+)?)[- ]{re.escape(unit[1][:STEM])}\w*"
+    kind = unit[1][:STEM].lower()
+    said = (
+        f"{passage[each.start : each.end]}{of[0]}"
+        for passage in passages
+        for each in numbers(passage, language_of(passage))
+        if (of := _UNIT.match(passage, each.end)) and of[1].lower().startswith(kind)
     )
-    said = (match[0] for passage in passages for match in re.finditer(counted, passage, re.IGNORECASE))
     return list(dict.fromkeys(said))[:3]
 
 
@@ -96,6 +100,12 @@ def _names(answer: str) -> Iterator[re.Match[str]]:
     return (each for each in _CAPITALISED.finditer(answer) if few or not _BEGINS.search(answer[: each.start()]))
 
 
+def _said(sentence: str, counted: Sequence[tuple[str, list[str]]], language: int) -> set[str]:
+    """Return the terms of a sentence, with those of counted numbers (value, terms) that it has in other words."""
+    values = {each.value for each in numbers(sentence, language)} if counted else set()
+    return set(terms(sentence)).union(*(written for value, written in counted if value in values))
+
+
 def _sentences(text: str) -> Iterator[str]:
     ends = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
     return (text[start:end] for start, end in pairwise(ends) if text[start:end].strip())
@@ -103,24 +113,6 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _weight(words: WordSearch, terms: set[str]) -> float:
     return sum(map(words.rarity, terms))
-
-
-def _plain(number: str) -> str:
-    """Return a number without signs between thousands: 12,000 and 12 000 are 12000."""
-    grouped = re.sub(r"[.,\u202f\u00a0 ](?=\d{3}(?!\d))", "", number)
-    return grouped.lstrip("0") or "0"
-
-
-def _numbers(text: str) -> Iterator[str]:
-    """Yield the numbers of a text, those below a hundred in English words too."""
-    yield from _NUMBER.findall(text)
-    lowered = text.casefold()
-    for at, word in enumerate(_SMALL):
-        if re.search(rf"\b{word}", lowered):
-            yield str(at)
-    for at, word in enumerate(_TENS, 2):
-        for small in re.findall(rf"\b{word}(?:[- ]({'|'.join(_SMALL[1:10])})\b)?", lowered):
-            yield str(10 * at + (_SMALL.index(small) if small else 0))
 
 
 def _capitalises_nouns(text: str) -> bool:

@@ -35,6 +35,7 @@ def stem(word: str) -> str:
 
 # Words of questions that say nothing about the place, by language: English, German, French, Spanish. Each language has
 # all its words, also those that another has too.
+ENGLISH, GERMAN, FRENCH, SPANISH = range(4)
 _ASKING = (
     """
     a an the is are was were be been am do does did has have had will would can could should of in on at to for from by
@@ -113,6 +114,13 @@ def inner_terms(text: str) -> list[str]:
     """Return the terms of words that may stand inside the long words of a text; see `INNER`."""
     long = (word for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()) if len(word) >= COMPOUND)
     return [INNER + stem(word[at:]) for word in long for at in range(AHEAD, len(word) - INSIDE + 1)]
+
+
+def language_of(text: str) -> int:
+    """Return the language of a text, of those above: the one with most of its small words."""
+    said = Counter(terms(text))
+    shared = [sum(said[term] for term in own) for own in _BY_LANGUAGE]
+    return shared.index(max(shared))
 
 
 def asks_to_retell(question: str) -> bool:

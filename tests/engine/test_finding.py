@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from engine.finding.finder import Finder, Signs
+from engine.finding.numbers import numbers
 from engine.finding.passages import LONGEST, cut
 from engine.finding.support import is_strange, same_kind, sureness, unsupported
-from engine.finding.words import WordSearch, stem, terms
+from engine.finding.words import ENGLISH, FRENCH, GERMAN, SPANISH, WordSearch, language_of, stem, terms
 
 FILLER = [f"In the {n}th year the river rose and people of the valley moved their cattle uphill." for n in range(40)]
 
@@ -198,6 +199,8 @@ PASSAGES = [
         ("14 days.", ["14"]),
         ("Nine months.", []),
         ("9 months, or 30 days.", []),
+        ("Thirty.", []),
+        ("Three.", []),
         ("12000 pounds, or 12.000.", []),
         ("It was signed on 5 May 2024.", ["5", "2024"]),
         ("Mr. Smith of Paris signed it in Ghent.", ["Smith", "Paris"]),
@@ -218,6 +221,29 @@ def test_what_the_passages_say_of_the_same_kind_is_told() -> None:
     assert same_kind("For 14.", 6, PASSAGES) == same_kind("14 kings", 2, PASSAGES) == []
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "values"),
+    [
+        (
+            ENGLISH,
+            "The six, twenty-one or two hundred and five of 12,000; two three, fourteen",
+            "6 21 205 12000 2 3 14",
+        ),
+        (GERMAN, "Die sechs, einundzwanzig, dreihundertfünfundvierzig und dreißig: 1.000,5", "6 21 345 30 1000,5"),
+        (FRENCH, "Les vingt et un, dix-sept, quatre-vingts, deux cent quatre-vingt-dix-neuf", "21 17 80 299"),
+        (SPANISH, "Los treinta y dos, veintidós y ciento veinte, dos o tres", "32 22 120 2 3"),
+    ],
+)
+def test_numbers_in_digits_and_in_words_have_one_value(language: int, text: str, values: str) -> None:
+    assert language_of(text) == language
+    assert sorted(each.value for each in numbers(text, language)) == sorted(values.split())
+
+
+def test_numbers_are_words_of_one_language() -> None:
+    """In English "once" is no eleven, and "cent" no hundred."""
+    assert list(numbers("He paid once: a cent.", ENGLISH)) == []
+
+
 def test_nouns_are_no_names_where_all_nouns_begin_with_a_capital_letter() -> None:
     text = ["Der Hund und die Katze sitzen auf dem Dach von dem Haus, und der Baum steht im Garten bei dem Tor."]
     assert unsupported("Wo ist der Hund?", "Er sitzt auf der Mauer neben 3 Katzen.", text) == [(29, 30)]
@@ -232,6 +258,9 @@ def test_an_answer_is_surer_beside_the_words_of_its_question() -> None:
 
     assert sure("When are invoices due?", "Within thirty days.") > 1.5 * sure("When are invoices due?", "Nine months.")
     assert sure("What notice ends it?", "Nine months.") > 1.5 * sure("What notice ends it?", "Within thirty days.")
+    assert sure("What notice ends it?", "9 months.") == pytest.approx(sure("What notice ends it?", "Nine months."))
+    assert sure("What month is it signed, and on which day?", "Three.") > 0
+    assert sure("What notice ends it?", "8") == 0
     assert sure("What is the capital of France?", "Paris.") == 0
     assert sure("When are invoices due?", "Invoices are due.") == 0, "it says nothing new"
     assert sure("When are invoices due?", "") == 0
