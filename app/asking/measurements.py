@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     import engine
 
 
-def warnings(done: "engine.Answer", opened: OpenContext, pages: str) -> list[str]:
+RULES_IN_QUESTION = "The system message was read as the beginning of the question: the document has its place."
+
+
+def warnings(done: "engine.Answer", opened: OpenContext, pages: str, rules: str) -> list[str]:
     """Return the reasons why an answer may be worse than it looks, one sentence each.
 
     A conversation without a budget may outgrow the model's window. If the text alone does, a warning was given before
@@ -20,11 +23,12 @@ def warnings(done: "engine.Answer", opened: OpenContext, pages: str) -> list[str
         done: the answer.
         opened: the context that was asked.
         pages: those named with the question; "" for none.
+        rules: text that was put before the question; "" for none.
     """
     import engine
 
     window, seen = opened.model.spec.window, done.usage.entries["device"]
-    said = []
+    said = [RULES_IN_QUESTION] if rules else []
     if opened.share is not None and opened.share < 1:
         said.append(f"Asked when {int(100 * opened.share)}% of the text had been read: it knew nothing of the rest.")
     if done.reasoning_cut:

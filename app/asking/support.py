@@ -1,5 +1,6 @@
 """Check an answer against the passages that it was given from: what they do not say, and how sure it is."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from app.asking.quotes import is_sentence, whole_sentences
@@ -16,6 +17,21 @@ SURE = 0.05
 
 NOWHERE = "I did not find that in the text: no passage says so."
 UNSURE = "Not sure: the text says this only in part. Compare the passages."
+
+
+def doubt(checked: Mapping[str, Any], *, refused: bool) -> str:
+    """Return what to say of an answer that the text does not bear out, with what passages say instead; else "".
+
+    Args:
+        checked: what `check` returned.
+        refused: whether the answer itself says that nothing was found.
+    """
+    sure, unsupported = checked.get("sure", 1.0), checked.get("unsupported", [])
+    if refused or (sure >= SURE and not unsupported):
+        return ""
+    instead = dict.fromkeys(said for each in unsupported for said in each["instead"])
+    they_say = f" They say: {', '.join(instead)}." if instead else ""
+    return f"{UNSURE if sure > NOT_FOUND else NOWHERE}{they_say}"
 
 
 def check(question: str, done: "engine.Answer", opened: "OpenContext") -> dict[str, Any]:

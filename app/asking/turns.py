@@ -16,7 +16,7 @@ from app.asking.question_length import require_fits
 from app.asking.quotes import is_sentence, whole_sentences
 from app.asking.repetition import repetition_start
 from app.asking.sources import check_quotations, find_sources, narrowed, with_citations
-from app.asking.support import NOT_FOUND, NOWHERE, SURE, UNSURE, check
+from app.asking.support import NOWHERE, check, doubt
 from app.errors import UsageError, phrase
 from app.formatting import plural, replay_progress
 from app.machine.good_for import demo_note
@@ -274,7 +274,7 @@ def _answer(
         return service.store.turns.finish(turn.id, status="cancelled")
     if open_one.opened.share is None:
         open_context(service, open_one.opened.row.id)  # raises if its files were damaged meanwhile
-    return _finish(service, turn, open_one, done, sampling)
+    return _finish(service, turn, open_one, done, sampling, options.rules)
 
 
 def _reasons(opened: OpenContext, options: AnswerOptions) -> bool:
@@ -297,15 +297,21 @@ def _text(service: Service, opened: OpenContext, pages: str) -> "engine.ReadText
 
 
 def _finish(
-    service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer", sampling: "engine.Sampling"
+    service: Service,
+    turn: TurnRow,
+    open_one: OpenConversation,
+    done: "engine.Answer",
+    sampling: "engine.Sampling",
+    rules: str,
 ) -> TurnRow:
     opened = open_one.opened
     said = f"{turn.question}\n{done.text}"
     measured, checked = measurements(done), check(turn.question, done, opened)
     near = checked.get("found", True)  # a question about something else has no places
     found = find_sources(done.passages if near else [], opened.stream, service.document_cache, said)
-    refused, sure = says_not_found(done.text), checked.get("sure", 1.0)
-    there = near and not refused
+    refused = says_not_found(done.text)
+    doubted = doubt(checked, refused=refused)
+    there = near and not refused and not doubted.startswith(NOWHERE)
     sentences = [each for each in done.sentences if there and is_sentence(done.text[each.start : each.end])]
     found, citations = with_citations(found, sentences, opened.stream, service.document_cache, said)
     sources = [asdict(source) for source in narrowed(found, service.document_cache, said)]
@@ -317,10 +323,8 @@ def _finish(
     measured["sampling"] = {name: getattr(sampling, name) for name in SAMPLED}
     if sampling.temperature > 0:
         measured["seed"] = sampling.seed
-    measured["warnings"] = [*warnings(done, opened, turn.pages)]
-    if not refused and (sure < SURE or checked.get("unsupported")):
-        measured["warnings"].append(UNSURE if sure > NOT_FOUND else NOWHERE)
-    measured["warnings"] += filter(None, [demo_note(opened.row.model, found=there)])
+    demo = demo_note(opened.row.model, found=near and not refused)
+    measured["warnings"] = [*warnings(done, opened, turn.pages, rules), *filter(None, [doubted, demo])]
     # The conversation is saved first, with the turn. After a crash in between, the turn is finished from there.
     kept: dict[str, Any] = {
         "answer": done.text,

@@ -141,6 +141,7 @@ def test_what_the_system_says_stands_before_each_question_and_is_not_kept(server
     )
     assert on["session"] == first["session"]
     plain = complete(server, context, asked("Who was it?"))
+    assert [any("system message" in note for note in each["notes"]) for each in (first, plain)] == [True, False]
     rules = first["usage"]["prompt_tokens"] - plain["usage"]["prompt_tokens"]
     assert rules >= 3
     plain_on = complete(server, context, asked("Who was it?", said(first), "Why?"))
