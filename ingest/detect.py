@@ -50,7 +50,7 @@ def _archive_format(sample: Sample, named: Format | None, limits: Limits) -> For
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError, NotImplementedError) as error:
         title = _damaged_title(sample, named)
         raise BrokenFile(
-            f"{path.name} cannot be opened as {title}: its archive is damaged or incomplete ({error}). Fetch it again."
+            f"{path.name} cannot be opened as {title}: its archive is damaged or incomplete. Fetch it again."
         ) from error
     for each in FORMATS.values():
         if each.recognises_archive(archive):

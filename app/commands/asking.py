@@ -24,7 +24,7 @@ from app.commands.common import (
 )
 from app.commands.parser import examples
 from app.errors import AppError, phrase, wrong_usage
-from app.formatting import plural, printable
+from app.formatting import plural, printable, speed
 
 if TYPE_CHECKING:
     from app.service import Service
@@ -283,11 +283,10 @@ def note_sources(turn: "TurnRow", titles: dict[str, str]) -> None:
     for source in turn.sources[:3] if measured.get("found", True) else []:
         note(source_line(source, titles))
     if measured:
-        took, tokens = "", measured.get("reasoning_tokens", 0)
-        if tokens:
-            took = f"{measured.get('reasoning_seconds', 0):.1f} s of reasoning ({plural(tokens, 'token')}), "
-        note(
-            f"  {measured['time_to_first_token_seconds']:.2f} s to the first token, "
-            f"{took}{measured['tokens_per_second']:.0f} tokens/s. Session {turn.session_id}."
-        )
+        took = [f"{measured['time_to_first_token_seconds']:.2f} s to the first token"]
+        if tokens := measured.get("reasoning_tokens", 0):
+            took.append(f"{measured.get('reasoning_seconds', 0):.1f} s of reasoning ({plural(tokens, 'token')})")
+        if measured["tokens_per_second"]:  # an answer of one token has no speed
+            took.append(f"{speed(measured['tokens_per_second'])} tokens/s")
+        note(f"  {', '.join(took)}. Session {turn.session_id}.")
     note_warnings(measured.get("warnings", []))

@@ -16,9 +16,10 @@ def describe(report: "Report", budget: int | None) -> str:
     if not report.usage:
         return report.stage
     entries = report.usage["entries"]["device"]
+    pace = f"{report.tokens_per_second:,.0f} tokens/s, " if report.tokens_per_second else ""
     return (
         f"{report.stage}, {clock(report.seconds_left)} left: {report.tokens_done:,} of {report.tokens_total:,} tokens, "
-        f"{report.tokens_per_second:,.0f} tokens/s, {entries:,} {of_budget(entries, budget)}"
+        f"{pace}{entries:,} {of_budget(entries, budget)}"
     )
 
 
@@ -84,9 +85,10 @@ def reading_in_words(
         read = f"{plural(tokens_read - read_before, 'token')} behind {read_before:,} that were read before,"
     held, beside = result["kv_entries"], result["kv_entries"] - tokens_read
     sum_of = f": the text's {tokens_read:,}, and {beside:,} of the words that go before it" if beside > 0 else ""
+    pace = f" ({result['tokens_per_second']:,.0f} tokens/s)" if result["tokens_per_second"] else ""
     lines += [
-        f"{'Read before:' if known else 'Read'} {read} in {clock(result['seconds'])} "
-        f"({result['tokens_per_second']:,.0f} tokens/s) with {result['method']}, {budget}.",
+        f"{'Read before:' if known else 'Read'} {read} in {clock(result['seconds'])}{pace} with {result['method']}, "
+        f"{budget}.",
         f"It holds {held:,} entries per KV head and layer on the device{sum_of}; {kv or 'nothing kept'}.",
         f'Context {result["context"]}. Ask it: stockpot ask {result["context"]} "..."',
     ]

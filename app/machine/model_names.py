@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from functools import lru_cache
 from pathlib import Path
 
 from app.errors import AppError
@@ -164,5 +165,27 @@ def canonical_model(name: str, home: str | Path | None = None) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return a model's name for people: the last part of its path."""
-    return {SMOLLM2: "SmolLM2 135M", POCKET: t("Pocket, a demo")}.get(name, Path(name).name)
+    """Return a model's name for people: what it is recommended as or calls itself, or the last part of its path."""
+    from app.machine.recommended import recommended
+
+    plain, quantize = split_model(name)
+    if plain in (SMOLLM2, POCKET):
+        known = "SmolLM2 135M" if plain == SMOLLM2 else t("Pocket, a demo")
+    elif row := recommended(plain):
+        known = row.title
+    else:
+        known = _own_name(Path(plain)) if plain.endswith(GGUF) else Path(plain).name
+    return known if quantize == "none" else f"{known}:{quantize}"
+
+
+@lru_cache(maxsize=256)
+def _own_name(path: Path) -> str:
+    """Return the name that a GGUF file gives itself, or that of the file."""
+    from engine import ModelError
+    from engine.models.gguf.header import read_header
+
+    try:
+        said = read_header(path).facts.get("general.name")
+    except (ModelError, OSError):  # it is not here any more
+        said = None
+    return said.strip() if isinstance(said, str) and said.strip() else path.stem

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.machine.local_models import LocalModel, local_models
 from app.machine.mirror import ON_MIRROR, mirror_has
-from app.machine.model_names import GGUF, POCKET, SMOLLM2, shown_name, split_model
+from app.machine.model_names import POCKET, SMOLLM2, shown_name, split_model
 from app.machine.planning import rates_here
 from app.machine.recommended import (
     BESIDE,
@@ -76,7 +76,7 @@ class Offers:
     def _find(self) -> Offer | None:
         found = [each for each in local_models(self._home) if not each.reason and each.place != "shipped"]
         if best := self._best(found):
-            title = shown_name(best.name).removesuffix(GGUF)
+            title = shown_name(best.name)
             return Offer(HERE, best.name, title, best.place, novel_sec=self._seconds(best.parameters))
         fitting = choices_here(self._device)
         if not fitting:

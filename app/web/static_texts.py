@@ -10,6 +10,8 @@ from app.language import LANGUAGES, speaking, told
 
 TEXTS = ("label", "placeholder", "info")
 """Attributes of components that people see."""
+GRADIO = {"upload_text.click_to_upload": "Click to choose files"}
+"""Texts of Gradio's own that say something else in some languages, such as "download", by its names for them."""
 _IN_MARKUP = re.compile(r'(?<=>)[^<>]*\w[^<>]*(?=<)|(?<=aria-label=")[^"]+')
 """Texts in HTML: between tags, and for screen readers."""
 
@@ -17,10 +19,10 @@ _IN_MARKUP = re.compile(r'(?<=>)[^<>]*\w[^<>]*(?=<)|(?<=aria-label=")[^"]+')
 def translate(blocks: gr.Blocks) -> gr.I18n:
     """Let Gradio translate the texts of a page; return their translations. Texts without any stay as they are."""
     found = {text: text for text in static_texts(blocks)}
-    said: dict[str, dict[str, str]] = {"en": found}
+    said: dict[str, dict[str, str]] = {"en": {**found, **GRADIO}}
     for language in LANGUAGES:
         with speaking(language):
-            said[language] = {text: _translated(text) for text in found}
+            said[language] = {name: _translated(text) for name, text in said["en"].items()}
     i18n = gr.I18n(**said)
     known = {text for each in LANGUAGES for text in found if said[each][text] != text}
 

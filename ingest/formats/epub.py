@@ -56,10 +56,7 @@ def convert(path: Path, options: ConvertOptions) -> Content:
             return _Book(path.name, archive, options.limits).convert(options.on_page)
     except (zipfile.BadZipFile, NotImplementedError, OSError, EOFError) as error:
         # NotImplementedError: a version of ZIP that zipfile does not know
-        raise BrokenFile(
-            f"{path.name} cannot be opened as EPUB: its archive is damaged ({one_line(str(error))[:120]}). "
-            "Fetch it again."
-        ) from error
+        raise BrokenFile(f"{path.name} cannot be opened as EPUB: its archive is damaged. Fetch it again.") from error
 
 
 class _Book:

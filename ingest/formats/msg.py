@@ -52,8 +52,8 @@ def convert(path: Path, options: ConvertOptions) -> Content:
             unread = [each.file_name() for each in mail.attachments() if not each.is_shown_in(markup)]
     except (OSError, ValueError, LookupError, TypeError, struct.error, RecursionError) as error:
         raise BrokenFile(
-            f"{path.name} cannot be opened as a mail of Outlook ({one_line(str(error))[:120]}). The file is damaged: "
-            "fetch it again, or save it from Outlook as EML or PDF."
+            f"{path.name} cannot be opened as a mail of Outlook. The file is damaged: fetch it again, or save it from "
+            "Outlook as EML or PDF."
         ) from error
     options.limits.check(path.name, "characters", sum(len(each.text) for each in blocks), options.limits.characters)
     if not blocks:

@@ -6,7 +6,6 @@ from typing import Any
 
 from lxml import etree
 
-from ingest.clean import one_line
 from ingest.conversion import Content
 from ingest.errors import BrokenFile, EmptyDocument, out_of_memory
 from ingest.limits import Limits
@@ -71,8 +70,7 @@ def damaged_file(name: str, kind: str, error: Exception, programs: str) -> Broke
     if isinstance(error, MemoryError):
         return out_of_memory(name)
     return BrokenFile(
-        f"{name} cannot be opened as {kind} ({one_line(str(error))[:120]}). "
-        f"The file is damaged: fetch it again, or open and re-save it in {programs}."
+        f"{name} cannot be opened as {kind}. The file is damaged: fetch it again, or open and re-save it in {programs}."
     )
 
 

@@ -50,7 +50,7 @@ def open_pdf(path: Path, password: str | None, kind: str = "pdf") -> Any:
         document = pymupdf.open(str(path), filetype=kind)
     except Exception as error:  # MuPDF raises many kinds
         raise BrokenFile(
-            f"{path.name} cannot be opened as {kind.upper()} ({_reason(error, path)}). "
+            f"{path.name} cannot be opened as {kind.upper()}. "
             "The file is damaged or incomplete: fetch it again, or open and re-save it elsewhere."
         ) from error
     try:
@@ -86,8 +86,3 @@ def repair_warnings(messages: list[str]) -> list[str]:
         more = f" (and {len(rest) - 1} more)" if len(rest) > 1 else ""
         warnings.append(f"While reading, MuPDF reported: {one_line(rest[0])[:160]}{more}.")
     return warnings
-
-
-def _reason(error: Exception, path: Path) -> str:
-    """Return MuPDF's message on one line, without the folder of the file."""
-    return one_line(str(error).replace(str(path), path.name)).rstrip(".")[:120]

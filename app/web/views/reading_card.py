@@ -16,7 +16,7 @@ from sessions import ContextRow, DocumentRow, JobRow, shown_title
 STAGES = {
     "reading": "Reading",
     "distilling": "Distilling what was read",
-    "ready": "Read",
+    "ready": "It has been read.",
     "saving": "Saving",
     "loading the model": "Loading the model",
     "fetching the model": "Fetching the model",

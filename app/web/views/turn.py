@@ -95,15 +95,13 @@ def _quotations(turn: TurnRow) -> Iterator[Mark]:
 
 
 def _unsupported(turn: TurnRow) -> Iterator[Mark]:
-    """Yield marks around numbers and names that no passage has, with what passages say of the same kind."""
+    """Yield marks around numbers and names that no passage has."""
     quoted = [(each["start"], each["end"]) for each in turn.measurements.get("quotations", [])]
     for each in turn.measurements.get("unsupported", []):
         start, end = each["start"], each["end"]
         if any(start < stop and begin < end for begin, stop in quoted):
             continue
         said = t("No passage that was read for this answer says so")
-        if each["instead"]:
-            said += ". " + t("They say: {said}", said=esc(", ".join(each["instead"])))
         yield start, f'<span class="unverified" title="{said}">'
         yield end, f'<span class="sr"> ({said})</span></span>'
 
@@ -178,9 +176,14 @@ def _speed(turn: TurnRow) -> str:
     return (
         f'<details class="speed" data-fold="{esc(turn.id)} speed"><summary>{t("Speed")}</summary><p>'
         f'<span title="{first}">{began}</span>{_reasoned(numbers)}'
-        f"<span>{t('{n} tokens/s', n=speed(numbers['tokens_per_second']))}</span>"
+        f"{_pace(numbers['tokens_per_second'])}"
         f"<span>{plural(numbers['answer_tokens'], 'token')}</span></p></details>"
     )
+
+
+def _pace(per_second: float) -> str:
+    """Return the speed of an answer; one of a single token has none."""
+    return f"<span>{t('{n} tokens/s', n=speed(per_second))}</span>" if per_second else ""
 
 
 def _reasoned(numbers: Mapping[str, Any]) -> str:
@@ -246,8 +249,9 @@ def _place(
     weight = _weight(sources)
     share = t("{share} of the attention", share=t("{n}%", n=f"{100 * weight:.0f}"))
     drawn = t("Share of the attention that this answer drew to the documents")
-    passages = "".join(map(_passage, sorted(sources, key=lambda each: int(each.get("start", 0)))))
-    passages += _to_ask_about(sources[0], list(titles))
+    in_order = sorted(sources, key=lambda each: int(each.get("start", 0)))
+    passages = "".join(f"<blockquote>{esc(each['quote'])}</blockquote>" for each in in_order)
+    passages += _links(sources) + _to_ask_about(sources[0], list(titles))
     return (
         f'<li><details data-fold="{esc(fold)}"{" open" if number == 1 else ""}>'
         f'<summary class="place">{shown}<b>{esc(place_words(sources[0]["place"]))}</b>{several}'
@@ -269,7 +273,15 @@ def _to_ask_about(source: Mapping[str, Any], documents: Sequence[str]) -> str:
     )
 
 
-def _passage(source: Mapping[str, Any]) -> str:
-    place = place_after(int(source["start"]), int(source["end"])) if "start" in source else ""
-    link = page_link(source["document"], int(source["page"]), t("Read the whole page"), place)
-    return f"<blockquote>{esc(source['quote'])}</blockquote>{link}"
+def _links(sources: Sequence[Mapping[str, Any]]) -> str:
+    """Return a link to each page of a place, which marks its heaviest passage."""
+    heaviest = {int(each["page"]): each for each in sorted(sources, key=lambda each: float(each["weight"]))}
+    return "".join(
+        page_link(
+            each["document"],
+            page,
+            t("Read the whole page"),
+            place_after(int(each["start"]), int(each["end"])) if "start" in each else "",
+        )
+        for page, each in sorted(heaviest.items())
+    )

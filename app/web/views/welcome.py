@@ -30,8 +30,8 @@ def welcome(
         model: name of the model, for people.
     """
     parts = [f"<p>{t(READ if ready else READ_SO_FAR)}</p>"]
-    if ready and documents:
-        parts.append(f'<p class="extent">{esc(extent(documents))}</p>')
+    if ready and documents and (length := extent(documents)):
+        parts.append(f'<p class="extent">{esc(length)}</p>')
     if made is not None and made.summary:
         parts.append(
             f'<section class="summary" aria-label="{t("Summary")}"><p>{esc(made.summary).replace(chr(10), "<br>")}</p>'
@@ -50,7 +50,10 @@ def welcome(
 
 
 def extent(documents: Sequence[Document]) -> str:
-    """Return how long documents are, in words: "12 pages, 5 chapters.", "About 180 pages in 15 sections."."""
+    """Return how long documents are, in words: "12 pages, 5 chapters.", "About 180 pages in 15 sections.".
+
+    Of one document with pages alone it is "": the line above says how many of them have text.
+    """
     words = pages_in_words([length_of(each.format, len(each.pages), len(each.text)) for each in documents])
     if len(documents) > 1:
         return f"{plural(len(documents), 'document')}, {words}."  # numbers with their nouns: alike in all languages
@@ -59,6 +62,8 @@ def extent(documents: Sequence[Document]) -> str:
     if not FORMATS[document.format].has_fixed_pages:
         sections = plural(len(document.pages), noun_of_pages(document.format))
         words = t("{length} in {sections}", length=f"{words[:1].upper()}{words[1:]}", sections=sections)
-    elif chapters >= FEW_CHAPTERS:
+    elif chapters < FEW_CHAPTERS:
+        return ""
+    else:
         words += f", {plural(chapters, 'chapter')}"
     return f"{words}."

@@ -13,7 +13,7 @@ from app.home import PACKED
 from app.machine.doctor import examine
 from app.machine.loaded_model import Models
 from app.machine.local_models import local_folder, local_models
-from app.machine.model_names import canonical_model, check_model, local_path
+from app.machine.model_names import canonical_model, check_model, local_path, shown_name
 from app.machine.planning import PlanRequest, planner_for, report
 from app.machine.recommended import form_in
 from app.web.model_field import model_choices
@@ -81,6 +81,15 @@ def test_a_file_in_blocks_is_loaded_planned_and_listed_so_where_a_processor_comp
     assert listed.bytes_in("none") == listed.weight_bytes["none"]
     [(label, _)] = [each for each in model_choices([listed], 1 << 40, form_in("cpu")) if each[1] == str(path)]
     assert byte_size(held) in label
+
+
+def test_a_file_is_called_as_it_calls_itself(tmp_path: Path) -> None:
+    network = tiny_network("llama")
+    named = write_gguf(tmp_path / "tale-4b-instruct-q8_0.gguf", network, "llama", **{"general.name": "Tale 4B"})
+    nameless = write_gguf(tmp_path / "tale.gguf", network, "llama", **{"general.name": None})
+    assert (shown_name(str(named)), shown_name(f"{named}:int8")) == ("Tale 4B", "Tale 4B:int8")
+    assert (shown_name(str(nameless)), shown_name(str(tmp_path / "gone.gguf"))) == ("tale", "gone")
+    assert shown_name("/models/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf") == "Qwen2.5 Coder 1.5B"
 
 
 def test_a_check_of_a_file_in_blocks_makes_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

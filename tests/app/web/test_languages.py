@@ -190,6 +190,7 @@ def test_gradio_shows_the_components_in_the_language_of_the_browser(service: Ser
     assert [each for each in left if each not in alike and ":nf4" not in each] == []
     translations = translate(page).translations
     assert translations["de"]["Ask"] == "Fragen"
+    assert "télécharger" not in translations["fr"]["upload_text.click_to_upload"], "that is to fetch something"
     assert "Zurück zum Dokument" in next(text for text in translations["de"].values() if "page-back" in text)
     assert {type(block.value).__name__ for block in page.blocks.values() if block.elem_id == "ask"} == {"I18nData"}
 

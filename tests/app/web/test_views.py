@@ -125,6 +125,15 @@ def test_sentences_have_the_number_of_the_place_that_they_rested_on() -> None:
     assert 'class="number"' not in conversation([turn(answer=answer, sources=sources)], {})
 
 
+def test_a_page_has_one_link_however_many_passages_it_has() -> None:
+    source = {"document": "d-a", "quote": "Lit.", "place": "section 1"}
+    passages = [(3, 7, 0.1), (3, 40, 0.3), (4, 90, 0.2)]
+    sources = [{**source, "page": page, "start": at, "end": at + 5, "weight": weight} for page, at, weight in passages]
+    html = conversation([turn(sources=sources)], {})
+    assert re.findall(r'href="documents/d-a/pages/(\d)\?start=(\d+)', html) == [("3", "40"), ("4", "90")]
+    assert html.count("<blockquote>") == 3
+
+
 def test_an_answer_that_found_nothing_has_its_passages_folded_as_the_closest() -> None:
     """They were shown like those of any other answer."""
     for found in (True, False):
@@ -218,7 +227,7 @@ def test_one_place_is_listed_once() -> None:
     assert html.count("<li>") == 2
     assert 'documents">40% of the attention</span>' in html
     assert html.index(">First") < html.index(">Second") < html.index(">Other")
-    assert html.count('href="documents/d-a/pages/3?start=7&amp;end=12#passage"') == 2
+    assert html.count('href="documents/d-a/pages/3?start=7&amp;end=12#passage"') == 1
 
 
 def test_places_are_in_the_order_of_the_shares_that_are_shown() -> None:
