@@ -209,7 +209,8 @@ def run_models(arguments: Arguments) -> int:
     print(printable(f"\n{table([_hub_row(each) for each in others], HUB_COLUMNS)}"))
     note(
         f"The list of models to fetch was last looked at on {LOOKED_AT}; none of them has been tried here. A novel has "
-        "100,000 words, and its time is an estimate for this machine. `stockpot models get NAME` fetches one."
+        "100,000 words, and its time is an estimate for this machine. `stockpot models get NAME` fetches one over the "
+        "network."
     )
     return 0
 

@@ -220,8 +220,8 @@ def _better(device: str) -> Check:
         return Check("better model", True, False, "none of the recommended ones fits; `stockpot models` lists them.")
     best = fitting[0]
     detail = (
-        f"{best.title} fits here: `stockpot models get {best.name}` fetches {byte_size(best.download)}, and "
-        f"`stockpot --model {best.name} serve` uses it."
+        f"{best.title} fits here: `stockpot models get {best.name}` fetches {byte_size(best.download)} over the "
+        f"network, and `stockpot --model {best.name} serve` uses it."
     )
     return Check("better model", True, False, detail)
 

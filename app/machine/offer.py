@@ -2,8 +2,10 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from app.machine.local_models import LocalModel, local_models
 from app.machine.mirror import ON_MIRROR, mirror_has
@@ -57,37 +59,52 @@ def ships(name: str) -> bool:
     return split_model(name)[0] in (POCKET, SMOLLM2)
 
 
+def reachable(device: str) -> tuple[str, list[Recommended]]:
+    """Return HUB, MIRROR or NOWHERE, and the models that fit this machine and can be fetched from there, best first."""
+    from engine.models.hub import hub_answers
+
+    fitting = choices_here(device)
+    if not fitting or hub_answers():
+        return HUB, fitting
+    if QWEN25_1B5 in fitting and mirror_has(ON_MIRROR):
+        return MIRROR, [QWEN25_1B5]
+    return NOWHERE, []
+
+
 class Offers:
-    """Finds the offer for this machine, and keeps it for a while. Any thread may ask."""
+    """Finds the offer for this machine and the models to fetch, and keeps them for a while. Any thread may ask."""
 
     def __init__(self, home: Path, device: str) -> None:
         """Keep the home and the device. Nothing is looked at yet."""
         self._home, self._device = home, device
-        self._lock = threading.Lock()
-        self._found: tuple[float, Offer | None] | None = None
+        self._lock = threading.RLock()
+        self._kept: dict[str, tuple[float, Any]] = {}
 
     def get(self) -> Offer | None:
         """Return the offer; None if nothing better fits this machine."""
+        offer: Offer | None = self._fresh("offer", self._find)
+        return offer
+
+    def to_fetch(self) -> tuple[str, list[Recommended]]:
+        """Return what `reachable` does."""
+        found: tuple[str, list[Recommended]] = self._fresh("fetch", lambda: reachable(self._device))
+        return found
+
+    def _fresh(self, name: str, find: Callable[[], Any]) -> Any:
+        """Return what was found not long ago under a name, or find it."""
         with self._lock:
-            if self._found is None or time.monotonic() - self._found[0] > FRESH_SEC:
-                self._found = time.monotonic(), self._find()
-            return self._found[1]
+            if name not in self._kept or time.monotonic() - self._kept[name][0] > FRESH_SEC:
+                self._kept[name] = time.monotonic(), find()
+            return self._kept[name][1]
 
     def _find(self) -> Offer | None:
         found = [each for each in local_models(self._home) if not each.reason and each.place != "shipped"]
         if best := self._best(found):
-            title = shown_name(best.name)
-            return Offer(HERE, best.name, title, best.place, novel_sec=self._seconds(best.parameters))
-        fitting = choices_here(self._device)
-        if not fitting:
-            return None
-        from engine.models.hub import hub_answers
-
-        if hub_answers():
-            return self._to_fetch(HUB, fitting[0])
-        if QWEN25_1B5 in fitting and mirror_has(ON_MIRROR):
-            return self._to_fetch(MIRROR, QWEN25_1B5)
-        return Offer(NOWHERE)
+            return Offer(HERE, best.name, shown_name(best.name), best.place, novel_sec=self._seconds(best.parameters))
+        way, fitting = self.to_fetch()
+        if way == NOWHERE:
+            return Offer(NOWHERE)
+        return self._to_fetch(way, fitting[0]) if fitting else None
 
     def _best(self, found: list[LocalModel]) -> LocalModel | None:
         """Return the largest model here that fits and that this machine reads with in bearable time."""

