@@ -126,6 +126,8 @@ class PackedFile:
         self._sums = json.loads(facts["sums"])
         if facts["stamp"] != self.stamp or int(facts["sum"]) != _sum_of(header, self._sums):
             raise ValueError("it is of other weights, or damaged")
+        if not self._unchanged():  # the rest of the network may be of the new file
+            raise ValueError("the model's file was replaced after its stamp was taken")
         for name, entry in header.items():
             kind, shape = TYPES[entry["dtype"]], entry["shape"]
             at = begin + entry["data_offsets"][0]

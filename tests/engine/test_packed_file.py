@@ -140,6 +140,22 @@ def test_a_file_that_is_replaced_while_it_is_read_is_not_packed_for_later(
     assert not list((path.parent / "packed").iterdir())
 
 
+def test_weights_of_a_file_that_was_replaced_during_a_load_are_not_mapped(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The network of the new file got the packed weights of the old one."""
+    answer(path)
+    other = write_gguf(path.parent / "other.gguf", tiny_network("llama", 1), "llama", GGMLQuantizationType.Q4_1)
+    expected, really = logits(load_model(other, "cpu", quantize="blocks"), 20), engine.model.load_network
+
+    def replacing(*given: Any) -> Any:
+        os.replace(other, path)
+        return really(*given)
+
+    monkeypatch.setattr(engine.model, "load_network", replacing)
+    assert torch.equal(answer(path), expected)
+
+
 def test_a_folder_that_cannot_be_made_is_told_of(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (path.parent / "packed").write_text("")
     with caplog.at_level(logging.WARNING):
