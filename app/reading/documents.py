@@ -13,7 +13,7 @@ from app.errors import AppError, phrase
 from app.service import Service
 from ingest.formats import formats_once
 from ingest.subprocess import check_password_in_subprocess, ingest_in_subprocess
-from sessions import DocumentRow, StoreError
+from sessions import DocumentRow, ReadOnlyHome, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,8 @@ def add_documents(
         Exception: any exception of `on_page`.
     """
     added = Added() if added is None else added
+    if service.store.database.read_only:
+        raise ReadOnlyHome(service.home)  # before a file is opened, which may take minutes
     if len(sources) > 1 or options.beside:
         options, added.title = replace(options, title=None), options.title
     ended: list[Exception] = []

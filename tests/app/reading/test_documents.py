@@ -14,7 +14,7 @@ from app.service import Service
 from ingest import BrokenFile, Document, Limits, OcrUnavailable, TooLarge
 from ingest.document import OCR_FOUND_NOTHING
 from ingest.subprocess import ingest_in_subprocess
-from sessions import ContextRow, DiskFull, DocumentRow, InUse
+from sessions import ContextRow, DiskFull, DocumentRow, InUse, ReadOnlyHome
 from tests.app.helpers import begin
 from tests.ingest import makers
 
@@ -50,6 +50,15 @@ def test_a_known_document_stays_where_ocr_is_asked_for_and_impossible(
         with pytest.raises(OcrUnavailable, match="Tesseract"):
             add(service, file, options=OCR)
         assert [row.id for row in service.store.documents.all()] == ids
+
+
+def test_a_home_that_cannot_be_written_refuses_a_file_before_it_is_opened(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file was parsed first, which may take minutes."""
+    monkeypatch.setattr(service.store.database, "read_only", True)
+    with pytest.raises(ReadOnlyHome):
+        add(service, tmp_path / "not there.txt")
 
 
 def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
