@@ -26,7 +26,7 @@ from app.errors import UsageError
 from app.jobs.worker import Worker
 from app.listing import find_context
 from app.service import Service
-from sessions import SessionRow, TurnRow
+from sessions import ContextRow, SessionRow, TurnRow
 
 PREFIX = "/v1"
 LISTED = f"GET {PREFIX}/models"
@@ -198,6 +198,21 @@ def rules_of(messages: Sequence[Message]) -> str:
     return "\n\n".join(each.text for each in messages if each.role in RULES).strip()
 
 
+def require_fits_with(service: Service, context: ContextRow, rules: str, question: str) -> None:
+    """Refuse a question that is too long with the rules before it, and say which of the two is.
+
+    Raises:
+        UsageError: the rules, or both together, have too many characters or tokens.
+    """
+    if not rules:
+        return require_fits(service, context, question)
+    both = "The system message with the question"
+    checked_question(rules, "The system message")
+    together = checked_question(f"{rules}\n\n{question}", both)
+    require_fits(service, context, rules, "The system message")
+    require_fits(service, context, together, both)
+
+
 def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:
     """Return the earlier turns and the question, without system messages.
 
@@ -219,9 +234,9 @@ def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:
             joined[-1] = asks, f"{joined[-1][1]}\n\n{text}"
         elif joined or asks:
             joined.append((asks, text))
-    texts = [text for _, text in joined]
-    *earlier, question = map(checked_question, texts[::2])
-    return list(zip(earlier, texts[1::2], strict=True)), question
+    *earlier, question = [text for _, text in joined[::2]]
+    checked = [checked_question(each, f"Question {number}") for number, each in enumerate(earlier, 1)]
+    return list(zip(checked, [text for _, text in joined[1::2]], strict=True)), checked_question(question)
 
 
 def session_saying(service: Service, context_id: str, said: Said, anew: bool = False) -> SessionRow:
@@ -275,7 +290,7 @@ class Answering:
         files = [id for each in messages for id in each.files]
         context = context_of(self.service, files) if files else find_context(self.service, model, LISTED)
         options = replace(options, rules=rules_of(messages))
-        require_fits(self.service, context, checked_question(f"{options.rules}\n\n{question}"))
+        require_fits_with(self.service, context, options.rules, question)
         return self._worker.ask(
             lambda: session_saying(self.service, context.id, said, anew=not store).id, question, options
         )

@@ -140,17 +140,17 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
     return as_kept(named_pages(pages, ids, document_cache), ids, document_cache)
 
 
-def checked_question(question: str) -> str:
-    """Return the question without surrounding blanks.
+def checked_question(question: str, called: str = "The question") -> str:
+    """Return the question without surrounding blanks. called: its name in a refusal.
 
     Raises:
         UsageError: it is empty or too long.
     """
     question = question.strip()
     if not question:
-        raise UsageError("The question is empty.")
+        raise UsageError(f"{called} is empty.")
     if len(question) > LONGEST_QUESTION:
-        raise UsageError(f"The question has {len(question):,} characters; at most {LONGEST_QUESTION:,} can be asked.")
+        raise UsageError(f"{called} has {len(question):,} characters; at most {LONGEST_QUESTION:,} can be asked.")
     return question
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.app.helpers import Server
 
+LONG = "Be brief. " * 2001
 TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {}}}
 
 
@@ -14,6 +15,24 @@ def test_a_document_is_picked_by_its_title(client: openai.OpenAI) -> None:
     [model] = client.models.list().data
     assert model.id == "The Lamp"
     assert client.models.retrieve(model.id) == model
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ([("system", LONG), ("user", "Who?")], "The system message has 20,009 characters; at most 20,000"),
+        ([("system", LONG[:15_000]), ("user", LONG[:9_000])], "The system message with the question has"),
+        (
+            [("user", "Who?"), ("assistant", "He."), ("user", LONG), ("assistant", "She."), ("user", "Why?")],
+            "Question 2",
+        ),
+        ([("user", "Who?"), ("assistant", "He."), ("user", LONG)], "The question has"),
+    ],
+)
+def test_a_message_that_is_too_long_is_named(client: openai.OpenAI, said: list[tuple[str, str]], named: str) -> None:
+    messages: Any = [{"role": role, "content": text} for role, text in said]
+    with pytest.raises(openai.BadRequestError, match=named):
+        client.chat.completions.create(model="The Lamp", messages=messages)
 
 
 def test_a_chat_streams_what_it_says_at_once(client: openai.OpenAI) -> None:

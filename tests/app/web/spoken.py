@@ -54,6 +54,7 @@ FILLED_IN: dict[str, str | tuple[str, ...]] = {
     "OF_THE_FILE": "of the file",
     "advice": "Convert it to plain text.",
     "again": "try again, which goes on from what has come",
+    "called": "The question",
     "counted": "",
     "gone": ("it was deleted", "what it was about was deleted"),
     "hint": ("Did you mean 7?", "Give a path, or a hub id such as 7.", "Give a hub id, such as 7."),
