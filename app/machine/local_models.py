@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -104,21 +105,33 @@ def _find(home: Path) -> Iterator[tuple[str, str, Path]]:
 
 
 def _examine(name: str, place: str, folder: Path) -> LocalModel:
+    import engine
+
+    try:
+        return _examined(name, place, folder, engine.model_stamp(folder))
+    except Exception as error:  # a broken model must not hide the others
+        return LocalModel(name, place, str(folder), reason=phrase(error))
+
+
+@lru_cache(maxsize=256)
+def _examined(name: str, place: str, folder: Path, stamp: str) -> LocalModel:
+    """Return a model with its needs, which takes up to a second. stamp: of its files; it is looked at once for each.
+
+    Raises:
+        Exception: it cannot be used.
+    """
     import torch
 
     import engine
     from engine.models.sizes import QUANTIZATIONS
 
-    try:
-        config = engine.read_config(folder)
-        engine.check_files(folder, config)
-        engine.load_chat(folder, config)
-        sizes = engine.model_sizes(config, torch.bfloat16)
-        if sizes.published is not None:
-            sizes.published.require_packages()
-        possible = () if sizes.published is not None else QUANTIZATIONS
-    except Exception as error:  # a broken model must not hide the others
-        return LocalModel(name, place, str(folder), reason=phrase(error))
+    config = engine.read_config(folder)
+    engine.check_files(folder, config)
+    engine.load_chat(folder, config)
+    sizes = engine.model_sizes(config, torch.bfloat16)
+    if sizes.published is not None:
+        sizes.published.require_packages()
+    possible = () if sizes.published is not None else QUANTIZATIONS
     return LocalModel(
         name,
         place,

@@ -4,9 +4,11 @@ import json
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+import engine
 from app.jobs.worker import Worker
 from app.machine.local_models import local_models
 from app.machine.recommended import RECOMMENDED
@@ -32,6 +34,13 @@ def test_a_broken_model_is_listed_with_the_reason_and_hides_no_other(
     config.write_text(json.dumps({**json.loads(config.read_text()), "vocab_size": 10}))
     reasons = {Path(each.name).name: each.reason for each in local_models(tmp_path / "home")}
     assert reasons["whole"] == ""
+    looked = Mock(side_effect=engine.load_chat)
+    monkeypatch.setattr("engine.load_chat", looked)
+    for changed in (False, True):  # each page looked at all models anew, which took half a second
+        if changed:
+            (models / "whole" / "config.json").touch()
+        local_models(tmp_path / "home")
+        assert ("whole" in [Path(each.args[0]).name for each in looked.call_args_list]) == changed
     for name, words in (
         ("cut", "model.safetensors is damaged"),
         ("config", "config.json cannot be read"),
