@@ -2,19 +2,17 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from app.asking.named_pages import pages_around
 from app.formatting import plural
 from app.listing import method_in_short
 from app.service import Service
 from ingest.document import PARAGRAPH_SEPARATOR, Document
-from sessions import ContextRow, DocumentRow, SessionRow, StoreError, TurnRow, shown_title
-
-Called = TypeVar("Called", DocumentRow, ContextRow, SessionRow)
+from sessions import ContextRow, SessionRow, StoreError, TurnRow, shown_title
 
 PIECE_CHARACTERS = 1500
 """Characters of the paragraphs that are searched as one piece; all words of a query must be in one."""
@@ -122,14 +120,14 @@ class SearchHit:
         }
 
 
-def with_title_words(rows: Iterable[Called], query: str) -> list[Called]:
-    """Return the rows whose title has every word of a query.
+def with_title_words(titles: Mapping[str, str], query: str) -> list[str]:
+    """Return the ids of the titles that have every word of a query. titles: by id.
 
     Accents and case do not matter, and "words in quotes" are a phrase, as in the search of turns.
     """
     given = (_folded(phrase or word) for phrase, word in re.findall(r'"([^"]+)"|([^\s"]+)', query))
     wanted = [each for each in given if each]
-    return [row for row in rows if wanted and all(each in _folded(row.title) for each in wanted)]
+    return [id for id, title in titles.items() if wanted and all(each in _folded(title) for each in wanted)]
 
 
 def _folded(text: str) -> str:
@@ -173,12 +171,11 @@ def search_documents(
         sessions.StoreError: the limit is below 1 or above MOST_HITS.
     """
     index_documents(service)
-    latest: dict[str, ContextRow] = {}
-    for row in service.store.contexts.all():  # newest first
-        for id in row.document_ids:
-            latest.setdefault(id, row)
+    hits = service.store.search.pages(query, limit, documents)
+    found_in = {hit.document_id for hit in hits if context is None}
+    latest = {id: row for id in found_in for row in service.store.contexts.all(id, most=1)}
     found = []
-    for hit in service.store.search.pages(query, limit, documents):
+    for hit in hits:
         with suppress(StoreError):  # deleted or damaged meanwhile
             place = service.document_cache.document(hit.document_id).locate(hit.start)
             title, over = service.store.documents.get(hit.document_id).title, context or latest.get(hit.document_id)
@@ -217,15 +214,19 @@ def search_home(service: Service, query: str, limit: int) -> list[SearchHit]:
     Raises:
         sessions.StoreError: the limit is below 1 or above MOST_HITS.
     """
-    contexts = {row.id: row for row in service.store.contexts.all()}
-    said = [
+    store = service.store
+    said = store.search.turns(query, limit)
+    named = with_title_words({row.id: row.title for row in store.contexts.names()}, query)[:limit]
+    titled = with_title_words(store.sessions.titles(), query)
+    there = store.search.sessions(query, titled)
+    talks = store.sessions.existing([id for id in titled if id not in there][:limit])
+    over = {*named, *(row.context_id for row in talks), *(hit.session.context_id for hit in said)}
+    contexts = {row.id: row for row in store.contexts.existing([*over])}  # without those deleted meanwhile
+    found = [SearchHit(contexts[id], contexts[id]) for id in named if id in contexts]
+    found += [SearchHit(row, contexts[row.context_id]) for row in talks if row.context_id in contexts]
+    found += [
         SearchHit(hit.session, contexts[hit.session.context_id], hit.turn, hit.snippet, hit.highlights)
-        for hit in service.store.search.turns(query, limit)
-        if hit.session.context_id in contexts  # missing if it is new
+        for hit in said
+        if hit.session.context_id in contexts
     ]
-    named = (SearchHit(row, row) for row in with_title_words(contexts.values(), query))
-    titled = with_title_words(service.store.sessions.all(), query)
-    there = service.store.search.sessions(query, [row.id for row in titled])
-    over = ((row, contexts.get(row.context_id)) for row in titled if row.id not in there)
-    talks = (SearchHit(row, context) for row, context in over if context is not None)
-    return [*named, *talks, *said][:limit]
+    return found[:limit]

@@ -27,6 +27,7 @@ from sessions.restoring import restore
 from sessions.rows import (
     INTRODUCE,
     UNDER_WAY,
+    ContextName,
     ContextRow,
     DocumentRow,
     JobRow,
@@ -52,6 +53,7 @@ __all__ = [
     "UNDER_WAY",
     "AlreadyRead",
     "Backup",
+    "ContextName",
     "ContextRow",
     "DiskFull",
     "DocumentRow",

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sessions.database import Database
@@ -13,21 +13,25 @@ from sessions.files import remove_tree
 from sessions.folders import Folders
 from sessions.ids import kind_of
 from sessions.processes import stamp
-from sessions.rows import READING_STATUSES, ContextRow, DocumentRow, make_row, to_json
+from sessions.rows import READING_STATUSES, ContextName, ContextRow, DocumentRow, make_row, to_json
 from sessions.tensors import TensorFolder
 from sessions.titles import one_line
 
-_SELECT = """
-    SELECT contexts.*, (
-        SELECT json_group_array(document_id) FROM (
-            SELECT document_id FROM context_documents WHERE context_id = contexts.id ORDER BY position)
-    ) AS document_ids, coalesce(nullif(own_title, ''), (
+_TITLE = """
+    coalesce(nullif(own_title, ''), (
         SELECT CASE WHEN count(*) < 3 THEN group_concat(title, ' and ')
             ELSE max(iif(place = 1, title, NULL)) || ' and ' || (count(*) - 1) || ' more' END
         FROM (SELECT title, row_number() OVER (ORDER BY position) AS place
             FROM context_documents JOIN documents ON documents.id = document_id
             WHERE context_id = contexts.id ORDER BY position)
-    )) AS title FROM contexts"""
+    )) AS title"""
+_SELECT = f"""
+    SELECT contexts.*, (
+        SELECT json_group_array(document_id) FROM (
+            SELECT document_id FROM context_documents WHERE context_id = contexts.id ORDER BY position)
+    ) AS document_ids, {_TITLE} FROM contexts"""
+_BY_USE = """
+    max(created_at, coalesce((SELECT max(updated_at) FROM sessions WHERE context_id = contexts.id), 0)) DESC, id DESC"""
 _CHANGEABLE = {"status", "tokens", "tokens_read", "seconds", "usage", "warnings", "error"}
 
 
@@ -138,14 +142,42 @@ class Contexts:
         """Return one context; NotFound if there is none with this id."""
         return make_row(ContextRow, self._database.one(f"{_SELECT} WHERE id = ?", id, "context"))
 
-    def all(self, document_id: str | None = None) -> list[ContextRow]:
-        """Return all contexts, or those that read a document; newest first."""
-        where, values = "", []
-        if document_id is not None:
-            where = "WHERE id IN (SELECT context_id FROM context_documents WHERE document_id = ?)"
-            values = [document_id]
-        rows = self._database.rows(f"{_SELECT} {where} ORDER BY created_at DESC, rowid DESC", values)
+    def all(self, document_id: str | None = None, *, model: str | None = None, most: int = -1) -> list[ContextRow]:
+        """Return all contexts, or those that read a document, or that a model read; newest first.
+
+        most: most contexts; -1 for all.
+        """
+        read = "id IN (SELECT context_id FROM context_documents WHERE document_id = ?)"
+        wanted = [each for each in ((read, document_id), ("model = ?", model)) if each[1] is not None]
+        where = " AND ".join(["1", *(condition for condition, _ in wanted)])
+        rows = self._database.rows(
+            f"{_SELECT} WHERE {where} ORDER BY created_at DESC, rowid DESC LIMIT ?",
+            [*(value for _, value in wanted), most],
+        )
         return [make_row(ContextRow, row) for row in rows]
+
+    def names(self) -> list[ContextName]:
+        """Return the names of all contexts, newest first."""
+        rows = self._database.rows(
+            f"SELECT id, method, status, created_at, {_TITLE} FROM contexts ORDER BY created_at DESC, rowid DESC"
+        )
+        return [make_row(ContextName, row) for row in rows]
+
+    def existing(self, ids: Sequence[str]) -> list[ContextRow]:
+        """Return those of these contexts that exist, in the order of the ids."""
+        return [make_row(ContextRow, row) for row in self._database.rows_of(_SELECT, ids)]
+
+    def latest(self, most: int, chosen: str = "", *, whole: bool = False) -> tuple[list[ContextRow], int]:
+        """Return the contexts that were used or made last, and how many more there are.
+
+        Args:
+            most: most contexts, without the chosen one.
+            chosen: id of a context that is returned in any case; "" for none.
+            whole: whether to leave out those that have not been read to their end.
+        """
+        where = "status = 'ready' AND tokens_read >= tokens" if whole else "1"
+        ids, more = self._database.first("contexts", _BY_USE, most, [chosen], where, "")
+        return self.existing(ids), more
 
     def update(self, id: str, **changes: Any) -> ContextRow:
         """Change status, tokens, tokens_read, seconds, usage, warnings or error; other fields are fixed.

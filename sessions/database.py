@@ -1,5 +1,6 @@
 """The database of a home: one connection per thread, transactions, and rows by id."""
 
+import json
 import os
 import shutil
 import sqlite3
@@ -210,6 +211,35 @@ class Database:
         """Return all rows of a SELECT."""
         with sqlite_errors(self.path):
             return list(self.connection.query(sql, parameters))
+
+    def rows_of(self, select: str, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the rows of a SELECT with these ids, in their order; an id without a row is left out."""
+        found = self.rows(f"{select} WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(list(ids))])
+        rows = {row["id"]: row for row in found}
+        return [rows[id] for id in ids if id in rows]
+
+    def first(
+        self, table: str, order: str, most: int, chosen: Sequence[str], where: str, value: str
+    ) -> tuple[list[str], int]:
+        """Return the first ids of a table and the chosen ones, and how many more there are.
+
+        Args:
+            table: the table.
+            order: SQL to order its rows by.
+            most: most ids, without the chosen ones.
+            chosen: ids that are returned in any case.
+            where: condition for all of them in SQL.
+            value: value of its placeholder `:value`.
+        """
+        rows = self.rows(
+            f"""
+            SELECT id, total FROM (
+                SELECT id, row_number() OVER (ORDER BY {order}) AS place, count(*) OVER () AS total
+                FROM {table} WHERE {where})
+            WHERE place <= :most OR id IN (SELECT value FROM json_each(:chosen)) ORDER BY place""",
+            {"most": most, "chosen": json.dumps(list(chosen)), "value": value},
+        )
+        return [row["id"] for row in rows], rows[0]["total"] - len(rows) if rows else 0
 
     def version(self) -> int:
         """Return a number that changes when another thread or program writes; this thread's own writes do not count."""

@@ -153,8 +153,21 @@ class Documents:
 
     def existing(self, ids: Sequence[str]) -> list[DocumentRow]:
         """Return those of these documents that exist, in the order of the ids."""
-        rows = [row for id in ids for row in self._database.rows("SELECT * FROM documents WHERE id = ?", [id])]
-        return [make_row(DocumentRow, row) for row in rows]
+        return [make_row(DocumentRow, row) for row in self._database.rows_of("SELECT * FROM documents", ids)]
+
+    def latest(
+        self, most: int, chosen: Sequence[str] = (), without: Sequence[str] = ()
+    ) -> tuple[list[DocumentRow], int]:
+        """Return the newest documents, and how many more there are.
+
+        Args:
+            most: most documents, without the chosen ones.
+            chosen: ids of documents that are returned in any case.
+            without: ids of documents to leave out.
+        """
+        where, order = "id NOT IN (SELECT value FROM json_each(:value))", "created_at DESC, rowid DESC"
+        ids, more = self._database.first("documents", order, most, chosen, where, json.dumps(list(without)))
+        return self.existing(ids), more
 
     def content(self, id: str) -> dict[str, Any]:
         """Return the text of a document as JSON from `ingest`.

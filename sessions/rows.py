@@ -72,6 +72,17 @@ class ContextRow:
 
 
 @dataclass(frozen=True)
+class ContextName:
+    """The columns of a context that long lists show."""
+
+    id: str
+    title: str
+    method: str
+    status: str
+    created_at: float
+
+
+@dataclass(frozen=True)
 class SessionRow:
     """A saved conversation over one context."""
 

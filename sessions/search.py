@@ -4,12 +4,13 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from sessions.database import Database
 from sessions.errors import InUse, StoreError
 from sessions.rows import PageHit, SearchHit, TurnRow, make_row
-from sessions.search_words import long_words, spaced, unspaced, words_with
+from sessions.search_words import LONG, MOST_WORDS, long_words, searched_part, spaced, unspaced, words_with
 from sessions.sessions import Sessions
 from sessions.titles import clean
 from sessions.turns import TURN_COLUMNS
@@ -39,26 +40,23 @@ class Search:
         _check_limit(limit)
         # Ordered by rank alone: any other order makes SQLite build the snippets of all matches first.
         rows = self._found(
-            self._queries(query, self._words_of_turns),
+            self._queries(query, self._longer_in_turns),
             f"""
             SELECT turns.key AS found, {TURN_COLUMNS}, snippet(turns_fts, -1, :open, :close, '…', 24) AS snippet
             FROM turns_fts JOIN turns ON turns.key = turns_fts.rowid LEFT JOIN drafts ON drafts.turn_key = turns.key
             WHERE turns_fts MATCH :query ORDER BY turns_fts.rank LIMIT :limit""",
             limit,
         )
-        hits = []
-        for row in rows:
-            text, highlights = _unmark(row["snippet"])
-            turn = make_row(TurnRow, row)
-            hits.append(SearchHit(self._sessions.get(turn.session_id), turn, text, highlights))
-        return hits
+        over = {row.id: row for row in self._sessions.existing([row["session_id"] for row in rows])}
+        there = [row for row in rows if row["session_id"] in over]  # others were deleted meanwhile
+        return [SearchHit(over[row["session_id"]], make_row(TurnRow, row), *_unmark(row["snippet"])) for row in there]
 
     def sessions(self, query: str, session_ids: Sequence[str]) -> set[str]:
         """Return those of these sessions that have a turn `turns` would find without a limit."""
         if not session_ids:
             return set()
         rows: list[dict[str, Any]] = []
-        for each in self._queries(query, self._words_of_turns):
+        for each in self._queries(query, self._longer_in_turns):
             rows += self._database.rows(
                 """
                 SELECT DISTINCT turns.session_id FROM turns_fts JOIN turns ON turns.key = turns_fts.rowid
@@ -80,9 +78,10 @@ class Search:
         """
         _check_limit(limit)
         chosen = None if document_ids is None else json.dumps(list(document_ids))
+        texts = cache(lambda: self._words_of_documents(of, chosen))
         of = "AND (:documents IS NULL OR document_id IN (SELECT value FROM json_each(:documents)))"
         rows = self._found(
-            self._queries(query, lambda: self._words_of_documents(of, chosen)),
+            self._queries(query, lambda word: words_with(word, texts())),
             f"""
             SELECT pieces.key AS found, document_id, page, start,
                 snippet(pieces_fts, 0, :open, :close, '…', 24) AS snippet,
@@ -130,14 +129,14 @@ class Search:
                 break
         return [*rows.values()][:limit]
 
-    def _queries(self, query: str, texts: Callable[[], list[str]]) -> Iterator[str]:
+    def _queries(self, query: str, longer_than: Callable[[str], list[str]]) -> Iterator[str]:
         """Yield a query in the syntax of the index, then one that also finds longer words that contain its words.
 
         A query without letters and digits yields nothing. There is no second one without such longer words.
 
         Args:
             query: the words.
-            texts: returns the texts to look for longer words in.
+            longer_than: returns the longer words that contain a word.
         """
         words = re.findall(r'"([^"]*)"|([^\s"]+)', clean(query).replace("\ufffd", " "))
         given = [(phrase or word, bool(word)) for phrase, word in words if any(map(str.isalnum, phrase or word))]
@@ -147,14 +146,25 @@ class Search:
         if given[-1][1] and not query[-1:].isspace():
             wanted[-1] += "*"  # it may be incomplete
         yield " AND ".join(wanted)
-        among = texts()
-        longer = [words_with(each, among) if alone else [] for each, alone in given]
+        longer = [longer_than(each) if alone else [] for each, alone in given]
         if any(longer):
             either = ([each, *(f'"{word}"' for word in more)] for each, more in zip(wanted, longer, strict=True))
             yield " AND ".join(f"({' OR '.join(each)})" for each in either)
 
-    def _words_of_turns(self) -> list[str]:
-        return [row["text"] for row in self._database.rows("SELECT question || ' ' || answer AS text FROM turns")]
+    def _longer_in_turns(self, word: str) -> list[str]:
+        """Return the longer words of questions and answers that contain a word, from the index alone."""
+        part = searched_part(word)
+        if not part:
+            return []
+        self._database.connection.execute(
+            "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words_of_turns USING fts5vocab(main, turns_fts, row)"
+        )
+        rows = self._database.rows(
+            "SELECT term FROM words_of_turns WHERE length(term) >= ? AND instr(term, ?) "
+            "ORDER BY length(term), term LIMIT ?",
+            [LONG, part, MOST_WORDS],
+        )
+        return [row["term"] for row in rows]
 
     def _words_of_documents(self, of: str, chosen: str | None) -> list[str]:
         rows = self._database.rows(f"SELECT words FROM long_words WHERE 1 {of}", {"documents": chosen})

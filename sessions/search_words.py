@@ -70,10 +70,16 @@ def long_words(texts: Iterable[str]) -> str:
     return "\n".join(sorted({word.lower() for text in texts for word in _long(text)}))
 
 
+def searched_part(word: str) -> str:
+    """Return a word as it is looked for inside others, without accents and case; "" if it is not looked for there."""
+    folded = _folded(word)
+    return folded if len(folded) >= PART and _WORD.fullmatch(folded) and not _UNSPACED.search(folded) else ""
+
+
 def words_with(part: str, texts: Iterable[str]) -> list[str]:
     """Return the words of texts that contain a part, the shortest first; accents and case do not matter."""
-    folded = _folded(part)
-    if len(folded) < PART or not _WORD.fullmatch(folded) or _UNSPACED.search(folded):
+    folded = searched_part(part)
+    if not folded:
         return []
     among = (word.lower() for text in texts if folded in _folded(text) for word in _long(text))
     return sorted({word for word in among if folded in _folded(word)}, key=lambda word: (len(word), word))[:MOST_WORDS]

@@ -1,7 +1,8 @@
 """Sessions: saved conversations over one context. Their own tensors are in a `TensorFolder`."""
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sessions.contexts import Contexts
 from sessions.database import Database
@@ -84,21 +85,44 @@ class Sessions:
         """Return one session; NotFound if there is none with this id."""
         return make_row(SessionRow, self._database.one(f"{_SELECT} WHERE id = ?", id, "session"))
 
-    def all(self, context_id: str | None = None, asking: str | None = None) -> list[SessionRow]:
+    def all(self, context_id: str | None = None, asking: str | None = None, *, most: int = -1) -> list[SessionRow]:
         """Return all sessions, or those over one context; the most recently used first.
 
         Args:
             context_id: only sessions over this context.
             asking: only sessions in which exactly this question was asked.
+            most: most sessions; -1 for all.
         """
         asked = "EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id AND question = ?)"
         asking = None if asking is None else clean(asking)  # questions are stored clean
         wanted = [each for each in (("context_id = ?", context_id), (asked, asking)) if each[1] is not None]
         where = " AND ".join(["1", *(condition for condition, _ in wanted)])
         rows = self._database.rows(
-            f"{_SELECT} WHERE {where} ORDER BY updated_at DESC, rowid DESC", [value for _, value in wanted]
+            f"{_SELECT} WHERE {where} ORDER BY updated_at DESC, rowid DESC LIMIT ?",
+            [*(value for _, value in wanted), most],
         )
         return [make_row(SessionRow, row) for row in rows]
+
+    def existing(self, ids: Sequence[str]) -> list[SessionRow]:
+        """Return those of these sessions that exist, in the order of the ids."""
+        return [make_row(SessionRow, row) for row in self._database.rows_of(_SELECT, ids)]
+
+    def latest(self, context_id: str, most: int, chosen: str = "") -> tuple[list[SessionRow], int]:
+        """Return the sessions over a context that were used last, and how many more there are.
+
+        Args:
+            context_id: the context.
+            most: most sessions, without the chosen one.
+            chosen: id of a session that is returned in any case; "" for none.
+        """
+        where, order = "context_id = :value", "updated_at DESC, rowid DESC"
+        ids, more = self._database.first("sessions", order, most, [chosen], where, context_id)
+        return self.existing(ids), more
+
+    def titles(self) -> dict[str, str]:
+        """Return the titles of all sessions by id, the most recently used first."""
+        rows = self._database.rows("SELECT id, title FROM sessions ORDER BY updated_at DESC, rowid DESC")
+        return {row["id"]: row["title"] for row in rows}
 
     def rename(self, id: str, title: str) -> SessionRow:
         """Give a session another title; StoreError if it is empty."""
@@ -116,7 +140,11 @@ class Sessions:
         self.get(id)
         return TensorFolder(self._folders.path(id), guard=lambda: self.get(id))
 
-    def last_used(self) -> dict[str, float]:
-        """Return the time of the last use of each context that has sessions, by its id."""
-        rows = self._database.rows("SELECT context_id, max(updated_at) AS at FROM sessions GROUP BY context_id")
+    def last_used(self, context_ids: Sequence[str]) -> dict[str, float]:
+        """Return the time of the last use of those of these contexts that have sessions, by id."""
+        rows = self._database.rows(
+            "SELECT context_id, max(updated_at) AS at FROM sessions "
+            "WHERE context_id IN (SELECT value FROM json_each(?)) GROUP BY context_id",
+            [json.dumps(list(context_ids))],
+        )
         return {row["context_id"]: row["at"] for row in rows}

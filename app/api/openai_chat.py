@@ -7,6 +7,7 @@ memory. The answer also carries the session, the sources and warnings, which oth
 """
 
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -39,7 +40,7 @@ from app.errors import NotFound, phrase
 from app.jobs.worker import Worker
 from app.listing import find_context
 from app.service import Service
-from sessions import ContextRow, StoreError, TurnRow
+from sessions import ContextName, ContextRow, StoreError, TurnRow
 
 ANY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 EFFORTS = {"none": 0, "minimal": 256, "low": 1024, "medium": 4096, "high": 16384, "xhigh": 65536}
@@ -131,15 +132,16 @@ def router(service: Service, worker: Worker) -> APIRouter:
     add_files(api, service, worker)
 
     @api.get("/models")
-    def models() -> dict[str, Any]:
+    def models() -> Response:
         """List the contexts that can be asked, also those that are being read."""
-        rows = store.contexts.all()
-        return {"object": "list", "data": [described(row, rows) for row in rows if row.status in ASKED]}
+        rows = store.contexts.names()
+        return JSONResponse({"object": "list", "data": described([row for row in rows if row.status in ASKED], rows)})
 
     @api.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
         """Describe one context, by its title or id."""
-        return described(find_context(service, name, LISTED), store.contexts.all())
+        [model] = described([find_context(service, name, LISTED)], store.contexts.names())
+        return model
 
     @api.post("/chat/completions", responses={200: {"content": {"text/event-stream": {}}}})
     async def complete(given: ChatRequest, request: Request) -> Response:
@@ -176,17 +178,27 @@ def router(service: Service, worker: Worker) -> APIRouter:
     return api
 
 
-def described(row: ContextRow, rows: Sequence[ContextRow]) -> dict[str, Any]:
-    """Return a context as a model of that API, named by its title, or by its id if other contexts have that title.
+def described(rows: Sequence[ContextName | ContextRow], among: Sequence[ContextName]) -> list[dict[str, Any]]:
+    """Return contexts as models of that API, named by title, or by id if other contexts have that title.
 
     Args:
-        row: the context.
-        rows: all contexts.
+        rows: the contexts.
+        among: all contexts.
     """
-    alike = sum(each.title.casefold() == row.title.casefold() for each in rows)
-    name = row.title if alike == 1 and row.title.strip() else row.id
-    known = {"context": row.id, "title": row.title, "method": row.method, "status": row.status}
-    return {"id": name, "object": "model", "created": int(row.created_at), "owned_by": "stockpot", **known}
+    alike = Counter(each.title.casefold() for each in among)
+    return [
+        {
+            "id": row.title if alike[row.title.casefold()] == 1 and row.title.strip() else row.id,
+            "object": "model",
+            "created": int(row.created_at),
+            "owned_by": "stockpot",
+            "context": row.id,
+            "title": row.title,
+            "method": row.method,
+            "status": row.status,
+        }
+        for row in rows
+    ]
 
 
 async def _pieces(turns: AsyncGenerator[TurnRow], head: dict[str, Any], include_usage: bool) -> AsyncIterator[str]:

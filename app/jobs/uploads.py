@@ -231,7 +231,7 @@ def remove_uploads(files: list[Path], home: Path) -> None:
 
 def sweep(service: Service) -> None:
     """Remove leftovers: Gradio's cache, copies without a job, and jobs that are not listed."""
-    jobs, contexts = service.store.jobs.all(kind=INGEST), {row.id for row in service.store.contexts.all()}
+    jobs, contexts = service.store.jobs.all(kind=INGEST), {row.id for row in service.store.contexts.names()}
     wanted = [job for job in jobs if is_waiting(service, job)]
     kept = set[Path]()
     for job in wanted:

@@ -1,6 +1,6 @@
 """Props of the lists: contexts, sessions, kept documents, and contexts that documents can be added to."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from app import listing
@@ -41,9 +41,10 @@ class ListProps:
         self.service = service
         self.store = service.store
 
-    def context_choices(self, contexts: list[ContextRow]) -> list[tuple[str, str]]:
-        """Return name and id of uploads and contexts: those under way first, then the last used or made."""
-        used, found, pages = self.store.sessions.last_used(), [], self._pages()
+    def contexts(self, selection: "Selection") -> Props:
+        """Return the props of the list of uploads and contexts: those under way first, then the last used or made."""
+        contexts, more = self.store.contexts.latest(most_listed(selection.listed), selection.context)
+        used, found = self.store.sessions.last_used([row.id for row in contexts]), []
         states = ("queued", "running", "failed")
         jobs = (job for status in states for job in self.store.jobs.all(kind=INGEST, status=status))
         for job in {job.id: job for job in jobs}.values():  # a job may change its status in between
@@ -54,12 +55,13 @@ class ListProps:
             state = t("needs a password" if is_locked(self.service, job) else words[job.status])
             name = f"{name_of(self.service, job)}\n{state}"
             found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
-        apart = _differences(contexts)
+        apart, lengths = _differences(contexts), self._lengths(contexts)
         for context in contexts:
-            state = _state_of(context, share_read(self.store, context), apart[context.id], pages)
+            state = _state_of(context, share_read(self.store, context), apart[context.id], lengths)
             name = f"{context.title}\n{state}"
             found.append((False, max(context.created_at, used.get(context.id, 0.0)), (name, context.id)))
-        return [choice for *_, choice in sorted(found, reverse=True)]
+        choices = [choice for *_, choice in sorted(found, reverse=True)]
+        return list_props("contexts", "documents", choices, selection.context or None, selection.listed, more)
 
     def remove_failed(self) -> dict[str, Any]:
         """Return the props of the button that removes all useless uploads; it is shown if there are several."""
@@ -70,23 +72,22 @@ class ListProps:
     def kept(self, selection: "Selection") -> Props:
         """Return the props of the list of kept documents."""
         read = self.store.contexts.get(selection.add_to).document_ids if selection.add_to else []
-        kept = [
-            (f"{row.title} · {plural(row.characters, 'character')}", row.id)
-            for row in self.store.documents.all()
-            if row.id not in read
-        ]
+        rows, more = self.store.documents.latest(most_listed(selection.listed), selection.kept, read)
+        kept = [(f"{row.title} · {plural(row.characters, 'character')}", row.id) for row in rows]
         return {
             "kept_area": {"visible": bool(kept)},
-            **list_props("kept", "documents", kept, list(selection.kept), selection.listed),
+            **list_props("kept", "documents", kept, list(selection.kept), selection.listed, more),
             "delete_kept": {"interactive": bool(selection.kept)},
         }
 
-    def add_to(self, selection: "Selection", context: ContextRow | None, contexts: list[ContextRow]) -> Props:
+    def add_to(self, selection: "Selection", context: ContextRow | None) -> Props:
         """Return the props of the choice of a context to add documents to."""
-        able = [] if selection.context else [row for row in contexts if can_grow(row)]
-        apart, pages = _differences(contexts), self._pages() if able else {}
-        choices = [(f"{row.title} · {_state_of(row, 1.0, apart[row.id], pages)}", row.id) for row in able]
-        listed = list_props("add_to", "documents", choices, selection.add_to, selection.listed)
+        able, more = list[ContextRow](), 0
+        if not selection.context:
+            able, more = self.store.contexts.latest(most_listed(selection.listed), selection.add_to, whole=True)
+        apart, lengths = _differences(able), self._lengths(able)
+        choices = [(f"{row.title} · {_state_of(row, 1.0, apart[row.id], lengths)}", row.id) for row in able]
+        listed = list_props("add_to", "documents", choices, selection.add_to, selection.listed, more)
         alone = {"visible": not selection.add_to}
         return {
             **listed,
@@ -101,19 +102,22 @@ class ListProps:
             "add_documents": {"visible": context is not None and can_grow(context)},
         }
 
-    def _pages(self) -> dict[str, Length]:
-        """Return the length of every document by id."""
-        return {row.id: length_of(row.format, row.pages, row.characters) for row in self.store.documents.all()}
+    def _lengths(self, contexts: Sequence[ContextRow]) -> dict[str, Length]:
+        """Return the lengths of the documents of contexts by id."""
+        rows = self.store.documents.existing([*{id for context in contexts for id in context.document_ids}])
+        return {row.id: length_of(row.format, row.pages, row.characters) for row in rows}
 
-    def session_choices(self, context: ContextRow) -> list[tuple[str, str]]:
-        """Return name and id of the sessions over a context, the last used first."""
-        return [
+    def sessions(self, selection: "Selection") -> Props:
+        """Return the props of the list of sessions over the selected context, the last used first."""
+        rows, more = self.store.sessions.latest(selection.context, most_listed(selection.listed), selection.session)
+        choices = [
             (
                 f"{row.title}\n{number_before(row.title)}{plural(row.turns, 'question')} · {day(row.updated_at)}",
                 row.id,
             )
-            for row in self.store.sessions.all(context.id)
+            for row in rows
         ]
+        return list_props("sessions", "chats", choices, selection.session or None, selection.listed, more)
 
 
 def share_read(store: Store, context: ContextRow) -> float:
@@ -129,21 +133,27 @@ def number_before(title: str) -> str:
     return f"{number} · " if number and len(title) > SHOWN_LETTERS else ""
 
 
+def most_listed(listed: int) -> int:
+    """Return the most items of a list. listed: how often more were asked for."""
+    return LISTED * (1 + MORE * listed)
+
+
 def list_props(
-    name: str, things: str, choices: list[tuple[str, str]], value: str | list[str] | None, more: int
+    name: str, things: str, choices: list[tuple[str, str]], value: str | list[str] | None, listed: int, more: int
 ) -> Props:
     """Return the props of a list and of the button that shows more of it.
 
     Args:
         name: slot of the list.
         things: noun for its items.
-        choices: (name, id) of all items, the latest first.
+        choices: (name, id) of the latest items, the latest first; the selected ones are among them.
         value: the selected id or ids.
-        more: how often more were asked for.
+        listed: how often more were asked for.
+        more: number of items behind these.
     """
-    most, selection = LISTED * (1 + MORE * more), value if isinstance(value, list) else [value]
+    most, selection = most_listed(listed), value if isinstance(value, list) else [value]
     shown = choices[:most] + [each for each in choices[most:] if each[1] in selection]
-    hidden = len(choices) - len(shown)
+    hidden = len(choices) - len(shown) + more
     return {
         name: {"choices": shown, "value": value},
         f"more_{name}": {
@@ -160,7 +170,7 @@ def _going_on(selection: "Selection") -> str:
     return GOES_ON if selection.add_to else CAN_GO_ON
 
 
-def _differences(contexts: list[ContextRow]) -> dict[str, str]:
+def _differences(contexts: Sequence[ContextRow]) -> dict[str, str]:
     """Return words that tell contexts with the same title apart: model, method, memory or date; "" if none has it."""
     alike: dict[str, list[ContextRow]] = {}
     for row in contexts:
@@ -191,7 +201,7 @@ def _state_of(context: ContextRow, share: float, apart: str, lengths: Mapping[st
         context: the context.
         share: share of its text that is read.
         apart: words of `_differences`; if "", the model and the method unless it is the usual one.
-        lengths: length of every document by id.
+        lengths: length of its documents by id.
     """
     own = [lengths[id] for id in context.document_ids if id in lengths]
     states = {

@@ -19,6 +19,8 @@ LATENCY_SEC = 20.0
 """Age of the times to the first word when they are gathered again."""
 MOST_ALIKE = 12
 """Most documents, chats and answers of each that these times are taken from."""
+MOST_READ = 100
+"""Most documents that are looked at to find alike ones."""
 
 
 class MetricsReader:
@@ -102,11 +104,12 @@ class MetricsReader:
         if now - at < LATENCY_SEC:
             return known
         points = []
-        alike = (row for row in self.store.contexts.all() if (row.model, row.method) == (context.model, context.method))
-        for row in [each for each in alike if each.status == "ready"][:MOST_ALIKE]:
+        read = self.store.contexts.all(model=context.model, most=MOST_READ)
+        alike = [row for row in read if (row.method, row.status) == (context.method, "ready")]
+        for row in alike[:MOST_ALIKE]:
             times = [
                 each.values["time_to_first_token_seconds"]
-                for session in self.store.sessions.all(row.id)[:MOST_ALIKE]
+                for session in self.store.sessions.all(row.id, most=MOST_ALIKE)
                 for each in self.store.measurements.newest("answer", session.id, limit=MOST_ALIKE)
             ]
             if times:

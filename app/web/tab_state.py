@@ -19,7 +19,7 @@ from app.reading.open_context import has_begun
 from app.reading.preparing import can_grow
 from app.service import Service
 from app.web.chat_props import ChatProps, first_shown
-from app.web.list_props import ListProps, Props, list_props, share_read
+from app.web.list_props import ListProps, Props, share_read
 from app.web.metrics import MetricsReader
 from app.web.model_field import fetch_line
 from app.web.outline import Outlines, cells
@@ -93,7 +93,7 @@ class TabState:
                 return self.settle(Selection(made)) if made else selection
             if selection.context:
                 ready = self.store.contexts.get(selection.context).status == "ready"
-                sessions = self.store.sessions.all(selection.context) if ready else []
+                sessions = self.store.sessions.all(selection.context, most=1) if ready else []
                 return replace(selection, session=sessions[0].id if sessions else "")
         except NotFound:
             return self.settle(Selection(selection.context)) if selection.session and selection.context else Selection()
@@ -132,18 +132,17 @@ class TabState:
 
     def first_choice(self) -> Selection:
         """Return the selection for a person who comes back: the session used last, or the present upload."""
-        if sessions := self.store.sessions.all():
+        if sessions := self.store.sessions.all(most=1):
             return Selection(sessions[0].context_id, sessions[0].id)
         jobs = [job for job in self.store.jobs.all(status="running") if job.kind == INGEST]
         if jobs:
             return Selection(jobs[-1].id)
-        contexts = self.store.contexts.all()
+        contexts = self.store.contexts.all(most=1)
         return Selection(contexts[0].id) if contexts else Selection()
 
     def props(self, selection: Selection) -> Props:
         """Return the props of every changing component."""
         job, context, session, turns = self._look_up(selection)
-        contexts = self.store.contexts.all()
         hidden = turns[0].position if turns else 0
         answering = [turn for turn in turns if turn.status == "answering"]
         edited = self._edited(selection)
@@ -151,26 +150,14 @@ class TabState:
         talking = context is not None and (context.status == "ready" or (begun and session is not None))
         return {
             "where": {"value": _where(selection, edited, turns)},
-            **list_props(
-                "contexts",
-                "documents",
-                self.lists.context_choices(contexts),
-                selection.context or None,
-                selection.listed,
-            ),
+            **self.lists.contexts(selection),
             "remove_failed": self.lists.remove_failed(),
             "session_area": {"visible": begun},
-            **list_props(
-                "sessions",
-                "chats",
-                self.lists.session_choices(context) if begun and context else [],
-                selection.session or None,
-                selection.listed,
-            ),
+            **self.lists.sessions(selection if begun else Selection()),
             "new_view": {"visible": job is None and context is None},
             **self._fetch_props(),
             **self.lists.kept(selection),
-            **self.lists.add_to(selection, context, contexts),
+            **self.lists.add_to(selection, context),
             "reading_view": {"visible": job is not None or (context is not None and not talking)},
             "chat_view": {"visible": talking},
             **self._reading_props(job, context),

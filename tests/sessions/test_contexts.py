@@ -18,6 +18,18 @@ def test_contexts_know_their_documents_in_order(filled: Filled) -> None:
     assert store.contexts.all() == [paused, both]
 
 
+def test_of_many_contexts_those_used_last_are_read_and_the_rest_is_counted(filled: Filled) -> None:
+    store, rows = filled.store, [filled.context(filled.document(str(number) * 64)) for number in range(4)]
+    session = store.sessions.add(rows[1].id)
+    assert [row.id for row in store.contexts.latest(1)[0]] == [session.context_id]
+    assert store.contexts.latest(2, rows[0].id) == ([rows[1], rows[3], rows[0]], 1)
+    assert store.contexts.latest(9, "c-222222") == ([rows[1], rows[3], rows[2], rows[0]], 0)
+    assert store.contexts.latest(9, whole=True) == ([], 0)
+    whole = store.contexts.update(rows[2].id, tokens_read=1000)
+    assert store.contexts.latest(1, rows[0].id, whole=True) == ([whole], 0)
+    assert [(row.id, row.title) for row in store.contexts.names()] == [(row.id, "Emma") for row in reversed(rows)]
+
+
 def test_a_context_is_named_after_its_documents_until_it_gets_a_title(filled: Filled) -> None:
     store = filled.store
     first, second = filled.document(sha256="1" * 64, title="Emma"), filled.document(sha256="2" * 64, title="Ada")

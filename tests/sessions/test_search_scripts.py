@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlite_utils
@@ -74,6 +75,25 @@ def test_whole_words_come_before_parts_of_words(filled: Filled) -> None:
     assert store.search.pages("mühle ", 3)[0].page == len(lines) - 1
     assert len(store.search.pages("mühle ", 1000)) == len(lines)
     assert store.search.pages("mühle") != store.search.pages('"mühle"') != []
+
+
+def test_a_search_of_chats_loads_what_it_finds_alone(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each search loaded the text of every turn, to look for longer words."""
+    session = filled.session()
+    for number in range(5):
+        filled.answered(session, f"Wo ist Mühle {number}?", "Am Mühlrad.")
+    loaded, rows = list[object](), filled.store.database.rows
+
+    def counted(*given: Any) -> list[dict[str, Any]]:
+        found = rows(*given)
+        loaded.extend(found)
+        return found
+
+    monkeypatch.setattr(filled.store.database, "rows", counted)
+    assert filled.store.search.turns("schiff ") == []
+    assert not loaded
+    assert len(filled.store.search.turns("hlra ")) == 5  # in "Mühlrad"
+    assert len(loaded) == 1 + 5 + 1  # the longer word, the turns, and their chat
 
 
 def test_a_deleted_document_leaves_no_long_words(filled: Filled) -> None:

@@ -137,7 +137,8 @@ def test_narrow_queries_find_their_rows_only(filled: Filled) -> None:
     assert store.turns.answering(session.id) == []
     turn = store.turns.add(session.id, "And now?")
     assert store.turns.answering(session.id) == [turn.id]
-    assert store.sessions.last_used() == {session.context_id: store.sessions.get(session.id).updated_at}
+    used = {session.context_id: store.sessions.get(session.id).updated_at}
+    assert store.sessions.last_used([session.context_id, filled.context().id]) == used
     other = store.sessions.add(session.context_id)
     filled.answered(other, "Question 4?", "No.")
     assert [row.id for row in store.sessions.all(session.context_id, "Question 4?")] == [other.id, session.id]

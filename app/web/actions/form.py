@@ -24,6 +24,7 @@ from app.reading.methods import chosen_settings, essentials_for, fitted_to_text,
 from app.reading.previews import Preview, pages_in_words, preview_of
 from app.service import Service
 from app.web.expert_fields import settings_from, suiting
+from app.web.metrics import MOST_READ
 from app.web.model_field import hub_choices, model_choices, unusable_models
 from app.web.new_reading import ESSENTIALS, EVERYTHING
 from app.web.tab_state import Selection
@@ -231,8 +232,8 @@ class FormActions:
 
         rows = [
             row
-            for row in self.service.store.contexts.all()
-            if row.model == name and row.seconds > 0 and row.tokens_read - row.read_before >= TELLING
+            for row in self.service.store.contexts.all(model=name, most=MOST_READ)
+            if row.seconds > 0 and row.tokens_read - row.read_before >= TELLING
         ]
         same = [row for row in rows if (row.method, row.settings) == (method.name, method.settings())]
         for row in [*same, *rows]:

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 import engine
+import sessions.contexts
+import sessions.documents
+import sessions.sessions
 from app.errors import AppError, NotFound
 from app.formatting import byte_size
 from app.jobs.uploads import cache
@@ -17,9 +20,11 @@ from app.reading.documents import IngestOptions
 from app.service import Service
 from app.web.actions import Actions
 from app.web.chat_props import AT_ONCE
+from app.web.list_props import LISTED
 from app.web.new_reading import EVERYTHING
 from app.web.tab_state import Selection, TabState
 from sessions import InUse
+from sessions.rows import make_row
 from tests.app.helpers import (
     SETTINGS,
     add,
@@ -348,7 +353,7 @@ def test_what_is_called_the_same_but_for_a_number_is_told_apart_where_lists_cut_
         store.turns.finish(store.turns.add(session.id, question).id, answer="Nobody.")
         store.sessions.branch(session.id, 1)
     long = "Who kept the lamp of the lighthouse at Cape Orlen?"
-    listed = actions.manage.tab_state.lists.session_choices(context)
+    listed = actions.manage.tab_state.lists.sessions(Selection(context.id))["sessions"]["choices"]
     assert {name.rpartition(" · ")[0] for name, _ in listed} == {
         "Who kept it?\n1 question",
         "Who kept it? (2)\n1 question",
@@ -360,3 +365,40 @@ def test_what_is_called_the_same_but_for_a_number_is_told_apart_where_lists_cut_
         f"{long}\n{long}\nHarbour · exact · 320",
         f"{long} (2)\n(2) · {long}\nHarbour · exact · 320",
     }
+
+
+def test_a_page_reads_few_rows_however_many_there_are(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 2,000 documents each look of an idle page made 8,004 rows."""
+    state, made, asked = TabState(service), list[object](), list[str]()
+    (tmp_path / "Harbour.txt").write_text("The lamp was out.", encoding="utf-8")
+    chosen = add_context(service, *map(service.store.documents.get, add(service, tmp_path / "Harbour.txt")))
+    service.store.contexts.update(chosen.id, status="ready", tokens_read=9)
+    rows = service.store.database.rows
+
+    def counted(sql: str, values: Any = ()) -> list[dict[str, Any]]:
+        asked.append(sql)
+        return rows(sql, values)
+
+    monkeypatch.setattr(service.store.database, "rows", counted)
+    for module in (sessions.contexts, sessions.documents, sessions.sessions):
+        monkeypatch.setattr(module, "make_row", lambda kind, row: made.append(kind) or make_row(kind, row))
+
+    def looked(selection: Selection) -> tuple[int, int]:
+        made.clear()
+        asked.clear()
+        state.props(state.settle(selection))
+        return len(made), len(asked)
+
+    selections = Selection(), Selection(chosen.id)
+    few = [looked(each) for each in selections]
+    with service.store.transaction():
+        for number in range(2 * LISTED):
+            row = add_context(service, add_document(service, f"Letter {number}"))
+            service.store.contexts.update(row.id, status="ready", tokens_read=9)
+            service.store.sessions.add(chosen.id)
+    for (before, asked_before), selection in zip(few, selections, strict=True):
+        now, asked_now = looked(selection)
+        assert now <= before + 5 * LISTED
+        assert asked_now <= asked_before + 5  # none for each row

@@ -7,6 +7,7 @@ import pytest
 
 from app.service import Service
 from app.web.list_props import ListProps
+from app.web.tab_state import Selection
 from app.web.views.turn import NOWHERE, conversation
 from sessions import TurnRow
 from tests.app.helpers import add_context, add_document
@@ -61,11 +62,11 @@ def test_two_readings_of_one_file_show_what_differs(service: Service) -> None:
     first = add_context(service, document)
     second = add_context(service, document, method="locret")
     alone = add_context(service, other)
-    names = {id: name for name, id in ListProps(service).context_choices(service.store.contexts.all())}
+    names = {id: name for name, id in ListProps(service).contexts(Selection())["contexts"]["choices"]}
     assert "exact" in names[first.id]
     assert "locret" in names[second.id]
     assert "exact" not in names[alone.id]
     third = add_context(service, document, method="locret", model="models/smollm2")
-    names = {id: name for name, id in ListProps(service).context_choices(service.store.contexts.all())}
+    names = {id: name for name, id in ListProps(service).contexts(Selection())["contexts"]["choices"]}
     assert "ocket" in names[second.id]
     assert "locret" in names[third.id]
