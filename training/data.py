@@ -40,17 +40,17 @@ def builders(data_dir: Path, pocket_dir: Path, model: Model) -> tuple[Builder, B
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a file of examples."""
+    """A line of a file of examples. Where nothing is asked, there is only a text."""
 
     text: str
-    question: str
-    answer: str
+    question: str = ""
+    answer: str = ""
 
 
 class RowFile:
     """Text, question and answer from a JSONL file, in the model's chat template."""
 
-    def __init__(self, path: Path, held_out: int, seed: int, model: Model, max_tokens: int) -> None:
+    def __init__(self, path: Path, held_out: int, seed: int, model: Model, max_tokens: int, asks: bool = True) -> None:
         """Check every line once and store its offset.
 
         Args:
@@ -59,10 +59,12 @@ class RowFile:
             seed: of their order.
             model: whose tokenizer counts.
             max_tokens: longest example.
+            asks: whether question and answer are needed; else only the text is taken.
 
         Raises:
             SettingsError: no such file, an invalid line, or too few lines.
         """
+        self._names = ("text", "question", "answer") if asks else ("text",)
         if not path.is_file():
             raise SettingsError(f"There is no file {path}: give a JSONL file of text, question and answer.")
         self._path, self._model, self._max_tokens = path, model, max_tokens
@@ -84,13 +86,13 @@ class RowFile:
     def _parse(self, line: bytes, number: int) -> Row:
         try:
             row = json.loads(line)
-            fields = tuple(row[name] for name in ("text", "question", "answer"))
+            fields = tuple(row[name] for name in self._names)
         except (ValueError, KeyError, TypeError):
             fields = ()
         if not (fields and all(isinstance(field, str) and field.strip() for field in fields)):
-            raise SettingsError(
-                f"Line {number} of {self._path} is not an object with the texts 'text', 'question' and 'answer'."
-            )
+            *others, last = map(repr, self._names)
+            named = f"the texts {', '.join(others)} and {last}" if others else f"the text {last}"
+            raise SettingsError(f"Line {number} of {self._path} is not an object with {named}.")
         return Row(*fields)
 
     def draw(self, number: int) -> Row:
@@ -116,6 +118,8 @@ class RowFile:
         return [*prefix, *self._model.encode(row.text).ids[:room].tolist()], turn, said
 
     def _turn(self, row: Row) -> tuple[list[int], list[int]]:
+        if not row.question:
+            return [], []
         said = self._model.encode(row.answer).ids.tolist()[: self._max_tokens // 4]
         return self._model.chat.turn(row.question), said
 

@@ -31,7 +31,7 @@ def suite(cells: Iterable[Cell]) -> list[str]:
     note = (
         f"{conditions(machines)} Needles pool all kinds of questions but those about stories and papers (`qa`). "
         "One text of 32K tokens has three sets of questions. "
-        "Retaining heads, for `locret` and `recall`: `stockpot train locret --steps 240 --queries turn`, with rows "
+        "Retaining heads, for `locret` and `recall`: `stockpot train locret --steps 240 --labels turn`, with rows "
         "of `python -m benchmarks.training_rows`. llama.cpp reads the whole text, asked by "
         "`python -m benchmarks.suite.beside`."
     )

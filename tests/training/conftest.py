@@ -11,6 +11,7 @@ from transformers import LlamaForCausalLM
 
 from engine import Model, load_model
 from tests.engine.conftest import byte_tokenizer, tiny_config
+from training.locret.examples import Example
 from training.pocket.documents import Recipe
 from training.pocket.ladder import Mix, Stage
 from training.pocket.prepare import Materials, prepare
@@ -110,3 +111,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
     return path
+
+
+def example(prompt: int = 60, answer: int = 9) -> Example:
+    """Return random tokens whose last ones are an answer."""
+    ids = torch.randint(4, 260, (prompt + answer,), generator=torch.Generator().manual_seed(3))
+    asking = torch.zeros(prompt + answer, dtype=torch.bool)
+    asking[prompt - 1 :] = True
+    return Example(ids, prompt, asking)

@@ -13,17 +13,17 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from benchmarks.options import variant
 from engine import Model, OutOfMemory, Reader, SettingsError, load_model, make_method
 from engine.trained.retaining import FILE, find_heads
-from tests.engine.architectures import small_config
-from tests.engine.conftest import byte_tokenizer, tiny_config
+from tests.engine.conftest import tiny_config
+from tests.training.conftest import example
 from tests.training.resuming import Interrupted, bench_command, trained_and_resumed
 from training import checkpoint
 from training.locret import LocretSettings, Progress, train
-from training.locret.examples import Example, Generated, Rows
+from training.locret.examples import Generated, Rows, repeated
 from training.locret.labels import overlap, watch
 from training.locret.train import Run
 from training.pocket.documents import Row as DataRow
@@ -52,44 +52,14 @@ def chosen(folder: Path, data: Path, tmp_path: Path) -> LocretSettings:
     )
 
 
-def example(prompt: int = 60, answer: int = 9) -> Example:
-    ids = torch.randint(4, 260, (prompt + answer,), generator=torch.Generator().manual_seed(3))
-    asking = torch.zeros(prompt + answer, dtype=torch.bool)
-    asking[prompt - 1 :] = True
-    return Example(ids, prompt, asking)
-
-
-def test_layers_with_a_sliding_window_are_watched_from_the_first_token_to_the_last() -> None:
-    network = AutoModelForCausalLM.from_config(small_config("gemma2")).eval()
-    memory = watch(Model(network, byte_tokenizer(), "gemma2", "-"), example(900, 100), 50)
-    for layer, labels in enumerate(memory.labels):
-        assert labels.isfinite().all()
-        for x in memory.inputs(layer, 0, 900):
-            assert x.shape[1] == 900
-            assert x.isfinite().all()
-
-
-def test_labels_are_the_largest_scores_of_the_answer(model: Model) -> None:
-    """Compare labels with queries and keys of the first layer, computed by hand."""
-    this = example()
-    seen = watch(model, this, chunk=1000)
-    layer = model.network.base_model.layers[0]  # type: ignore[union-attr,index]
-    with torch.no_grad():
-        hidden = layer.input_layernorm(model.network.base_model.embed_tokens(this.ids))  # type: ignore[operator]
-        rope = model.spec.layers[0].rope
-        q = rope.rotate(layer.self_attn.q_proj(hidden).view(69, 6, 8).transpose(0, 1), 0)
-        k = rope.rotate(layer.self_attn.k_proj(hidden).view(69, 2, 8).transpose(0, 1), 0)
-    for head in range(2):
-        scores = torch.stack([q[each, 59:] @ k[head, :60].T * 8**-0.5 for each in range(3 * head, 3 * head + 3)])
-        torch.testing.assert_close(seen.labels[0][head], scores.amax(dim=(0, 1)), atol=1e-5, rtol=1e-4)
-
-
-def test_chunks_change_neither_labels_nor_gradients(model: Model, chosen: LocretSettings) -> None:
+@pytest.mark.parametrize("labels", ["answer", "reconstruction"])
+def test_chunks_change_neither_labels_nor_gradients(model: Model, chosen: LocretSettings, labels: str) -> None:
     found: list[tuple[list[Tensor], list[Tensor]]] = []
+    this = repeated(model, example(140).ids) if labels == "reconstruction" else example()
     for chunk in (7, 1000):
         run = Run(dataclasses.replace(chosen, chunk=chunk, alpha=0.5), model, Rows(chosen, model))
-        seen = watch(model, example(), chunk)
-        loss = run.pass_over(seen, 1.0)
+        seen = watch(model, this, chunk, window=30)
+        loss = run.pass_over(seen, range(seen.prompt), 1.0)
         gradients = [p.grad.clone() for p in run.heads.parameters() if p.grad is not None]
         assert loss.smoothing > 0
         found.append((seen.labels, gradients))
@@ -102,7 +72,7 @@ def test_loss_and_gradients_are_those_of_equation_3(model: Model, chosen: Locret
     run = Run(dataclasses.replace(chosen, alpha=0.5), model, Rows(chosen, model))
     seen = watch(model, example(), 50)
     seen.labels = [labels / 4 for labels in seen.labels]  # so that some are near enough for the square
-    found = run.pass_over(seen, 0.25)
+    found = run.pass_over(seen, range(60), 0.25)
     gradients = [p.grad.clone() for p in run.heads.parameters() if p.grad is not None]
     weights = [weight.detach().requires_grad_() for weight in run.heads.named_weights().values()]
     scores = []
@@ -160,10 +130,20 @@ def test_loss_falls_and_overlap_rises(model: Model, chosen: LocretSettings) -> N
     assert lines[-1].rate < lines[4].rate == chosen.rate
 
 
+@pytest.mark.parametrize("labels", ["answer", "reconstruction"])
 def test_train_writes_heads_that_a_reading_uses_and_resume_equals_uninterrupted(
-    model: Model, chosen: LocretSettings, tmp_path: Path
+    model: Model, chosen: LocretSettings, tmp_path: Path, labels: str
 ) -> None:
-    whole = trained_and_resumed(train, dataclasses.replace(chosen, steps=12), tmp_path)
+    chosen = dataclasses.replace(chosen, steps=12, labels=labels, window=40, parts=2, passes=2, measure_every=5)
+    if labels == "reconstruction":  # needs no questions
+        assert chosen.data is not None
+        rows = [json.loads(line)["text"] for line in chosen.data.read_text().splitlines()]
+        chosen = dataclasses.replace(chosen, data=tmp_path / "texts.jsonl")
+        (tmp_path / "texts.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in rows))
+    whole = trained_and_resumed(train, chosen, tmp_path)
+    log = [json.loads(line) for line in (chosen.work_dir / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log if line["held_out_loss"]] == [5, 10]
+    assert log[9]["held_out_loss"] < log[4]["held_out_loss"]
     assert "top-10 % overlap" in whole.with_suffix(".md").read_text()
     assert f"({whole.stem}.svg)" in whole.with_suffix(".md").read_text()
     assert whole.with_suffix(".svg").read_text().count("<polyline") == 2
@@ -219,7 +199,7 @@ def test_a_run_goes_on_only_as_it_was_begun(begun: LocretSettings, folder: Path,
         ({"held_out": 2}, "held_out 1 there, 2 here"),
         ({"batch": 2}, "batch 1 there, 2 here"),
         ({"max_tokens": 300}, "max_tokens 256 there, 300 here"),
-        ({"queries": "turn"}, "queries answer there, turn here"),
+        ({"labels": "turn"}, "labels answer there, turn here"),
         ({"width": 8}, r"widths \[16, 16, 16\] there, \[8, 8, 8\] here"),
         ({"steps": 1, "warmup": 0}, "2 steps on, and steps is 1"),
     ):
@@ -315,7 +295,7 @@ def test_rows_are_put_in_the_words_of_the_template(model: Model, chosen: LocretS
     assert said.startswith("Cat ")
     assert f"house {said[4:-1]}?" in text
     assert this.asking.nonzero().flatten().tolist() == list(range(this.prompt - 1, len(this.ids)))
-    turn = Rows(dataclasses.replace(chosen, queries="turn"), model).draw(4)
+    turn = Rows(dataclasses.replace(chosen, labels="turn"), model).draw(4)
     assert torch.equal(turn.ids, this.ids)
     assert turn.asking.nonzero().flatten().tolist() == list(range(turn.prompt, len(turn.ids)))
     assert model.decode(turn.ids[turn.prompt :].tolist()).endswith(f"house {said[4:-1]}?{said}")
@@ -377,7 +357,7 @@ def test_answers_look_with_all_their_tokens_and_the_one_before(
     row = DataRow(ids=np.arange(12), weights=weights, document=3, used=11)
     generated._builder.build = lambda rng, recipe: row  # type: ignore[method-assign]
     assert generated.draw(0).asking.nonzero().flatten().tolist() == [4, 5, 6, 8, 9]
-    turns = Generated(dataclasses.replace(made, queries="turn"), model)
+    turns = Generated(dataclasses.replace(made, labels="turn"), model)
     turns._builder.build = lambda rng, recipe: row  # type: ignore[method-assign]
     assert turns.draw(0).asking.nonzero().flatten().tolist() == list(range(3, 11))
 
@@ -446,7 +426,10 @@ def test_what_is_missing_is_named(chosen: LocretSettings, model: Model, tmp_path
         {"alpha": -1.0},
         {"max_tokens": 9},
         {"width": -1},
-        {"queries": "all"},
+        {"labels": "all"},
+        {"window": 0},
+        {"parts": 0},
+        {"passes": 0},
         {"quantize": "int2"},
     ],
 )

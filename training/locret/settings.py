@@ -7,6 +7,9 @@ from training.checks import check_least, check_positive
 from training.pocket.settings import ROOT
 from training.settings import TrainingSettings
 
+RECONSTRUCTION = "reconstruction"
+LABELS = ("answer", "turn", RECONSTRUCTION)
+
 
 @dataclass(frozen=True)
 class LocretSettings(TrainingSettings):
@@ -15,8 +18,14 @@ class LocretSettings(TrainingSettings):
     Attributes:
         rate: highest learning rate; from the end of the warm-up on it falls to nothing.
         alpha: weight of the difference between neighbours' scores in the loss.
-        queries: whose look at a token makes its label: those of the "answer", as in the paper, or of the "turn", the
-            question included. A question here comes when its text has long been condensed, so what it looks for counts.
+        labels: source of a token's label: attention of the "answer", as in the paper; of the whole "turn", because a
+            question here comes when its text has long been condensed; or of a "reconstruction", where the text is
+            repeated behind itself. That one needs no questions.
+        window: tokens of the text that a reconstruction repeats at a time.
+        parts: optimiser steps a reading, each for one part of the example. A reading costs more than a step, so several
+            learn faster; the paper makes one.
+        passes: times that all parts are gone through.
+        measure_every: steps between two measurements of the held-out examples; 0 for one at the end.
         width: of the heads' hidden layer; 0 for 1024, or a quarter of the input width if that is less.
         chunk: tokens that pass through model or heads at a time, which bounds memory and changes nothing else.
     """
@@ -27,14 +36,18 @@ class LocretSettings(TrainingSettings):
     max_tokens: int = 10240
     rate: float = 5e-4
     alpha: float = 0.0025
-    queries: str = "answer"
+    labels: str = "answer"
+    window: int = 512
+    parts: int = 1
+    passes: int = 1
+    measure_every: int = 0
     width: int = 0
     chunk: int = 1024
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least(self, 1, "chunk")
+        check_least(self, 1, "chunk", "window", "parts", "passes")
         check_positive(self, "rate")
-        check_least(self, 0, "alpha", "width")
-        if self.queries not in ("answer", "turn"):
-            raise ValueError(f"queries must be answer or turn, not {self.queries}")
+        check_least(self, 0, "alpha", "width", "measure_every")
+        if self.labels not in LABELS:
+            raise ValueError(f"labels must be one of {', '.join(LABELS)}, not {self.labels}")
