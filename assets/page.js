@@ -229,12 +229,14 @@
     }
   };
   // The page is drawn anew when the store was written to, and every five minutes: some words go after a while. It is asked
-  // about every second while something goes on here or there.
-  const LOOK_MS = 1000, IDLE_MS = 5000, HIDDEN_MS = 10000, STIR_MS = 10000, DRAW_MS = 300000;
-  let drawn = "", drawnAt = 0, lookedAt = 0;
+  // about every second while something goes on here or there, and ever less often while nothing does and nobody is here.
+  const LOOK_MS = 1000, IDLE_MS = 5000, HIDDEN_MS = 10000, QUIET_MS = 30000, STIR_MS = 10000, DRAW_MS = 300000;
+  let drawn = "", drawnAt = 0, lookedAt = 0, metAt = 0;
+  const meet = () => { metAt = performance.now(); };
   const look = async () => {
     const now = performance.now();
-    const wait = document.hidden ? HIDDEN_MS : now - stirredAt < STIR_MS ? LOOK_MS : IDLE_MS;
+    const least = document.hidden ? HIDDEN_MS : now - stirredAt < STIR_MS ? LOOK_MS : IDLE_MS;
+    const wait = Math.max(least, Math.min((now - Math.max(stirredAt, metAt)) / 4, QUIET_MS));
     if (leaving || now - lookedAt < wait - 100) return;
     lookedAt = now;
     try {
@@ -601,6 +603,8 @@
         if (field) { event.preventDefault(); field.focus(); }
       }
     });
+    for (const sign of ["pointermove", "pointerdown", "keydown", "wheel", "focus"])
+      addEventListener(sign, meet, { capture: true, passive: true });
     setInterval(look, LOOK_MS);
     document.addEventListener("visibilitychange", () => { lookedAt = 0; look(); });
     new MutationObserver(follow).observe(document.body, {

@@ -145,3 +145,23 @@ def test_what_is_unfolded_under_the_question_stays_within_a_low_window(
     tab.locator("#confirm-text").hover()
     tab.mouse.wheel(0, 2000)
     expect(tab.locator("#keep")).to_be_in_viewport(ratio=1)
+
+
+def test_a_page_where_nothing_goes_on_asks_seldom_until_somebody_comes(tab: Page, server: Server) -> None:
+    """It asked every five seconds."""
+    asked: list[str] = []
+
+    def looks(times: int) -> int:
+        asked.clear()
+        for _ in range(times):
+            tab.clock.fast_forward(10_000)
+        return len([each for each in asked if each.endswith("/version")])
+
+    tab.clock.install()
+    tab.goto(f"{server.url}/?new=1")
+    expect(tab.locator("#new-reading")).to_be_visible()
+    tab.on("request", lambda request: asked.append(request.url))
+    looks(15)
+    assert 2 <= looks(9) <= 4
+    tab.mouse.move(300, 300)
+    assert looks(2) == 2
