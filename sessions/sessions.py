@@ -16,6 +16,8 @@ from sessions.turns import Turns
 
 _SELECT = "SELECT sessions.*, (SELECT count(*) FROM turns WHERE session_id = sessions.id) AS turns FROM sessions"
 
+_BEGUN = "EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id)"
+
 
 class Sessions:
     """The table of sessions, and their folders of tensors."""
@@ -85,18 +87,21 @@ class Sessions:
         """Return one session; NotFound if there is none with this id."""
         return make_row(SessionRow, self._database.one(f"{_SELECT} WHERE id = ?", id, "session"))
 
-    def all(self, context_id: str | None = None, asking: str | None = None, *, most: int = -1) -> list[SessionRow]:
+    def all(
+        self, context_id: str | None = None, asking: str | None = None, *, most: int = -1, begun: bool = False
+    ) -> list[SessionRow]:
         """Return all sessions, or those over one context; the most recently used first.
 
         Args:
             context_id: only sessions over this context.
             asking: only sessions in which exactly this question was asked.
             most: most sessions; -1 for all.
+            begun: only sessions with a turn.
         """
         asked = "EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id AND question = ?)"
         asking = None if asking is None else clean(asking)  # questions are stored clean
         wanted = [each for each in (("context_id = ?", context_id), (asked, asking)) if each[1] is not None]
-        where = " AND ".join(["1", *(condition for condition, _ in wanted)])
+        where = " AND ".join([_BEGUN if begun else "1", *(condition for condition, _ in wanted)])
         rows = self._database.rows(
             f"{_SELECT} WHERE {where} ORDER BY updated_at DESC, rowid DESC LIMIT ?",
             [*(value for _, value in wanted), most],
@@ -108,14 +113,15 @@ class Sessions:
         return [make_row(SessionRow, row) for row in self._database.rows_of(_SELECT, ids)]
 
     def latest(self, context_id: str, most: int, chosen: str = "") -> tuple[list[SessionRow], int]:
-        """Return the sessions over a context that were used last, and how many more there are.
+        """Return the sessions over a context with a turn that were used last, and how many more there are.
 
         Args:
             context_id: the context.
             most: most sessions, without the chosen one.
             chosen: id of a session that is returned in any case; "" for none.
         """
-        where, order = "context_id = :value", "updated_at DESC, rowid DESC"
+        shown = f"({_BEGUN} OR id IN (SELECT value FROM json_each(:chosen)))"
+        where, order = f"context_id = :value AND {shown}", "updated_at DESC, rowid DESC"
         ids, more = self._database.first("sessions", order, most, [chosen], where, context_id)
         return self.existing(ids), more
 

@@ -108,7 +108,10 @@ class ListProps:
         return {row.id: length_of(row.format, row.pages, row.characters) for row in rows}
 
     def sessions(self, selection: "Selection") -> Props:
-        """Return the props of the list of sessions over the selected context, the last used first."""
+        """Return the props of the list of sessions over the selected context, the last used first.
+
+        One without a question is left out unless it is the shown one; "New chat" takes it again.
+        """
         rows, more = self.store.sessions.latest(selection.context, most_listed(selection.listed), selection.session)
         choices = [
             (

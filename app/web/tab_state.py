@@ -93,7 +93,7 @@ class TabState:
                 return self.settle(Selection(made)) if made else selection
             if selection.context:
                 ready = self.store.contexts.get(selection.context).status == "ready"
-                sessions = self.store.sessions.all(selection.context, most=1) if ready else []
+                sessions = self.store.sessions.all(selection.context, most=1, begun=True) if ready else []
                 return replace(selection, session=sessions[0].id if sessions else "")
         except NotFound:
             return self.settle(Selection(selection.context)) if selection.session and selection.context else Selection()
@@ -132,7 +132,7 @@ class TabState:
 
     def first_choice(self) -> Selection:
         """Return the selection for a person who comes back: the session used last, or the present upload."""
-        if sessions := self.store.sessions.all(most=1):
+        if sessions := self.store.sessions.all(most=1, begun=True):
             return Selection(sessions[0].context_id, sessions[0].id)
         jobs = [job for job in self.store.jobs.all(status="running") if job.kind == INGEST]
         if jobs:

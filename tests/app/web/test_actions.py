@@ -209,6 +209,19 @@ def test_nobody_talks_with_what_nothing_has_been_read_of(service: Service) -> No
     assert actions.ask.new_session(selection) == selection  # it is still without a question
 
 
+def test_a_session_without_a_question_is_listed_only_while_it_is_shown(service: Service) -> None:
+    tab_state = TabState(service)
+    actions, store = Actions(service, Worker(service), tab_state, [], [], []), service.store
+    context = add_context(service, add_document(service, "Lamp")).id
+    store.contexts.update(context, status="ready")
+    asked = store.sessions.add(context).id
+    store.turns.finish(store.turns.add(asked, "Who kept it?").id, answer="Nobody.")
+    empty = actions.ask.new_session(Selection(context))
+    for selection, listed in ((empty, {asked, empty.session}), (tab_state.settle(Selection(context)), {asked})):
+        assert {id for _, id in tab_state.lists.sessions(selection)["sessions"]["choices"]} == listed
+    assert tab_state.settle(Selection(context)).session == asked == tab_state.first_choice().session
+
+
 def test_every_session_is_found_however_often_one_has_the_words(service: Service, book: Path) -> None:
     """A session with twelve hits hid all others, and none was found by its given title."""
     actions, store = Actions(service, Worker(service), TabState(service), [], [], []), service.store
