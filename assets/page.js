@@ -166,8 +166,8 @@
     for (const each of document.querySelectorAll(":is(#main, #side) details[data-fold]"))
       if (folds.has(each.dataset.fold) && each.open !== folds.get(each.dataset.fold)) each.open = !each.open;
   };
-  // Why something could not be done stands above the question field, as a new element, so that it is read out. It stays
-  // until the same is done, or it is closed.
+  // Why something could not be done stands below the question field or the button, as a new element, so that it is read
+  // out. It stays until the same is done, or it is closed; the rest of the page leaves it the room `--trouble`.
   const trouble = Object.assign(document.createElement("div"), { id: "trouble" });
   let broken = null;  // the event that failed
   const tell = (said) => {
@@ -175,15 +175,14 @@
     Object.assign(close.dataset, { action: "untell" }), close.setAttribute("aria-label", say("Close"));
     said.append(close);
     trouble.replaceChildren(said);
-    atTheBox();
+    makeRoom();
   };
-  const untell = () => { broken = null, trouble.replaceChildren(); };
-  const atTheBox = () => {
+  const untell = () => { broken = null, trouble.replaceChildren(), document.documentElement.style.removeProperty("--trouble"); };
+  const makeRoom = () => {
     if (!trouble.firstChild) return;
-    const main = document.querySelector("#main")?.getBoundingClientRect(), box = document.querySelector("#composer");
-    const below = box && inSight(box) ? innerHeight - box.getBoundingClientRect().top : 0;
-    const { left, width } = main ?? { left: 0, width: innerWidth };
-    Object.assign(trouble.style, { left: `${left}px`, width: `${width}px`, bottom: `${below + 10}px` });
+    const { left, width } = document.querySelector("#main")?.getBoundingClientRect() ?? { left: 0, width: innerWidth };
+    Object.assign(trouble.style, { left: `${left}px`, width: `${width}px` });
+    document.documentElement.style.setProperty("--trouble", `${trouble.offsetHeight}px`);
   };
   const renewNotice = () => {
     const notice = document.querySelector("#notice [data-at]"), at = notice?.dataset.at ?? "";
@@ -330,7 +329,7 @@
     setTitle(where?.dataset.query);
     nameParts();
     tellHits();
-    atTheBox();
+    makeRoom();
     sayGone();
     hold();
     bringChosen();
@@ -563,7 +562,7 @@
     addEventListener("popstate", () => { leaving = true; location.reload(); });
     addEventListener("pagehide", () => { leaving = true; });
     addEventListener("pageshow", () => { leaving = false; });
-    addEventListener("resize", atTheBox);
+    addEventListener("resize", makeRoom);
     document.addEventListener("change", (event) => {  // arrow keys choose on their way through a list
       if (!byKey && event.target.closest("#shelf .list")) menu(false);
       if (event.target.closest("#hits")) sought = "";  // the same once more

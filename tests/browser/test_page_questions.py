@@ -70,8 +70,8 @@ def test_a_failed_event_says_so_above_the_field_and_loses_nothing(
         expect(trouble).to_contain_text("Planted.")
         expect(field).to_have_value("Who was Renn?")
         gap = tab.evaluate(
-            "document.querySelector('#composer').getBoundingClientRect().top"
-            " - document.querySelector('#trouble p').getBoundingClientRect().bottom"
+            "document.querySelector('#trouble p').getBoundingClientRect().top"
+            " - document.querySelector('#composer').getBoundingClientRect().bottom"
         )
         assert 0 <= gap < 20
     tab.locator("#ask").click()
