@@ -2,12 +2,16 @@
 
 import argparse
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from app.commands.common import Arguments, Commands, ProgressLine, add_json_flag, note, print_json, table
 from app.commands.parser import examples
 from app.errors import Unreachable, UsageError
 from app.formatting import byte_size, printable, time_in_words
+
+if TYPE_CHECKING:
+    from sessions import ContextRow
 
 MODEL_COLUMNS = {
     "name": "MODEL",
@@ -183,7 +187,7 @@ def run_models(arguments: Arguments) -> int:
 
     home = home_folder(arguments.home)
     found = local_models(home, arguments.model or "")
-    others = recommended_json(arguments.device, rates_here(home, arguments.device))
+    others = recommended_json(arguments.device, rates_here(home, arguments.device), _readings(home))
     if arguments.json:
         print_json([*(each.to_json() for each in found), *others])
         return 0
@@ -213,6 +217,16 @@ def run_models(arguments: Arguments) -> int:
         "network."
     )
     return 0
+
+
+def _readings(home: Path) -> list["ContextRow"]:
+    """Return the readings in a home, the latest first; the home is not made."""
+    from sessions import DATABASE, Store
+
+    if not (home / DATABASE).exists():
+        return []
+    with Store(home) as store:
+        return store.contexts.all()
 
 
 def _hub_row(model: dict[str, Any]) -> dict[str, Any]:

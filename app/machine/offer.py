@@ -10,6 +10,7 @@ from typing import Any
 from app.machine.local_models import LocalModel, local_models
 from app.machine.mirror import ON_MIRROR, mirror_has
 from app.machine.model_names import POCKET, SMOLLM2, shown_name, split_model
+from app.machine.pace import reading_seconds
 from app.machine.planning import rates_here
 from app.machine.recommended import (
     BESIDE,
@@ -21,6 +22,7 @@ from app.machine.recommended import (
     memory_for_weights,
     total_memory,
 )
+from sessions import ContextRow
 
 HERE, HUB, MIRROR, NOWHERE = "here", "hub", "mirror", "nowhere"
 BETTER = 250e6
@@ -74,9 +76,9 @@ def reachable(device: str) -> tuple[str, list[Recommended]]:
 class Offers:
     """Finds the offer for this machine and the models to fetch, and keeps them for a while. Any thread may ask."""
 
-    def __init__(self, home: Path, device: str) -> None:
-        """Keep the home and the device. Nothing is looked at yet."""
-        self._home, self._device = home, device
+    def __init__(self, home: Path, device: str, readings: Callable[[], list[ContextRow]]) -> None:
+        """Keep the home and the device. Nothing is looked at yet. readings: returns those of the home, latest first."""
+        self._home, self._device, self._readings = home, device, readings
         self._lock = threading.RLock()
         self._kept: dict[str, tuple[float, Any]] = {}
 
@@ -100,7 +102,8 @@ class Offers:
     def _find(self) -> Offer | None:
         found = [each for each in local_models(self._home) if not each.reason and each.place != "shipped"]
         if best := self._best(found):
-            return Offer(HERE, best.name, shown_name(best.name), best.place, novel_sec=self._seconds(best.parameters))
+            seconds = self._seconds(best.parameters, lambda name: name in (best.name, best.path))
+            return Offer(HERE, best.name, shown_name(best.name), best.place, novel_sec=seconds)
         way, fitting = self.to_fetch()
         if way == NOWHERE:
             return Offer(NOWHERE)
@@ -116,8 +119,9 @@ class Offers:
         return max(fitting, key=lambda each: each.parameters, default=None)
 
     def _to_fetch(self, way: str, model: Recommended) -> Offer:
-        seconds = self._seconds(model.parameters)
+        seconds = self._seconds(model.parameters, model.is_named)
         return Offer(way, model.name, model.title, "", model.download, seconds, model.licence, model.suits)
 
-    def _seconds(self, parameters: float) -> float:
-        return 2 * parameters * NOVEL_TOKENS / rates_here(self._home, self._device).flops
+    def _seconds(self, parameters: float, is_model: Callable[[str], bool]) -> float:
+        rates = rates_here(self._home, self._device)
+        return reading_seconds(NOVEL_TOKENS, parameters, rates, self._readings(), is_model)

@@ -1,13 +1,16 @@
 """A short list of models to download, and the best of them for a machine's memory."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.machine.gguf_names import split_tag
+from app.machine.pace import reading_seconds
 
 if TYPE_CHECKING:
     import engine
+    from sessions import ContextRow
 
 LOOKED_AT = "2026-11-28"
 """Day when the list was last compared with the models that there are."""
@@ -68,10 +71,6 @@ class Recommended:
             "blocks": int(self.in_blocks * self.download),
             "none": self.original_bytes,
         }[form]
-
-    def reading_seconds(self, tokens: int, rates: "engine.Rates") -> float:
-        """Return the seconds that a reading takes at a machine's measured rate of products, roughly."""
-        return 2 * self.parameters * tokens / rates.flops
 
 
 @dataclass(frozen=True)
@@ -195,12 +194,13 @@ def form_in(device: str) -> str:
     return "int4" if place.type == "cuda" else form_on(place, dtype, "none", in_gguf=True)
 
 
-def recommended_json(device: str, rates: "engine.Rates") -> list[dict[str, Any]]:
+def recommended_json(device: str, rates: "engine.Rates", readings: Sequence["ContextRow"] = ()) -> list[dict[str, Any]]:
     """Return the list as plain data, models for this machine first.
 
     Args:
         device: auto, cpu or cuda.
         rates: the measured rates of this machine.
+        readings: earlier readings here, the latest first.
 
     Returns:
         The fields of each, with "usable" (whether it is for this machine) and "novel_seconds" (to read a novel).
@@ -210,7 +210,7 @@ def recommended_json(device: str, rates: "engine.Rates") -> list[dict[str, Any]]
         {
             **asdict(each),
             "original_bytes": each.original_bytes,
-            "novel_seconds": each.reading_seconds(NOVEL_TOKENS, rates),
+            "novel_seconds": reading_seconds(NOVEL_TOKENS, each.parameters, rates, readings, each.is_named),
             "place": "hub",
             "usable": each in here,
         }

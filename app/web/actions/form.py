@@ -19,6 +19,7 @@ from app.machine.hub import hub_id
 from app.machine.local_models import local_folder, local_models
 from app.machine.model_names import canonical_model, named_model, shown_name, split_model
 from app.machine.offer import MIRROR, NOWHERE, Offers
+from app.machine.pace import telling
 from app.machine.recommended import form_in, memory_for_weights
 from app.reading.methods import chosen_settings, essentials_for, fitted_to_text, spec_of
 from app.reading.previews import Preview, pages_in_words, preview_of
@@ -33,9 +34,6 @@ from ingest.formats import SUFFIXES, formats_once, suffix_of
 
 if TYPE_CHECKING:
     import engine
-
-TELLING = 2_000
-"""Least tokens of an earlier reading whose time says something about the next one."""
 
 JUST_NOW_SEC = 60.0
 
@@ -61,7 +59,7 @@ class FormActions:
         """
         self.service, self.worker = service, worker
         self.setting_keys, self.own, self.presets = setting_keys, own, presets
-        self.offers = Offers(service.home, service.models.device)
+        self.offers = Offers(service.home, service.models.device, service.store.contexts.all)
         self._chat = lru_cache(1)(service.models.chat)  # its tokenizer estimates lengths
 
     def find_models(self, chosen: str = "") -> list[Any]:
@@ -230,11 +228,8 @@ class FormActions:
         """Return the last telling reading with this model, one with these settings before others; None without any."""
         import engine
 
-        rows = [
-            row
-            for row in self.service.store.contexts.all(model=name, most=MOST_READ)
-            if row.seconds > 0 and row.tokens_read - row.read_before >= TELLING
-        ]
+        plain, recent = split_model(name)[0], self.service.store.contexts.all(model=name, most=MOST_READ)
+        rows = telling(recent, plain.__eq__)
         same = [row for row in rows if (row.method, row.settings) == (method.name, method.settings())]
         for row in [*same, *rows]:
             try:

@@ -6,6 +6,7 @@ from app.machine.gguf_names import split_tag
 from app.machine.good_for import good_for
 from app.machine.local_models import LocalModel
 from app.machine.mirror import ON_MIRROR
+from app.machine.pace import TELLING
 from app.machine.recommended import (
     BESIDE,
     NOVEL_TOKENS,
@@ -15,10 +16,13 @@ from app.machine.recommended import (
     ROOMS,
     Recommended,
     choices,
+    recommended_json,
 )
+from app.service import Service
 from app.web.model_field import hub_choices
 from engine import Rates
 from engine.models.architectures import ARCHITECTURES
+from tests.app.helpers import add_context, add_document
 
 GB = 10**9
 
@@ -72,12 +76,19 @@ def test_a_file_that_stays_in_its_blocks_takes_little_more_than_its_bytes() -> N
     assert abs(QWEN25_1B5.memory("blocks") / 1_345_501_184 - 1) < 0.05  # bytes that its file takes
 
 
-def test_the_time_of_a_reading_follows_from_the_products() -> None:
-    [small, *_, large] = RECOMMENDED
-    slow, fast = (Rates(flops, 1e10, 1e10, flops, 1e10) for flops in (1e11, 1e13))
-    assert small.reading_seconds(1000, slow) == pytest.approx(2 * small.parameters * 1000 / 1e11)
-    assert small.reading_seconds(1000, slow) == pytest.approx(100 * small.reading_seconds(1000, fast))
-    assert large.reading_seconds(1000, slow) > small.reading_seconds(1000, slow)
+def test_the_time_of_a_reading_follows_from_the_last_one_or_from_the_products(service: Service) -> None:
+    """The page knew how long the last reading took, and `stockpot models` did not: 8 hours and 46 minutes."""
+    rates, small = Rates(1e11, 1e10, 1e10, 1e11, 1e10), RECOMMENDED[0]
+
+    def told() -> dict[str, float]:
+        listed = recommended_json("cpu", rates, service.store.contexts.all())
+        return {each["name"]: each["novel_seconds"] for each in listed}
+
+    products = {each.name: pytest.approx(2 * each.parameters * NOVEL_TOKENS / 1e11) for each in RECOMMENDED}
+    for tokens, known in ((TELLING - 1, False), (TELLING, True)):
+        row = add_context(service, add_document(service, "Kim"), model=f"{small.name}:int8", tokens=tokens)
+        service.store.contexts.update(row.id, tokens_read=tokens, seconds=tokens / 5)
+        assert told() == products | ({small.name: pytest.approx(NOVEL_TOKENS / 5)} if known else {})
 
 
 def test_a_file_is_known_by_its_name_wherever_it_lies() -> None:
