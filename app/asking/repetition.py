@@ -15,7 +15,7 @@ TAIL = 4000
 COPIES, WORDS, CHARACTERS = 3, 16, 40
 """Least copies in a row, and least words and characters of all copies together, that are a repetition."""
 
-PARAGRAPH_WORDS = 40
+PARAGRAPH_WORDS = 20
 """Words of a passage for which two copies are enough."""
 
 COUNTING_WORDS, BARE_WORDS = 40, 200
