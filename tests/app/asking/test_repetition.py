@@ -87,7 +87,7 @@ def test_a_repetition_in_changing_order_is_cut() -> None:
     kept = kept_of(said + " " + said)
     assert kept is not None
     assert {READER, DECODER, BOTH} <= set(re.findall(r"The[^.]*\.", kept))
-    assert len(kept) < len(said) + len(READER), "the second round is cut as it begins"
+    assert len(kept) <= len(said) + 1 + len(READER), "the second round is cut as it begins"
 
 
 VERSE = "The keeper climbed {} steps and lit the lamp against the {}.\n"
