@@ -257,7 +257,7 @@ def test_content_decides_and_limits_hold(tmp_path: Path) -> None:
         with pytest.raises(TooLarge, match=words):
             ingest(path, limits=limits)
     with pytest.raises(
-        BrokenFile, match=r"a\.docx cannot be opened as a PowerPoint presentation .*PowerPoint or Libre"
+        BrokenFile, match=r"a\.docx cannot be opened as a PowerPoint presentation\. .*PowerPoint or Libre"
     ):
         ingest(makers.with_member(path, SLIDE_PART, b"<p:sld"))
 

@@ -120,7 +120,7 @@ def test_a_question_is_answered_from_passages_unless_told_not_to(
     ("said", "marked", "warned"),
     [
         ("By the mill.", [], None),
-        ("In Paris, 1714 days before.", ["Paris", "1714"], support.UNSURE),
+        ("By the mill in Paris, 1714 days before.", ["Paris", "1714"], support.UNSURE),
         ("Paris.", ["Paris"], support.NOWHERE),
         ("The heron", [], None),  # cut at the longest answer that was asked for, before it says anything
     ],
