@@ -104,6 +104,10 @@ class Memory:
         """Tokens kept since the beginning, whether still remembered or not."""
         return self.store.seen
 
+    def shows(self, tokens: int) -> bool:
+        """Tell whether queries attend to all of a text of so many tokens: nothing is missing, or to be looked up."""
+        return self.store.entries == self.seen >= tokens and not (self.archive and self.archive.num_evicted)
+
     @property
     def counts_parts(self) -> bool:
         """True if `uncounted` tokens may share a pass with counted ones."""

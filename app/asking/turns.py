@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from app.asking.answer_options import AT_ONCE, SAMPLED, AnswerOptions
+from app.asking.answer_options import AT_ONCE, LOOKS, SAMPLED, AnswerOptions
 from app.asking.demo_answer import DemoAnswer
 from app.asking.measurements import measurements, warnings
 from app.asking.named_pages import all_of, as_kept, named_pages, tokens_of
@@ -291,7 +291,7 @@ def _text(service: Service, opened: OpenContext, pages: str) -> "engine.ReadText
     if opened.share is not None:
         read = read[: max(0, opened.context.memory.seen - len(opened.model.chat.prefix))]
     if not pages:
-        return engine.ReadText(read, opened.finder)
+        return engine.ReadText(read, opened.finder, by_words=opened.parameters < LOOKS)
     cache = service.document_cache
     return engine.ReadText(stream.ids, opened.finder, tokens_of(named_pages(pages, ids, cache), ids, stream, cache))
 

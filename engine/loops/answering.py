@@ -1,10 +1,11 @@
 """Answers from the text itself: places are found, read again alone, and asked.
 
 The memory knows the whole text. What it says of one place gets mixed up with its neighbours, the more the longer the
-text is. A short context of the right passages is answered better than a long one. So the memory only begins an answer.
-If the text has the words of this beginning beside those of the question, the memory goes on. Otherwise passages are
-ranked by the memory's attention and by the words of the question. The best are read into a memory of their own, in the
-order of the text, and that memory answers. The conversation then remembers the turn.
+text is. A short context of the right passages is answered better than a long one. So a first answer is only begun: by
+the memory if it shows the whole text, otherwise by a memory of many passages that share words with the question. If the
+text has the words of this beginning beside those of the question, the answer goes on. Otherwise passages are ranked by
+where it looked. The best are read into a memory of their own, in the order of the text, and that memory answers. The
+conversation then remembers the turn.
 
 Questions about the whole text have no such places, and words that it does not have lead to none. Both are left to the
 memory.
@@ -13,7 +14,7 @@ memory.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
@@ -34,11 +35,13 @@ from engine.parts.sources import passages
 from engine.records import Answer, AnswerPiece
 from engine.sampling import Sampling
 
-DRAFT = 32  # pieces of the memory's own answer, about a token each
-TRUSTED = 0.2  # least sureness at which the memory goes on; fitted on the questions of `benchmarks/suite`
+DRAFT = 32  # pieces of a first answer, about a token each
+TRUSTED = 0.2  # least sureness at which it goes on; fitted on the questions of `benchmarks/suite`
 PASSAGES = 3  # read again for a question; a small model answers better from three than from six
+WIDE = 16  # passages that begin an answer where the memory does not show the whole text
 LOOKED = 1.0  # weight of where the memory looked, beside that of words
 READ_AGAIN = 800  # tokens of the passages of a question with its turn, in plans
+READ_WIDE = 3000  # the same where a memory does not show the whole text
 SHORT = 1024  # tokens of a text, or of named pages, that are not searched
 LONGEST_READ_AGAIN = 16_384  # tokens that are read again for one question, at most
 GAP = "\n\n"  # between passages
@@ -52,11 +55,24 @@ class ReadText:
         ids: int64 [T].
         finder: made for these tokens, or for a text that begins with them.
         named: int64 [N], ascending tokens of the text that a person named, to answer from these alone. None for all.
+        by_words: whether words alone lead to places, because the model is so small that what it looks at does not.
     """
 
     ids: Tensor
     finder: Finder
     named: Tensor | None = None
+    by_words: bool = False
+
+    def find(self, question: str, most: int, attention: Sequence[tuple[Tensor, float]] = ()) -> list[range]:
+        """Return the passages among what has been read that the words of a question and attention lead to, best first.
+
+        Args:
+            question: its words; "" to leave them out.
+            most: passages at most.
+            attention: see `Signs`.
+        """
+        within = torch.arange(len(self.ids)) if len(self.ids) < self.finder.tokens else None
+        return self.finder.find(Signs(question, attention, within), most)
 
 
 def answer_from_text(
@@ -79,48 +95,102 @@ def answer_from_text(
     if text.named is not None:
         places = named_places(text, text.named, question)
     elif len(text.ids) > SHORT and text.finder.words.leads(question):
-        with closing(_Begun(conversation, question, sampling, options)) as own:
-            begun = own.text
-            if own.to_end and _says(text.finder, question, begun) >= TRUSTED:
-                yield from own.rest(started)
-                return
-            within = torch.arange(len(text.ids)) if len(text.ids) < text.finder.tokens else None
-            signs = Signs(question, [(conversation.looked(), LOOKED)], within)
-        places = joined(text.finder.find(signs, PASSAGES))
+        if text.by_words:
+            places = joined(text.find(question, PASSAGES))
+        elif (first := (yield from _begin(conversation, question, text, sampling, options))) is None:
+            return
+        else:
+            places, begun = first
     if not places:
         yield from conversation.ask(question, sampling, options)
         return
-    alone = Conversation(read_alone(conversation.context, text.ids, places, options.on_pass))
-    waited = time.perf_counter() - started
-    for event in alone.ask(options.ruled(question), sampling, replace(options, rules="")):
-        if isinstance(event, AnswerPiece):
+    alone = _Alone(conversation, question, text, places, options)
+    yield from alone.remembered(alone.ask(sampling), time.perf_counter() - started, begun)
+
+
+def _begin(
+    conversation: Conversation, question: str, text: ReadText, sampling: Sampling, options: AskOptions
+) -> Generator[AnswerPiece | Answer, None, tuple[list[range], str] | None]:
+    """Begin an answer, and give it if the text says the same.
+
+    Returns:
+        None if it was given; otherwise the places that it leads to, and what the memory said.
+    """
+    started = time.perf_counter()
+    wide = [] if conversation.memory.shows(len(text.ids)) else text.find(question, WIDE)
+    alone = _Alone(conversation, question, text, joined(wide), options) if wide else None
+    with closing(_Begun(conversation, question, sampling, options, alone)) as first:
+        if first.to_end and _says(text.finder, question, first.text) >= TRUSTED:
+            told = first.rest(started)
+            yield from alone.remembered(told) if alone else told
+            return None
+        looked = [(first.looked(), LOOKED)]
+    found = text.find("" if alone else question, PASSAGES, looked) or wide[:PASSAGES]
+    return joined(found), "" if alone else first.text
+
+
+class _Alone:
+    """Passages that answer a question of a conversation, which then remembers the turn."""
+
+    def __init__(
+        self, conversation: Conversation, question: str, text: ReadText, places: list[range], options: AskOptions
+    ) -> None:
+        """Read the passages."""
+        self._conversation, self._question, self._places, self._options = conversation, question, places, options
+        self.answering = Conversation(read_alone(conversation.context, text.ids, places, options.on_pass))
+
+    def ask(self, sampling: Sampling) -> Generator[AnswerPiece | Answer]:
+        """Ask them; yield as `Conversation.ask` does."""
+        return self.answering.ask(self._options.ruled(self._question), sampling, replace(self._options, rules=""))
+
+    def remembered(
+        self, events: Generator[AnswerPiece | Answer], waited: float = 0.0, begun: str = ""
+    ) -> Generator[AnswerPiece | Answer]:
+        """Yield the events of an answer, and let the conversation remember it.
+
+        Args:
+            events: of `ask`.
+            waited: seconds before it.
+            begun: what the memory said before.
+        """
+        for event in events:
+            if isinstance(event, Answer):
+                looked = event.passages or passages(self.answering.mass.total.cpu())  # nothing else was in view
+                self._conversation.replay(self._question, event.text, self._options.on_pass)
+                event = replace(
+                    event,
+                    passages=looked,
+                    time_to_first_token_sec=waited + event.time_to_first_token_sec,
+                    usage=self._conversation.usage(),
+                    read_again=tuple(self._places),
+                    from_memory=begun,
+                )
             yield event
-            continue
-        looked = event.passages or passages(alone.mass.total.cpu())  # nothing else was in view
-        conversation.replay(question, event.text, options.on_pass)
-        yield replace(
-            event,
-            passages=looked,
-            time_to_first_token_sec=waited + event.time_to_first_token_sec,
-            usage=conversation.usage(),
-            read_again=tuple(places),
-            from_memory=begun,
-        )
 
 
 class _Begun:
-    """The beginning of the memory's own answer, not yet shown. Closing it before its end forgets the question too.
+    """The beginning of a first answer, not yet shown. Closing it before its end forgets the question too.
 
     Attributes:
         text: of the beginning.
         to_end: whether the answer may go on. If the model is to reason first, it may not: this answer does not reason.
+        looked: returns where it looked, see `Conversation.looked`.
     """
 
-    def __init__(self, conversation: Conversation, question: str, sampling: Sampling, options: AskOptions) -> None:
-        """Generate the first pieces."""
+    def __init__(
+        self,
+        conversation: Conversation,
+        question: str,
+        sampling: Sampling,
+        options: AskOptions,
+        alone: _Alone | None,
+    ) -> None:
+        """Generate the first pieces. alone: passages to ask instead of the conversation, or None."""
         reasons = conversation.model.chat.marks and sampling.max_reasoning and sampling.json_schema is None
         self.to_end = not reasons
-        self._events = conversation.ask(question, replace(sampling, max_reasoning=0), options)
+        self.looked = (alone.answering if alone else conversation).looked
+        quick = replace(sampling, max_reasoning=0)
+        self._events = alone.ask(quick) if alone else conversation.ask(question, quick, options)
         self._told: list[AnswerPiece | Answer] = []
         for event in self._events:
             self._told.append(event)

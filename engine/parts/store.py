@@ -53,6 +53,11 @@ class Store(ABC):
         self.on_host = source
         self.incoming = source.to(self.spec.device, non_blocking=True)
 
+    @property
+    @abstractmethod
+    def entries(self) -> int:
+        """Entries that the next token can see, per KV head and layer."""
+
     @abstractmethod
     def addresses(self) -> tuple[int, ...]:
         """Return addresses and shapes of all that a recording reads or writes."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from engine.errors import NoSuchWeights, WeightsError
-from engine.loops.answering import READ_AGAIN
+from engine.loops.answering import READ_AGAIN, READ_WIDE
 from engine.loops.passes import NOVELTY_ROWS
 from engine.loops.reader import default_chunk
 from engine.methods import METHODS, make_method, quicker_stores, suited_stores
@@ -136,9 +136,15 @@ class Planner:
             return dataclasses.replace(plan, lacks=str(error))
         return plan
 
-    def _alone(self, tokens: int) -> int:
-        """Return the bytes of a memory of passages that are read again alone, from a text of so many tokens."""
-        task = ReadingTask(min(tokens, READ_AGAIN), self.prefix, QUESTION, self.turn_tokens)
+    def _alone(self, tokens: int, whole: bool) -> int:
+        """Return the bytes of a memory of passages that are read again alone.
+
+        Args:
+            tokens: length of the text.
+            whole: whether the memory of the text shows it whole.
+        """
+        again = min(tokens, READ_AGAIN if whole else READ_WIDE)
+        task = ReadingTask(again, self.prefix, QUESTION, self.turn_tokens)
         footprint = make_method("full").plan(self.model.spec, task)
         return footprint.usage.bytes[DEVICE] + footprint.conversation_bytes
 
@@ -153,7 +159,8 @@ class Planner:
         held += footprint.weight_bytes
         # A reading and questions need memory beside the KV at different times, so the larger need counts.
         reading = held + kept[DEVICE] + footprint.temporary_bytes + workspace + self.machine.base
-        talking = held + kept[DEVICE] + footprint.conversation_bytes + self._alone(tokens) + self.machine.base
+        alone = self._alone(tokens, footprint.usage.entries[DEVICE] >= task.total)
+        talking = held + kept[DEVICE] + footprint.conversation_bytes + alone + self.machine.base
         asking = talking + self._workspace(method, footprint, min(rows, QUESTION), quantize)
         device = max(reading, talking + workspace)
         # Entries on the device are copied to host memory to be saved while the text is read on.

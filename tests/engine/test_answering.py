@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,11 +25,12 @@ from engine import (
     answer_from_text,
     make_method,
 )
+from engine.finding.finder import Signs
 from engine.loops import answering
 from engine.loops.answering import joined, read_alone, runs
 from engine.models.thinking import Marks
 from tests.engine.matrix import TIGHT
-from tests.engine.reading import loaded, read
+from tests.engine.reading import loaded, read, with_budget
 
 PLANTED = "The heron nested by the old mill. "
 QUESTION = "Where did the heron nest?"
@@ -49,8 +51,9 @@ every = pytest.mark.parametrize("name", KINDS)
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search texts of a few hundred tokens too, and read one passage again."""
+    """Search texts of a few hundred tokens too, let the memory begin an answer, and read one passage again."""
     monkeypatch.setattr(answering, "SHORT", 100)
+    monkeypatch.setattr(answering, "WIDE", 0)
     monkeypatch.setattr(answering, "PASSAGES", 1)
     monkeypatch.setattr(answering, "LOOKED", 1e-9)  # of random weights
 
@@ -161,6 +164,55 @@ def test_where_the_memory_looked_is_read_again(model: Model, text: ReadText, mon
     sums = [float(looked[each.start : each.stop].sum()) for each in text.finder.passages]
     best = sorted(range(len(sums)), key=lambda at: -sums[at])[:2]
     assert [*answer.read_again] == joined([text.finder.passages[at] for at in best])
+
+
+@every
+@pytest.mark.parametrize("trusted", [True, False])
+def test_passages_begin_where_the_memory_does_not_show_the_whole_text(
+    model: Model, text: ReadText, name: str, trusted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go on if the text says what they begin with. Otherwise the one answers that they looked at most."""
+    monkeypatch.setattr(answering, "WIDE", 4)
+    monkeypatch.setattr(answering, "sureness", lambda *told: answering.TRUSTED * trusted)
+    context = read(model, TIGHT[name], text.ids)
+    first, second = Conversation(context), Conversation(context)
+    answer = asked(first, text)
+    if name == "full":
+        assert bool(answer.read_again) is not trusted
+        assert trusted or answer.from_memory
+        return
+    wide = text.finder.find(Signs(QUESTION), 4)
+    alone = Conversation(read_alone(context, text.ids, joined(wide), lambda: None))
+    *_, own = alone.ask(QUESTION, Sampling(max_tokens=8))
+    assert isinstance(own, Answer)
+    looked = alone.looked()
+    most = max(wide, key=lambda each: float(looked[each.start : each.stop].sum()))
+    assert answer.read_again == (tuple(joined(wide)) if trusted else (most,))
+    assert answer.from_memory == ""
+    if trusted:
+        assert (answer.text, answer.passages) == (own.text, own.passages)
+    second.replay(QUESTION, answer.text)
+    assert same(state(first), state(second))
+    assert first.turns == 1
+
+
+def test_words_alone_lead_a_model_that_looks_nowhere(model: Model, text: ReadText) -> None:
+    """Nothing is begun, so the memory is asked once less."""
+    context = read(model, TIGHT["exact"], text.ids)
+    answer = asked(Conversation(context), replace(text, by_words=True))
+    assert answer.read_again == tuple(text.find(QUESTION, 1))
+    assert answer.from_memory == ""
+    *_, own = Conversation(read_alone(context, text.ids, [*answer.read_again], lambda: None)).ask(
+        QUESTION, Sampling(max_tokens=8)
+    )
+    assert isinstance(own, Answer)
+    assert answer.text == own.text
+
+
+@pytest.mark.parametrize("name", TIGHT)
+def test_a_memory_shows_a_text_whole_if_nothing_leaves_it(model: Model, text: ReadText, name: str) -> None:
+    for method, shown in ((TIGHT[name], name.startswith("full")), (with_budget(TIGHT[name], None), True)):
+        assert read(model, method, text.ids).memory.shows(len(text.ids)) == shown
 
 
 def test_a_question_about_no_place_is_left_to_the_memory(model: Model, text: ReadText) -> None:

@@ -85,7 +85,7 @@ def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
     roomy = choice(1_000_000, 24, 192)
     assert roomy is not None
     assert roomy.method == make_method("exact", preset="sketched")  # without sketches a token takes seconds
-    small = choice(1_000_000, 12, 192)  # sketches fit beside no weights
+    small = choice(1_000_000, 13, 192)  # sketches fit beside no weights
     assert small is not None
     assert small.method.family == "retrieving"
     planner.machine = dataclasses.replace(planner.machine, rates=None)
