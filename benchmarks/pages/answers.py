@@ -65,6 +65,35 @@ def answers(rows: list[Row]) -> list[str]:
     return text
 
 
+def whole_books(rows: list[Row]) -> list[str]:
+    """Return the table of questions about whole books, by model."""
+    header = [
+        "model",
+        "questions",
+        "tokens",
+        "right: plain search",
+        "ours",
+        "ours / plain alone",
+        "place: plain search",
+    ]
+    return [
+        "### Whole books",
+        f"{conditions(rows)} The reader's questions about stretches of books, asked of the whole books. Plain search: "
+        "three passages of 600 letters. Ours: sixteen begin an answer, and go on or leave it to three of them; "
+        "SmolLM2 has the best three by words at once. "
+        "Place: whether the passages hold it. Seconds: to the first token, beside other work. "
+        "`python -m benchmarks.suite.whole_books` measures it.",
+        markdown([*header, "ours", "seconds"], [_whole_book(row) for row in rows]),
+    ]
+
+
+def _whole_book(row: Row) -> list[str]:
+    right, held = ([share(row[way][name], row["n"]) for way in ("plain", "ours")] for name in ("right", "holds"))
+    seconds = " / ".join(str(row[way]["first_token"]) for way in ("plain", "ours"))
+    beside = "{} / {}".format(*row["beside"])
+    return [row["model"], str(row["n"]), f"{row['tokens']:,}", *right, beside, *held, seconds]
+
+
 def _goals(answered: list[Row], found: list[Row], marked: list[Row]) -> list[list[str]]:
     """Return a line for each goal, model and set of questions."""
     lines: list[list[str]] = []

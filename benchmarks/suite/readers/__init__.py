@@ -12,7 +12,7 @@ import json
 import lzma
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,21 @@ def texts(data: Path) -> Iterator[Read]:
             text = text_of(described, data)
             questions = tuple(_question(each, text) for each in described["questions"])
             yield Read(described["title"], described["kind"], text, questions)
+
+
+def whole_books(data: Path) -> Iterator[Read]:
+    """Yield whole books, with the questions about stretches of them. data: folder of books/."""
+    for file in sorted(HERE.glob("*.json")):
+        described = json.loads(file.read_text(encoding="utf-8"))
+        if described.get("file", "").startswith("books") and (data / described["file"]).exists():
+            book, stretch = _item(data / described["file"], described["item"]), text_of(described, data)
+            before = book.index(described["start"])
+            asked = (_question(each, stretch) for each in described["questions"])
+            questions = tuple(
+                replace(each, places=tuple((before + start, before + end) for start, end in each.places))
+                for each in asked
+            )
+            yield Read(described["title"], described["kind"], book, questions)
 
 
 def text_of(described: dict[str, Any], data: Path) -> str:
