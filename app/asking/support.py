@@ -40,11 +40,13 @@ def check(question: str, done: "engine.Answer", opened: "OpenContext") -> dict[s
     `unsupported` lists numbers and names that stand in no passage: characters `start` to `end` of the answer. `instead`
     has at most three of the same kind from the passages.
 
+    Of a summary or a list of something in the text only numbers and names are checked: its first sentence says little.
     Not checked are answers about the whole text (summaries, themes, lists), to questions in another language, to what
     is no question and has no word of the text ("Thanks!"), and those cut in their first sentence: {}. A question that
     names something, and has nothing to do with the text, is not found.
     """
     from engine.finding.support import is_strange, same_kind, sureness, unsupported
+    from engine.finding.words import asks_to_retell
 
     finder, text = opened.finder, done.text
     if finder.words.is_whole(question) or not finder.words.speaks(question):
@@ -60,4 +62,5 @@ def check(question: str, done: "engine.Answer", opened: "OpenContext") -> dict[s
         {"start": start, "end": end, "instead": same_kind(text, end, passages)}
         for start, end in unsupported(question, text, passages)
     ]
-    return {"sure": round(sureness(finder.words, question, text, passages), 3), "unsupported": marked}
+    sure = {} if asks_to_retell(question) else {"sure": round(sureness(finder.words, question, text, passages), 3)}
+    return {**sure, "unsupported": marked}

@@ -156,6 +156,7 @@ def test_an_answer_that_the_text_does_not_say_is_marked(
         ("Which fox did they see?", True, True),  # its words stand in all passages
         ("Who chaired the meeting?", True, True),  # its words stand in none
         ("Summarize what the dragon did.", True, False),  # there is no dragon
+        ("List all that the fox did.", False, True),
         ("Summarize it.", False, False),
         ("Thanks a lot!", False, False),
         ("Wen haben die Leute dort gesehen?", False, False),
