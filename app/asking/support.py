@@ -30,7 +30,7 @@ def doubt(checked: Mapping[str, Any], *, refused: bool) -> str:
     if refused or (sure >= SURE and not unsupported):
         return ""
     instead = dict.fromkeys(said for each in unsupported for said in each["instead"])
-    they_say = f" They say: {', '.join(instead)}." if instead else ""
+    they_say = f" Instead they say: {', '.join(instead)}." if instead else ""
     return f"{UNSURE if sure > NOT_FOUND else NOWHERE}{they_say}"
 
 

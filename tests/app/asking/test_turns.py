@@ -142,7 +142,7 @@ def test_an_answer_that_the_text_does_not_say_is_marked(
     measured = turn.measurements
     assert measured["found"] == (warned != support.NOWHERE), "as the page says"
     doubts = [each for each in measured["warnings"] if each.startswith((support.NOWHERE, support.UNSURE))]
-    they_say = " They say: nine days." if "1714" in marked else ""
+    they_say = " Instead they say: nine days." if "1714" in marked else ""
     assert doubts == ([f"{warned}{they_say}"] if warned else [])
     assert [turn.answer[each["start"] : each["end"]] for each in measured.get("unsupported", [])] == marked
     shown = turn_article(turn, {})
