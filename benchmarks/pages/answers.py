@@ -14,7 +14,7 @@ WAYS = {
     "plain 6 of 300": "plain text search: six passages of 300 letters, alone",
     PASSAGES: "text search and the memory's attention: three passages of 600 letters, alone",
     "passages 6 of 300": "the same, six passages of 300 letters",
-    OURS: "ours: the memory where the text says the same, else these three passages",
+    OURS: "ours: the memory where the text says the same, else these three passages; for SmolLM2 three by stems",
     "place": "the passages that hold the answer, alone",
 }
 COMPARED = {"memory": MEMORY, "plain": PLAIN}

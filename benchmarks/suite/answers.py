@@ -4,7 +4,8 @@
     python -m benchmarks.suite.answers --model FILE.gguf --out answers.jsonl --planted 8K --texts 5
 
 Each text is read once, and the memory answers a question. Passages are ranked by where it looked and by the question's
-words, as in the app. Then passages are read alone, and answer: `--ways` says which. Every
+words, as in the app; "words" ranks by words alone, as the app does for small models. Then passages are read alone, and
+answer: `--ways` says which. Every
 answer is a line of the file, and the same command goes on behind them. `answers_tables` reads it.
 """
 

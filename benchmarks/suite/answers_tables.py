@@ -24,8 +24,9 @@ from engine.loops.answering import TRUSTED
 AT = (1, 3, 6, 12)
 FINDERS = ("plain", "words", "looked", "passages")
 PASSAGES, PLAIN = WAYS[0], WAYS[1]
+WORDS = "words 3 of 600"  # of small models, which begin no answer
 SEVERAL = "planted, several places"  # those among the planted statements whose answer needs more than one
-OURS = "ours"  # as the app answers: from the memory where the text says the same, else from passages
+OURS = "ours"  # as the app answers
 
 
 def rows_of(lines: Iterable[Cell]) -> list[dict[str, Any]]:
@@ -37,7 +38,8 @@ def rows_of(lines: Iterable[Cell]) -> list[dict[str, Any]]:
         told = [line for line in first.values() if line["places"]]
         rows += _found(asked, told)
         rows += _found(SEVERAL, [line for line in told if all(len(place) > 1 for place in line["places"])])
-        own += [_ours(first[str(line["of"])], line) for line in own if line["way"] == PASSAGES]
+        by_words = [{**line, "way": OURS} for line in own if line["way"] == WORDS]
+        own += by_words or [_ours(first[str(line["of"])], line) for line in own if line["way"] == PASSAGES]
         others = {"memory": first} | {
             name: {str(line["of"]): line for line in own if line["way"] == way}
             for name, way in (("plain", PLAIN), ("place", "place"))
@@ -51,7 +53,7 @@ def rows_of(lines: Iterable[Cell]) -> list[dict[str, Any]]:
 
 
 def _ours(memory: Cell, passages: Cell) -> Cell:
-    """Return the line of the answer that the app gives, of these two."""
+    """Return the line of the answer that the app gives: the memory's where the text says the same, else the other."""
     if memory["about_places"] and memory["sure"] < TRUSTED:
         return {**passages, "way": OURS}
     return {

@@ -14,7 +14,7 @@ from benchmarks.pages.answers import answers as answers_page
 from benchmarks.report import RESULTS
 from benchmarks.suite import answers
 from benchmarks.suite.answers import Material, Run, Task, holds, plain
-from benchmarks.suite.answers_tables import OURS, PASSAGES, PLAIN, rows_of
+from benchmarks.suite.answers_tables import OURS, PASSAGES, PLAIN, WORDS, rows_of
 from benchmarks.suite.store import Cells
 from engine import Conversation, Finder, Model, ReadText, make_method
 from engine.loops.answering import PASSAGES as PASSAGES_READ
@@ -136,6 +136,13 @@ def test_tables_count_what_is_found_and_pair_answers() -> None:
         "right answers with a warning, <= 10 % | *0 [0–66] of 2* | yes |",
         "warnings where the text does not tell, >= 80 % | *100 [21–100] of 1* | yes |",
     ]
+
+
+def test_what_a_small_model_answers_from_passages_by_words_is_ours() -> None:
+    found = {"600": {"plain": [], "words": [[0, 4]], "looked": [], "passages": []}}
+    lines = [line("a", "memory", 0.0, found=found, sure=0.9), line("a", PASSAGES, 0.0), line("a", WORDS, 1.0)]
+    (ours,) = [row for row in rows_of(lines) if row["row"] == "answered" and row["way"] == OURS]
+    assert (ours["right"], ours["beside_memory"]) == (1.0, [1, 0, 1])
 
 
 @pytest.mark.parametrize("file", sorted(RESULTS.glob("answers-*.json")), ids=lambda file: file.stem)
