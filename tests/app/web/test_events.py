@@ -424,6 +424,8 @@ def test_of_long_lists_the_latest_are_shown_and_more_where_they_are_asked_for(se
         service.store.contexts.update(row.id, status="ready", tokens_read=9)
     documents = [document.id, *(add_document(service, f"Letter {number}").id for number in range(LISTED + 6))]
     sessions = [service.store.sessions.add(oldest, f"Session {number}").id for number in range(LISTED + 3)]
+    for session in sessions:
+        service.store.turns.add(session, "Who?")
 
     async def scene(blocks: gr.Blocks) -> None:
         def listed(name: str) -> list[str]:
