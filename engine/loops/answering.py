@@ -4,8 +4,8 @@ The memory knows the whole text. What it says of one place gets mixed up with it
 text is. A short context of the right passages is answered better than a long one. So a first answer is only begun: by
 the memory if it shows the whole text, otherwise by a memory of many passages that share words with the question. If the
 text has the words of this beginning beside those of the question, the answer goes on. Otherwise passages are ranked by
-where it looked. The best are read into a memory of their own, in the order of the text, and that memory answers. The
-conversation then remembers the turn.
+where it looked, and by the words of the question if the memory began it. The best are read into a memory of their own,
+in the order of the text, and that memory answers. The conversation then remembers the turn.
 
 Questions about the whole text have no such places, and words that it does not have lead to none. Both are left to the
 memory.
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import accumulate, chain, groupby
 
 import torch
 from torch import Tensor
@@ -41,7 +41,7 @@ PASSAGES = 3  # read again for a question; a small model answers better from thr
 WIDE = 16  # passages that begin an answer where the memory does not show the whole text
 LOOKED = 1.0  # weight of where the memory looked, beside that of words
 READ_AGAIN = 800  # tokens of the passages of a question with its turn, in plans
-READ_WIDE = 3000  # the same where a memory does not show the whole text
+READ_WIDE = 3000  # the same where a memory does not show the whole text, and tokens of these passages at most
 SHORT = 1024  # tokens of a text, or of named pages, that are not searched
 LONGEST_READ_AGAIN = 16_384  # tokens that are read again for one question, at most
 GAP = "\n\n"  # between passages
@@ -117,16 +117,30 @@ def _begin(
         None if it was given; otherwise the places that it leads to, and what the memory said.
     """
     started = time.perf_counter()
-    wide = [] if conversation.memory.shows(len(text.ids)) else text.find(question, WIDE)
+    wide = [] if conversation.memory.shows(len(text.ids)) else _searched(conversation, question, text)
     alone = _Alone(conversation, question, text, joined(wide), options) if wide else None
-    with closing(_Begun(conversation, question, sampling, options, alone)) as first:
-        if first.to_end and _says(text.finder, question, first.text) >= TRUSTED:
+    reasons = conversation.model.chat.marks and sampling.max_reasoning and sampling.json_schema is None
+    quick = replace(sampling, max_reasoning=0)
+    events = alone.ask(quick) if alone else conversation.ask(question, quick, options)
+    with closing(_Begun(events)) as first:
+        if not reasons and _says(text.finder, question, first.text) >= TRUSTED:
             told = first.rest(started)
             yield from alone.remembered(told) if alone else told
             return None
-        looked = [(first.looked(), LOOKED)]
+        looked = [((alone.answering if alone else conversation).looked(), LOOKED)]
     found = text.find("" if alone else question, PASSAGES, looked) or wide[:PASSAGES]
     return joined(found), "" if alone else first.text
+
+
+def _searched(conversation: Conversation, question: str, text: ReadText) -> list[range]:
+    """Return the passages that begin an answer, best first.
+
+    A question with a single telling word ("How old is she?") goes on from the answer before it, whose words count too.
+    """
+    if conversation.said and len(text.finder.words.known(question)) < 2:
+        question = f"{question} {conversation.model.decode(conversation.said[-1])}"
+    found = text.find(question, WIDE)
+    return [each for each, tokens in zip(found, accumulate(map(len, found)), strict=True) if tokens <= READ_WIDE]
 
 
 class _Alone:
@@ -173,24 +187,11 @@ class _Begun:
 
     Attributes:
         text: of the beginning.
-        to_end: whether the answer may go on. If the model is to reason first, it may not: this answer does not reason.
-        looked: returns where it looked, see `Conversation.looked`.
     """
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        question: str,
-        sampling: Sampling,
-        options: AskOptions,
-        alone: _Alone | None,
-    ) -> None:
-        """Generate the first pieces. alone: passages to ask instead of the conversation, or None."""
-        reasons = conversation.model.chat.marks and sampling.max_reasoning and sampling.json_schema is None
-        self.to_end = not reasons
-        self.looked = (alone.answering if alone else conversation).looked
-        quick = replace(sampling, max_reasoning=0)
-        self._events = alone.ask(quick) if alone else conversation.ask(question, quick, options)
+    def __init__(self, events: Generator[AnswerPiece | Answer]) -> None:
+        """Generate the first pieces. events: of the answer; it does not reason."""
+        self._events = events
         self._told: list[AnswerPiece | Answer] = []
         for event in self._events:
             self._told.append(event)

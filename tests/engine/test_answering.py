@@ -196,6 +196,22 @@ def test_passages_begin_where_the_memory_does_not_show_the_whole_text(
     assert first.turns == 1
 
 
+def test_sixteen_passages_have_a_bound_in_tokens_and_go_on_from_the_answer_before(
+    model: Model, text: ReadText, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A passage in another script, or of numbers, has four times the tokens of 600 letters."""
+    monkeypatch.setattr(answering, "WIDE", 4)
+    monkeypatch.setattr(answering, "TRUSTED", 0.0)
+    question = "Where did the heron nest by the river?"
+    best = text.find(question, 4)
+    monkeypatch.setattr(answering, "READ_WIDE", len(best[0]) + len(best[1]))
+    context = read(model, TIGHT["exact"], text.ids)
+    assert asked(Conversation(context), text, question).read_again == tuple(joined(best[:2]))
+    follow = Conversation(context)
+    follow.replay("Which bird nested there?", "A heron.")
+    assert PLANTED.strip() in said(model, text, asked(follow, text, "When did people see it?"))
+
+
 def test_words_alone_lead_a_model_that_looks_nowhere(model: Model, text: ReadText) -> None:
     """Nothing is begun, so the memory is asked once less."""
     context = read(model, TIGHT["exact"], text.ids)
