@@ -1,4 +1,7 @@
-"""Numbers of a text by value: digits and number words below a thousand, so that "6" and "six" are one number."""
+"""Numbers of a text by value: digits and number words below a thousand, so that "6" and "six" are one number.
+
+Of ordinals only the English ones up to the twelfth are known, without "first" and "second".
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ _PIECE = re.compile(rf"(?P<digits>{DIGITS.pattern})|[^\W\d_]+")
 _GROUPS = re.compile(r"[.,\u202f\u00a0 ](?=\d{3}(?!\d))")
 _BETWEEN = re.compile(r"(?:[-\u2010\u2011]|\s+)(?:(?:and|et|y)(?:[-\u2010\u2011]|\s+))?")
 
+_ORDINALS = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth")
+_HUNDREDS = ("dosc", "tresc", "cuatroc", "quin", "seisc", "setec", "ochoc", "novec")
+
 # Words from 0 on, words of the tens from 20 on, and others with their values.
 _WORDS: dict[int, tuple[str, str, dict[str, int]]] = {
     ENGLISH: (
@@ -23,7 +29,7 @@ _WORDS: dict[int, tuple[str, str, dict[str, int]]] = {
         eighteen nineteen
         """,
         "twenty thirty forty fifty sixty seventy eighty ninety",
-        {"hundred": 100},
+        {"hundred": 100} | {word: at for at, word in enumerate(_ORDINALS, 3)},
     ),
     GERMAN: (
         """
@@ -45,7 +51,12 @@ _WORDS: dict[int, tuple[str, str, dict[str, int]]] = {
         veintiocho veintinueve
         """,
         "veinte treinta cuarenta cincuenta sesenta setenta ochenta noventa",
-        {"un": 1, "una": 1, "veintiún": 21, "cien": 100, "ciento": 100, "doscientos": 200, "trescientos": 300},
+        {"un": 1, "una": 1, "veintiún": 21, "cien": 100, "ciento": 100}
+        | {
+            f"{hundreds}{ending}": 100 * at
+            for at, hundreds in enumerate(_HUNDREDS, 2)
+            for ending in ("ientos", "ientas")
+        },
     ),
 }
 
@@ -63,13 +74,18 @@ def numbers(text: str, language: int) -> Iterator[Number]:
     known, start, end, value = _values(language), 0, 0, 0
     for piece in _PIECE.finditer(text):
         if piece["digits"]:
+            if end:
+                yield Number(start, end, str(value))
+                start = end = value = 0
             plain = _GROUPS.sub("", piece[0])
             yield Number(*piece.span(), plain.lstrip("0") or "0")
             continue
         word = known.get(piece[0].lower())
         if word is None:
             continue
-        joined = _joined(value, word, language) if _BETWEEN.fullmatch(text, end, piece.start()) else None
+        between = _BETWEEN.fullmatch(text, end, piece.start())
+        apart = between is None or (language == ENGLISH and "and" in between[0] and value < 100)
+        joined = None if apart else _joined(value, word, language)
         if end and joined is None:
             yield Number(start, end, str(value))
         start, end, value = (piece.start() if joined is None else start), piece.end(), joined or word
@@ -86,10 +102,8 @@ def _values(language: int) -> dict[str, int]:
     if language == GERMAN:  # the parts of a number are one word
         units = small.split()[1:10]
         tens_of |= {f"{unit}und{ten}": at + of for at, unit in enumerate(units, 1) for ten, of in tens_of.items()}
-        below = {"": 0, **found, **tens_of}
-        tens_of |= {
-            f"{unit}hundert{rest}": 100 * at + of for at, unit in enumerate(units, 1) for rest, of in below.items()
-        }
+        below, hundreds = {"": 0, "eins": 1, **found, **tens_of}, [(1, ""), *enumerate(units, 1)]
+        tens_of |= {f"{unit}hundert{rest}": 100 * at + of for at, unit in hundreds for rest, of in below.items()}
     return {**found, **tens_of, **others}
 
 

@@ -59,10 +59,9 @@ def unsupported(question: str, answer: str, passages: Sequence[str]) -> list[tup
     told = list(numbers(answer, language))
     found = [(each.start, each.end) for each in told if each.value not in values and DIGITS.match(answer, each.start)]
     if not _capitalises_nouns(known):
-        stems = set(terms(known)).union(
-            *(terms(answer[each.start : each.end]) for each in told if each.value in values)
-        )
-        found += [match.span() for match in _names(answer) if not stems.issuperset(terms(match[0]))]
+        counted = (answer[each.start : each.end] for each in told if each.value in values)
+        begins = {word[:STEM] for word in re.findall(r"\w+", " ".join([known, *counted]).casefold())}
+        found += [match.span() for match in _names(answer) if match[0].casefold()[:STEM] not in begins]
     return sorted(found)
 
 

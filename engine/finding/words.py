@@ -28,11 +28,6 @@ FEW, RARE = 5, 0.1
 _WORD = re.compile(r"\w+")
 
 
-def stem(word: str) -> str:
-    """Return the first letters of a word without its ending."""
-    return _ENDING.sub("", word)[:STEM]
-
-
 # Words of questions that say nothing about the place, by language: English, German, French, Spanish. Each language has
 # all its words, also those that another has too.
 ENGLISH, GERMAN, FRENCH, SPANISH = range(4)
@@ -56,6 +51,16 @@ _ASKING = (
     quién quiénes cuál cuáles cuándo dónde cómo cuánto cuánta cuántos cuántas
     """,
 )
+_SMALL = frozenset(" ".join(_ASKING).split())
+_SMALL_CUT = _SMALL.union(_ENDING.sub("", word) for word in _SMALL)
+
+
+def stem(word: str) -> str:
+    """Return the first letters of a word without its ending. What is left of "Andes" is not the small word "and"."""
+    short = _ENDING.sub("", word)
+    return f"{short}_" if short in _SMALL_CUT and word not in _SMALL else short[:STEM]
+
+
 _BY_LANGUAGE = [frozenset(map(stem, words.split())) for words in _ASKING]
 ASKING = frozenset().union(*_BY_LANGUAGE)
 
