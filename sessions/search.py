@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from sessions.database import Database
-from sessions.errors import InUse, StoreError
+from sessions.errors import InUse, StoreError, sqlite_errors
 from sessions.rows import PageHit, SearchHit, TurnRow, make_row
 from sessions.search_words import LONG, MOST_WORDS, long_words, searched_part, spaced, unspaced, words_with
 from sessions.sessions import Sessions
@@ -156,9 +156,10 @@ class Search:
         part = searched_part(word)
         if not part:
             return []
-        self._database.connection.execute(
-            "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words_of_turns USING fts5vocab(main, turns_fts, row)"
-        )
+        with sqlite_errors(self._database.path):
+            self._database.connection.execute(
+                "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words_of_turns USING fts5vocab(main, turns_fts, row)"
+            )
         rows = self._database.rows(
             "SELECT term FROM words_of_turns WHERE length(term) >= ? AND instr(term, ?) "
             "ORDER BY length(term), term LIMIT ?",

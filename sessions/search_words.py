@@ -92,4 +92,4 @@ def _long(text: str) -> Iterator[str]:
 def _folded(text: str) -> str:
     if text.isascii():
         return text.lower()
-    return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text.lower())))
+    return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text.lower()))).replace("ς", "σ")

@@ -20,7 +20,7 @@ UNSURE = "Not sure: the text says this only in part. Compare the passages."
 
 
 def doubt(checked: Mapping[str, Any], *, refused: bool) -> str:
-    """Return what to say of an answer that the text does not bear out, with what passages say instead; else "".
+    """Return the note for an answer that the text does not support, with what passages say instead; else "".
 
     Args:
         checked: what `check` returned.

@@ -1,6 +1,7 @@
 """`stockpot models`: list the models on this machine, fetch others, choose one, and remove packed weights."""
 
 import argparse
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -220,13 +221,14 @@ def run_models(arguments: Arguments) -> int:
 
 
 def _readings(home: Path) -> list["ContextRow"]:
-    """Return the readings in a home, the latest first; the home is not made."""
-    from sessions import DATABASE, Store
+    """Return the readings in a home, the latest first; none of a home that is not there, or cannot be read."""
+    from sessions import DATABASE, Store, StoreError
 
-    if not (home / DATABASE).exists():
-        return []
-    with Store(home) as store:
-        return store.contexts.all()
+    with suppress(StoreError):
+        if (home / DATABASE).exists():
+            with Store(home) as store:
+                return store.contexts.all()
+    return []
 
 
 def _hub_row(model: dict[str, Any]) -> dict[str, Any]:

@@ -178,14 +178,23 @@ def shown_name(name: str) -> str:
     return known if quantize == "none" else f"{known}:{quantize}"
 
 
-@lru_cache(maxsize=256)
 def _own_name(path: Path) -> str:
     """Return the name that a GGUF file gives itself, or that of the file."""
+    try:
+        stamp = path.stat()
+    except OSError:  # it is not here any more
+        return path.stem
+    return _name_in(path, (stamp.st_mtime_ns, stamp.st_size)) or path.stem
+
+
+@lru_cache(maxsize=256)
+def _name_in(path: Path, stamp: tuple[int, int]) -> str:
+    """Return the name in a GGUF file, "" without one. stamp: its time and size; read anew when they change."""
     from engine import ModelError
     from engine.models.gguf.header import read_header
 
     try:
         said = read_header(path).facts.get("general.name")
-    except (ModelError, OSError):  # it is not here any more
-        said = None
-    return said.strip() if isinstance(said, str) and said.strip() else path.stem
+    except (ModelError, OSError):
+        return ""
+    return said.strip() if isinstance(said, str) else ""

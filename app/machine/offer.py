@@ -88,7 +88,7 @@ class Offers:
         return offer
 
     def to_fetch(self) -> tuple[str, list[Recommended]]:
-        """Return what `reachable` does."""
+        """Return where models can be fetched from, and those that fit, best first."""
         found: tuple[str, list[Recommended]] = self._fresh("fetch", lambda: reachable(self._device))
         return found
 

@@ -17,8 +17,9 @@ from app.machine.forecast import Measured, forecast_text, reading_plan, room_her
 from app.machine.good_for import good_for
 from app.machine.hub import hub_id
 from app.machine.local_models import local_folder, local_models
+from app.machine.mirror import ON_MIRROR
 from app.machine.model_names import canonical_model, named_model, shown_name, split_model
-from app.machine.offer import MIRROR, NOWHERE, Offers
+from app.machine.offer import HUB, MIRROR, Offers
 from app.machine.pace import telling
 from app.machine.recommended import form_in, memory_for_weights
 from app.reading.methods import chosen_settings, essentials_for, fitted_to_text, spec_of
@@ -81,7 +82,7 @@ class FormActions:
         """Return the models that can be fetched, or why there are none, and the button that fetches one."""
         way, fitting = self.offers.to_fetch()
         others = hub_choices(fitting, local_models(self.service.home))
-        why = "" if others else NO_NETWORK if way == NOWHERE else ALL_HERE if fitting else NONE_FITS
+        why = "" if others else NO_NETWORK if way != HUB else ALL_HERE if fitting else NONE_FITS
         offered = gr.update(choices=others, value=others[0][1] if others else None, info=told(why))
         return [offered, gr.update(interactive=bool(others))]
 
@@ -249,7 +250,8 @@ class FormActions:
         """Fetch a model, or go on with it."""
         if not name:
             raise AppError("Choose the model to get first.")
-        self.worker.fetcher.fetch(hub_id(name), mirror=self.offers.to_fetch()[0] == MIRROR)
+        way, _ = self.offers.to_fetch()
+        self.worker.fetcher.fetch(hub_id(name), mirror=way == MIRROR and hub_id(name) == ON_MIRROR.name)
         return selection
 
     def stop_fetching(self, selection: Selection) -> Selection:

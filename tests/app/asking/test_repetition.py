@@ -80,6 +80,8 @@ def test_a_long_sentence_is_cut_when_it_has_been_said_twice() -> None:
     said = "The case was found in a box in the hall of the hotel, and people said that it was a large blue diamond. "
     end = next(end for end in range(len(said) * 3) if repetition_start((said * 3)[:end]) is not None)
     assert end <= 2 * len(said)
+    short = "川はその年に増水し、人々は牛を高い所へ移した。"
+    assert repetition_start(short * 2) is None, "as many characters are few words"
 
 
 def test_a_repetition_in_changing_order_is_cut() -> None:

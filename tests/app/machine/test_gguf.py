@@ -89,6 +89,8 @@ def test_a_file_is_called_as_it_calls_itself(tmp_path: Path) -> None:
     nameless = write_gguf(tmp_path / "tale.gguf", network, "llama", **{"general.name": None})
     assert (shown_name(str(named)), shown_name(f"{named}:int8")) == ("Tale 4B", "Tale 4B:int8")
     assert (shown_name(str(nameless)), shown_name(str(tmp_path / "gone.gguf"))) == ("tale", "gone")
+    named.rename(tmp_path / "gone.gguf")
+    assert shown_name(str(tmp_path / "gone.gguf")) == "Tale 4B", "once it has come"
     assert shown_name("/models/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf") == "Qwen2.5 Coder 1.5B"
 
 
