@@ -15,8 +15,8 @@ TAIL = 4000
 COPIES, WORDS, CHARACTERS = 3, 16, 40
 """Least copies in a row, and least words and characters of all copies together, that are a repetition."""
 
-PARAGRAPH_WORDS, PARAGRAPH_CHARACTERS = 20, 60
-"""Least words, and characters of them, of a passage for which two copies are enough."""
+PARAGRAPH_WORDS = 40
+"""Words of a passage for which two copies are enough."""
 
 COUNTING_WORDS, BARE_WORDS = 40, 200
 """Least words besides numbers if numbers count up; least words if there is hardly any text beside the numbers."""
@@ -120,8 +120,7 @@ def _enough(words: list[str], period: int, text: str) -> bool:
     """Return whether copies of the first `period` words are a repetition, not a refrain, a list or figures."""
     copy = words[:period]
     letters = sum(_LETTER.search(word) is not None for word in copy)
-    long = period >= PARAGRAPH_WORDS and sum(map(len, copy)) >= PARAGRAPH_CHARACTERS
-    least = 2 if long else COPIES
+    least = 2 if period >= PARAGRAPH_WORDS else COPIES
     if len(words) < max(WORDS, least * period) or len(text) < CHARACTERS:
         return False
     if words[period : 2 * period] != copy:  # numbers count up

@@ -75,21 +75,12 @@ def test_a_repetition_is_cut_and_its_words_kept_once(name: str) -> None:
     assert kept_of(text) == kept
 
 
-def test_a_long_sentence_is_cut_when_it_has_been_said_twice() -> None:
-    """The third copy cost a small model a minute."""
-    said = "The case was found in a box in the hall of the hotel, and people said that it was a large blue diamond. "
-    end = next(end for end in range(len(said) * 3) if repetition_start((said * 3)[:end]) is not None)
-    assert end <= 2 * len(said)
-    short = "川はその年に増水し、人々は牛を高い所へ移した。"
-    assert repetition_start(short * 2) is None, "as many characters are few words"
-
-
 def test_a_repetition_in_changing_order_is_cut() -> None:
     said = " ".join([READER, DECODER, READER, BOTH, DECODER, READER, DECODER, DECODER, BOTH, READER, BOTH, DECODER])
     kept = kept_of(said + " " + said)
     assert kept is not None
     assert {READER, DECODER, BOTH} <= set(re.findall(r"The[^.]*\.", kept))
-    assert len(kept) <= len(said) + 1 + len(READER), "the second round is cut as it begins"
+    assert len(kept) < len(said)
 
 
 VERSE = "The keeper climbed {} steps and lit the lamp against the {}.\n"
