@@ -272,7 +272,7 @@ def test_an_answer_is_followed_unless_the_reader_has_gone_up(
     session = asked(server, reading, "Who kept the lamp?", tokens=64)
     tab.set_viewport_size({"width": width, "height": 520})
     visit(tab, server, f"?context={reading['id']}&session={session}")
-    question = {"question": "Tell me everything.", "max_tokens": 20_000}  # until it is stopped
+    question = {"question": "Go on.", "max_tokens": 20_000}  # until it is stopped
     top = "document.querySelector('#past .turn').getBoundingClientRect().top"
     follow = "document.querySelector('#conversation').dataset.follow"
     shown = """() => {
