@@ -17,11 +17,11 @@ CHROMIUM := $(shell command -v chromium || command -v chromium-browser || comman
 run: $(READY) $(MODEL)  ## set up and open the app with SmolLM2; make run PORT=7861 takes another port than 7860
 	$(BIN)/stockpot serve --open $(if $(PORT),--port $(PORT))
 
-# The types are checked beside the tests, three of which run at a time: they leave some of two cores idle. What mypy finds
+# The types are checked beside the tests, which leave some of two cores idle. What mypy finds
 # is said at the end.
 test: $(DEV) $(MODEL) lint browser  ## set up and run everything: lint, types, tests, browser tests
 	@found=$$(mktemp); $(BIN)/mypy >$$found 2>&1 & \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$!; types=$$?; echo "mypy:"; cat $$found; rm $$found; exit $$((tests ? tests : types))
 
 lint: $(DEV)

@@ -1,6 +1,7 @@
 """Kept things on the page: going back, coming back, renaming, finding, exporting, deleting."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,7 @@ def test_a_document_that_is_kept_is_read_in_another_way_and_deleted(tab: Page, s
     expect(tab.locator("#context-head .how")).to_contain_text("with streaming")
     expect(tab.locator("#context-head h1")).to_have_text("Keepsake")
     tab.get_by_role("button", name="New document").click()
+    expect(tab).to_have_url(re.compile("new=1"))  # the server has answered
     expect(tab.locator("#kept .token")).to_have_count(0)
     tab.locator("#kept input").click()
     tab.get_by_role("option", name="Keepsake").click()

@@ -52,7 +52,9 @@ def test_a_failed_event_says_so_above_the_field_and_loses_nothing(
     expect(tab.locator("#temperature :is(input, textarea)")).to_be_visible()
     tab.locator("#new-reading").click()
     expect(tab.locator("#hello")).to_be_visible()
+    expect(tab).to_have_url(re.compile("new=1"))  # the server has answered
     tab.locator("#contexts label").first.click()
+    expect(tab).to_have_url(re.compile("context="))
     field, trouble = tab.locator("#question textarea"), tab.locator("#trouble [role=alert]")
     failed: set[str] = set()
 
