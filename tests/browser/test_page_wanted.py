@@ -85,6 +85,14 @@ def sources(tab: Page) -> Locator:
     return tab.locator("#past .turn").last.locator(".sources")
 
 
+def turn_to_page(tab: Page) -> None:
+    """Open the page of the first place; places are folded below an answer that is said not to be found."""
+    tab.evaluate(
+        "document.querySelectorAll('#past .sources, #past .sources details').forEach(each => each.open = true)"
+    )
+    tab.get_by_role("link", name="Read the whole page").first.click()
+
+
 def test_01_all_of_it_is_read(tab: Page, server: Server, reading: dict[str, Any]) -> None:
     """Others look at the few pieces that they searched."""
     assert reading["tokens_read"] == reading["tokens"]
@@ -161,7 +169,7 @@ def test_08_an_answer_names_its_page(tab: Page, server: Server, reading: dict[st
     session = asked(server, reading, CRANE, tokens=24)
     visit(tab, server, f"?session={session}")
     expect(sources(tab).locator("li").first).to_contain_text("page 3")
-    tab.get_by_role("link", name="Read the whole page").first.click()
+    turn_to_page(tab)
     expect(tab.locator("#beside h2")).to_contain_text("3")
     tab.wait_for_function("document.querySelector('#beside img')?.naturalWidth > 500")
 
@@ -174,7 +182,7 @@ def test_09_what_is_marked_says_it_and_nothing_else_is_marked(
     expect(tab.locator("#past .turn")).to_contain_text("I did not find that in the text")
     expect(sources(tab)).to_have_count(0)
     visit(tab, server, f"?session={about}")
-    tab.get_by_role("link", name="Read the whole page").first.click()
+    turn_to_page(tab)
     expect(tab.locator("#beside mark").first).to_contain_text(MINUTES[2][0])
 
 
