@@ -15,7 +15,7 @@ from engine.models.architectures import ARCHITECTURES, REFUSED_IN_GGUF, Architec
 from engine.models.gguf import gemma_facts, hybrid_facts, routed_facts
 from engine.models.gguf.header import Header
 from engine.models.gguf.rope_parameters import rope_of
-from engine.models.gguf.values import Facts, count, layers, number, size
+from engine.models.gguf.values import Facts, count, experts, layers, number, size
 
 EYES = "clip"  # what files with a part for pictures or sound alone are named
 MIXTRAL = ARCHITECTURES["mixtral"]  # files name it llama
@@ -122,15 +122,8 @@ def _mixtral(header: Header) -> Facts:
     }
 
 
-def _experts(header: Header) -> Facts:
-    return {
-        "num_experts": size(header, "expert_count"),
-        "num_experts_per_tok": size(header, "expert_used_count"),
-    }
-
-
 def _qwen2_moe(header: Header) -> Facts:
-    return _experts(header) | {
+    return experts(header) | {
         "moe_intermediate_size": size(header, "expert_feed_forward_length"),
         "shared_expert_intermediate_size": size(header, "expert_shared_feed_forward_length"),
         "norm_topk_prob": False,
@@ -139,7 +132,7 @@ def _qwen2_moe(header: Header) -> Facts:
 
 def _qwen3_moe(header: Header) -> Facts:
     width = size(header, "expert_feed_forward_length")
-    return _experts(header) | {"moe_intermediate_size": width, "norm_topk_prob": True}
+    return experts(header) | {"moe_intermediate_size": width, "norm_topk_prob": True}
 
 
 def _granite(header: Header) -> Facts:
@@ -219,7 +212,7 @@ OWN: dict[str, Callable[[Header], Facts]] = {
     "mixtral": _mixtral,
     "olmo": _olmo,
     "olmo2": _without_windows,
-    "olmoe": lambda header: _experts(header) | {"norm_topk_prob": False},
+    "olmoe": lambda header: experts(header) | {"norm_topk_prob": False},
     "phi3": _phi3,
     "qwen2": _without_windows,
     "qwen2_moe": _qwen2_moe,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.models.gguf.header import Header
-from engine.models.gguf.values import Facts, by_layer, count, has, layers, number, size
+from engine.models.gguf.values import Facts, by_layer, count, experts, has, layers, number, size
 
 RECURRENT, FULL = "linear_attention", "full_attention"
 
@@ -25,10 +25,10 @@ def _qwen3_5(header: Header) -> Facts:
 
 
 def _qwen3_5_moe(header: Header) -> Facts:
-    return _qwen3_5(header) | {
+    return {
+        **_qwen3_5(header),
+        **experts(header),
         "intermediate_size": size(header, "expert_feed_forward_length"),
-        "num_experts": size(header, "expert_count"),
-        "num_experts_per_tok": size(header, "expert_used_count"),
         "moe_intermediate_size": size(header, "expert_feed_forward_length"),
         "shared_expert_intermediate_size": size(header, "expert_shared_feed_forward_length"),
     }
@@ -49,10 +49,10 @@ def _lfm2(header: Header) -> Facts:
 
 
 def _lfm2_moe(header: Header) -> Facts:
-    return _lfm2(header) | {
+    return {
+        **_lfm2(header),
+        **experts(header),
         "num_dense_layers": count(header, "leading_dense_block_count"),
-        "num_experts": size(header, "expert_count"),
-        "num_experts_per_tok": size(header, "expert_used_count"),
         "moe_intermediate_size": size(header, "expert_feed_forward_length"),
         "use_expert_bias": has(header, "exp_probs_b.bias"),
     }

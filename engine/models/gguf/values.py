@@ -88,6 +88,14 @@ def by_layer(header: Header, key: str) -> list[int]:
     return [_in_bounds(header, key, int(one)) for one in each[:many]]
 
 
+def experts(header: Header) -> Facts:
+    """Return how many experts there are, and how many a token is sent to."""
+    return {
+        "num_experts": size(header, "expert_count"),
+        "num_experts_per_tok": size(header, "expert_used_count"),
+    }
+
+
 def has(header: Header, name: str) -> bool:
     """Return whether any layer has a tensor of this name: "attn_q.bias"."""
     return any(f"blk.{layer}.{name}" in header.tensors for layer in range(layers(header)))
