@@ -13,18 +13,9 @@ TELLING = 2_000
 """Least tokens of an earlier reading whose time says something about the next one."""
 
 
-def telling(readings: Iterable[ContextRow], is_model: Callable[[str], bool]) -> list[ContextRow]:
-    """Return the readings with a model whose time says something, in their order.
-
-    Args:
-        readings: all of them.
-        is_model: whether a name without its quantisation is that of the model.
-    """
-    return [
-        row
-        for row in readings
-        if is_model(split_model(row.model)[0]) and row.seconds > 0 and row.tokens_read - row.read_before >= TELLING
-    ]
+def telling(readings: Iterable[ContextRow]) -> list[ContextRow]:
+    """Return the readings whose time says something, in their order."""
+    return [row for row in readings if row.seconds > 0 and row.tokens_read - row.read_before >= TELLING]
 
 
 def reading_seconds(
@@ -41,8 +32,8 @@ def reading_seconds(
         parameters: weights that each token is multiplied with.
         rates: the measured rates of this machine.
         readings: earlier readings here, the latest first.
-        is_model: see `telling`.
+        is_model: whether a name without its quantisation is that of the model.
     """
-    if before := telling(readings, is_model):
+    if before := telling(row for row in readings if is_model(split_model(row.model)[0])):
         return tokens / before[0].tokens_per_second
     return 2 * parameters * tokens / rates.flops

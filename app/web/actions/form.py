@@ -229,8 +229,7 @@ class FormActions:
         """Return the last telling reading with this model, one with these settings before others; None without any."""
         import engine
 
-        plain, recent = split_model(name)[0], self.service.store.contexts.all(model=name, most=MOST_READ)
-        rows = telling(recent, plain.__eq__)
+        rows = telling(self.service.store.contexts.all(model=name, most=MOST_READ))
         same = [row for row in rows if (row.method, row.settings) == (method.name, method.settings())]
         for row in [*same, *rows]:
             try:
