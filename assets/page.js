@@ -294,14 +294,6 @@
       bring(chosen.closest("label"));
     }
   };
-  // Gradio says in English that the server is gone. Only the words change: Gradio goes on drawing in the same text nodes.
-  const sayGone = () => {
-    for (const each of document.querySelectorAll(".toast-message-text")) {
-      if (!each.textContent.startsWith("Connection to the server was lost")) continue;
-      each.firstChild.data = say("The server does not answer: try again once it does.");
-      each.closest(".toast-body").querySelector(".toast-title").firstChild.data = say("Error");
-    }
-  };
   let owner = null;  // the context whose page is beside the chat
   const belong = (query) => {
     const context = new URLSearchParams(query).get("context") ?? "";
@@ -330,7 +322,6 @@
     nameParts();
     tellHits();
     makeRoom();
-    sayGone();
     hold();
     bringChosen();
   };

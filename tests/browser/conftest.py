@@ -37,6 +37,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def tab(browser: Browser, server: Server) -> Iterator[Page]:
     """Return a tab of its own; fail the test for errors in the page and for requests to other sites."""
+    if server.process is None:  # a test that stopped it has failed
+        server.start()
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
     context.set_default_timeout(PATIENCE_MS)
     troubles: list[str] = []

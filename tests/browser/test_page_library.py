@@ -14,6 +14,8 @@ from tests.browser.helpers import ask, asked, fill, visit
 
 pytestmark = pytest.mark.browser
 
+GONE = "The server does not answer: try again once it does."
+
 
 def delete(tab: Page, button: str, named: str, place: str = "") -> None:
     """Ask for something to be deleted, keep it, and then delete it. place: prefix of the question's ids."""
@@ -140,19 +142,25 @@ def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, read
     before = server.get(f"/api/sessions/{session}/turns")
     visit(tab, server, f"?session={session}")
     server.stop()
-    expect(tab.locator(".toast-message-text")).to_have_text("The server does not answer: try again once it does.")
-    with tab.expect_event(
-        "framenavigated", timeout=1000 * 2 * PATIENCE_SEC
-    ):  # the tab that stayed open comes back by itself
+    expect(tab.locator("#trouble")).to_contain_text(GONE)
+    server.start()
+    expect(tab.locator("#trouble")).to_be_empty()
+    asked_there = {"question": "And when?", "max_tokens": 12}
+    server.answered(server.send(f"/api/sessions/{session}/turns", asked_there)["id"])
+    expect(tab.locator("#past .turn")).to_have_count(2)
+    server.stop()
+    tab.locator("#new-session").click()  # which Gradio notices; it loads the page anew by itself
+    expect(tab.locator("#trouble")).to_contain_text(GONE)
+    with tab.expect_event("framenavigated", timeout=1000 * 2 * PATIENCE_SEC):
         server.start()
-    expect(tab.locator("#past .turn")).to_have_count(1)
-    ask(tab, "And when?", 12)
     expect(tab.locator("#past .turn")).to_have_count(2)
+    ask(tab, "And where?", 12)
+    expect(tab.locator("#past .turn")).to_have_count(3)
     visit(tab, server, f"?session={session}")
-    expect(tab.locator("#past .turn")).to_have_count(2)
+    expect(tab.locator("#past .turn")).to_have_count(3)
     turns = server.get(f"/api/sessions/{session}/turns")
     assert turns[0]["answer"] == before[0]["answer"]
-    assert turns[1]["status"] == "done"
+    assert [turn["status"] for turn in turns] == ["done"] * 3
     assert server.get(f"/api/contexts/{reading['id']}")["updated_at"] == reading["updated_at"]  # nothing was read again
 
 
