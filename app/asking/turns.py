@@ -1,26 +1,19 @@
 """Turns: keep a question, answer it piece by piece, and finish with sources and measurements."""
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from app.asking.answer_options import AT_ONCE, LOOKS, SAMPLED, AnswerOptions
+from app.asking.answer_options import AnswerOptions
+from app.asking.answers import Question, asked, checked, question_to
 from app.asking.demo_answer import DemoAnswer
-from app.asking.measurements import measurements, warnings
-from app.asking.named_pages import all_of, as_kept, named_pages, tokens_of
-from app.asking.not_found import says_not_found
+from app.asking.named_pages import all_of, as_kept, named_pages
 from app.asking.question_length import require_fits
-from app.asking.quotes import is_sentence, whole_sentences
-from app.asking.repetition import repetition_start
-from app.asking.sources import check_quotations, find_sources, narrowed, with_citations
-from app.asking.support import NOWHERE, check, doubt
 from app.errors import UsageError, phrase
 from app.formatting import plural, replay_progress
-from app.machine.good_for import demo_note
-from app.reading.context_cache import OpenContext, OpenConversation
+from app.reading.context_cache import OpenConversation
 from app.reading.open_context import (
     fork_conversation,
     open_context,
@@ -228,26 +221,12 @@ def _answer(
         if length > LONG_QUESTION and 0 < done < length:
             on_stage(f"Reading the question: {done:,} of {plural(length, 'token')}")
 
-    seed = service.seed if options.seed is None else options.seed
-    sampling = replace(
-        open_one.opened.model.sampling,
-        **options.sampled(),
-        max_tokens=options.max_tokens,
-        seed=secrets.randbits(32) if seed is None else seed,
-        max_reasoning=options.max_reasoning if _reasons(open_one.opened, options) else 0,
-        stop=tuple(options.stop),
-        json_schema=options.json_schema,
-    )
+    opened = open_one.opened
+    question = question_to(service, opened, turn.question, turn.pages, options)
+    asking = asked(service, opened, open_one.conversation, question, on_question)
     waiting, thought, flushed, done = "", "", 0.0, None
-    said = DemoAnswer(open_one.opened.row.model)
-    there = _text(service, open_one.opened, turn.pages)
-    told = engine.AskOptions(on_question, whole_sentences, repetition_start, rules=options.rules)
-    # Closing before the end cancels the turn: the conversation is as it was before the question.
-    if options.read_again or there.named is not None:
-        asked = engine.answer_from_text(open_one.conversation, turn.question, there, sampling, told)
-    else:
-        asked = open_one.conversation.ask(turn.question, sampling, told)
-    with suppress(Stopped), closing(asked) as events:
+    said = DemoAnswer(opened.row.model)
+    with suppress(Stopped), closing(asking) as events:
         for event in events:
             on_stage("")
             if isinstance(event, engine.Answer):
@@ -272,68 +251,19 @@ def _answer(
     if done is None:
         service.store.turns.append_answer(turn.id, waiting, thought)
         return service.store.turns.finish(turn.id, status="cancelled")
-    if open_one.opened.share is None:
-        open_context(service, open_one.opened.row.id)  # raises if its files were damaged meanwhile
-    return _finish(service, turn, open_one, done, sampling, options.rules)
-
-
-def _reasons(opened: OpenContext, options: AnswerOptions) -> bool:
-    """Return whether a model may reason before it answers."""
-    return opened.parameters > AT_ONCE if options.reason is None else options.reason
-
-
-def _text(service: Service, opened: OpenContext, pages: str) -> "engine.ReadText":
-    """Return the text that a question may be answered from, with the tokens of the pages named with it."""
-    import engine
-
-    stream, ids = opened.stream, opened.row.document_ids
-    read = stream.ids
-    if opened.share is not None:
-        read = read[: max(0, opened.context.memory.seen - len(opened.model.chat.prefix))]
-    if not pages:
-        return engine.ReadText(read, opened.finder, by_words=opened.parameters < LOOKS)
-    cache = service.document_cache
-    return engine.ReadText(stream.ids, opened.finder, tokens_of(named_pages(pages, ids, cache), ids, stream, cache))
+    if opened.share is None:
+        open_context(service, opened.row.id)  # raises if its files were damaged meanwhile
+    return _finish(service, turn, open_one, done, question)
 
 
 def _finish(
-    service: Service,
-    turn: TurnRow,
-    open_one: OpenConversation,
-    done: "engine.Answer",
-    sampling: "engine.Sampling",
-    rules: str,
+    service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer", question: Question
 ) -> TurnRow:
-    opened = open_one.opened
-    said = f"{turn.question}\n{done.text}"
-    measured, checked = measurements(done), check(turn.question, done, opened)
-    near = checked.get("found", True)  # a question about something else has no places
-    found = find_sources(done.passages if near else [], opened.stream, service.document_cache, said)
-    refused = says_not_found(done.text)
-    doubted = doubt(checked, refused=refused)
-    there = near and not refused and not doubted.startswith(NOWHERE)
-    sentences = [each for each in done.sentences if there and is_sentence(done.text[each.start : each.end])]
-    found, citations = with_citations(found, sentences, opened.stream, service.document_cache, said)
-    sources = [asdict(source) for source in narrowed(found, service.document_cache, said)]
-    measured |= checked
-    measured["found"] = there
-    measured["citations"] = [asdict(each) for each in citations]
-    quotations = check_quotations(done.text, opened.row.document_ids, service.document_cache)
-    measured["quotations"] = [asdict(each) for each in quotations]
-    measured["sampling"] = {name: getattr(sampling, name) for name in SAMPLED}
-    if sampling.temperature > 0:
-        measured["seed"] = sampling.seed
-    demo = demo_note(opened.row.model, found=near and not refused)
-    measured["warnings"] = [*warnings(done, opened, turn.pages, rules), *filter(None, [doubted, demo])]
+    told = checked(service, open_one.opened, question, done)
+    kept = asdict(told)
     # The conversation is saved first, with the turn. After a crash in between, the turn is finished from there.
-    kept: dict[str, Any] = {
-        "answer": done.text,
-        "reasoning": done.reasoning,
-        "sources": sources,
-        "measurements": measured,
-    }
-    if opened.share is None:
+    if open_one.opened.share is None:
         save_conversation(service, turn.session_id, open_one, {"id": turn.id, **kept})
     with service.store.transaction():
-        service.store.measurements.add("answer", turn.session_id, {"turn": turn.id, **measured})
+        service.store.measurements.add("answer", turn.session_id, {"turn": turn.id, **told.measurements})
         return service.store.turns.finish(turn.id, **kept)

@@ -1,0 +1,161 @@
+"""Answers before they are kept: ask an open context, and check the answer against its text."""
+
+import secrets
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from app.asking.answer_options import AT_ONCE, LOOKS, SAMPLED, AnswerOptions
+from app.asking.demo_answer import DemoAnswer
+from app.asking.measurements import measurements, warnings
+from app.asking.named_pages import named_pages, tokens_of
+from app.asking.not_found import says_not_found
+from app.asking.quotes import is_sentence, whole_sentences
+from app.asking.repetition import repetition_start
+from app.asking.sources import check_quotations, find_sources, narrowed, with_citations
+from app.asking.support import NOWHERE, check, doubt
+from app.machine.good_for import demo_note
+from app.reading.context_cache import OpenContext
+from app.reading.open_context import open_context
+from app.service import Service
+
+if TYPE_CHECKING:
+    import engine
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to an open context.
+
+    text: the question.
+    pages: pages to answer from alone, as the store keeps them; "" for none.
+    options: options for the answer.
+    sampling: the model's sampling with these options.
+    """
+
+    text: str
+    pages: str
+    options: AnswerOptions
+    sampling: "engine.Sampling"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An answer with its sources and measurements, as the store keeps them."""
+
+    answer: str
+    reasoning: str
+    sources: list[dict[str, Any]]
+    measurements: dict[str, Any]
+
+
+def question_to(service: Service, opened: OpenContext, text: str, pages: str, options: AnswerOptions) -> Question:
+    """Return a question to a context, with a seed if its options name none."""
+    seed = service.seed if options.seed is None else options.seed
+    reasons = opened.parameters > AT_ONCE if options.reason is None else options.reason
+    sampling = replace(
+        opened.model.sampling,
+        **options.sampled(),
+        max_tokens=options.max_tokens,
+        seed=secrets.randbits(32) if seed is None else seed,
+        max_reasoning=options.max_reasoning if reasons else 0,
+        stop=tuple(options.stop),
+        json_schema=options.json_schema,
+    )
+    return Question(text, pages, options, sampling)
+
+
+def asked(
+    service: Service,
+    opened: OpenContext,
+    conversation: "engine.Conversation",
+    question: Question,
+    on_pass: Callable[[], None],
+) -> "Generator[engine.AnswerPiece | engine.Answer]":
+    """Ask in a conversation over a context, and yield the pieces of the answer and then the whole.
+
+    Closing it before the end cancels the turn: the conversation is as it was before the question.
+    """
+    import engine
+
+    options = question.options
+    there = _text(service, opened, question.pages)
+    told = engine.AskOptions(on_pass, whole_sentences, repetition_start, rules=options.rules)
+    if options.read_again or there.named is not None:
+        return engine.answer_from_text(conversation, question.text, there, question.sampling, told)
+    return conversation.ask(question.text, question.sampling, told)
+
+
+def _text(service: Service, opened: OpenContext, pages: str) -> "engine.ReadText":
+    """Return the text that a question may be answered from, with the tokens of the pages named with it."""
+    import engine
+
+    stream, ids = opened.stream, opened.row.document_ids
+    read = stream.ids
+    if opened.share is not None:
+        read = read[: max(0, opened.context.memory.seen - len(opened.model.chat.prefix))]
+    if not pages:
+        return engine.ReadText(read, opened.finder, by_words=opened.parameters < LOOKS)
+    cache = service.document_cache
+    return engine.ReadText(stream.ids, opened.finder, tokens_of(named_pages(pages, ids, cache), ids, stream, cache))
+
+
+def checked(service: Service, opened: OpenContext, question: Question, done: "engine.Answer") -> Checked:
+    """Return an answer with its sources, and with the doubts that the text leaves about it."""
+    said = f"{question.text}\n{done.text}"
+    measured, facts = measurements(done), check(question.text, done, opened)
+    near = facts.get("found", True)  # a question about something else has no places
+    found = find_sources(done.passages if near else [], opened.stream, service.document_cache, said)
+    refused = says_not_found(done.text)
+    doubted = doubt(facts, refused=refused)
+    there = near and not refused and not doubted.startswith(NOWHERE)
+    sentences = [each for each in done.sentences if there and is_sentence(done.text[each.start : each.end])]
+    found, citations = with_citations(found, sentences, opened.stream, service.document_cache, said)
+    sources = [asdict(source) for source in narrowed(found, service.document_cache, said)]
+    measured |= facts
+    measured["found"] = there
+    measured["citations"] = [asdict(each) for each in citations]
+    quotations = check_quotations(done.text, opened.row.document_ids, service.document_cache)
+    measured["quotations"] = [asdict(each) for each in quotations]
+    measured["sampling"] = {name: getattr(question.sampling, name) for name in SAMPLED}
+    if question.sampling.temperature > 0:
+        measured["seed"] = question.sampling.seed
+    demo = demo_note(opened.row.model, found=near and not refused)
+    told = warnings(done, opened, question.pages, question.options.rules)
+    measured["warnings"] = [*told, *filter(None, [doubted, demo])]
+    return Checked(done.text, done.reasoning, sources, measured)
+
+
+def ask_alone(
+    service: Service,
+    context_id: str,
+    text: str,
+    options: AnswerOptions,
+    pages: str = "",
+    on_pass: Callable[[], None] = lambda: None,
+) -> Checked:
+    """Return the answer to a question in a conversation that is thrown away.
+
+    Args:
+        service: the home in use.
+        context_id: the context.
+        text: the question.
+        options: options for the answer.
+        pages: see `Question`.
+        on_pass: called after each pass and piece; its exception ends the work.
+
+    Raises:
+        AppError: none of the context has been read yet.
+    """
+    import engine
+
+    opened = open_context(service, context_id)
+    question = question_to(service, opened, text, pages, options)
+    with closing(asked(service, opened, engine.Conversation(opened.context), question, on_pass)) as events:
+        for event in events:
+            on_pass()
+            if isinstance(event, engine.Answer):
+                _, said = DemoAnswer(opened.row.model).whole(event.text)
+                return checked(service, opened, question, replace(event, text=said))
+    raise RuntimeError("the model gave no answer")
