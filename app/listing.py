@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import sessions
 from app.asking.introduction import introduction_json, load_introduction
-from app.asking.named_pages import page_name
-from app.errors import Ambiguous, NotFound
+from app.asking.named_pages import as_kept, named_pages, page_name
+from app.asking.turns import checked_pages
+from app.errors import Ambiguous, AppError, NotFound
 from app.formatting import either
 from app.jobs.job_runner import READ
 from app.language import figure, t
 from app.machine.model_names import shown_name
 from app.reading.memory_map import load_map
+from app.reading.open_context import require_begun
 from app.service import Service
 from sessions import MOST_LISTED, ContextRow, DocumentRow, JobRow, SessionRow, TurnRow, listed
 
@@ -176,6 +178,39 @@ def find_context(service: Service, text: str, lists: str = "") -> ContextRow:
     _, row = find(service, text, ("context",), lists)
     assert isinstance(row, ContextRow)
     return row
+
+
+def reading_of(service: Service, text: str, pages: str = "") -> tuple[ContextRow, str]:
+    """Return the finished context to ask about a document, the newest of it alone if there is one, and its pages there.
+
+    Args:
+        service: the home in use.
+        text: id or title of a document, or of a context.
+        pages: pages of it; "" for all.
+
+    Raises:
+        NotFound: there is no such document or context.
+        AppError: the document has not been read to its end.
+        UsageError: there are no such pages.
+    """
+    _, row = find(service, text, ("document", "context"))
+    if isinstance(row, ContextRow):
+        require_begun(service, row)
+        return row, checked_pages(service, row, pages)
+    assert isinstance(row, DocumentRow)
+    contexts = service.store.contexts.all(row.id)
+    ready = [each for each in contexts if each.status == "ready"]
+    if not ready:
+        how = f"resume {contexts[0].id}" if contexts else f"ingest {row.id}"
+        raise AppError(f"{row.title} has not been read to its end: `stockpot {how}` reads it.")
+    context = min(ready, key=lambda each: len(each.document_ids))
+    if len(context.document_ids) == 1:
+        return context, checked_pages(service, context, pages)
+    number, cache = context.document_ids.index(row.id) + 1, service.document_cache
+    if not pages.strip():
+        return context, f"{number}:"
+    named = [replace(each, document=number) for each in named_pages(pages, [row.id], cache)]
+    return context, as_kept(named, context.document_ids, cache)
 
 
 def find_session(service: Service, text: str) -> SessionRow:

@@ -1,5 +1,6 @@
 """A document: its pages, its text, its table of contents, and the page of every character."""
 
+import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -93,6 +94,11 @@ class Document:
     def text(self) -> str:
         """All pages, joined by PAGE_SEPARATOR."""
         return PAGE_SEPARATOR.join(page.text for page in self.pages)
+
+    @cached_property
+    def text_digest(self) -> str:
+        """The SHA-256 of `text` in UTF-8, in hexadecimal."""
+        return hashlib.sha256(self.text.encode(errors="surrogatepass")).hexdigest()
 
     @cached_property
     def page_starts(self) -> list[int]:

@@ -12,7 +12,8 @@ import time
 import webbrowser
 from argparse import Namespace
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -197,7 +198,8 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         worker.start()
         try:
-            yield
+            async with agents:
+                yield
         finally:
             worker.stop()
             service.close()
@@ -234,6 +236,11 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
 
     app.include_router(router(service, worker), max_body_size=MOST_BODY)
     app.include_router(openai_chat.router(service, worker), max_body_size=MOST_BODY)
+    agents: AbstractAsyncContextManager[None] = nullcontext()
+    if find_spec("mcp"):  # an extra
+        from app.api.mcp_route import add_mcp
+
+        agents = add_mcp(app, service, worker)
     add_error_handlers(app)
     page = build_page(service, worker)
     gr.mount_gradio_app(

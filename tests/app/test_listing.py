@@ -1,15 +1,16 @@
 """Ids, prefixes and titles that people name, also if several things fit; and the search."""
 
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
-from app.errors import Ambiguous, NotFound
-from app.listing import KINDS, find, find_context, find_document, find_session, list_rows
+from app.errors import Ambiguous, AppError, NotFound
+from app.listing import KINDS, find, find_context, find_document, find_session, list_rows, reading_of
 from app.search import search_home
 from app.service import Service
 from sessions import MOST_HITS, ContextRow, StoreError
-from tests.app.helpers import add_context, add_document
+from tests.app.helpers import add, add_context, add_document, book_text, read_through
 
 
 def test_what_is_deleted_while_things_are_listed_is_left_out(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,6 +29,22 @@ def test_what_is_deleted_while_things_are_listed_is_left_out(service: Service, m
     size = service.store.folders.size(kept.id)
     assert list_rows(service, "contexts") == [{"title": "Lamp", **asdict(kept), "bytes_on_disk": size}]
     assert find(service, "Lamp", ("context",)) == ("context", kept)
+
+
+def test_a_document_is_asked_where_it_was_read_alone_if_it_was(service: Service, tmp_path: Path) -> None:
+    paths = [tmp_path / "Book.txt", tmp_path / "Note.txt"]
+    paths[0].write_text(book_text(12), encoding="utf-8")
+    paths[1].write_text("The lamp is out.", encoding="utf-8")
+    ids = add(service, *paths)
+    with pytest.raises(AppError, match=f"Note has not been read to its end: `stockpot ingest {ids[1]}`"):
+        reading_of(service, "Note")
+    both = read_through(service, ids)
+    assert reading_of(service, "Note") == (both, "2:")
+    assert reading_of(service, ids[0], "1/2-3") == (both, "1:1/2-3")
+    alone = read_through(service, ids[1:])
+    assert reading_of(service, "Note") == (alone, "")
+    assert reading_of(service, ids[1], "1") == (alone, "1")
+    assert reading_of(service, both.id, "2:") == (both, "2:")
 
 
 @pytest.mark.parametrize("title", ["Harbour", "harbour", "HARB"])

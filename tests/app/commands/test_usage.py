@@ -167,10 +167,10 @@ def test_every_command_but_those_that_the_docs_name_has_an_object_for_programs()
     actions = [each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)]
     commands = actions[0].choices
     without = {name for name, parser in commands.items() if "--json" not in parser._option_string_actions}
-    assert without == {"serve", "chat", "train", "export"}
+    assert without == {"serve", "mcp", "chat", "train", "export"}
     root = Path(__file__).parents[3]
     readme, docs = (" ".join((root / path).read_text().split()) for path in ("README.md", "docs/command-line.md"))
-    assert "All but `serve`, `chat`, `train` and `export` take `--json`" in docs
+    assert "All but `serve`, `mcp`, `chat`, `train` and `export` take `--json`" in docs
     listed = re.search(r"lists all commands: `([a-z ]+)`", readme)
     assert listed is not None
     assert set(listed[1].split()) == set(commands)
