@@ -111,7 +111,7 @@ def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
     open_document = service.document_cache.document
 
     def ends(document_id: str) -> Document:
-        worker._stopping.set()
+        worker.stop()
         return open_document(document_id)
 
     with monkeypatch.context() as patch:
@@ -229,7 +229,7 @@ def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
     def meanwhile(document_id: str) -> Document:
         if first._stopping.is_set():
             following.cancel(job.id)
-        first._stopping.set()
+        first.stop()
         return open_document(document_id)
 
     monkeypatch.setattr(service.document_cache, "document", meanwhile)
