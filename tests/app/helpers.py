@@ -1,19 +1,18 @@
-"""Helpers of the app's tests: a book with facts in it, a server, and the command line in and out of this process."""
+"""Helpers of the app's tests: a book with facts in it, a server, and the command line in this process."""
 
 import json
 import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -27,6 +26,7 @@ from app.reading.preparing import prepare
 from app.reading.readings import read
 from app.service import Service
 from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow, Store
+from tests.app.forked import start_program
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"budget": 320}
@@ -69,28 +69,11 @@ def other_words(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("engine.models.chat.OPENINGS", (opening,))
 
 
-class Cli:
-    """Runs `stockpot` in a process of its own, as programs do."""
+class Cli(NamedTuple):
+    """The first options of commands."""
 
-    def __init__(self, home: Path, model: str) -> None:
-        self.home, self.model = home, model
-
-    def run(self, *arguments: str, status: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "app.cli", "--home", str(self.home), "--model", self.model, *arguments]
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SEC,
-            env={**os.environ, "STOCKPOT_HOME": str(self.home / "unused")},
-        )
-        assert done.returncode == status, f"{arguments} ended {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
-
-    def json(self, *arguments: str) -> object:
-        return json.loads(self.run(*arguments, "--json").stdout)
+    home: Path
+    model: str
 
 
 class Server:
@@ -100,27 +83,15 @@ class Server:
         self.home, self.model, self.program = home, model, program
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[str] | None = None
+        self.process: ForkServerProcess | None = None
         self._held = home.parent / "held"
 
     def start(self) -> "Server":
         self.home.mkdir(parents=True, exist_ok=True)
-        command = [
-            sys.executable,
-            "-m",
-            self.program,
-            str(self._held),
-            "--home",
-            str(self.home),
-            "--model",
-            self.model,
-            "serve",
-            "--no-introductions",  # nothing happens by itself
-            "--port",
-            str(self.port),
-        ]
-        with (self.home.parent / "server.log").open("a") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, text=True)
+        given = ["--home", str(self.home), "--model", self.model, "serve", "--no-introductions"]  # nothing by itself
+        log = str(self.home.parent / "server.log")
+        port = ["--port", str(self.port)]
+        self.process = start_program(self.program, [str(self._held), *given, *port], stdout=log, stderr=log)
         try:
             wait_for(lambda: self._healthy(), "the server to answer")  # fails at once if the server died
         except BaseException:
@@ -130,16 +101,16 @@ class Server:
 
     def _healthy(self) -> bool:
         assert self.process is not None
-        assert self.process.poll() is None, (self.home.parent / "server.log").read_text()
+        assert self.process.is_alive(), (self.home.parent / "server.log").read_text()
         try:
             return bool(self.get("/healthz")["status"] == "ok")
         except (urllib.error.URLError, ConnectionError):
             return False
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(how)
-            self.process.wait(PATIENCE_SEC)
+        if self.process is not None and self.process.is_alive():
+            os.kill(self.process.pid or 0, how)
+            self.process.join(PATIENCE_SEC)
         self.process = None
 
     @contextmanager

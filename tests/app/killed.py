@@ -1,12 +1,11 @@
 """Operations in a process of their own, which ends as by `kill -9` at a chosen step that touches the disk.
 
 Steps are before and after each call that makes, flushes, renames, links or removes files, and each commit of the
-database. The process is forked from one that has imported everything, so that it starts at once.
+database.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sqlite3
@@ -17,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from app.service import Service
+from tests.app.forked import start
 
 TOUCHING = ("fsync", "replace", "rename", "link", "mkdir", "unlink", "rmdir")
 Operation = Callable[[Service], object]
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["torch", "transformers", "app.cli", "engine", "ingest", "tests.app.killed"])
+Operation = Callable[[Service], object]
 
 
 def steps_of(operation: Operation, home: Path, model: str) -> list[str]:
@@ -38,8 +37,7 @@ def kill(operation: Operation, home: Path, model: str, at: int) -> None:
 
 
 def _run(operation: Operation, home: Path, model: str, at: int | None, trace: Path) -> int | None:
-    process = _FORKS.Process(target=_child, args=(operation, home, model, at, trace))
-    process.start()
+    process = start(_child, operation, home, model, at, trace)
     process.join()
     code = process.exitcode
     process.close()
@@ -47,9 +45,6 @@ def _run(operation: Operation, home: Path, model: str, at: int | None, trace: Pa
 
 
 def _child(operation: Operation, home: Path, model: str, at: int | None, trace: Path) -> None:
-    import torch
-
-    torch.set_num_threads(1)
     _count_steps(at, trace)
     with closing(Service(home, model, "cpu")) as service:
         operation(service)

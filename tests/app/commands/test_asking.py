@@ -18,7 +18,8 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
     read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli, result, _ = read
-    first: Any = cli.json("ask", result["context"], "Who was the keeper?", "--max-tokens", "12")
+    given = ("ask", result["context"], "Who was the keeper?", "--max-tokens", "12", "--json")
+    first = json.loads(in_process(cli.home, capsys, *given)[1])
     assert set(first) == {
         "session",
         "turn",

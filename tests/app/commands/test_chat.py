@@ -6,15 +6,14 @@ import os
 import pty
 import re
 import select
-import subprocess
-import sys
 from io import FileIO
 from typing import Any
 
 import pytest
 
 from sessions import Store
-from tests.app.helpers import PATIENCE_SEC, ROOT, Cli, in_process
+from tests.app.forked import start_program
+from tests.app.helpers import PATIENCE_SEC, Cli, in_process
 
 
 def test_chat_answers_every_line(
@@ -41,23 +40,16 @@ def test_chat_at_a_terminal_has_lines_that_can_be_edited_and_called_up_again(
     """Arrow keys became four characters of the question, and a paste ended at 4,095 bytes."""
     cli, result, _ = read
     keyboard, terminal = pty.openpty()
-    command = [sys.executable, "-m", "app.cli", "--home", str(cli.home), "--model", cli.model, "chat"]
-    with (
-        os.fdopen(keyboard, "r+b", buffering=0) as tab_state,
-        subprocess.Popen(
-            [*command, result["context"], "--max-tokens", "4"],
-            cwd=ROOT,
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-        ) as process,
-    ):
-        os.close(terminal)
+    chat = ["--home", str(cli.home), "--model", cli.model, "chat", result["context"], "--max-tokens", "4"]
+    with os.fdopen(keyboard, "r+b", buffering=0) as tab_state:
+        process = start_program("tests.app.slow", [str(cli.home / "not-held"), *chat], *[os.ttyname(terminal)] * 3)
         for keys in (b"Why?\x1b[D\x7fo\r", b"\x1b[A\r", b"so " * 1400 + b"?\r", b"\x04"):
             until_shown(tab_state, b"> ")
             tab_state.write(keys)
+        os.close(terminal)
         until_shown(tab_state, None)
-        assert process.wait(PATIENCE_SEC) == 0
+        process.join(PATIENCE_SEC)
+        assert process.exitcode == 0
     with Store(cli.home) as store:
         turns = store.turns.all(store.sessions.all()[0].id)
     assert [turn.question for turn in turns] == ["Who?", "Who?", "so " * 1400 + "?"]
@@ -77,14 +69,14 @@ def until_shown(tab_state: FileIO, words: bytes | None) -> None:
 
 
 def test_chat_goes_on_after_a_question_that_is_too_long(
-    read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
+    read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The chat ended, and later questions were lost."""
     cli, result, _ = read
-    lines = f"Who?\n{'why ' * 9000}\nWhere?\n"
-    done = cli.run("chat", result["context"], "--max-tokens", "4", stdin=lines, status=1)  # as a program does
-    assert "at most 20,000" in done.stderr
-    session = re.search(r"Session (s-\w+)", done.stderr)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"Who?\n{'why ' * 9000}\nWhere?\n"))
+    status, _, err = in_process(cli.home, capsys, "chat", result["context"], "--max-tokens", "4")
+    session = re.search(r"Session (s-\w+)", err)
+    assert (status, "at most 20,000" in err) == (1, True)
     assert session
     shown = json.loads(in_process(cli.home, capsys, "show", session[1], "--json")[1])
     assert [turn["question"] for turn in shown["turns"]] == ["Who?", "Where?"]

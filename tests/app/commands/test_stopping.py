@@ -8,31 +8,28 @@ import pty
 import re
 import select
 import signal
-import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
 from app.commands.common import ProgressLine, note
 from app.formatting import printable
 from sessions import Store
-from tests.app.helpers import PATIENCE_SEC, ROOT, begin, book_text, in_process, wait_for
+from tests.app.forked import start_program
+from tests.app.helpers import PATIENCE_SEC, begin, book_text, in_process, wait_for
 
-Process: TypeAlias = "subprocess.Popen[bytes]"
 
-
-def shown_on(tab_state: FileIO, words: bytes, process: Process) -> None:
+def shown_on(tab_state: FileIO, words: bytes, process: ForkServerProcess) -> None:
     """Wait until these words appear on the screen of a process's terminal."""
     shown = b""
     while words not in shown:
-        over = process.poll() is not None  # before its last words are searched for
+        over = not process.is_alive()  # before its last words are searched for
         if select.select([tab_state], [], [], 0.1)[0]:
             shown += tab_state.read(10_000)
         else:
@@ -40,33 +37,22 @@ def shown_on(tab_state: FileIO, words: bytes, process: Process) -> None:
 
 
 @contextmanager
-def ingesting(home: Path, model: Path, book: Path) -> Iterator[tuple[Process, FileIO]]:
+def ingesting(home: Path, model: Path, book: Path) -> Iterator[tuple[ForkServerProcess, FileIO]]:
     """Start `stockpot ingest` at a terminal of its own, and return the process and the screen.
 
     It stays at its first pass until it is stopped.
     """
     tab_state, terminal = os.openpty()
     (held := home.parent / "held").touch()
-    # A session leader gets SIGHUP for the first terminal that it opens.
-    on_terminal = ["sh", "-c", 'exec "$@" 2> "$0"', os.ttyname(terminal)]
-    ingest = [sys.executable, "-m", "tests.app.slow", str(held), "--home", str(home), "--model", str(model), "ingest"]
-    with (
-        os.fdopen(terminal),
-        FileIO(tab_state) as seen,
-        subprocess.Popen(
-            [*on_terminal, *ingest, str(book)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # under nohup it would be ignored
-        ) as process,
-    ):
+    ingest = [str(held), "--home", str(home), "--model", str(model), "ingest", str(book)]
+    with os.fdopen(terminal), FileIO(tab_state) as seen:
+        process = start_program("tests.app.slow", ingest, stderr=os.ttyname(terminal))
         try:
             shown_on(seen, b"reading, ", process)
             yield process, seen
         finally:
             process.kill()
+            process.join(PATIENCE_SEC)
     held.unlink()
 
 
@@ -77,7 +63,8 @@ def test_ingest_stopped_by_a_signal_goes_on_where_it_was(
     with ingesting(home, tiny, book) as (process, tab_state):
         process.terminate()
         shown_on(tab_state, b"goes on from there", process)
-        assert process.wait(PATIENCE_SEC) == 1
+        process.join(PATIENCE_SEC)
+        assert process.exitcode == 1
     with Store(home) as store:
         row = store.contexts.all()[0]
     assert row.status == "paused"
@@ -90,8 +77,9 @@ def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tin
     home = tmp_path / "home"
     with ingesting(home, tiny, book) as (process, tab_state):
         tab_state.close()
-        process.send_signal(signal.SIGHUP)  # as a shell does when it gets the signal
-        assert process.wait(PATIENCE_SEC) == 1
+        os.kill(process.pid or 0, signal.SIGHUP)  # as a shell does when it gets the signal
+        process.join(PATIENCE_SEC)
+        assert process.exitcode == 1
     with Store(home) as store:
         row = store.contexts.all()[0]
     assert row.status == "paused"

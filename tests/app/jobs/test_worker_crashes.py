@@ -1,5 +1,6 @@
 """The worker after failures: a store that cannot be written, and killed processes."""
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -15,9 +16,24 @@ import pytest
 from app.asking.answer_options import AnswerOptions
 from app.jobs.worker import Worker
 from app.reading.documents import IngestOptions
+from app.reading.progress import Report
+from app.reading.readings import read
 from app.service import Service
 from sessions import ContextRow, Store
-from tests.app.helpers import PATIENCE_SEC, ROOT, SETTINGS, answered, book_text, ended, read_book, upload, wait_for
+from tests.app.forked import start
+from tests.app.helpers import (
+    PATIENCE_SEC,
+    ROOT,
+    SETTINGS,
+    add,
+    answered,
+    begin,
+    book_text,
+    ended,
+    read_book,
+    upload,
+    wait_for,
+)
 
 
 @pytest.fixture
@@ -164,38 +180,23 @@ def test_what_a_killed_command_left_is_put_right_while_the_server_runs(
     wait_for(lambda: service.store.turns.all(session)[0].status == "failed", "the turn to end")
 
 
-CHILD = """
-import os, signal, sys
-from pathlib import Path
-from app.reading.documents import IngestOptions, add_documents
-from app.reading.preparing import prepare
-from app.reading.readings import begin, read
-from app.service import Service
+def read_until_killed(home: Path, model: Path, book: Path) -> None:
+    service = Service(home, str(model), "cpu")
+    row = begin(service, add(service, book), "exact", SETTINGS)
 
-service = Service(sys.argv[1], sys.argv[2], "cpu")
-ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], IngestOptions(), lambda *_: None).documents]
-row = begin(service, prepare(service, ids, "exact", {"budget": 320}))
+    def report(now: Report) -> None:
+        if service.store.contexts.get(row.id).tokens_read > 0:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-def report(now):
-    if service.store.contexts.get(row.id).tokens_read > 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-read(service, row.id, report, checkpoint_sec=0.0)
-"""
+    read(service, row.id, report, checkpoint_sec=0.0)
 
 
 def test_a_killed_reading_goes_on_from_its_checkpoint(tmp_path: Path, tiny: Path) -> None:
     book, home = tmp_path / "book.txt", tmp_path / "home"
     book.write_text(book_text(120), encoding="utf-8")
-    killed = subprocess.run(
-        [sys.executable, "-c", CHILD, str(home), str(tiny), str(book)],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SEC,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    killed = start(read_until_killed, home, tiny, book)
+    killed.join(PATIENCE_SEC)
+    assert killed.exitcode == -signal.SIGKILL
     with Store(home) as store:
         row = store.contexts.all()[0]
         assert row.status == "paused"

@@ -1,9 +1,8 @@
 """Readings that are stopped, killed or out of disk continue from their checkpoint."""
 
+import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+import sessions.tensors
 from app.asking.turns import answer, keep_question, new_session
 from app.errors import AppError
 from app.machine.fitting import plan_reading
@@ -24,7 +24,8 @@ from app.service import Service
 from app.web.metrics import MetricsReader
 from engine import Machine, OutOfMemory, Planner, make_method
 from sessions import ContextRow, DiskFull
-from tests.app.helpers import BUDGET, PATIENCE_SEC, ROOT, SHORT, add, begin, book_text, read_through
+from tests.app.forked import start
+from tests.app.helpers import BUDGET, PATIENCE_SEC, SHORT, add, begin, book_text, read_through
 
 
 def state_of(service: Service, row: ContextRow) -> dict[str, torch.Tensor]:
@@ -118,30 +119,19 @@ def test_a_full_disk_ends_the_reading_and_it_goes_on_when_there_is_room(
     assert next(step for step in resumed if step.tokens_done > failed.tokens_read)
 
 
-CHILD = """
-import os, signal, sys
-from pathlib import Path
-import sessions.tensors
-from app.reading import readings
-from app.reading.checkpoints import save
-from app.reading.documents import IngestOptions, add_documents
-from app.reading.preparing import prepare
-from app.reading.readings import begin
-from app.service import Service
-
-service = Service(sys.argv[1], sys.argv[2], "cpu")
-ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], IngestOptions(), lambda *_: None).documents]
-sessions.tensors.write_whole = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-begin(service, prepare(service, ids, "exact", {"budget": "320"}))
-"""
+def begin_until_killed(home: Path, model: Path, book: Path) -> None:
+    service = Service(home, str(model), "cpu")
+    ids = add(service, book)
+    sessions.tensors.write_whole = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    begin(service, ids, "exact", BUDGET)
 
 
 def test_a_crash_while_a_reading_begins_does_not_stop_the_next(tmp_path: Path, tiny: Path, book: Path) -> None:
     """A row without a saved state was left behind, and the next equal reading failed with it."""
     home = tmp_path / "home"
-    command = [sys.executable, "-c", CHILD, str(home), str(tiny), str(book)]
-    killed = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_SEC)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    killed = start(begin_until_killed, home, tiny, book)
+    killed.join(PATIENCE_SEC)
+    assert killed.exitcode == -signal.SIGKILL
     service = Service(home, str(tiny), "cpu")
     assert list((home / "contexts").iterdir()) == []
     assert read_through(service, [row.id for row in service.store.documents.all()]).status == "ready"
