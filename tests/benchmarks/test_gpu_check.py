@@ -18,6 +18,7 @@ import torch
 from transformers import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from benchmarks import gpu_inputs, gpu_kernels
 from benchmarks.gpu_check import __main__ as command
 from benchmarks.gpu_check import caches, methods, parity
 from benchmarks.gpu_check.__main__ import LENGTHS, NO_GPU, TINY_LENGTHS, main
@@ -37,6 +38,7 @@ from benchmarks.gpu_check.schedule import (
     parts_of,
     run,
 )
+from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads
 from benchmarks.model_shapes import SHAPES, config_of
 from benchmarks.random_models import random_model
 from engine import (
@@ -311,8 +313,12 @@ def test_with_all_the_time_there_is_every_method_is_measured(check: Check) -> No
         assert done - {"kvpress"} == {"dense", "offloaded", *METHODS}
 
 
-def test_kernels_are_checked(check: Check) -> None:
+def test_kernels_are_checked(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that all of a store are; others are in `test_gpu_kernels.py`."""
     pytest.importorskip("triton")
+    for name, value in {"LLAMA": Heads(2, 1, 16), "OTHERS": ()}.items():
+        monkeypatch.setattr(gpu_inputs, name, value)
+    monkeypatch.setattr(gpu_kernels, "STORES", {ON_DEVICE: STORES[ON_DEVICE]})
     check_kernels(check)
     assert len(check.rows) > 1
     assert {row["status"] for row in check.rows} == {"done"}

@@ -72,8 +72,22 @@ def names(found: list[dict[str, Any]], bank: str) -> list[str]:
     return [f"{row['kernel']}, {row['what']}" for row in found if row["bank"] == bank]
 
 
-def test_every_kernel_agrees_with_its_reference() -> None:
+def test_every_kernel_agrees_with_its_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check also that no entry point is left out.
+
+    Regression: `gather_rows`, `quantise` and `dequantise` were never launched.
+    """
+    every, called = launchers(), set[tuple[str, str]]()
+
+    def noted(module: str, name: str, made: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: [called.add((module, name)), made(*given)][1]
+
+    for module, name in every:
+        made = getattr(importlib.import_module(module), name)
+        monkeypatch.setattr(f"{module}.{name}", noted(module, name, made))
     found = rows()
+    assert {("kernels.gathering.kernel", "gather_rows"), ("kernels.quantise.kernel", "quantise")} < set(every)
+    assert called == set(every)
     assert {bank: names(found, bank) for bank in STORES} == EXPECTED
     assert all(row["agrees"] for row in found), found
     assert all((row["seconds"] is None) == (DEVICE.type == "cpu") for row in found)
@@ -101,31 +115,19 @@ def launchers() -> list[tuple[str, str]]:
     return found
 
 
-def test_no_entry_point_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: the check never launched `gather_rows`, `quantise` and `dequantise`."""
-    every, called = launchers(), set[tuple[str, str]]()
-
-    def noted(module: str, name: str, made: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given: [called.add((module, name)), made(*given)][1]
-
-    for module, name in every:
-        made = getattr(importlib.import_module(module), name)
-        monkeypatch.setattr(f"{module}.{name}", noted(module, name, made))
-    only(monkeypatch, ON_DEVICE, "device int4", "host", "host int8")
-    rows(20)
-    assert {("kernels.gathering.kernel", "gather_rows"), ("kernels.quantise.kernel", "quantise")} < set(every)
-    assert called == set(every)
-
-
 @pytest.mark.parametrize(
-    ("module", "name", "kernel"),
-    [("columns", "column_sums", "columns"), ("quantise", "quantise", "quantise"), ("scoring", "scores", "scoring")],
+    ("name", "kernel", "store"),
+    [
+        ("column_sums", "columns", ON_DEVICE),
+        ("quantise", "quantise", "device int8"),
+        ("scores", "scoring", "device int8"),
+    ],
 )
-def test_a_wrong_kernel_is_seen(module: str, name: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.import_module(f"kernels.{module}.kernel")
+def test_a_wrong_kernel_is_seen(name: str, kernel: str, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.import_module(f"kernels.{kernel}.kernel")
     right = getattr(found, name)
     monkeypatch.setattr(found, name, lambda *arguments: _spoilt(right(*arguments), arguments[-1]))
-    only(monkeypatch, ON_DEVICE, "device int8")
+    only(monkeypatch, store)
     assert {row["kernel"] for row in rows(30) if not row["agrees"]} == {kernel}
 
 
@@ -171,7 +173,7 @@ def test_a_kernel_that_reads_codes_wrongly_is_seen(monkeypatch: pytest.MonkeyPat
 
     for name in ("attention", "columns", "gathering", "pruning"):
         monkeypatch.setattr(f"kernels.{name}.kernel.table", wrong)
-    only(monkeypatch, ON_DEVICE, "device int8", "host int8", "host int4", "host fp8")
+    only(monkeypatch, "device int8", "host int8", "host int4", "host fp8")
     found = [row for row in rows(30) if row["kernel"] not in ("quantise", "dequantise", "scoring")]
     assert {row["bank"] for row in found if not row["agrees"]} == {"device int8", "host int8", "host int4", "host fp8"}
     reading = [row for row in found if row["kernel"] != "bank"]  # which copies codes

@@ -13,6 +13,7 @@ from benchmarks.gpu_check import attention, experts, stages
 from benchmarks.gpu_check.__main__ import TINY_LENGTHS
 from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, LAST, QUERIES, cells, check_attention, memory_of
 from benchmarks.gpu_check.check import Check
+from benchmarks.gpu_inputs import Heads
 from engine import make_method
 from engine.models.experts import PackedExperts
 from engine.parts.selectors.stages import parse_stages
@@ -24,7 +25,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def check(tmp_path: Path) -> Check:
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
+    monkeypatch.setattr(attention, "LLAMA", Heads(4, 2, 32))
     return patient_check(tmp_path, TINY_LENGTHS)
 
 
@@ -102,6 +104,7 @@ def test_a_package_beside_ours_is_timed_if_it_runs(
     (tmp_path / f"{HIP_ATTN}.py").write_text(package)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, HIP_ATTN, raising=False)
+    monkeypatch.setattr(attention, "ANSWER", 1)
     check.lengths = TINY_LENGTHS[:1]
     check_attention(check)
     sys.modules.pop(HIP_ATTN, None)
