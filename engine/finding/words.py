@@ -24,6 +24,8 @@ INNER = (
 # A word that stands in at most 5 passages, or in at most a tenth of all, belongs to these places. A word that stands in
 # more belongs to the whole text.
 FEW, RARE = 5, 0.1
+# Share of its neighbours' scores that a passage gets: what a question is about is also told around its answer.
+NEAR = 0.25
 
 _WORD = re.compile(r"\w+")
 
@@ -146,12 +148,16 @@ class WordSearch:
             self._index.index(cut, show_progress=False)
 
     def scores(self, question: str) -> NDArray[np.float32]:
-        """Return the BM25 score of each passage, float32 [passages]; 0 where it shares no word with the question."""
+        """Return the BM25 score of each passage with a share of its neighbours', float32 [passages].
+
+        It is 0 where a passage shares no word with the question.
+        """
         asked = self.known(question)
-        scores: NDArray[np.float32] = (
-            self._index.get_scores(asked) if asked else np.zeros(self._passages, dtype=np.float32)
-        )
-        return scores
+        if not asked:
+            return np.zeros(self._passages, dtype=np.float32)
+        own: NDArray[np.float32] = self._index.get_scores(asked)
+        around = np.pad(own, 1)
+        return np.where(own > 0, own + NEAR * (around[:-2] + around[2:]), own)
 
     def leads(self, question: str) -> bool:
         """Return whether the words of a question may lead to places that it is about."""

@@ -71,6 +71,15 @@ def test_the_words_that_few_passages_have_decide() -> None:
     assert rarity[0] > rarity[1] > rarity[2] > 0
 
 
+def test_of_two_alike_the_passage_is_first_around_which_the_rest_is_told() -> None:
+    texts = [*FILLER[:9], "The lamp was sold.", *FILLER[9:20], "Orlen had a mill.", "The lamp was lit.", *FILLER[20:]]
+    scores = WordSearch(texts).scores("What became of the lamp in the mill of Orlen?")
+    sold, lit = (texts.index(f"The lamp was {done}.") for done in ("sold", "lit"))
+    assert scores[lit] > scores[sold] > 0
+    assert not scores[lit + 1]  # which shares no word with the question
+    assert WordSearch(texts).scores("The lamp?")[lit] == WordSearch(texts).scores("The lamp?")[sold]
+
+
 def test_attention_finds_what_no_word_names_and_both_together_what_both_name() -> None:
     text, finder, ids = text_with("The heron nested by the mill.")
     looked = torch.zeros(len(ids))
