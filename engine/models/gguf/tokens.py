@@ -42,6 +42,9 @@ DEEPSEEK = (
 )
 IN_TURN: dict[str, tuple[str, ...]] = {"deepseek-v3": DEEPSEEK, "hunyuan-dense": DEEPSEEK}
 
+KNOWN = AS_GPT2 | DIGITS_ALONE | ALIKE.keys() | IN_TURN.keys() | GGUF_PRE_TOKENIZER_SPLITS.keys()
+"""Names of ways to cut text that a byte-level vocabulary may have."""
+
 
 def tokenizer_of(source: str | Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of the model in a file.
@@ -79,18 +82,17 @@ def _facts(header: Header) -> dict[str, Any]:
 def _backend(header: Header) -> Tokenizer:
     own = _facts(header)
     model, cuts = own.get("model"), str(own.get("pre"))
-    cuts = ALIKE.get(cuts, cuts)
     if model not in (SENTENCEPIECE, BYTE_LEVEL, GEMMA4):
         raise UnsupportedModel(
             f"{header.path} has a tokenizer of the kind '{model!s:.{SHOWN}}', which is not read from GGUF files: "
             f"choose a folder or hub id with safetensors."
         )
-    known = AS_GPT2 | DIGITS_ALONE | IN_TURN.keys() | GGUF_PRE_TOKENIZER_SPLITS.keys()
-    if model == BYTE_LEVEL and cuts not in known:
+    if model == BYTE_LEVEL and cuts not in KNOWN:
         raise UnsupportedModel(
             f"{header.path} has a tokenizer that cuts text as '{cuts:.{SHOWN}}', which is not known: choose a newer "
             f"file, or a folder or hub id with safetensors."
         )
+    cuts = ALIKE.get(cuts, cuts)
     facts = {NAMES.get(key, key): value for key, value in own.items()} | {NAMES["pre"]: cuts}
     backend: Tokenizer
     backend, _ = convert_gguf_tokenizer(header.architecture, facts)
