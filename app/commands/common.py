@@ -60,9 +60,9 @@ def note_other_model(arguments: Arguments, context: "ContextRow") -> None:
         )
 
 
-def add_context(parser: argparse.ArgumentParser) -> None:
-    """Add the argument CONTEXT to a command."""
-    parser.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
+def add_context(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
+    """Add the argument CONTEXT to a command. nargs: see argparse."""
+    parser.add_argument("context", metavar="CONTEXT", nargs=nargs, help="id of a context, a prefix of it, or its title")
 
 
 def add_json_flag(parser: argparse.ArgumentParser, default: object = False) -> None:
