@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from engine import Answer, AskOptions, Conversation, Model, Sampling, SettingsError
+from engine import Answer, AskOptions, Context, Conversation, Model, Sampling, SettingsError
 from engine.loops.passes import condense
 from engine.methods.exact import Exact
 from engine.methods.infinipot import InfiniPot
@@ -125,6 +126,12 @@ def method(request: pytest.FixtureRequest) -> Looking:
     return METHODS[request.param]
 
 
+@pytest.fixture(scope="module")
+def context_of(model: Model) -> Callable[..., Context]:
+    """Return a function that reads the long text with settings, once with each."""
+    return functools.cache(lambda method, **other: read(model, dataclasses.replace(method, **other), long_text(), 256))
+
+
 @pytest.fixture
 def focused(monkeypatch: pytest.MonkeyPatch) -> list[FocusedEntries | None]:
     """Collect every focus from now on, with limits so low that a random model's best passage stands out."""
@@ -152,10 +159,10 @@ def answer_of(conversation: Conversation, question: str, on_pass: Callable[[], N
 
 
 def test_the_answer_looks_only_where_the_question_found_something(
-    model: Model, method: Looking, focused: list[FocusedEntries | None]
+    context_of: Callable[..., Context], method: Looking, focused: list[FocusedEntries | None]
 ) -> None:
-    conversation = Conversation(read(model, method, long_text(), 256))
-    layers = range(len(model.spec.layers)) if method.name == "recall" else ()
+    conversation = Conversation(context_of(method))
+    layers = range(len(conversation.context.model.spec.layers)) if method.name == "recall" else ()
     held = {each for layer in layers for each in conversation.memory.positions(layer).flatten().tolist()}
     answer_of(conversation, "Who?")
     [focus] = focused
@@ -169,11 +176,9 @@ def test_the_answer_looks_only_where_the_question_found_something(
 
 
 def test_a_question_asked_twice_is_remembered_once(
-    model: Model, method: Looking, focused: list[FocusedEntries | None]
+    context_of: Callable[..., Context], method: Looking, focused: list[FocusedEntries | None]
 ) -> None:
-    once, twice = (
-        Conversation(read(model, dataclasses.replace(method, looks=looks), long_text(), 256)) for looks in (1, 2)
-    )
+    once, twice = (Conversation(context_of(method, looks=looks)) for looks in (1, 2))
     for question in ("Who?", "And where is it that they went?"):
         first, second = (answer_of(each, question) for each in (once, twice))
         assert first.prompt_tokens == second.prompt_tokens
@@ -184,9 +189,9 @@ def test_a_question_asked_twice_is_remembered_once(
 
 
 def test_a_turn_that_is_replayed_looks_where_it_looked(
-    model: Model, method: Looking, focused: list[FocusedEntries | None]
+    context_of: Callable[..., Context], method: Looking, focused: list[FocusedEntries | None]
 ) -> None:
-    context = read(model, method, long_text(), 256)
+    context = context_of(method)
     said, replayed = Conversation(context), Conversation(context)
     replayed.replay("Who?", answer_of(said, "Who?").text)
     assert focused[0] is not None
@@ -205,8 +210,10 @@ def test_a_catalyst_is_no_question(model: Model) -> None:
     assert float(memory.mass.sums.sum()) == 0.0
 
 
-def test_the_first_look_can_be_stopped(model: Model, method: Looking, focused: list[FocusedEntries | None]) -> None:
-    context = read(model, method, long_text(), 256)
+def test_the_first_look_can_be_stopped(
+    context_of: Callable[..., Context], method: Looking, focused: list[FocusedEntries | None]
+) -> None:
+    context = context_of(method)
     conversation, plain = Conversation(context), Conversation(context)
     seen = conversation.memory.seen
 
@@ -226,7 +233,10 @@ def test_a_short_text_is_looked_at_once(model: Model, focused: list[FocusedEntri
 
 
 def test_a_question_asked_three_times_in_vain_is_answered_as_one_asked_once(
-    model: Model, method: Looking, focused: list[FocusedEntries | None], monkeypatch: pytest.MonkeyPatch
+    context_of: Callable[..., Context],
+    method: Looking,
+    focused: list[FocusedEntries | None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("engine.parts.archive.focus.AHEAD", float("inf"))
     looked = []
@@ -237,9 +247,7 @@ def test_a_question_asked_three_times_in_vain_is_answered_as_one_asked_once(
         return looked[-1]
 
     monkeypatch.setattr(FocusedEntries, "close", staticmethod(noted))
-    once, thrice = (
-        Conversation(read(model, dataclasses.replace(method, looks=looks), long_text(), 256)) for looks in (1, 3)
-    )
+    once, thrice = (Conversation(context_of(method, looks=looks)) for looks in (1, 3))
     for number, question in enumerate(("Who?", "And where is it that they went?"), start=1):
         assert answer_of(once, question).text == answer_of(thrice, question).text
         assert (focused, len(looked)) == ([None] * 2 * number, number)
