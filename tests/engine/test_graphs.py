@@ -36,11 +36,11 @@ def planned(model: Model, method: Method, ids: Tensor) -> Footprint:
     return method.plan(model.spec, ReadingTask(len(ids), len(model.chat.prefix), 64, model.turn_length))
 
 
-def talk(model: Model, conversation: Conversation) -> list[Answer]:
-    """Give two answers, long enough for pots to be distilled. Entries are laid out alike, recorded or not."""
+def talk(conversation: Conversation, most: int) -> list[Answer]:
+    """Give two answers, of `most` and 30 tokens. Entries are laid out alike, recorded or not."""
     said = []
     conversation.memory.make_room(600)
-    for question, tokens in (("What is it?", 150), ("And then?", 30)):
+    for question, tokens in (("What is it?", most), ("And then?", 30)):
         *_, last = conversation.ask(question, Sampling(temperature=0.7, max_tokens=tokens, seed=3))
         assert isinstance(last, Answer)
         said.append(last)
@@ -78,6 +78,12 @@ def test_a_search_beside_a_gist_finds_the_same_where_it_is_recorded(model: Model
     assert len(replayed) == 30
 
 
+RECALL = ("recall", "recall-searching", "recall-chunks")
+CONDENSED = (*RECALL, "truncate", "infinipot", "infinipot-heads", "locret", "locret-all")
+LONG = (*CONDENSED, "infinitehip-inside")
+"""Settings whose answers have to be long: until slots are condensed, or the text outgrows the model's window."""
+
+
 @pytest.mark.parametrize("name", [name for name in STATIC if name != "recall-searching"])
 def test_static_passes_say_what_others_say(
     name: str, model: Model, ids: Tensor, replayed: list[int], monkeypatch: pytest.MonkeyPatch
@@ -86,11 +92,12 @@ def test_static_passes_say_what_others_say(
     monkeypatch.setattr(Memory, "evict", lambda memory: [condensed.append(len(replayed)), evict(memory)][1])
     assert planned(model, STATIC[name], ids).work.recorded
     expected, conversation = Conversation(context), Conversation(context)
+    most = 150 if name in LONG else 50
     with model.recorder.stopped():
-        said = talk(model, expected)
+        said = talk(expected, most)
     assert not replayed
     assert not expected.memory.recordings
-    again = talk(model, conversation)
+    again = talk(conversation, most)
     assert conversation.memory.recordings
     assert name not in ("infinipot", "infinipot-heads", "locret", "locret-all") or condensed[-1] > 0
     assert len(replayed) > 0.7 * sum(each.answer_tokens for each in again)
@@ -130,10 +137,6 @@ def test_a_pass_is_recorded_for_each_stage_with_which_choosing_begins_anew(
     assert len(replayed) == 40 - 1, "but the first, which makes room for what is chosen"
     assert ours.memory.selector.pruning.runs == theirs.memory.selector.pruning.runs
     assert not Conversation(context).memory.recordings
-
-
-RECALL = ("recall", "recall-searching", "recall-chunks")
-CONDENSED = (*RECALL, "truncate", "infinipot", "infinipot-heads", "locret", "locret-all")
 
 
 @pytest.mark.parametrize(
