@@ -95,11 +95,11 @@ def told(conversation: Conversation) -> Tensor:
 
 
 def check_readings(model: Model, method: Method, ids: Tensor, folder: Path) -> None:
-    """Stop three times: after one pass, after half of them, and before the last."""
+    """Stop after half of the passes; settings that take most branches also after the first, and before the last."""
     reader = Reader(model, method, ids, CHUNK)
     steps = sum(1 for _ in reader.run())
     expected = told(Conversation(reader.context()))
-    for step in (1, steps // 2, steps - 1):
+    for step in (1, steps // 2, steps - 1) if method in CHATS.values() else (steps // 2,):
         context = finish(stopped(model, method, ids, step, folder))
         assert torch.equal(told(Conversation(context)), expected), step
 
