@@ -142,7 +142,7 @@ def from_disk(parts: Parts) -> LoadedParts:
     return {name: {key: x.to("cpu", copy=True) for key, x in part.tensors.items()} for name, part in parts.items()}
 
 
-def said(conversation: Conversation, question: str, tokens: int = 5) -> tuple[str, list[tuple[int, int, float]]]:
+def said(conversation: Conversation, question: str, tokens: int = 3) -> tuple[str, list[tuple[int, int, float]]]:
     """Return an answer and its sources."""
     *_, last = conversation.ask(question, Sampling(max_tokens=tokens))
     assert isinstance(last, Answer)
@@ -180,7 +180,7 @@ def told(
     context = resumed.context()
     found: list[object] = [context.memory.positions(layer).tolist() for layer in range(len(model.spec.layers))]
     first, second = Conversation(context), Conversation(context)
-    found += [said(first, "What is it?"), said(second, "Who?")]
+    found += [said(first, "What is it?"), said(second, "Who?", 5)]
     again = Conversation.load(context, from_disk(first.state()[0]), first.state()[1])
     opened = Conversation(Context.load(model, method, from_disk(context.state()[0]), context.state()[1]))
     found += [said(each, "And then?") for each in (first, again, opened)]

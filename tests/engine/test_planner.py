@@ -129,11 +129,11 @@ def test_the_plan_is_what_a_reading_holds(
 def test_tables_of_positions_are_planned(extend_always: bool) -> None:
     """Cover blocks within the model's window: they keep their positions in the text, far beyond their own number."""
     config = tiny_config()
-    config.max_position_embeddings = 8192
+    config.max_position_embeddings = 4096
     model = Model(LlamaForCausalLM(config), byte_tokenizer(), "tiny", "-")
     method = make_method("infinitehip", budget=1024, extend_always=extend_always)
-    read(model, method, torch.randint(4, 260, (6000,)), 64)
-    footprint = method.plan(model.spec, ReadingTask(6000, len(model.chat.prefix), 64, model.turn_length))
+    read(model, method, torch.randint(4, 260, (3000,)), 64)
+    footprint = method.plan(model.spec, ReadingTask(3000, len(model.chat.prefix), 64, model.turn_length))
     [rope] = model.spec.ropes
     planned = rope.bytes_for(max(footprint.work.widest, footprint.work.positions), model.spec.dtype.itemsize)
     assert sum(table.nbytes for table in rope.tables()) == planned
@@ -187,7 +187,7 @@ def test_turns_take_no_more_than_planned_at_any_moment(
     monkeypatch.setattr(Slots, "__init__", noted)
     conversation = Conversation(context)
     finder = Finder(ids, model.decode)
-    for number, named in enumerate([None, torch.arange(100), torch.arange(1200)] * 4):
+    for number, named in enumerate([None, torch.arange(100), torch.arange(1200)] * 2):
         text = ReadText(ids, finder, named)
         *_, last = answer_from_text(conversation, f"Who came, {number}?", text, Sampling(max_tokens=40), AskOptions())
     assert isinstance(last, Answer)

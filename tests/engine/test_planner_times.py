@@ -33,7 +33,7 @@ from tests.engine.reading import read
 @pytest.mark.parametrize("name", ["beacon", "exact", "full", "infinipot-both", "infinitehip", "infllm", "recall"])
 def test_reading_takes_the_operations_that_were_planned(model: Model, name: str) -> None:
     """Cover passes far into a text, which compare more keys than they attend to."""
-    method, ids = TIGHT[name], torch.randint(4, 260, (6000,), generator=torch.Generator().manual_seed(3))
+    method, ids = TIGHT[name], torch.randint(4, 260, (3000,), generator=torch.Generator().manual_seed(3))
     fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused_operations}
     with FlopCounterMode(display=False, custom_mapping=fused) as counted:
         read(model, method, ids, 64)
