@@ -1,24 +1,26 @@
 """Compile every kernel to machine code for an NVIDIA GPU that need not be there, and run nothing.
 
-    python -m tests.kernels.compiling [all, lengths, presets or widest, all if not given] [80, 89, 90 or 120]
+    python -m tests.kernels.compiling all-89 [lengths-89 presets-89 widest-120 ...]
 
-Prints a line of JSON for each compiled kernel: name, bytes of shared memory of a block, bytes of local memory of a
-thread (spilled registers), and a hash.
+Prints a line of JSON for each compiled kernel: what it was compiled for, its name, bytes of shared memory of a block,
+bytes of local memory of a thread (spilled registers), and a hash.
 
     all      each kernel, with every kind of slab
     lengths  several numbers of queries and keys
     presets  blocks of 64 queries as InfiniteHiP's presets have, and pruning for a single query
     widest   heads of 256 in bfloat16 and float32, of 512, and latents of 576
 
-The number is a GPU's compute capability: 80 for an A100, 89 (if not given) for an RTX 40, 90 for an H100 or H200, 120
-for an RTX 50. Below 89 no GPU has fp8, which is left out there.
+The number is a GPU's compute capability: 80 for an A100, 89 for an RTX 40, 90 for an H100 or H200, 120 for an RTX 50.
+Below 89 no GPU has fp8, which is left out there.
 
-It runs in a process of its own, because Triton must know before its import that it does not interpret.
+It runs in a process of its own, because Triton must know before its import that it does not interpret; and each name in
+a fork of that, because launches remember the GPU.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -68,7 +70,7 @@ class Elsewhere:
         return 0
 
 
-def compile_only(capability: int) -> None:
+def compile_only(what: str, capability: int) -> None:
     """Make every launch compile its kernel, print a line about it and run nothing."""
     driver.set_active(Elsewhere(capability))
     run = JITFunction.run
@@ -78,7 +80,7 @@ def compile_only(capability: int) -> None:
         assert made.asm["cubin"]
         local = spilled(made.asm["cubin"])
         said = {"kernel": self.fn.__name__, "shared": made.metadata.shared, "local": local, "hash": made.hash}
-        print(json.dumps(said), flush=True)
+        print(json.dumps({"for": f"{what}-{capability}", **said}), flush=True)
 
     JITFunction.run = compiled
 
@@ -194,13 +196,19 @@ def launch_widest() -> None:
         scoring.scores(q, codes, torch.zeros(1, 64), q[..., 0], kind, BF16, torch.zeros(1, 20, 64))
 
 
+def launch(what: str, capability: int) -> None:
+    compile_only(what, capability)
+    launches = {"lengths": launch_lengths, "presets": launch_presets, "widest": launch_widest}
+    if what == "all":
+        launch_all(fp8=capability >= 89)
+    else:
+        launches[what]()
+
+
 if __name__ == "__main__":
-    what, capability = sys.argv[1] if sys.argv[1:] else "all", int(sys.argv[2]) if sys.argv[2:] else 89
-    compile_only(capability)
-    launches = {
-        "all": lambda: launch_all(fp8=capability >= 89),
-        "lengths": launch_lengths,
-        "presets": launch_presets,
-        "widest": launch_widest,
-    }
-    launches[what]()
+    for named in sys.argv[1:]:
+        if not (child := os.fork()):
+            launch(named.partition("-")[0], int(named.partition("-")[2]))
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            sys.exit(f"{named} failed")

@@ -19,19 +19,29 @@ CONSUMER_SHARED = 99 << 10  # bytes that a block may take on an RTX 4090 or 5090
 CAPABILITIES = (89, 90, 120)  # of an RTX 40, an H100 or H200, and an RTX 50
 SPILLED = 64  # bytes of a thread's registers, which outside the loop cost nothing; and where codes are decoded:
 SPILLED_DECODING = 512
+Compiled = dict[str, list[dict[str, Any]]]
 
 
-def compiled(*what: str) -> list[dict[str, Any]]:
-    """Return the line of `compiling` for each kernel."""
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    """Return the line of `compiling` for each kernel, by set of kernels and GPU."""
+    pytest.importorskip("triton")
+    found: Compiled = {
+        **{f"all-{capability}": [] for capability in CAPABILITIES},
+        **{"widest-120": [], "presets-89": [], "lengths-89": []},
+    }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.compiling", *what],
+        [sys.executable, "-m", "tests.kernels.compiling", *found],
         env={**os.environ, "TRITON_INTERPRET": "0"},
         cwd=Path(__file__).parent.parent.parent,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    for line in done.stdout.splitlines():
+        made = json.loads(line)
+        found[made["for"]].append(made)
+    return found
 
 
 def every_kernel() -> set[str]:
@@ -47,9 +57,8 @@ def every_kernel() -> set[str]:
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-def test_every_kernel_compiles_and_fits_a_consumer_gpu(capability: int) -> None:
-    pytest.importorskip("triton")
-    made = compiled("all", str(capability))
+def test_every_kernel_compiles_and_fits_a_consumer_gpu(compiled: Compiled, capability: int) -> None:
+    made = compiled[f"all-{capability}"]
     names = [each["kernel"] for each in made]
     assert names == [
         *("_attend", "_merge", "_attend", "_attend", "_attend", "_column_sums", "_chunk_scores", "_gather", "_take"),
@@ -63,14 +72,12 @@ def test_every_kernel_compiles_and_fits_a_consumer_gpu(capability: int) -> None:
     assert all(each["shared"] <= CONSUMER_SHARED and each["local"] <= SPILLED_DECODING for each in made), made
 
 
-@pytest.mark.parametrize("capability", [120])
-def test_kernels_fit_a_consumer_gpu_with_the_widest_heads(capability: int) -> None:
+def test_kernels_fit_a_consumer_gpu_with_the_widest_heads(compiled: Compiled) -> None:
     """Kernels in float32, and with heads of 512, once took more shared memory than there is and refused to run.
 
     Pruning for a single query spilled 4 KB of each thread's registers with such heads.
     """
-    pytest.importorskip("triton")
-    made = compiled("widest", str(capability))
+    made = compiled["widest-120"]
     names = ["_attend", "_attend", "_column_sums", "_chunk_scores", "_scores", "_scores"]
     latent = ["_attend", "_attend", "_attend", "_column_sums", "_chunk_scores", "_scores", "_scores"]
     assert [each["kernel"] for each in made] == names * 3 + latent
@@ -78,17 +85,15 @@ def test_kernels_fit_a_consumer_gpu_with_the_widest_heads(capability: int) -> No
     assert all(each["local"] <= SPILLED for each in [*made[:6], *made[12:]]), made
 
 
-def test_kernels_spill_no_registers_with_the_blocks_of_the_presets() -> None:
+def test_kernels_spill_no_registers_with_the_blocks_of_the_presets(compiled: Compiled) -> None:
     """Pruning in bfloat16 once spilled 352 bytes, and attention to quantised keys of single heads 384."""
-    pytest.importorskip("triton")
-    made = compiled("presets")
+    made = compiled["presets-89"]
     assert [each["kernel"] for each in made] == ["_chunk_scores", "_attend", "_attend"] * 3 + ["_chunk_scores"] * 6
     assert all(each["shared"] <= CONSUMER_SHARED and each["local"] <= SPILLED for each in made[:-4]), made
     assert all(each["local"] <= SPILLED_DECODING for each in made[-4:]), made
 
 
-def test_kernels_are_not_compiled_anew_for_every_length() -> None:
+def test_kernels_are_not_compiled_anew_for_every_length(compiled: Compiled) -> None:
     """Kernels were once compiled for each multiple of 16, number of shares and number of chunks; each takes seconds."""
-    pytest.importorskip("triton")
-    made = Counter(name for name, _ in {(each["kernel"], each["hash"]) for each in compiled("lengths")})
+    made = Counter(name for name, _ in {(each["kernel"], each["hash"]) for each in compiled["lengths-89"]})
     assert made == {"_attend": 3, "_chunk_scores": 2, "_column_sums": 2, "_gather": 1, "_merge": 1}
