@@ -204,11 +204,13 @@ def require_fits_with(service: Service, context: ContextRow, rules: str, questio
     Raises:
         UsageError: the rules, or both together, have too many characters or tokens.
     """
+    from engine import AskOptions
+
     if not rules:
         return require_fits(service, context, question)
     both = "The system message with the question"
     checked_question(rules, "The system message")
-    together = checked_question(f"{rules}\n\n{question}", both)
+    together = checked_question(AskOptions(rules=rules).ruled(question), both)
     require_fits(service, context, rules, "The system message")
     require_fits(service, context, together, both)
 

@@ -15,7 +15,6 @@ from ingest.formats.rtf_reader import read_rtf
 from ingest.markup.html import extract
 from ingest.sections import Block
 
-SIGNATURE = b"\x78\x9f\x3e\x22"
 # Attributes, with their types.
 _BODY, _CODE_PAGE, _PROPERTIES = 0x0002800C, 0x00069007, 0x00069003
 _ATTACHMENT, _FILE_NAME, _FILE_PROPERTIES = 0x00069002, 0x00018010, 0x00069005
