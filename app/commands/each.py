@@ -58,12 +58,17 @@ def run_each(arguments: Arguments) -> int:
     with open_service(arguments) as service, asked_to_stop() as asked, ProgressLine() as progress:
         rows = _rows(service, arguments.each)
         total, started = len(rows) * len(columns), time.monotonic()
+        asking, answered = False, 0  # cells that are known from before take no time
 
         def on_cell(done: int) -> None:
-            left = (time.monotonic() - started) / done * (total - done)
+            nonlocal asking, answered
+            answered, asking = answered + asking, False
+            left = (time.monotonic() - started) / max(1, answered) * (total - done)
             progress.show(f"{done:,} of {plural(total, 'cell')}; {time_in_words(left)} left")
 
         def on_pass() -> None:
+            nonlocal asking
+            asking = True
             if asked():
                 raise Stopped
 
