@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from multiprocessing.context import ForkServerProcess
 
-_FORKS = multiprocessing.get_context("forkserver")
+METHOD = "forkserver"
+_FORKS = multiprocessing.get_context(METHOD)
 _FORKS.set_forkserver_preload(["torch", "transformers", "gradio", "app.cli", "engine", "ingest", "sessions.adding"])
 
 

@@ -6,18 +6,22 @@ import dataclasses
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.multiprocessing.spawn import start_processes
 from transformers import AutoModelForCausalLM
 
 from engine.signals import asked_to_stop
+from tests.app import forked
 from tests.training.conftest import TINY
 from tests.training.resuming import contents
 from training.locret import LocretSettings
 from training.locret import train as train_heads
+from training.pocket import workers
 from training.pocket.settings import PocketSettings
 from training.pocket.train import train as train_pocket
 from training.stopping import PATIENCE, Stopped
@@ -77,7 +81,9 @@ def test_a_pocket_model_goes_on_where_ctrl_c_stopped_it(settings: PocketSettings
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_workers_stop_together(settings: PocketSettings, tmp_path: Path) -> None:
+def test_workers_stop_together(settings: PocketSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork them, as that is quick. `test_workers.py` starts them as a training does."""
+    monkeypatch.setattr(workers, "spawn", partial(start_processes, start_method=forked.METHOD))
     chosen = dataclasses.replace(settings, tokens=0, minutes=60.0, workers=2, out_dir=tmp_path / "model")
     with pytest.raises(Stopped, match="and saved"):
         train_pocket(chosen, stop_after(2))
