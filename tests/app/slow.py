@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import engine
-from app.asking import sources, turns
+from app.asking import answers, sources
 from app.cli import main
 
 REST_SEC = 0.05
@@ -71,5 +71,5 @@ def run() -> int:
 
 if __name__ == "__main__":
     sources.LEAST_SHARE = 0.0
-    turns.repetition_start = lambda text: None
+    answers.repetition_start = lambda text: None
     sys.exit(run())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.asking import turns
+from app.asking import answers
 from app.asking.answer_options import AnswerOptions
 from app.asking.turns import answer, keep_question
 from app.commands.asking import result_of
@@ -77,7 +77,7 @@ def test_the_page_can_ask_for_an_answer_at_once(
         (job,) = service.store.jobs.all(subject_id=turn.id)
         turn = answer(service, turn.id, AnswerOptions(**job.payload))
         assert (turn.status, bool(turn.reasoning)) == ("done", bool(reason)), "a small model answers at once"
-    monkeypatch.setattr(turns, "AT_ONCE", 1)
+    monkeypatch.setattr(answers, "AT_ONCE", 1)
     turn = answer(service, keep_question(service, turn.session_id, "Why?").id, AnswerOptions(max_tokens=8))
     assert turn.reasoning, "a large model reasons"
     service.close()
