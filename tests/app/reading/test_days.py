@@ -114,5 +114,5 @@ def test_what_was_saved_before_days_were_is_of_the_day_on_which_it_was_begun(
     assert as_read({"prefix": earlier}).chat.prefix == earlier, "the model had been loaded nine days before"
     assert as_read({}) is found
     with pytest.raises(ContextMismatch, match="other words"):
-        as_read({"prefix": kept, "day": MONDAY.isoformat()})
+        as_read({"prefix": kept, "day": (calendar.day + datetime.timedelta(days=1)).isoformat()})
     service.close()
