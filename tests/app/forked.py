@@ -1,5 +1,6 @@
 """Processes of their own that start at once: forked from one that has imported all large packages."""
 
+import importlib
 import multiprocessing
 import os
 import runpy
@@ -32,10 +33,12 @@ def start_program(
 
 def _run(environment: dict[str, str], function: Callable[..., object], given: tuple[object, ...]) -> None:
     import torch
+    from huggingface_hub import constants
 
     torch.set_num_threads(1)
     os.environ.clear()
     os.environ.update(environment)
+    importlib.reload(constants)  # which are taken from the environment when they are imported
     function(*given)
 
 
