@@ -171,7 +171,6 @@ def test_reading_takes_the_operations_that_were_planned(model: Model, method: Me
 def test_without_a_budget_nothing_changes_by_it_but_what_it_takes(
     model: Model, kind: str, method: Method, ids: Tensor, request: pytest.FixtureRequest
 ) -> None:
-    ids = ids[:1400]
     context = read(model, method, ids)
     logits, told = next_logits(model, method, context.memory, QUESTION), answer(Conversation(context), "What?")
     mine, remembered = context.usage().bytes[DEVICE], context.remembered()
