@@ -180,6 +180,11 @@ def find_context(service: Service, text: str, lists: str = "") -> ContextRow:
     return row
 
 
+def read_documents(service: Service) -> set[str]:
+    """Return the ids of the documents that were read to their end, alone or with others."""
+    return {id for row in service.store.contexts.all() if row.status == "ready" for id in row.document_ids}
+
+
 def reading_of(service: Service, text: str, pages: str = "") -> tuple[ContextRow, str]:
     """Return the finished context to ask about a document, the newest of it alone if there is one, and its pages there.
 

@@ -22,7 +22,7 @@ from app.asking.named_pages import Named, named_pages, page_name, spans_of
 from app.asking.quotes import sentences_around
 from app.asking.turns import checked_question
 from app.errors import UsageError, expected, phrase
-from app.listing import details, find_document, reading_of
+from app.listing import details, find_document, read_documents, reading_of
 from app.service import Service
 
 INSTRUCTIONS = (
@@ -47,11 +47,10 @@ class AgentTools:
 
     def list_documents(self) -> list[dict[str, Any]]:
         """List all documents, the newest first. Only one that is `read` can be asked; each can be shown by `read`."""
-        store = self._service.store
-        ready = {id for row in store.contexts.all() if row.status == "ready" for id in row.document_ids}
+        ready = read_documents(self._service)
         return [
             {"document": row.id, "title": row.title, "pages": row.pages, "read": row.id in ready}
-            for row in store.documents.all()
+            for row in self._service.store.documents.all()
         ]
 
     def contents(self, document: str) -> dict[str, Any]:

@@ -90,12 +90,12 @@ def _rows(service: "Service", names: list[str]) -> "list[Row]":
     """Return a row for each document, without cells: for those named, or for all that were read to their end."""
     from app.asking.document_table import Row
     from app.asking.sweep import Place
-    from app.listing import find_document, reading_of
+    from app.listing import find_document, read_documents, reading_of
 
     if names:
         documents = {row.id: row for row in (find_document(service, name) for name in names)}
     else:
-        ready = {id for row in service.store.contexts.all() if row.status == "ready" for id in row.document_ids}
+        ready = read_documents(service)
         documents = {row.id: row for row in reversed(service.store.documents.all()) if row.id in ready}
         if not documents:
             raise UsageError("No document has been read yet: `stockpot ingest FILE` reads one.")
