@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from app.asking.sweep import VALUE, Finding, Place, sweep
@@ -56,10 +56,7 @@ def fill(
         cells.append(found)
         on_cell(len(cells))
     width = len(columns)
-    return [
-        Row(row.document, row.title, row.place, tuple(cells[number * width : (number + 1) * width]))
-        for number, row in enumerate(rows)
-    ]
+    return [replace(row, cells=tuple(cells[number * width : (number + 1) * width])) for number, row in enumerate(rows)]
 
 
 def table_json(rows: Sequence[Row], columns: Sequence[Column]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a place says to a question: items, none if it says nothing. said: the words of the model, unchecked."""
+    """The items that a place has for a question, none if it says nothing. said: the words of the model, unchecked."""
 
     place: Place
     question: str
