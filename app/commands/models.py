@@ -184,7 +184,7 @@ def run_models(arguments: Arguments) -> int:
     from app.home import home_folder
     from app.machine.local_models import local_models
     from app.machine.planning import rates_here
-    from app.machine.recommended import LOOKED_AT, recommended_json
+    from app.machine.recommended import LOOKED_AT, QWEN25_1B5, recommended_json
 
     home = home_folder(arguments.home)
     found = local_models(home, arguments.model or "")
@@ -213,9 +213,9 @@ def run_models(arguments: Arguments) -> int:
         )
     print(printable(f"\n{table([_hub_row(each) for each in others], HUB_COLUMNS)}"))
     note(
-        f"The list of models to fetch was last looked at on {LOOKED_AT}; none of them has been tried here. A novel has "
-        "100,000 words, and its time is an estimate for this machine. `stockpot models get NAME` fetches one over the "
-        "network."
+        f"The list of models to fetch was last looked at on {LOOKED_AT}; only {QWEN25_1B5.title} has been tried. A novel "
+        "has 100,000 words, and its time is an estimate for this machine. `stockpot models get NAME` fetches one over "
+        "the network."
     )
     return 0
 
