@@ -15,7 +15,7 @@ GPU_SIDE = 4096
 COPIED = 64 << 20  # bytes; a large GPU's cache holds nearly twice as many
 GPU_COPIED = 128 << 20
 LEAST_SEC = 0.1  # each rate is measured for at least this long,
-TIMES = 3  # as often; the best counts, since the others include the load of the machine
+TIMES = 3  # as often; the best counts
 SMALL_OPERATION_SEC = 6e-6  # a kernel launch, if nothing was measured
 NODE_SEC = 3.4e-6  # a small kernel of a replayed recording, as on an H200
 PACKED_SHARE = 0.33  # share of a GPU's memory rate at which weights of 4 bits are multiplied with one token
@@ -118,21 +118,25 @@ def _replayed(do: Callable[[], object], device: torch.device) -> float:
 
 
 def _seconds(do: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds of one run after a warm-up: the best of `TIMES` averages over `LEAST_SEC` or three runs."""
+    """Return the seconds of one run after a warm-up: the best of `TIMES` averages over `LEAST_SEC` or three runs.
+
+    On a CPU this thread's own time counts, so that other programs that run meanwhile do not.
+    """
     do()
     return min(_average(do, device) for _ in range(TIMES))
 
 
 def _average(do: Callable[[], object], device: torch.device) -> float:
     _wait(device)
-    began, runs = time.perf_counter(), 0
-    while runs < 3 or time.perf_counter() - began < LEAST_SEC:
+    clock = time.thread_time if device.type == "cpu" else time.perf_counter
+    began, at, runs = clock(), time.perf_counter(), 0
+    while runs < 3 or time.perf_counter() - at < LEAST_SEC:
         do()
         runs += 1
         if runs % 16 == 0:
             _wait(device)
     _wait(device)
-    return (time.perf_counter() - began) / runs
+    return (clock() - began) / runs
 
 
 def _wait(device: torch.device) -> None:

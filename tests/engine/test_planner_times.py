@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 
 import pytest
 import torch
@@ -102,6 +103,10 @@ def test_on_a_gpu_products_are_measured_and_not_their_launches(monkeypatch: pyte
     monkeypatch.setattr(rates, "_seconds", lambda do, device: 1.0)
     operations = rates._flops(torch.device("meta"), torch.bfloat16)
     assert operations / 1e15 > 10 * rates.SMALL_OPERATION_SEC
+
+
+def test_a_rate_leaves_out_the_time_that_other_programs_take() -> None:
+    assert rates._seconds(lambda: time.sleep(0.05), torch.device("cpu")) < 0.025
 
 
 def test_rates_are_measured_and_times_follow_them(model: Model, ids: Tensor) -> None:

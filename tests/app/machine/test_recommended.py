@@ -6,7 +6,7 @@ from app.machine.gguf_names import split_tag
 from app.machine.good_for import good_for
 from app.machine.local_models import LocalModel
 from app.machine.mirror import ON_MIRROR
-from app.machine.pace import TELLING
+from app.machine.pace import REACHED, TELLING
 from app.machine.recommended import (
     BESIDE,
     NOVEL_TOKENS,
@@ -84,7 +84,7 @@ def test_the_time_of_a_reading_follows_from_the_last_one_or_from_the_products(se
         listed = recommended_json("cpu", rates, service.store.contexts.all())
         return {each["name"]: each["novel_seconds"] for each in listed}
 
-    products = {each.name: pytest.approx(2 * each.parameters * NOVEL_TOKENS / 1e11) for each in RECOMMENDED}
+    products = {each.name: pytest.approx(2 * each.parameters * NOVEL_TOKENS / (REACHED * 1e11)) for each in RECOMMENDED}
     for tokens, known in ((TELLING - 1, False), (TELLING, True)):
         row = add_context(service, add_document(service, "Kim"), model=f"{small.name}:int8", tokens=tokens)
         service.store.contexts.update(row.id, tokens_read=tokens, seconds=tokens / 5)
