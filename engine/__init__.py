@@ -16,7 +16,7 @@ from engine.errors import (
 )
 from engine.finding.finder import Finder
 from engine.json_grammar import grammar_of
-from engine.loops.answering import LONGEST_READ_AGAIN, ReadText, answer_from_text
+from engine.loops.answering import LONGEST_READ_AGAIN, ReadText, answer_from_text, answer_without_model
 from engine.loops.ask_options import AskOptions
 from engine.loops.context import Context, fingerprint
 from engine.loops.conversation import Conversation
@@ -88,6 +88,7 @@ __all__ = [
     "Usage",
     "WeightsError",
     "answer_from_text",
+    "answer_without_model",
     "check_files",
     "device_named",
     "dtype_on",

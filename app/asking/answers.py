@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from app.asking.answer_options import AT_ONCE, LOOKS, SAMPLED, AnswerOptions
 from app.asking.demo_answer import DemoAnswer
-from app.asking.measurements import measurements, warnings
+from app.asking.document_map import MOST_TOLD, FormAnswer, form_answer
+from app.asking.measurements import COUNTED, measurements, warnings
 from app.asking.named_pages import named_pages, tokens_of
 from app.asking.not_found import says_not_found
 from app.asking.quotes import is_sentence, whole_sentences
 from app.asking.repetition import repetition_start
-from app.asking.sources import check_quotations, find_sources, narrowed, with_citations
+from app.asking.sources import check_quotations, find_sources, narrowed, page_source, with_citations
 from app.asking.support import NOWHERE, check, doubt
 from app.machine.good_for import demo_note
 from app.reading.context_cache import OpenContext
@@ -32,12 +33,14 @@ class Question:
     pages: pages to answer from alone, as the store keeps them; "" for none.
     options: options for the answer.
     sampling: the model's sampling with these options.
+    form: its answer, if it is about nothing but the form of the documents.
     """
 
     text: str
     pages: str
     options: AnswerOptions
     sampling: "engine.Sampling"
+    form: FormAnswer | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,15 @@ def question_to(service: Service, opened: OpenContext, text: str, pages: str, op
         stop=tuple(options.stop),
         json_schema=options.json_schema,
     )
-    return Question(text, pages, options, sampling)
+    form = None if options.json_schema else _form_answer(service, opened, text)
+    return Question(text, pages, options, sampling, form)
+
+
+def _form_answer(service: Service, opened: OpenContext, text: str) -> FormAnswer | None:
+    rows = service.store.contexts.documents(opened.row.id)
+    if len(rows) > MOST_TOLD:
+        return None
+    return form_answer(text, [(row.title, service.document_cache.document(row.id)) for row in rows])
 
 
 def asked(
@@ -80,6 +91,9 @@ def asked(
     import engine
 
     options = question.options
+    if question.form is not None:
+        told = engine.AskOptions(on_pass)
+        return engine.answer_without_model(conversation, question.text, question.form.text, told)
     there = _text(service, opened, question.pages)
     told = engine.AskOptions(on_pass, whole_sentences, repetition_start, rules=options.rules)
     if options.read_again or there.named is not None:
@@ -103,6 +117,11 @@ def _text(service: Service, opened: OpenContext, pages: str) -> "engine.ReadText
 
 def checked(service: Service, opened: OpenContext, question: Question, done: "engine.Answer") -> Checked:
     """Return an answer with its sources, and with the doubts that the text leaves about it."""
+    if question.form is not None:
+        ids, cache = opened.row.document_ids, service.document_cache
+        named = [asdict(page_source(ids[number], page, cache)) for number, page in question.form.pages]
+        measured = {**measurements(done), "found": True, "counted": True, "warnings": [COUNTED]}
+        return Checked(done.text, "", named, measured)
     said = f"{question.text}\n{done.text}"
     measured, facts = measurements(done), check(question.text, done, opened)
     near = facts.get("found", True)  # a question about something else has no places

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 RULES_IN_QUESTION = "The system message was read as the beginning of the question: the document has its place."
 
+COUNTED = "Taken from the pages and the contents of the document itself, not from the model."
+
 
 def warnings(done: "engine.Answer", opened: OpenContext, pages: str, rules: str) -> list[str]:
     """Return the reasons why an answer may be worse than it looks, one sentence each.

@@ -189,6 +189,14 @@ def _at(document_cache: DocumentCache, document_id: str, start: int, end: int, w
     return Source(document_id, place.page, place.label, quote, float(weight), start, end, place.paragraph)
 
 
+def page_source(document_id: str, page: int, document_cache: DocumentCache) -> Source:
+    """Return a page as the source of an answer. It quotes the first sentences there."""
+    document = document_cache.document(document_id)
+    held, start = sentences_around(document.pages[page - 1].text, 0, 1), document.page_starts[page - 1]
+    source = _at(document_cache, document_id, start + held.start, start + held.end, 1.0)
+    return _marked(source, begins=held.begins, ends=held.ends)
+
+
 def check_quotations(answer: str, document_ids: Sequence[str], document_cache: DocumentCache) -> list[Quotation]:
     """Return every quotation in an answer with the place of its words, or None for the place."""
     quotations = quotations_in(answer)

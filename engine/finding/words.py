@@ -73,7 +73,7 @@ _TEXT = """
     livre histoire thème personnages
     texto libro historia novela trama tema
 """
-_NO_PLACE = ASKING.union(map(stem, _TEXT.split()))
+NO_PLACE = ASKING.union(map(stem, _TEXT.split()))
 # Words that ask for a summary or a list. English "resumed" does not, Spanish "Resume" at the beginning does.
 _WHOLE = re.compile(
     r"\b(?:summar(?:y|ies|i[sz]\w*)|overview|outline|gist|recap|synopsis"
@@ -98,7 +98,7 @@ _HOW = """
     favor puedes lo da dame haz hazme nos breve frase palabra punto párrafo clave todo toda dos tres cinco nombres
     lugares fechas capítulo artículo informe
 """
-_NOTHING_NAMED = _NO_PLACE.union(map(stem, _HOW.split()))
+_NOTHING_NAMED = NO_PLACE.union(map(stem, _HOW.split()))
 
 # Han, Kana, Thai, Lao, Burmese, Khmer and Hangul: words have no blanks between them, or endings joined to them.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
@@ -172,7 +172,7 @@ class WordSearch:
         """
         rest = _WHOLE.sub(" ", question)
         if rest == question:
-            return _NO_PLACE.issuperset(terms(question))
+            return NO_PLACE.issuperset(terms(question))
         most = max(FEW, RARE * self._passages)
         named = {term: self._held_by[term] or self._held_by[INNER + term] for term in terms(rest)}
         return all(

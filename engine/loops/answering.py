@@ -182,6 +182,23 @@ class _Alone:
             yield event
 
 
+def answer_without_model(
+    conversation: Conversation, question: str, text: str, options: AskOptions
+) -> Generator[AnswerPiece | Answer]:
+    """Give an answer that is known without the model: yield as `Conversation.ask` does. The conversation remembers it.
+
+    Args:
+        conversation: goes on with the question and its answer.
+        question: the text of the turn.
+        text: the answer.
+        options: callbacks.
+    """
+    started = time.perf_counter()
+    conversation.replay(question, text, options.on_pass)
+    yield AnswerPiece(text)
+    yield Answer(text, "stop", [], [], 0, 0, time.perf_counter() - started, 0.0, 0.0, conversation.usage())
+
+
 class _Begun:
     """The beginning of a first answer, not yet shown. Closing it before its end forgets the question too.
 

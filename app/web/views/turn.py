@@ -223,7 +223,8 @@ def _weight(sources: Sequence[Mapping[str, Any]]) -> float:
 
 def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
     if not turn.sources:
-        said = turn.status == "done" and turn.measurements.get("found", True) and turn.answer.strip()
+        looked = turn.measurements.get("found", True) and not turn.measurements.get("counted")
+        said = turn.status == "done" and looked and turn.answer.strip()
         return f'<p class="quiet nowhere">{t(NOWHERE)}</p>' if said else ""
     places, cited = _places(turn), bool(turn.measurements.get("citations"))
     found = turn.measurements.get("found", True)
