@@ -239,7 +239,8 @@ def named_places(text: ReadText, named: Tensor, question: str) -> list[range]:
     """Return the places of named tokens, int64 [N], that answer a question: all, or the best passages of many."""
     searched = len(named) > SHORT and text.finder.words.leads(question)
     found = text.finder.find(Signs(question, within=named), PASSAGES) if searched else []
-    return joined(found) or runs(named[:LONGEST_READ_AGAIN])
+    inside = named[torch.isin(named, torch.tensor([token for each in found for token in each]))]
+    return runs(inside if len(inside) else named[:LONGEST_READ_AGAIN])
 
 
 def runs(tokens: Tensor) -> list[range]:

@@ -259,7 +259,11 @@ def test_named_tokens_answer_alone(model: Model, text: ReadText, name: str, monk
     answer = asked(Conversation(context), ReadText(text.ids, text.finder, long), "What of the heron and of year 11?")
     assert answer.read_again
     assert "year 11" in said(model, text, answer)
-    assert all(each.stop > 300 for each in answer.read_again)
+    assert all(each.start >= 300 for each in answer.read_again)
+    (planted,) = text.find(QUESTION, 1)
+    for named in (torch.arange(planted.start + 5), torch.arange(planted.start + 5, len(text.ids))):
+        answer = asked(Conversation(context), ReadText(text.ids, text.finder, named))
+        assert {token for each in answer.read_again for token in each} <= {*named.tolist()}, "nor the rest of a passage"
     whole = asked(Conversation(context), ReadText(text.ids, text.finder, long), "What is it about?")
     assert whole.read_again == (range(300, len(text.ids)),)
     behind = ReadText(text.ids, text.finder, torch.arange(520, len(text.ids)))
