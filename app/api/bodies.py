@@ -68,6 +68,7 @@ class NewTurn(Given):
     pages: for example "12-14, iii, 15 of the file"; numbers are as printed. See `stockpot ask --help`.
     json_schema: a JSON schema that the answer is to fit.
     documents: ids, numbers or titles of the documents to answer from, where several were read; empty for all.
+    up_to: the last page that is known to the answer, instead of pages or documents; "" for the whole text.
     """
 
     question: str
@@ -84,6 +85,7 @@ class NewTurn(Given):
     read_again: bool = AnswerOptions.read_again
     pages: str = ""
     documents: list[str] = []
+    up_to: str = ""
 
 
 class Refused(BaseModel):

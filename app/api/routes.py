@@ -185,10 +185,10 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.post("/sessions/{id}/turns", status_code=202)
     def ask(id: str, given: NewTurn) -> TurnRow:
         """Queue a question: returns the turn, to be followed at /api/turns/ID."""
-        named = given.model_dump(exclude={"question", "pages", "documents"})
+        named = given.model_dump(exclude={"question", "pages", "documents", "up_to"})
         options = AnswerOptions(**named, reason="max_reasoning" in given.model_fields_set or None)
         context = store.contexts.get(store.sessions.get(id).context_id)
-        pages = with_documents(service, context, given.pages, given.documents)
+        pages = with_documents(service, context, given.pages, given.documents, given.up_to)
         return worker.ask(lambda: store.sessions.get(id).id, given.question, options, pages)
 
     @api.get("/sessions/{id}/turns")

@@ -22,6 +22,8 @@ from app.reading.open_context import open_context
 from app.service import Service
 
 if TYPE_CHECKING:
+    import torch
+
     import engine
 
 
@@ -33,13 +35,17 @@ class Question:
     pages: pages to answer from alone, as the store keeps them; "" for none.
     options: options for the answer.
     sampling: the model's sampling with these options.
-    form: its answer, if it is about nothing but the form of the documents.
+    opened: the context, without what comes behind pages that are its beginning.
+    named: int64 [N], the tokens of the pages; None for none.
+    form: the answer, if the question is about nothing but the form of the documents.
     """
 
     text: str
     pages: str
     options: AnswerOptions
     sampling: "engine.Sampling"
+    opened: OpenContext
+    named: "torch.Tensor | None" = None
     form: FormAnswer | None = None
 
 
@@ -54,7 +60,11 @@ class Checked:
 
 
 def question_to(service: Service, opened: OpenContext, text: str, pages: str, options: AnswerOptions) -> Question:
-    """Return a question to a context, with a seed if its options name none."""
+    """Return a question to a context, with a seed if its options name none.
+
+    Raises:
+        UsageError: there is no text on its pages.
+    """
     seed = service.seed if options.seed is None else options.seed
     reasons = opened.parameters > AT_ONCE if options.reason is None else options.reason
     sampling = replace(
@@ -67,7 +77,13 @@ def question_to(service: Service, opened: OpenContext, text: str, pages: str, op
         json_schema=options.json_schema,
     )
     form = None if options.json_schema else _form_answer(service, opened, text)
-    return Question(text, pages, options, sampling, form)
+    if not pages:
+        return Question(text, pages, options, sampling, opened, form=form)
+    ids, cache = opened.row.document_ids, service.document_cache
+    named = tokens_of(named_pages(pages, ids, cache), ids, opened.stream, cache)
+    if int(named[-1]) < len(named):
+        opened = opened.until(len(named))
+    return Question(text, pages, options, sampling, opened, named, form)
 
 
 def _form_answer(service: Service, opened: OpenContext, text: str) -> FormAnswer | None:
@@ -78,11 +94,7 @@ def _form_answer(service: Service, opened: OpenContext, text: str) -> FormAnswer
 
 
 def asked(
-    service: Service,
-    opened: OpenContext,
-    conversation: "engine.Conversation",
-    question: Question,
-    on_pass: Callable[[], None],
+    conversation: "engine.Conversation", question: Question, on_pass: Callable[[], None]
 ) -> "Generator[engine.AnswerPiece | engine.Answer]":
     """Ask in a conversation over a context, and yield the pieces of the answer and then the whole.
 
@@ -94,29 +106,19 @@ def asked(
     if question.form is not None:
         told = engine.AskOptions(on_pass)
         return engine.answer_without_model(conversation, question.text, question.form.text, told)
-    there = _text(service, opened, question.pages)
     told = engine.AskOptions(on_pass, whole_sentences, repetition_start, rules=options.rules)
-    if options.read_again or there.named is not None:
-        return engine.answer_from_text(conversation, question.text, there, question.sampling, told)
-    return conversation.ask(question.text, question.sampling, told)
-
-
-def _text(service: Service, opened: OpenContext, pages: str) -> "engine.ReadText":
-    """Return the text that a question may be answered from, with the tokens of the pages named with it."""
-    import engine
-
-    stream, ids = opened.stream, opened.row.document_ids
-    read = stream.ids
-    if opened.share is not None:
+    if not options.read_again and question.named is None:
+        return conversation.ask(question.text, question.sampling, told)
+    opened, read = question.opened, question.opened.stream.ids
+    if opened.share is not None and question.named is None:
         read = read[: max(0, opened.context.memory.seen - len(opened.model.chat.prefix))]
-    if not pages:
-        return engine.ReadText(read, opened.finder, by_words=opened.parameters < LOOKS)
-    cache = service.document_cache
-    return engine.ReadText(stream.ids, opened.finder, tokens_of(named_pages(pages, ids, cache), ids, stream, cache))
+    text = engine.ReadText(read, opened.finder, question.named, by_words=opened.parameters < LOOKS)
+    return engine.answer_from_text(conversation, question.text, text, question.sampling, told)
 
 
-def checked(service: Service, opened: OpenContext, question: Question, done: "engine.Answer") -> Checked:
+def checked(service: Service, question: Question, done: "engine.Answer") -> Checked:
     """Return an answer with its sources, and with the doubts that the text leaves about it."""
+    opened = question.opened
     if question.form is not None:
         ids, cache = opened.row.document_ids, service.document_cache
         named = [asdict(page_source(ids[number], page, cache)) for number, page in question.form.pages]
@@ -135,7 +137,7 @@ def checked(service: Service, opened: OpenContext, question: Question, done: "en
     measured |= facts
     measured["found"] = there
     measured["citations"] = [asdict(each) for each in citations]
-    quotations = check_quotations(done.text, opened.row.document_ids, service.document_cache)
+    quotations = check_quotations(done.text, opened.stream, service.document_cache)
     measured["quotations"] = [asdict(each) for each in quotations]
     measured["sampling"] = {name: getattr(question.sampling, name) for name in SAMPLED}
     if question.sampling.temperature > 0:
@@ -171,10 +173,10 @@ def ask_alone(
 
     opened = open_context(service, context_id)
     question = question_to(service, opened, text, pages, options)
-    with closing(asked(service, opened, engine.Conversation(opened.context), question, on_pass)) as events:
+    with closing(asked(engine.Conversation(opened.context), question, on_pass)) as events:
         for event in events:
             on_pass()
             if isinstance(event, engine.Answer):
                 _, said = DemoAnswer(opened.row.model).whole(event.text)
-                return checked(service, opened, question, replace(event, text=said))
+                return checked(service, question, replace(event, text=said))
     raise RuntimeError("the model gave no answer")

@@ -93,6 +93,31 @@ def named_pages(text: str, document_ids: Sequence[str], document_cache: Document
     return [_named(part.strip(), document_ids, document_cache) for part in re.split("[,;]", text.strip().strip(",;"))]
 
 
+def pages_up_to(text: str, document_ids: Sequence[str], document_cache: DocumentCache) -> str:
+    """Return the name of all pages from the first one to another; "" if there are no more.
+
+    Args:
+        text: the last page, or paragraph of a section, as a person names it.
+        document_ids: the documents of the context, in reading order. Those before it count as known.
+        document_cache: the documents.
+
+    Raises:
+        UsageError: it is not one page, or the documents do not have it.
+    """
+    last = named_pages(text, document_ids, document_cache)
+    if len(last) > 1 or last[0].first != last[0].last:
+        raise UsageError(f"{text!r} is not one page: name one.")
+    [at] = last
+    pages = [len(document_cache.document(id).pages) for id in document_ids[: at.document]]
+    if at.page is None and (at.document, at.first) == (len(document_ids), pages[-1]):
+        return ""
+    whole = at.first if at.page is None else at.page - 1
+    found = [Named(number, 1, end) for number, end in enumerate([*pages[:-1], whole], 1) if end]
+    if at.page is not None:
+        found.append(Named(at.document, 1, at.last, at.page))
+    return as_kept(found, document_ids, document_cache)
+
+
 def _named(part: str, document_ids: Sequence[str], document_cache: DocumentCache) -> Named:
     found = _DOCUMENT.fullmatch(part)
     if found is None or not (found["rest"] or found["document"]):

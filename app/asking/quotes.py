@@ -59,14 +59,14 @@ class PageWords:
             self._known[page] = words_of(self._texts[page])
         return self._known[page]
 
-    def find(self, quote: str) -> int | None:
+    def find(self, quote: str, most: int | None = None) -> int | None:
         """Return the index of the first page that holds the words of `quote`, which may run on to the next page; None
-        if none does.
+        if none does. most: number of first pages to look at; None for all.
         """
         words = words_of(quote)
         if not words:
             return None
-        pages = [self._words(index) for index in range(len(self._texts))]
+        pages = [self._words(index) for index in range(len(self._texts[:most]))]
         for index, page in enumerate(pages):
             if words in page:
                 return index

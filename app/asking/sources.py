@@ -1,6 +1,6 @@
 """Sources of an answer: map passages of tokens to places with their words, and check quotations."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -197,15 +197,17 @@ def page_source(document_id: str, page: int, document_cache: DocumentCache) -> S
     return _marked(source, begins=held.begins, ends=held.ends)
 
 
-def check_quotations(answer: str, document_ids: Sequence[str], document_cache: DocumentCache) -> list[Quotation]:
-    """Return every quotation in an answer with the place of its words, or None for the place."""
+def check_quotations(answer: str, stream: "Stream", document_cache: DocumentCache) -> list[Quotation]:
+    """Return every quotation in an answer with the place of its words in a text, or None for the place."""
     quotations = quotations_in(answer)
     checked = [Quotation(span.start, span.end, None, None, None) for span, _ in quotations]
-    for document_id in document_ids:  # opens each document once, because the cache may not hold all
+    for stretch in stream.stretches:  # opens each document once, because the cache may not hold all
+        document_id = stretch.document_id
         missing = [number for number, found in enumerate(checked) if found.document is None]
         for number in missing:
             span, words = quotations[number]
-            index = document_cache.words(document_id).find(words)
+            pages = bisect_left(document_cache.document(document_id).page_starts, stretch.characters)
+            index = document_cache.words(document_id).find(words, pages)
             if index is not None:
                 page = document_cache.document(document_id).pages[index]
                 checked[number] = Quotation(span.start, span.end, document_id, page.number, page.label)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from app.asking.answer_options import AnswerOptions
 from app.asking.answers import Question, asked, checked, question_to
 from app.asking.demo_answer import DemoAnswer
-from app.asking.named_pages import all_of, as_kept, named_pages
+from app.asking.named_pages import all_of, as_kept, named_pages, pages_up_to
 from app.asking.question_length import require_fits
 from app.errors import UsageError, phrase
 from app.formatting import plural, replay_progress
@@ -105,12 +105,23 @@ def keep_question(service: Service, session_id: str, question: str, pages: str =
     return service.store.turns.add(session_id, question, checked_pages(service, context, pages))
 
 
-def with_documents(service: Service, context: ContextRow, pages: str, documents: Sequence[str]) -> str:
-    """Return pages to turn to, with whole documents before them. documents: see `named_pages.all_of`.
+def with_documents(service: Service, context: ContextRow, pages: str, documents: Sequence[str], up_to: str = "") -> str:
+    """Return pages to turn to, with whole documents before them.
+
+    Args:
+        service: the home in use.
+        context: the context.
+        pages: the pages.
+        documents: see `named_pages.all_of`.
+        up_to: the last page that is known, instead of the others; see `named_pages.pages_up_to`.
 
     Raises:
-        UsageError: the context read none of this name.
+        UsageError: the context read none of this name, or there is no such page.
     """
+    if up_to.strip():
+        if pages.strip() or documents:
+            raise UsageError("Name the pages to answer from, or the last one that is known, but not both.")
+        return pages_up_to(up_to, context.document_ids, service.document_cache)
     if not documents:
         return pages
     rows = service.store.contexts.documents(context.id)
@@ -223,7 +234,7 @@ def _answer(
 
     opened = open_one.opened
     question = question_to(service, opened, turn.question, turn.pages, options)
-    asking = asked(service, opened, open_one.conversation, question, on_question)
+    asking = asked(open_one.conversation, question, on_question)
     waiting, thought, flushed, done = "", "", 0.0, None
     said = DemoAnswer(opened.row.model)
     with suppress(Stopped), closing(asking) as events:
@@ -259,7 +270,7 @@ def _answer(
 def _finish(
     service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer", question: Question
 ) -> TurnRow:
-    told = checked(service, open_one.opened, question, done)
+    told = checked(service, question, done)
     kept = asdict(told)
     # The conversation is saved first, with the turn. After a crash in between, the turn is finished from there.
     if open_one.opened.share is None:

@@ -102,6 +102,12 @@ def add_answer_flags(parser: argparse.ArgumentParser) -> None:
         help="answer from these of several documents: their numbers, ids or titles, with commas between them",
     )
     parser.add_argument(
+        "--up-to",
+        metavar="PAGE",
+        default="",
+        help="answer as of this page: nothing behind it is known (in the form of --pages)",
+    )
+    parser.add_argument(
         "--read-again",
         action=argparse.BooleanOptionalAction,
         default=AnswerOptions.read_again,

@@ -106,7 +106,8 @@ def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], Sessi
     if session and session.context_id != context.id:
         raise AppError(f"Session {session.id} is over context {session.context_id}, not {context.id}.")
     note_other_model(arguments, context)
-    arguments.pages = with_documents(service, context, arguments.pages, split_names(arguments.documents))
+    documents = split_names(arguments.documents)
+    arguments.pages = with_documents(service, context, arguments.pages, documents, arguments.up_to)
     checked_pages(service, context, arguments.pages)
     from engine import device_named  # loads slowly
 

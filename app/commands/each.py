@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.asking.document_table import Column, Row
     from app.service import Service
 
-ALONE = ("context", "question", "session", "pages", "documents")
+ALONE = ("context", "question", "session", "pages", "documents", "up_to")
 """Arguments of one question that a table has no use for."""
 
 

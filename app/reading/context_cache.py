@@ -50,6 +50,16 @@ class OpenContext:
 
         return engine.Finder(self.stream.ids, self.model.decode)
 
+    @cached_property
+    def _cut(self) -> "LruCache[int, OpenContext]":
+        return LruCache(1)
+
+    def until(self, end: int) -> "OpenContext":
+        """Return the context with the first `end` tokens of its text: nothing of the rest is searched or cited."""
+        if end == len(self.stream.ids):
+            return self
+        return self._cut.get(end, lambda: replace(self, stream=self.stream.until(end)))
+
 
 @dataclass
 class OpenConversation:

@@ -1,7 +1,7 @@
 """Several documents as one stream of tokens, and the mapping from a token back to its place in a document."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -78,6 +78,13 @@ class Stream:
         starts = self.starts[stretch.first : stretch.end]
         low, high = (stretch.first + int((starts < place).sum()) for place in (start, end))
         return range(low, high)
+
+    def until(self, end: int) -> "Stream":
+        """Return the first `end` tokens, as if nothing came behind them."""
+        known = [each for each in self.stretches if each.first < end]
+        if known and end < known[-1].end:
+            known[-1] = replace(known[-1], end=end, characters=int(self.starts[end]))
+        return Stream(self.ids[:end], self.starts[:end], tuple(known))
 
     def tensors(self) -> "dict[str, torch.Tensor]":
         """Return the tensors to save."""

@@ -144,8 +144,11 @@ def test_spans_stop_at_the_end_of_the_last_token() -> None:
 
 def test_quotations_are_shown_only_where_their_words_are() -> None:
     answer = 'It says “gamma SINGS” and "Gamma shouts" and “epsilon waits”.'
-    checked = check_quotations(answer, ["d-first", "d-second"], LIBRARY)
+    checked = check_quotations(answer, stream(), LIBRARY)
     assert [(each.document, each.page) for each in checked] == [("d-first", 2), (None, None), ("d-second", 1)]
+    for word, known in (("Gamma", [None, None, None]), ("Epsilon", ["d-first", None, None])):
+        before = stream().until(read_back(word)[0])
+        assert [each.document for each in check_quotations(answer, before, LIBRARY)] == known, "what comes later is not"
     assert answer[checked[0].start : checked[0].end] == "“gamma SINGS”"
 
 
