@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from app.asking.introduction import load_introduction
 from app.asking.named_pages import pages_in_words
+from app.asking.place import known_pages
 from app.errors import phrase
 from app.formatting import shorten
 from app.jobs.worker import ANSWER
@@ -39,9 +40,11 @@ class ChatProps:
         self, context: ContextRow | None, session: SessionRow | None, turns: list[TurnRow], answering: list[TurnRow]
     ) -> Props:
         """Return the props of the conversation; without a context they are empty."""
-        head, earlier, past = "", "", ""
+        head, earlier, past, known = "", "", "", ""
         if context is not None:
             documents = self.store.contexts.documents(context.id)
+            with suppress(StoreError):  # the head says what is damaged
+                known = known_pages(self.service, context)
             lines = [self._coverage(document.id) for document in documents]
             if [document.title for document in documents] != [context.title]:
                 lines = [f"{document.title}: {line}" for document, line in zip(documents, lines, strict=True)]
@@ -50,11 +53,12 @@ class ChatProps:
             finished = [turn for turn in turns if turn.status != "answering"]
             apart = max(0, len(finished) - 1) // AT_ONCE * AT_ONCE
             earlier = conversation(finished[:apart], titles)
-            past = conversation(finished[apart:], titles, last=True) if turns else self._welcome(context)
+            past = conversation(finished[apart:], titles, last=True) if turns else self._welcome(context, known)
         return {
             "head": {"value": head},
             "earlier": {"value": earlier},
             "past": {"value": past},
+            "pages": {"placeholder": t("Only {pages}", pages=known) if known else t("All pages")},
             "live": {"value": self.live_turn_value(context, answering)},
             "stop": {"visible": bool(answering)},
             "export": {"value": _export_links(session) if session and turns else ""},
@@ -82,8 +86,8 @@ class ChatProps:
             return told(work.stage)
         return t("Turning to {place}", place=place_words(pages_in_words(turn.pages))) if turn.pages else t("Thinking")
 
-    def _welcome(self, context: ContextRow) -> str:
-        """Return what is shown before the first question."""
+    def _welcome(self, context: ContextRow, known: str) -> str:
+        """Return what is shown before the first question. known: pages that its reader knows; "" for all."""
         documents = []
         with suppress(StoreError):  # the head says what is damaged
             documents = [self.service.document_cache.document(id) for id in context.document_ids[:MOST_OPENED]]
@@ -91,7 +95,7 @@ class ChatProps:
             documents if len(documents) == len(context.document_ids) else [],
             ready=context.status == "ready",
             about=good_for(context.model),
-            made=load_introduction(self.store, context.id),
+            made=None if known else load_introduction(self.store, context.id),
             making=self.store.jobs.work_on(context.id, INTRODUCE) is not None,
             model=shown_name(context.model),
         )

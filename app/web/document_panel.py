@@ -14,6 +14,10 @@ BESIDE = (
     '<a class="own-tab" target="_blank" rel="noopener">Own tab</a></div><div class="page-body"></div></section>'
 )
 
+TELL_PLACE = """element.addEventListener("change", ({ target }) => {
+  if (target.dataset.place) trigger("submit", { place: [target.dataset.place, target.value] });
+});"""
+
 
 @dataclass(frozen=True)
 class DocumentPanel:
@@ -21,7 +25,7 @@ class DocumentPanel:
 
     find_area: the search in the text; hidden while no document is open.
     found: what it found.
-    book: map and contents.
+    book: map and contents. Fires "submit" with a document and the page that its reader is at.
     gauge: the fold around the numbers of this computer.
     kept_memory, panel: its content, in parts that change at different times.
     """
@@ -41,7 +45,7 @@ def build_document_panel() -> DocumentPanel:
     with gr.Column(visible=False, elem_id="find-area") as find_area:
         find = search_box("Search in the text of what was read", "Search in the text", "find")
         found = gr.HTML(apply_default_css=False, elem_id="found")
-    book = gr.HTML(apply_default_css=False, elem_id="book")
+    book = gr.HTML(apply_default_css=False, elem_id="book", js_on_load=TELL_PLACE)
     with gr.Accordion("This computer", open=False, elem_id="gauge") as gauge:
         kept = gr.HTML(apply_default_css=False, elem_id="kept-memory")
         panel = gr.HTML(apply_default_css=False, elem_id="panel")

@@ -112,6 +112,7 @@ class Page:
             "unroll": self.chat.unroll,
             "earlier": self.chat.earlier,
             "past": self.chat.past,
+            "pages": self.chat.pages,
             "live": self.chat.live,
             "edit_area": self.chat.edit_area,
             "edit_line": self.chat.edit_line,
@@ -365,6 +366,7 @@ class Events:
             [document.found],
             trigger_mode="always_last",
         )
+        self.on(document.book.submit, do.ask.move, told="place")
         self.on(chat.never_mind.click, do.ask.never_mind)
         self.on(chat.stop.click, do.ask.stop_answer)
         self.on(manage.rename_what.input, do.manage.choose_renamed, [manage.rename_what], trigger_mode="multiple")

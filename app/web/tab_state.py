@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app import deletion, listing
+from app.asking.place import place_in
 from app.jobs.job_runner import READ
 from app.jobs.model_fetcher import last_fetch
 from app.jobs.uploads import INGEST, is_locked, name_of, names_in
@@ -238,13 +239,16 @@ class TabState:
             with suppress(StoreError, ValueError):  # its text is missing or altered, which the conversation says
                 outlines[row.id] = self._outlines.of(row.id)
         remembered = load_map(self.store, context.id)
+        places = {row.id: place_in(self.service, row.id) for row in documents}
         drawn = cells([*outlines.items()], remembered)
         answered = [turn for turn in turns if turn.status == "done"]
         looked = answered[-1].sources if answered and answered[-1].measurements.get("found", True) else []
         return {
             "find_area": {"visible": bool(outlines)},
             "book": {
-                "value": book(Book(documents, outlines, drawn, remembered, looked, share_read(self.store, context)))
+                "value": book(
+                    Book(documents, outlines, drawn, remembered, looked, share_read(self.store, context), places)
+                )
             },
         }
 

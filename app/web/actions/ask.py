@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from app.asking.answer_options import AnswerOptions
+from app.asking.place import keep_place, known_pages
 from app.asking.turns import branch, new_session
 from app.errors import AppError
 from app.jobs.worker import Worker
@@ -54,7 +55,9 @@ class ChatActions:
             reason=reason,
             read_again=read_again,
         )
-        turn = self.worker.ask(lambda: self._to_ask_in(selection), question, options, pages or "")
+        if not pages:
+            pages = known_pages(self.service, self.service.store.contexts.get(selection.context))
+        turn = self.worker.ask(lambda: self._to_ask_in(selection), question, options, pages)
         return Selection(selection.context, turn.session_id, unrolled=self._unrolled(selection, turn.session_id))
 
     def _unrolled(self, selection: Selection, session: str) -> int:
@@ -96,6 +99,11 @@ class ChatActions:
         turn = self.service.store.turns.get(turn_id)
         edited = replace(selection, edited=turn.id)
         return self.ask(edited, turn.question, temperature, top_p, max_tokens, read_again, reason, turn.pages)
+
+    def move(self, selection: Selection, place: tuple[str, str]) -> Selection:
+        """Keep how far a document has been read. place: id of the document, and the page."""
+        keep_place(self.service, *place)
+        return selection
 
     def never_mind(self, selection: Selection) -> Selection:
         """Stop editing a question; it stays as it is."""

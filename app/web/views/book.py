@@ -1,7 +1,7 @@
 """The right side as HTML: a map of the documents, their contents, and passages that a search found."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.formatting import percent, plural
@@ -32,6 +32,7 @@ class Book:
     remembered: the memory map; empty if everything is held.
     looked: sources of the last answer.
     read: share of the text that is read, 0 to 1.
+    places: how far the documents have been read, by id.
     """
 
     documents: Sequence[DocumentRow]
@@ -40,12 +41,13 @@ class Book:
     remembered: Sequence[Remembered] = ()
     looked: Sequence[Mapping[str, Any]] = ()
     read: float = 1.0
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 def book(shown: Book) -> str:
     """Return the map and the contents of the documents of a chat."""
     documents = shown.documents
-    listed = [_contents(number, row, shown.outlines.get(row.id), documents) for number, row in enumerate(documents, 1)]
+    listed = [_contents(number, row, shown) for number, row in enumerate(documents, 1)]
     name = t("Documents") if len(documents) > 1 else t("This document")
     return f'<section class="book"><h2>{name}</h2>{_map(shown)}{"".join(listed)}</section>'
 
@@ -159,7 +161,8 @@ def _leads(document: str, page: int, start: int, end: int = 0) -> str:
     return f'data-action="page" data-href="documents/{esc(document)}/pages/{page}{place_after(start, end)}"'
 
 
-def _contents(number: int, row: DocumentRow, outline: Outline | None, documents: Sequence[DocumentRow]) -> str:
+def _contents(number: int, row: DocumentRow, shown: Book) -> str:
+    outline, documents = shown.outlines.get(row.id), shown.documents
     several = len(documents) > 1
     title = page_link(row.id, 1, esc(row.title), hint=t("Read it from its first page"))
     if outline is None:
@@ -182,8 +185,17 @@ def _contents(number: int, row: DocumentRow, outline: Outline | None, documents:
         if lines
         else ""
     )
-    shown = f"{number}. {title}" if several else title
-    return f'<div class="document"><p class="name">{shown}</p><p class="quiet">{esc(size)} {alone}</p>{folded}</div>'
+    place = (
+        f'<label class="quiet" title="{t("Answers then know nothing that comes later")}">{t("I have read up to")} '
+        f'<input data-place="{esc(row.id)}" value="{esc(shown.places.get(row.id, ""))}" '
+        f'placeholder="{t("the end")}" autocomplete="off"></label>'
+        if row.pages > 1
+        else ""
+    )
+    name = f"{number}. {title}" if several else title
+    return (
+        f'<div class="document"><p class="name">{name}</p><p class="quiet">{esc(size)} {alone}</p>{place}{folded}</div>'
+    )
 
 
 def found(passages: Sequence[Passage], several: bool) -> str:

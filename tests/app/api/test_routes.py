@@ -302,6 +302,8 @@ def test_pages_are_named_with_a_question(http: httpx.Client, server: Server) -> 
     turn = until(http, f"/api/turns/{asked['id']}", "done", "failed")
     assert turn["pages"] == "1/4-5"
     assert turn["measurements"]["read_again_tokens"] > 50
+    asked = http.post(path, json={"question": "Who?", "up_to": "1/3", "max_tokens": 4}).json()
+    assert until(http, f"/api/turns/{asked['id']}", "done", "failed")["pages"] == "1/1-3"
 
 
 def test_a_thing_is_named_by_its_kind_and_its_whole_id(http: httpx.Client, server: Server) -> None:

@@ -7,13 +7,14 @@ import pytest
 
 from app.asking.answers import ask_alone
 from app.asking.named_pages import named_pages, pages_up_to
+from app.asking.place import keep_place, known_pages, place_in
 from app.asking.turns import answer, keep_question, with_documents
 from app.errors import UsageError
 from app.home import ASSETS
 from app.reading.readings import read
 from app.service import Service
 from sessions import ContextRow
-from tests.app.helpers import FACTS, SHORT, add, begin
+from tests.app.helpers import FACTS, SHORT, add, add_context, begin
 
 METHODS: dict[str, dict[str, Any]] = {
     "full": {},
@@ -100,3 +101,26 @@ def test_a_turn_keeps_the_pages_that_were_known(service: Service, tmp_path: Path
             pages_up_to(place, ids, cache)
     with pytest.raises(UsageError, match="not both"):
         with_documents(service, context, "1:2", [], "2:2")
+
+
+def test_a_place_belongs_to_its_document(service: Service, tmp_path: Path) -> None:
+    """It is known wherever the document was read, and what stands behind it in any context is not."""
+    paths = [tmp_path / f"{name}.md" for name in ("First", "Second", "Third")]
+    for path in paths:
+        path.write_text("\n\n".join(f"# Part {n}\n\nOne of {path.stem}." for n in range(1, 4)))
+    ids = add(service, *paths)
+    every, alone = (add_context(service, *map(service.store.documents.get, each)) for each in (ids, ids[1:2]))
+    assert known_pages(service, every) == ""
+    keep_place(service, ids[1], " 2 ")
+    assert [place_in(service, id) for id in ids] == ["", "2", ""]
+    assert (known_pages(service, every), known_pages(service, alone)) == ("1:, 2:1-2", "1-2")
+    with pytest.raises(UsageError, match="There is no section 9"):
+        keep_place(service, ids[1], "9")
+    assert place_in(service, ids[1]) == "2", "as before"
+    keep_place(service, ids[1], "3")
+    assert (known_pages(service, every), known_pages(service, alone)) == ("1:, 2:", ""), "the third is not known"
+    keep_place(service, ids[1], "")
+    assert known_pages(service, every) == ""
+    keep_place(service, ids[1], "1")
+    service.store.documents.delete(ids[1])
+    assert place_in(service, ids[1]) == ""

@@ -75,6 +75,9 @@ def test_ask_turns_to_pages_that_are_named(
     status, _, err = in_process(cli.home, capsys, "ask", result["context"], "Who?", "--max-tokens", "4", "--pages", "1")
     assert status == 0
     assert "were read for the answer" not in err
+    known = (*asked[:-3], "--up-to", "1/3", "--json")
+    assert json.loads(in_process(cli.home, capsys, *known)[1])["pages"] == "1/1-3"
+    assert "not both" in in_process(cli.home, capsys, *known, "--pages", "1/2")[2]
 
 
 def test_ask_says_which_quotations_are_on_a_page(tmp_path: Path) -> None:
