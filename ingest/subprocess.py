@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -98,6 +98,16 @@ def page_image_in_subprocess(
     """
     asked = {"number": number, "text": text, "start": start, "end": end, "password": password}
     return base64.b64decode(_run("picture", path, asked, PICTURE_SEC))
+
+
+def highlighted_in_subprocess(path: Path, passages: Sequence[Mapping[str, Any]], password: str | None = None) -> bytes:
+    """Call `ingest.print.page_image.highlighted` in a process of its own. passages: fields of each `Passage`.
+
+    Raises:
+        IngestError: also BrokenFile or TooLarge if the process crashed.
+    """
+    asked = {"passages": passages, "password": password}
+    return base64.b64decode(_run("highlights", path, asked, seconds_for(path)))
 
 
 def check_password_in_subprocess(path: Path, password: str | None) -> None:
@@ -317,12 +327,18 @@ def _tasks() -> dict[str, Callable[[Path, dict[str, Any], Callable[[int, int], N
 
         return base64.b64encode(page_image(path, **asked)).decode()
 
+    def highlights(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> Any:
+        from ingest.print.page_image import Passage, highlighted
+
+        passages = [Passage(**each) for each in asked["passages"]]
+        return base64.b64encode(highlighted(path, passages, asked["password"])).decode()
+
     def password(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> None:
         from ingest.print.mupdf import check_password
 
         check_password(path, **asked)
 
-    return {"document": document, "picture": picture, "password": password}
+    return {"document": document, "picture": picture, "highlights": highlights, "password": password}
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def as_markdown(session: SessionRow, context: ContextRow, documents: list[Docume
         answer = _numbered(turn.answer, turn.measurements.get("citations", []))
         lines += _question(turn.position + 1, turn.question)
         lines += [f"*(Pages named: {_line(turn.pages)})*", ""] if turn.pages else []
-        lines += [_text(answer), ""]
+        lines += [_text(answer), ""] if answer else []
         if turn.status != "done":
             note = {"answering": "still being answered", "cancelled": "stopped", "failed": "failed"}[turn.status]
             lines += [f"*({note}{': ' + _line(turn.error) if turn.error else ''})*", ""]
@@ -49,7 +49,10 @@ def as_markdown(session: SessionRow, context: ContextRow, documents: list[Docume
         lines += [f"*({_line(each)})*\n" for each in notes]
         if turn.sources and not turn.measurements.get("found", True):
             lines += ["*(Closest passages:)*", ""]
-        lines += [_source(number, source, titles) for number, source in enumerate(turn.sources, 1)]
+        lines += [
+            f"{f'{number}.' if answer else '-'} {_source(source, titles)}"
+            for number, source in enumerate(turn.sources, 1)
+        ]
         lines += [""] if turn.sources else []
     return "\n".join(lines).rstrip() + "\n"
 
@@ -69,8 +72,8 @@ def _numbered(answer: str, citations: list[dict[str, Any]]) -> str:
     return answer
 
 
-def _source(number: int, source: dict[str, Any], titles: dict[str, str]) -> str:
-    """Return one source as a line: place, weight and quote. `place` is used if there is one, else `page`."""
+def _source(source: dict[str, Any], titles: dict[str, str]) -> str:
+    """Return one source on a line: place, weight and quote. `place` is used if there is one, else `page`."""
     document = str(source.get("document", ""))
     place = source.get("place") or (f"p. {source['page']}" if source.get("page") is not None else "")
     where = ", ".join(_line(str(each)) for each in (titles.get(document, document), place) if each)
@@ -78,7 +81,7 @@ def _source(number: int, source: dict[str, Any], titles: dict[str, str]) -> str:
     share = f" ({weight:.0%})" if isinstance(weight, int | float) else ""
     words = _line(str(source.get("quote") or ""))
     quoted = words if re.match('[“"«„]', words) else f"“{words}”"  # quoted speech already has marks
-    return f"{number}. {where}{share}{f': {quoted}' if words else ''}"
+    return f"{where}{share}{f': {quoted}' if words else ''}"
 
 
 def _text(text: str) -> str:

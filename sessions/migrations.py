@@ -201,6 +201,11 @@ def m017_words_to_search(db: Database) -> None:
             document_id TEXT PRIMARY KEY REFERENCES documents(id) ON DELETE CASCADE, words TEXT NOT NULL)""")
 
 
+def m018_notes(db: Database) -> None:
+    """Add the parts of a turn that a person keeps as notes."""
+    db.execute("ALTER TABLE turns ADD COLUMN kept TEXT NOT NULL DEFAULT '[]'")
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -219,6 +224,7 @@ for step in (
     m015_pages_to_search,
     m016_checksums_of_more_columns,
     m017_words_to_search,
+    m018_notes,
 ):
     migrations()(step)
 

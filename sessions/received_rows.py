@@ -182,6 +182,7 @@ _TABLES: dict[str, dict[str, Column]] = {
         "answer": _text(),
         "reasoning": _text(),
         "pages": _text(),
+        "kept": _json([int]),
         "status": _one_of("answering", "done", "cancelled", "failed"),
         "sources": _json(_SOURCES),
         "measurements": _json(_MEASURED),
@@ -294,7 +295,9 @@ def _check(table: str, row: dict[str, Any], columns: dict[str, Column]) -> None:
             raise StoreCorrupt(f"{_named(table, row)} has the {name} {value!r:.{SHOWN}}, not {columns[name].wanted}")
     if table == "turns":
         sources, measured = json.loads(row["sources"]), json.loads(row["measurements"])
-        if not all(0 <= each.get("source", -1) < len(sources) for each in measured.get("citations", [])):
+        cited = [each.get("source", -1) + 1 for each in measured.get("citations", [])]
+        noted = [number for number in json.loads(row.get("kept", "[]")) if number]  # 0 is the answer
+        if not all(1 <= number <= len(sources) for number in (*cited, *noted)):
             raise StoreCorrupt(f"{_named(table, row)} cites a source that it does not have")
 
 

@@ -3,7 +3,7 @@
 import json
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -103,6 +103,7 @@ class TurnRow:
         pages: pages to read again before the answer, as a person named them; empty for none.
         asked_of: number of the context's documents, from the first on, that the turn was asked of. It is lower than
             their number if documents were added later.
+        kept: parts that a person keeps as notes: 0 for the answer, n for the n-th source.
         intact: False if its row is not what was written, because the disk or another program changed it.
     """
 
@@ -120,6 +121,7 @@ class TurnRow:
     finished_at: float | None
     reasoning: str = ""
     pages: str = ""
+    kept: list[int] = field(default_factory=list)
     intact: bool = True
 
     @property
@@ -130,6 +132,13 @@ class TurnRow:
     def notes(self, titles: Sequence[str]) -> list[str]:
         """Return the sentences that belong below the answer. titles: see `asked_before`."""
         return [*filter(None, [self.damage, self.asked_before(titles)]), *self.measurements.get("warnings", [])]
+
+    def noted(self) -> "TurnRow":
+        """Return the turn with its kept parts alone: the answer with all sources, or only sources."""
+        if 0 in self.kept:
+            return self
+        sources = [self.sources[number - 1] for number in self.kept if number <= len(self.sources)]
+        return replace(self, answer="", sources=sources, measurements={})
 
     def asked_before(self, titles: Sequence[str]) -> str:
         """Return a sentence that names the documents added after this turn, or "" if there are none.
@@ -226,12 +235,12 @@ def _kinds(cls: Any) -> dict[str, tuple[type, bool]]:
     """Return field name -> its type and whether it may be missing. Dicts and lists are stored as JSON, bools as 0/1."""
     hints = get_type_hints(cls)
     kinds: dict[str, tuple[type, bool]] = {}
-    for field in fields(cls):
-        hint, optional = hints[field.name], False
+    for each in fields(cls):
+        hint, optional = hints[each.name], False
         if isinstance(hint, types.UnionType):
             optional = True
             hint = next(arm for arm in get_args(hint) if arm is not type(None))
-        kinds[field.name] = (get_origin(hint) or hint, optional)
+        kinds[each.name] = (get_origin(hint) or hint, optional)
     return kinds
 
 

@@ -85,16 +85,20 @@ class Store:
         """Read everything and yield one sentence for each damaged item (see `checking.damage`)."""
         return damage(self)
 
-    def export_session(self, id: str, format: str = "md") -> str:
+    def export_session(self, id: str, format: str = "md", notes: bool = False) -> str:
         """Return a session as text, with its documents, questions, answers and sources.
 
         Args:
             id: the session.
             format: "md" for Markdown, or "json" for every field of every row.
+            notes: only the parts that are kept as notes.
         """
         if format not in ("md", "json"):
             raise StoreError(f"A session can be exported as md or json, not {format!r}.")
         session = self.sessions.get(id)
         context = self.contexts.get(session.context_id)
+        turns = self.turns.all(id)
+        if notes:
+            turns = [turn.noted() for turn in turns if turn.kept]
         write = as_json if format == "json" else as_markdown
-        return write(session, context, self.contexts.documents(context.id), self.turns.all(id))
+        return write(session, context, self.contexts.documents(context.id), turns)

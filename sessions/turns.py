@@ -1,7 +1,7 @@
 """Turns of sessions: questions with their answers. An answer is streamed into `drafts` until its turn is finished."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sessions.checksums import intact
@@ -15,10 +15,10 @@ TURN_COLUMNS = f"""
     turns.id, turns.session_id, turns.position, turns.question,
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.text, '') ELSE turns.answer END AS answer,
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.reasoning, '') ELSE turns.reasoning END AS reasoning,
-    turns.pages, turns.status, turns.sources, turns.measurements, turns.error, turns.asked_of, turns.created_at,
-    turns.finished_at, {intact("turns")} AS intact"""
+    turns.pages, turns.kept, turns.status, turns.sources, turns.measurements, turns.error, turns.asked_of,
+    turns.created_at, turns.finished_at, {intact("turns")} AS intact"""
 _SELECT = f"SELECT {TURN_COLUMNS} FROM turns LEFT JOIN drafts ON drafts.turn_key = turns.key"
-_COPIED = "question, answer, reasoning, status, sources, measurements, asked_of, created_at, finished_at"
+_COPIED = "question, answer, reasoning, status, sources, measurements, kept, asked_of, created_at, finished_at"
 
 
 class Turns:
@@ -130,6 +130,27 @@ class Turns:
             return turn
         facts = {name: saved[name] for name in ("answer", "sources", "measurements")}
         return self.finish(turn.id, **facts, reasoning=saved.get("reasoning"))
+
+    def keep(self, turn_id: str, numbers: Iterable[int], drop: Iterable[int] = ()) -> TurnRow:
+        """Keep parts of a turn as notes, and drop others: 0 is its answer, n its n-th source.
+
+        Raises:
+            NotFound: the turn was deleted.
+            StoreError: it has no such part, or is still being answered. Nothing changed.
+        """
+        with self._database.transaction():
+            turn = self.get(turn_id)
+            known = range(len(turn.sources) + 1)
+            if wrong := [number for number in (*numbers, *drop) if number not in known]:
+                raise StoreError(
+                    f"Question {turn.position + 1} has an answer (0) and {len(turn.sources)} sources (1 and on), but "
+                    f"no number {wrong[0]}: `stockpot show {turn.id}` lists them."
+                )
+            if turn.status == "answering":
+                raise StoreError(f"Turn {turn_id} is still being answered: keep it once that has ended.")
+            kept = {*turn.kept, *numbers}.difference(drop)
+            self._database.update("turn", turn_id, {"kept": to_json(sorted(kept))})
+        return self.get(turn_id)
 
     def get(self, id: str) -> TurnRow:
         """Return one turn; NotFound if there is none with this id."""

@@ -59,6 +59,13 @@ class NewBranch(Given):
     context: str | None = None
 
 
+class Kept(Given):
+    """Parts of a turn to keep as notes, and parts to drop: 0 is its answer, n its n-th source."""
+
+    keep: list[int] = []
+    drop: list[int] = []
+
+
 class NewTurn(Given):
     """A question, options for the answer, and pages to answer from alone.
 

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 
 from app import deletion, listing
-from app.api.bodies import REFUSALS, NewBranch, NewContext, NewSession, NewTitle, NewTurn
+from app.api.bodies import REFUSALS, Kept, NewBranch, NewContext, NewSession, NewTitle, NewTurn
 from app.api.error_handlers import MOST_FILES
 from app.api.openai_chat import ANY_METHOD
 from app.asking.answer_options import AnswerOptions
@@ -26,6 +26,7 @@ from app.jobs.uploads import copy_in
 from app.jobs.worker import Worker
 from app.machine.local_models import local_models
 from app.machine.model_names import canonical_model
+from app.notes import exported, highlighted_pdf
 from app.reading.documents import IngestOptions
 from app.reading.methods import method_for, methods_table
 from app.reading.pages import page_of, pdf_of, picture_of_page
@@ -44,7 +45,11 @@ MOST_DRAWN = 2
 """Pages that are drawn at a time, each in a process of its own that may take half of the memory."""
 UNKEPT = {"Cache-Control": "no-store"}
 """Headers of responses that show a document, so that no browser keeps a copy."""
-MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
+MEDIA = {
+    "md": "text/markdown; charset=utf-8",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "json": "application/json",
+}
 
 
 def _of_type(*media: str) -> dict[str, Any]:
@@ -199,6 +204,10 @@ def router(service: Service, worker: Worker) -> APIRouter:
     def turn(id: str) -> TurnRow:
         return store.turns.get(id)
 
+    @api.patch("/turns/{id}")
+    def keep(id: str, given: Kept) -> TurnRow:
+        return store.turns.keep(id, given.keep, given.drop)
+
     @api.post("/turns/{id}/cancel")
     def stop_answer(id: str) -> TurnRow:
         """Stop an answer. The answer so far is kept, and the conversation goes on as if it had not been asked."""
@@ -215,10 +224,19 @@ def router(service: Service, worker: Worker) -> APIRouter:
         only = None if document is None else store.documents.get(document).id
         return [each.to_json() for each in search_everything(service, query, limit, only)]
 
-    @api.get("/sessions/{id}/export", **_of_type("text/markdown", "application/json"))
-    def export(id: str, format: Literal["md", "json"] = "md") -> Response:
-        headers = {"Content-Disposition": f'attachment; filename="stockpot-{store.sessions.get(id).id}.{format}"'}
-        return Response(store.export_session(id, format), media_type=MEDIA[format], headers=headers)
+    @api.get("/sessions/{id}/export", **_of_type("text/markdown", MEDIA["docx"], MEDIA["json"]))
+    def export(id: str, format: Literal["md", "docx", "json"] = "md", notes: bool = False) -> Response:
+        """Return a session as a file. notes: only the parts that are kept as notes."""
+        name = f"stockpot-{store.sessions.get(id).id}{'-notes' * notes}.{format}"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(exported(service, id, format, notes), media_type=MEDIA[format], headers=headers)
+
+    @api.get("/sessions/{id}/highlights/{document}", **_of_type("application/pdf"))
+    def highlights(id: str, document: str) -> Response:
+        """Return a copy of a PDF with the passages highlighted that the notes of a session quote."""
+        copy = highlighted_pdf(service, store.sessions.get(id).id, store.documents.get(document).id)
+        headers = {**UNKEPT, "Content-Disposition": f'attachment; filename="stockpot-{document}.pdf"'}
+        return Response(copy, media_type="application/pdf", headers=headers)
 
     @api.api_route("", methods=ANY_METHOD, include_in_schema=False)
     @api.api_route("/{path:path}", methods=ANY_METHOD, include_in_schema=False)

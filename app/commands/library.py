@@ -146,11 +146,16 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parents=[shared],
         help="print a session as a text to keep",
         description="Print the questions and answers of a session, with the places where the model looked.",
+        epilog=examples("export 'Who keeps the lamp?'", "export s-k3m9qz --notes --format docx > notes.docx"),
     )
     parser.add_argument("session", metavar="SESSION", help="id of a session, a prefix of it, or its title")
     parser.add_argument(
-        "--format", choices=("md", "json"), default="md", help="Markdown or JSON (default: %(default)s)"
+        "--format",
+        choices=("md", "docx", "json"),
+        default="md",
+        help="Markdown, a document for Word, or JSON (default: %(default)s)",
     )
+    parser.add_argument("--notes", action="store_true", help="only the answers and passages that are kept as notes")
     parser.set_defaults(run=run_export)
 
 
@@ -262,11 +267,16 @@ def run_search(arguments: Arguments) -> int:
 
 
 def run_export(arguments: Arguments) -> int:
-    """Print a session as Markdown or JSON."""
+    """Print a session, or its notes."""
     from app.listing import find_session
+    from app.notes import exported
 
+    if arguments.format == "docx" and sys.stdout.isatty():
+        raise UsageError("A document for Word is no text: send it to a file, with > notes.docx at the end.")
     with open_service(arguments) as service:
-        session = find_session(service, arguments.session)
-        text = service.store.export_session(session.id, arguments.format)
-    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
+        file = exported(service, find_session(service, arguments.session).id, arguments.format, arguments.notes)
+    if arguments.format == "docx":
+        sys.stdout.buffer.write(file)
+    else:
+        sys.stdout.write(printable(file.decode()) if sys.stdout.isatty() else file.decode())
     return 0

@@ -1,5 +1,7 @@
 """The pages of documents, numbered as the file counts them: their text, and a PDF's pages as pictures."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -79,13 +81,20 @@ def picture_of_page(found: DocumentPage, start: int = 0, end: int = 0, password:
         raise NotFound(f"{found.title!r} has no printed pages: only those of a PDF are shown as they are.")
     start, end = max(0, start - found.start), min(end - found.start, len(found.page.text))
     number = found.page.number
-    try:
+    command = f"stockpot show {found.document} --page '{number} {OF_THE_FILE}' --picture page.png"
+    with called_by_title(found.printed, found.title, command):
         return page_image_in_subprocess(found.printed, number, found.page.text, start, end, password)
+
+
+@contextmanager
+def called_by_title(file: Path, title: str, command: str) -> Iterator[None]:
+    """Let errors about a kept file name it by its title. command: does the same with a password."""
+    try:
+        yield
     except PasswordNeeded as error:
         raise PasswordNeeded(
-            f"{found.title} is encrypted, and its password is not kept: open the PDF itself, or draw the page with "
-            f"`STOCKPOT_PASSWORD=... stockpot show {found.document} --page '{number} {OF_THE_FILE}' --picture "
-            "page.png`."
+            f"{title} is encrypted, and its password is not kept: open the PDF itself, or type "
+            f"`STOCKPOT_PASSWORD=... {command}`."
         ) from error
     except IngestError as error:  # it names the file as the home does
-        raise type(error)(str(error).replace(found.printed.name, found.title)) from error
+        raise type(error)(str(error).replace(file.name, title)) from error

@@ -9,8 +9,12 @@ from app.web.confirm import Confirm, build_confirm
 from app.web.number_field import number_field
 
 TELL_EDITED = """element.addEventListener("click", (event) => {
-  const pressed = event.target.closest("[data-action=edit], [data-action=again]"), turn = pressed?.closest(".turn");
-  if (turn) trigger(pressed.dataset.action === "edit" ? "edit" : "retry", { turn: turn.id });
+  const pressed = event.target.closest("[data-action=edit], [data-action=again], [data-action=keep]");
+  const turn = pressed?.closest(".turn").id;
+  if (!turn) return;
+  const { action, numbers } = pressed.dataset;
+  if (action === "keep") trigger("like", { kept: [turn, JSON.parse(numbers), pressed.ariaPressed === "true"] });
+  else trigger(action === "edit" ? "edit" : "retry", { turn });
 });"""
 
 KEYS = '<button type="button" data-action="keys" aria-haspopup="dialog">Keys <kbd>?</kbd></button>'
@@ -29,7 +33,7 @@ class ChatPanel:
 
     unroll: shows earlier turns.
     earlier, past: older and newer finished turns. Both fire "edit" or "retry" with the id of a turn whose question is
-        to be edited, or asked again.
+        to be edited, or asked again, and "like" with a turn, its parts, and whether they are to be dropped from notes.
     """
 
     area: gr.Column

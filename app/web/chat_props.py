@@ -121,7 +121,7 @@ def _export_links(session: SessionRow) -> str:
     at = f"api/sessions/{esc(session.id)}/export?format="
     return (
         f'<p class="export">{t("Take this chat with you:")} <a href="{at}md" download id="export-md">Markdown</a> '
-        f'<a href="{at}json" download id="export-json">JSON</a></p>'
+        f'<a href="{at}docx" download>Word</a> <a href="{at}json" download id="export-json">JSON</a></p>'
     )
 
 

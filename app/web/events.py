@@ -358,6 +358,7 @@ class Events:
         self.on(chat.past.edit, do.ask.edit, told="turn")
         for each in (chat.earlier, chat.past):
             self.on(each.retry, do.ask.again, options, told="turn")
+            self.on(each.like, do.ask.keep, told="kept", trigger_mode="multiple")
         document = self.page.document
         self.on(
             document.find.change,

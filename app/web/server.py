@@ -179,6 +179,7 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
     from app.api.routes import UNKEPT, router
     from app.jobs.worker import Worker
     from app.language import language_of, speaking
+    from app.notes import notes_of, quoted_pdfs
     from app.reading.pages import page_of
     from app.web.dropped_files import DroppedFiles
     from app.web.gradio_routes import GradioRoutes
@@ -188,6 +189,7 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
     from app.web.theme import make_head, make_theme
     from app.web.views.document_page import document_page, no_page, page_beside
     from app.web.views.markup import told_html
+    from app.web.views.notes_page import notes_beside, notes_page
     from sessions import StoreError
 
     worker = Worker(service, introduces=introduces)
@@ -233,6 +235,18 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
             except (AppError, StoreError) as error:
                 sentence = f'<p class="note failed" role="alert">{told_html(phrase(error))}</p>'
                 return HTMLResponse(sentence, status_of(error), headers=UNKEPT)
+
+    @app.get("/sessions/{id}/notes", include_in_schema=False)
+    @app.get("/sessions/{id}/notes/beside", include_in_schema=False)
+    def notes_of_session(request: Request, id: str) -> HTMLResponse:
+        """Show the notes of a session, as a page or as the part of one."""
+        with speaking(language_of(request.headers.get("accept-language", ""))):
+            try:
+                shown = notes_beside if request.url.path.endswith("/beside") else notes_page
+                title, notes = service.store.sessions.get(id).title, notes_of(service, id)
+                return HTMLResponse(shown(id, title, notes, quoted_pdfs(service, id)), headers=UNKEPT)
+            except (AppError, StoreError) as error:
+                return HTMLResponse(no_page(phrase(error)), status_of(error), headers=UNKEPT)
 
     app.include_router(router(service, worker), max_body_size=MOST_BODY)
     app.include_router(openai_chat.router(service, worker), max_body_size=MOST_BODY)

@@ -1,4 +1,4 @@
-"""Images of PDF pages with a passage marked, for people who want to see the source of an answer.
+"""PDF pages with passages marked, as images and in a copy of the file, for people who want to see sources.
 
 A passage is marked where its letters follow one another on the page, whatever lines, hyphens and blanks lie between
 them. Nothing is marked if they do not, as on a scan, or if they occur more often than in the page's text.
@@ -8,6 +8,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ingest.print.mupdf import alone_with_mupdf, open_pdf
 
 LARGEST, SHARPEST = 1800, 2.0  # at most: pixels of the longer side, and pixels a point (1/72 inch)
 MARK = (0.97, 0.80, 0.35)
+SIGN_AT = (24, 24)  # points from the upper left corner
 _NO_LETTER = re.compile(r"[\W_]+")
 
 
@@ -48,12 +50,61 @@ def page_image(path: Path, number: int, text: str, start: int, end: int, passwor
             document.close()
 
 
-def _drawn(page: Any, text: str, start: int, end: int) -> bytes:
+@dataclass(frozen=True)
+class Passage:
+    """Characters `start` to `end` of the text of a page, to be marked there.
+
+    number: of the page, 1-based.
+    text: the page's, as it was ingested.
+    said: words for the comment on the mark.
+    """
+
+    number: int
+    text: str
+    start: int
+    end: int
+    said: str
+
+
+def highlighted(path: Path, passages: Sequence[Passage], password: str | None = None) -> bytes:
+    """Return a copy of a PDF with passages highlighted; a passage that is not found in print gets a comment with it.
+
+    Raises:
+        BrokenFile: it cannot be written in.
+        PasswordNeeded, WrongPassword: the PDF is encrypted. The copy has the same password.
+    """
+    with alone_with_mupdf():
+        document = open_pdf(path, password)
+        try:
+            for each in passages:
+                page = document[each.number - 1]
+                mark = _marked(page, each.text, each.start, each.end)
+                if mark is None:
+                    mark = page.add_text_annot(SIGN_AT, "")
+                mark.set_info(title="Stockpot", content=f"{each.said}\n\n{each.text[each.start : each.end]}")
+                mark.update()
+            copy: bytes = document.tobytes(encryption=pymupdf.PDF_ENCRYPT_KEEP)
+            return copy
+        except Exception as error:  # MuPDF raises many kinds
+            raise BrokenFile(f"{path.name} cannot be marked ({one_line(str(error))[:120]}).") from error
+        finally:
+            document.close()
+
+
+def _marked(page: Any, text: str, start: int, end: int) -> Any:
+    """Highlight a passage on a page, and return the annotation; None if it is not found in print."""
     words = [(_letters(word), box) for *box, word, _, _, _ in page.get_text("words")]
-    for box in marked_boxes(words, text, start, end):
-        mark = page.add_highlight_annot(pymupdf.Rect(box))
-        mark.set_colors(stroke=MARK)
-        mark.update()
+    boxes = [pymupdf.Rect(box) for box in marked_boxes(words, text, start, end)]
+    if not boxes:
+        return None
+    mark = page.add_highlight_annot(boxes)
+    mark.set_colors(stroke=MARK)
+    mark.update()
+    return mark
+
+
+def _drawn(page: Any, text: str, start: int, end: int) -> bytes:
+    _marked(page, text, start, end)
     zoom = min(SHARPEST, LARGEST / max(page.rect.width, page.rect.height, 1))
     png: bytes = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom)).tobytes("png")
     return png

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from sessions import Store
 from tests.app.helpers import PATIENCE_SEC, Server, book_text
-from tests.browser.helpers import ask, asked, fill, visit
+from tests.browser.helpers import EVIL, ask, asked, fill, visit
 
 pytestmark = pytest.mark.browser
 
@@ -76,6 +76,44 @@ def test_sessions_are_renamed_found_exported_and_deleted(
     delete(tab, "#delete-session", "About airships")
     expect(tab.locator("#sessions")).not_to_contain_text("About airships")
     assert session not in {row["id"] for row in server.get("/api/sessions")}
+
+
+def test_an_answer_and_a_passage_are_kept_as_notes(
+    tab: Page, server: Server, reading: dict[str, Any], tmp_path: Path
+) -> None:
+    session = server.send("/api/sessions", {"context": reading["id"], "title": "On the lamp"})["id"]
+    place = {"document": reading["document_ids"][0], "page": 1, "start": 3, "end": 9, "weight": 0.4}
+    quotes = {"section 1, paragraph 2": "The fox slept.", "section 1, paragraph 4": EVIL}
+    with Store(server.home) as store:
+        for question in ("Who slept?", "And who kept it?"):
+            sources = [{**place, "place": where, "quote": quote} for where, quote in quotes.items()]
+            turn = store.turns.finish(store.turns.add(session, question).id, answer=f"To {question}", sources=sources)
+    visit(tab, server, f"?session={session}")
+    last = tab.locator("#past .turn").last
+    last.locator(".sources li").nth(1).locator("summary").click()
+    for button in (last.locator(".measured [data-action=keep]"), last.locator(".sources li [data-action=keep]").nth(1)):
+        expect(button).to_have_attribute("aria-pressed", "false")
+        button.click()
+        expect(button).to_have_attribute("aria-pressed", "true")
+    assert server.get(f"/api/turns/{turn.id}")["kept"] == [0, 2]
+    last.get_by_role("button", name="Notes").click()
+    notes = tab.locator("#beside .page-body")
+    expect(notes.locator("h3")).to_have_text(["And who kept it?"])
+    expect(notes.locator("blockquote")).to_have_count(3)  # two of the answer, and the one by itself
+    expect(notes).to_contain_text(EVIL)
+    for kind, name in (("md", "Markdown"), ("docx", "Word")):
+        with tab.expect_download() as download:
+            notes.get_by_role("link", name=name).click()
+        download.value.save_as(tmp_path / f"notes.{kind}")
+    said = (tmp_path / "notes.md").read_text(encoding="utf-8")
+    assert "To And who kept it?" in said
+    assert "Who slept?" not in said
+    assert (tmp_path / "notes.docx").read_bytes().startswith(b"PK")
+    notes.locator("blockquote a").first.click()
+    expect(tab.locator("#beside mark")).to_be_visible()
+    last.locator(".measured [data-action=keep]").click()
+    expect(last.locator(".measured [data-action=keep]")).to_have_attribute("aria-pressed", "false")
+    assert server.get(f"/api/turns/{turn.id}")["kept"] == [2]
 
 
 def test_of_a_long_session_the_end_is_shown_and_more_if_asked_for(

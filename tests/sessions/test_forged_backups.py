@@ -221,6 +221,7 @@ VALUES: dict[str, tuple[str, str, Any]] = {
     "measurements of another kind": ("turns", "measurements", '{"warnings": 5}'),
     "a source that is not there": ("turns", "measurements", '{"citations": [{"start": 0, "end": 1, "source": 7}]}'),
     "sources of another kind": ("turns", "sources", '["x"]'),
+    "a note of a source that is not there": ("turns", "kept", "[0, 7]"),
     "pages of a turn that is not there": ("context_documents", "position", 7),
 }
 
@@ -290,6 +291,7 @@ def test_rows_of_an_older_schema_are_brought_up_to_date(tmp_path: Path) -> None:
     with Store(tmp_path / "home") as store:
         assert store.turns.get("t-222222").pages == "3 of the file"
         assert store.turns.get("t-222222").intact
+        assert store.turns.get("t-222222").kept == []
         assert store.contexts.all()[0].title == "Emma"
 
 

@@ -105,6 +105,12 @@ class ChatActions:
         keep_place(self.service, *place)
         return selection
 
+    def keep(self, selection: Selection, kept: tuple[str, list[int], bool]) -> Selection:
+        """Keep parts of a turn as notes, or drop them. kept: the turn, the parts, and whether to drop them."""
+        turn, numbers, dropped = kept
+        self.service.store.turns.keep(turn, [] if dropped else numbers, numbers if dropped else [])
+        return selection
+
     def never_mind(self, selection: Selection) -> Selection:
         """Stop editing a question; it stays as it is."""
         return replace(selection, edited="")

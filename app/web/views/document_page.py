@@ -30,6 +30,7 @@ ol { list-style: none; margin: 4px 0 0; padding: 0; }
 li { padding-inline-start: calc(var(--level) * 1.2em); }
 a { color: var(--link); }
 #text { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; text-align: start; min-width: 0; }
+cite { display: block; font-size: 15px; }
 mark { background: var(--mark); color: inherit; scroll-margin-top: 30vh; }
 figure { margin: 0; min-width: 0; color: var(--soft); }
 @media (min-width: 1100px) { figure { position: sticky; top: 24px; } nav a[href="#printed"] { display: none; } }
@@ -61,7 +62,7 @@ def document_page(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
     The language of the document is unknown.
     """
     page = shown.page
-    return _whole(
+    return whole(
         f"{place_words(page.label)} · {shown.title}",
         f'<header><h1 lang="">{esc(place_words(page.label))}</h1><p lang="">{esc(shown.title)}</p>{_elsewhere(shown)}'
         f"{_contents(shown)}</header>"
@@ -102,12 +103,14 @@ def page_beside(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
 def no_page(sentence: str) -> str:
     """Return the HTML for a page that cannot be shown."""
     none = t("No such page")
-    return _whole(none, f'<header><h1>{none}</h1><p role="alert">{told_html(sentence)}</p></header>')
+    return whole(none, f'<header><h1>{none}</h1><p role="alert">{told_html(sentence)}</p></header>')
 
 
-def _whole(title: str, body: str) -> str:
+def whole(title: str, body: str, base: str = "") -> str:
+    """Return a page of its own as HTML. base: address that its links start from; "" for its own."""
+    based = f'<base href="{base}">' if base else ""
     return (
-        f'<!doctype html><html lang="{present()}"><head><meta charset="utf-8"><title>{esc(title)}</title>'
+        f'<!doctype html><html lang="{present()}"><head><meta charset="utf-8"><title>{esc(title)}</title>{based}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style><script>{THEME}</script></head><body><main>{body}</main></body></html>"
     )

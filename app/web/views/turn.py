@@ -1,5 +1,6 @@
 """A turn as HTML: question, answer with its quotations, sources and measurements."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -147,12 +148,30 @@ def _measured(turn: TurnRow, titles: Mapping[str, str]) -> str:
         folded = _speed(turn)
     number = turn.position + 1
     return (
-        f'<div class="measured">{shown}'
+        f'<div class="measured">{shown}{_keep(turn, [0]) if turn.answer.strip() else ""}{_notes(turn)}'
         f'<button type="button" data-action="edit" title="{t("Ask in other words, in a new chat")}" '
         f'aria-label="{t("Edit question {n}", n=number)}">{t("Edit")}</button>'
         f'<button type="button" data-action="again" title="{t("Ask the same once more, in a new chat")}" '
         f'aria-label="{t("Ask question {n} again", n=number)}">{t("Ask again")}</button>{folded}</div>'
     )
+
+
+def _keep(turn: TurnRow, numbers: Sequence[int]) -> str:
+    """Return the button that keeps parts of a turn as notes, or drops them. numbers: see `TurnRow.kept`."""
+    kept = set(numbers) <= set(turn.kept)
+    pressed = str(kept).lower()
+    said = t("Take it out of the notes of this chat") if kept else t("Keep it in the notes of this chat")
+    return (
+        f'<button type="button" data-action="keep" data-numbers="{json.dumps(numbers)}" aria-pressed="{pressed}" '
+        f'title="{said}">{t("Keep")}</button>'
+    )
+
+
+def _notes(turn: TurnRow) -> str:
+    """Return the button that shows the notes of the chat beside it, if a part of this turn is among them."""
+    href = f"sessions/{esc(turn.session_id)}/notes"
+    button = f'<button type="button" data-action="page" data-href="{href}">{t("Notes")}</button>'
+    return button if turn.kept else ""
 
 
 def _cited(turn: TurnRow, titles: Mapping[str, str]) -> str:
@@ -230,8 +249,7 @@ def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
     found = turn.measurements.get("found", True)
     name = t("Where the model looked") if found else t("Closest passages")
     items = "".join(
-        _place(f"{turn.id} {number}", sources, titles, number, numbered=cited)
-        for number, sources in enumerate(places.values(), 1)
+        _place(turn, sources, titles, number, numbered=cited) for number, sources in enumerate(places.values(), 1)
     )
     return (
         f'<details class="sources" data-fold="{esc(turn.id)} sources"{" open" if expanded and found else ""}>'
@@ -241,9 +259,9 @@ def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
 
 
 def _place(
-    fold: str, sources: Sequence[Mapping[str, Any]], titles: Mapping[str, str], number: int, *, numbered: bool
+    turn: TurnRow, sources: Sequence[Mapping[str, Any]], titles: Mapping[str, str], number: int, *, numbered: bool
 ) -> str:
-    """Return one place. fold: its unique name among all folds; number: from 1; numbered: whether to show the number."""
+    """Return one place of a turn. number: from 1; numbered: whether to show the number."""
     title = titles.get(sources[0]["document"], "")
     several = f'<span class="title">{esc(title)}</span>' if len(titles) > 1 else ""
     shown = f'<span class="number">{number}</span>' if numbered else ""
@@ -253,8 +271,9 @@ def _place(
     in_order = sorted(sources, key=lambda each: int(each.get("start", 0)))
     passages = "".join(f"<blockquote>{esc(each['quote'])}</blockquote>" for each in in_order)
     passages += _links(sources) + _to_ask_about(sources[0], list(titles))
+    passages += _keep(turn, [number for number, each in enumerate(turn.sources, 1) if each in sources])
     return (
-        f'<li><details data-fold="{esc(fold)}"{" open" if number == 1 else ""}>'
+        f'<li><details data-fold="{esc(turn.id)} {number}"{" open" if number == 1 else ""}>'
         f'<summary class="place">{shown}<b>{esc(place_words(sources[0]["place"]))}</b>{several}'
         f'<span class="share" title="{drawn}">{share}</span>'
         f"</summary>{bar(weight, share, 'thin')}{passages}</details></li>"

@@ -1,16 +1,19 @@
 """The HTTP API of a real server."""
 
 import errno
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import docx
 import httpx
 import pytest
 from fastapi import FastAPI, UploadFile
 from starlette.testclient import TestClient
 
 from app.api.error_handlers import MOST_BODY, add_error_handlers, status_of
+from app.api.routes import MEDIA
 from app.errors import UsageError
 from engine import OutOfMemory
 from sessions import DiskFull, InUse, NotFound, Store, StoreCorrupt, StoreFailing
@@ -71,7 +74,7 @@ def test_the_description_of_the_api_says_what_comes(http: httpx.Client, server: 
         {"application/pdf"},
         {"text/plain"},
         {"image/png"},
-        {"text/markdown", "application/json"},
+        {"text/markdown", "application/json", MEDIA["docx"]},
     ]
     assert "text/event-stream" in content("/v1/chat/completions", method="post")
     job = content("/api/contexts", "202", "post")["application/json"]["schema"]["$ref"].rpartition("/")[2]
@@ -116,6 +119,13 @@ def test_a_file_becomes_a_context_is_asked_exported_and_deleted(http: httpx.Clie
     exported = http.get(f"/api/sessions/{session['id']}/export", params={"format": "md"})
     assert "attachment" in exported.headers["content-disposition"]
     assert "Who?" in exported.text
+    kept = http.patch(f"/api/turns/{turn['id']}", json={"keep": [0]}).json()
+    assert kept["kept"] == [0]
+    assert http.patch(f"/api/turns/{turn['id']}", json={"keep": [99]}).status_code == 400
+    told = {"format": "docx", "notes": True}
+    word = docx.Document(io.BytesIO(http.get(f"/api/sessions/{session['id']}/export", params=told).content))
+    assert "1. Who?" in [each.text for each in word.paragraphs]
+    assert http.get(f"/api/sessions/{session['id']}/highlights/{context['document_ids'][0]}").status_code == 404
     document = context["documents"][0]["id"]
     page = http.get(f"/api/documents/{document}/pages/1")
     assert page.headers["content-type"].startswith("text/plain")
