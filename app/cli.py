@@ -13,7 +13,21 @@ import os
 import sys
 from collections.abc import Sequence
 
-from app.commands import agents, asking, backup, bench, library, machine, models, notes, plan, reading, serve, train
+from app.commands import (
+    agents,
+    asking,
+    backup,
+    bench,
+    library,
+    link,
+    machine,
+    models,
+    notes,
+    plan,
+    reading,
+    serve,
+    train,
+)
 from app.commands.parser import MORE, Parser
 from app.errors import expected, phrase, wrong_usage
 from app.formatting import printable
@@ -25,7 +39,7 @@ SPIN = "10000"
 """Turns that a thread of PyTorch waits for another one before it sleeps, some tenths of a millisecond; else 300,000.
 While other programs use the cores, the wait takes the core from the very thread that is waited for.
 """
-GROUPS = (serve, agents, reading, asking, library, notes, backup, plan, models, machine, bench, train)
+GROUPS = (serve, agents, reading, link, asking, library, notes, backup, plan, models, machine, bench, train)
 
 
 def seed(text: str) -> int:

@@ -82,7 +82,7 @@ def highlighted_pdf(service: Service, session_id: str, document_id: str, passwor
 
 def _quoted(service: Service, session_id: str) -> Iterator[dict[str, Any]]:
     """Yield each passage that the notes quote once, with the question that it answered."""
-    found = {}
+    found: dict[tuple[str, int, int], dict[str, Any]] = {}
     for note in notes_of(service, session_id):
         for each in note.sources:
             if "start" in each:  # sources of old versions have none

@@ -224,6 +224,10 @@ class Documents:
         self._database.update("document", id, {"title": one_line(title)})
         return self.get(id)
 
+    def mark(self, id: str, **marks: str | float | None) -> None:
+        """Set `newer` or `gone_at` of a document; None takes the mark away. Raises NotFound if it was deleted."""
+        self._database.update("document", id, marks)
+
     def delete(self, *ids: str) -> None:
         """Delete documents with every context that read one, their tensors, sessions, turns and index entries.
 

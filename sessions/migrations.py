@@ -206,6 +206,17 @@ def m018_notes(db: Database) -> None:
     db.execute("ALTER TABLE turns ADD COLUMN kept TEXT NOT NULL DEFAULT '[]'")
 
 
+def m019_linked_folders(db: Database) -> None:
+    """Create linked folders, and mark documents that a newer version follows, or whose file is gone."""
+    db.execute("ALTER TABLE documents ADD COLUMN newer TEXT")
+    db.execute("ALTER TABLE documents ADD COLUMN gone_at REAL")
+    db.execute("""
+        CREATE TABLE linked_folders (
+            folder TEXT PRIMARY KEY, at_once INTEGER NOT NULL, problem TEXT NOT NULL DEFAULT '',
+            files TEXT NOT NULL DEFAULT '{}', left_out TEXT NOT NULL DEFAULT '{}', linked_at REAL NOT NULL,
+            revision INTEGER NOT NULL DEFAULT 0)""")
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -225,6 +236,7 @@ for step in (
     m016_checksums_of_more_columns,
     m017_words_to_search,
     m018_notes,
+    m019_linked_folders,
 ):
     migrations()(step)
 

@@ -145,6 +145,8 @@ _TABLES: dict[str, dict[str, Column]] = {
         "file_bytes": _COUNT,
         "content_sha256": _HASH,
         "created_at": _TIME,
+        "newer": _optional(_id("document")),
+        "gone_at": _optional(_TIME),
     },
     "contexts": {
         "id": _id("context"),

@@ -22,7 +22,13 @@ ALTERED = "This question or its answer was altered on the disk: it is not what w
 
 @dataclass(frozen=True)
 class DocumentRow:
-    """One ingested file. `file_name` is its original name, for display only; None if the file is not kept."""
+    """One ingested file.
+
+    Attributes:
+        file_name: its original name, for display only; None if the file is not kept.
+        newer: id of the document of a newer version of its file in a linked folder; that may be deleted by now.
+        gone_at: time when its file was gone from a linked folder.
+    """
 
     id: str
     sha256: str
@@ -34,6 +40,8 @@ class DocumentRow:
     file_name: str | None
     file_bytes: int
     created_at: float
+    newer: str | None = None
+    gone_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -216,6 +224,28 @@ class JobRow:
     updated_at: float
     started_at: float | None
     finished_at: float | None
+
+
+@dataclass(frozen=True)
+class LinkedFolderRow:
+    """A folder of this computer whose files are kept in step.
+
+    Attributes:
+        folder: its whole path.
+        at_once: most files of it that are read at once.
+        problem: sentence that says why it could not be looked at; "" if it could.
+        files: the last sight of each file that can be read, by its path below the folder; opaque here.
+        left_out: reasons by path below the folder, for files and folders that cannot be looked at.
+        revision: a number that grows with each change.
+    """
+
+    folder: str
+    at_once: int
+    problem: str
+    files: dict[str, dict[str, Any]]
+    left_out: dict[str, str]
+    linked_at: float
+    revision: int
 
 
 @dataclass(frozen=True)

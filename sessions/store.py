@@ -14,6 +14,7 @@ from sessions.errors import DiskFull, StoreError
 from sessions.export import as_json, as_markdown
 from sessions.folders import Folders
 from sessions.jobs import Jobs
+from sessions.linked_folders import LinkedFolders
 from sessions.measurements import Measurements
 from sessions.readings import Readings
 from sessions.recovery import Recovery
@@ -25,7 +26,7 @@ from sessions.workers import Workers
 
 
 class Store:
-    """Documents, contexts, sessions, turns, measurements and jobs in a home folder.
+    """Documents, contexts, sessions, turns, measurements, jobs and linked folders in a home folder.
 
     Opening a store creates the folder (readable by its owner only), migrates the database, and recovers from crashes.
     Many stores, threads and processes may share a home; a store may be used from any thread. A home that cannot be
@@ -43,6 +44,7 @@ class Store:
         self.sessions = Sessions(self.database, self.folders, deletion, self.contexts, self.turns)
         self.search = Search(self.database, self.sessions)
         self.measurements = Measurements(self.database)
+        self.linked_folders = LinkedFolders(self.database)
         self.jobs = Jobs(self.database, self.workers, self.turns)
         self._recovery = Recovery(self.database, self.folders, self.contexts, self.turns, self.workers, self.jobs)
         self.readings = Readings(self.database, self.contexts, self.workers, self.jobs, self._recovery)

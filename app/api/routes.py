@@ -22,6 +22,7 @@ from app.asking.answer_options import AnswerOptions
 from app.asking.turns import branch, new_session, with_documents
 from app.errors import NotFound as NoSuchThing
 from app.errors import UsageError
+from app.jobs.linked_folders import linked, unlink
 from app.jobs.uploads import copy_in
 from app.jobs.worker import Worker
 from app.machine.local_models import local_models
@@ -213,6 +214,19 @@ def router(service: Service, worker: Worker) -> APIRouter:
         """Stop an answer. The answer so far is kept, and the conversation goes on as if it had not been asked."""
         worker.stop_answer(id)
         return store.turns.get(id)
+
+    @api.get("/folders")
+    def folders() -> list[dict[str, Any]]:
+        """Return the linked folders, with the state of each file: read, reading, waiting, refused or gone.
+
+        A folder is linked by a command, `stockpot link`, as no path that comes over HTTP is read.
+        """
+        return linked(service)
+
+    @api.delete("/folders")
+    def unlink_folder(folder: str) -> dict[str, str]:
+        """Unlink a folder. Its documents stay."""
+        return {"unlinked": unlink(service, folder)}
 
     @api.get("/search")
     def search(query: str, limit: int = 20, document: str | None = None) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import ingest
 from app.errors import UsageError
 from ingest.detect import detect
-from ingest.formats import SUFFIXES, suffix_of
+from ingest.folder import readable_files
+from ingest.formats import SUFFIXES
 from ingest.subprocess import check_password_in_subprocess
 
 METHOD_NAMES = (
@@ -78,11 +79,7 @@ def check_file(word: str, password: str | None) -> None:
 
 def _readable_files(folder: str) -> list[str]:
     """Return the files under a folder whose suffix is a known format's."""
-    found = []
-    for root, folders, names in os.walk(folder):
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
-        paths = (os.path.join(root, name) for name in sorted(names) if not name.startswith("."))
-        found += [path for path in paths if suffix_of(Path(path)) in SUFFIXES]
+    found = [str(path) for path in readable_files(Path(folder))]
     if not found:
         raise UsageError(
             f"There is no file in {folder} that can be read: it has none of {', '.join(sorted(SUFFIXES))}."

@@ -1,7 +1,8 @@
 """The worker: a thread that reads and answers, and writes progress to the store.
 
 Jobs are rows, so the page or program that asked may leave and come back. There are five kinds: "ingest"
-(`upload_jobs.py`), "read", "answer", "introduce", and "fetch" (`model_fetcher.py`). One job uses the model at a time. A
+(`upload_jobs.py`), "read", "answer", "introduce", and "fetch" (`model_fetcher.py`). Linked folders bring uploads of
+their own. One job uses the model at a time. A
 reading lets waiting questions go first between two of its steps; if another model must answer, it saves a checkpoint
 and waits. An introduction makes way for everything else. Readings of a program that stops stay queued, and continue
 from their checkpoint when it starts again.
@@ -12,15 +13,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 
 from app.asking import turns
 from app.asking.answer_options import AnswerOptions
 from app.asking.introduction import can_introduce, introduce, load_introduction
 from app.errors import AppError
 from app.jobs.job_runner import READ
+from app.jobs.linked_folders import LOOK_AGAIN_SEC, QUIET_SEC, look
 from app.jobs.model_fetcher import ModelFetcher
 from app.jobs.upload_jobs import UPLOAD_THREADS, UploadJobs
 from app.reading import readings
+from app.reading.documents import IngestOptions
 from app.reading.progress import Report
 from app.reading.readings import Stopped
 from app.service import Service
@@ -48,10 +52,13 @@ class Worker(UploadJobs):
         super().__init__(service)
         self.introduces = introduces
         self.fetcher = ModelFetcher(service)
+        self._wake_look = threading.Event()
+        self._next_look: dict[tuple[str, float], float] = {}  # time by path of a linked folder and time of linking
 
     def _call(self) -> None:
         super()._call()
         self.fetcher._call()
+        self._wake_look.set()
 
     # Public methods: called from any thread.
 
@@ -111,7 +118,7 @@ class Worker(UploadJobs):
 
     def run(self) -> None:
         """Work until stopped. An error in one job never ends the thread."""
-        targets = (self._watch, *[self._take_in] * UPLOAD_THREADS)
+        targets = (self._watch, self._follow_folders, *[self._take_in] * UPLOAD_THREADS)
         beside = [threading.Thread(target=target, daemon=True) for target in targets]
         for thread in beside:
             thread.start()
@@ -125,6 +132,27 @@ class Worker(UploadJobs):
             for thread in beside:
                 thread.join()
             self._let_go_all()
+
+    def _follow_folders(self) -> None:
+        """Look at linked folders until stopped. Runs in a thread of its own."""
+        self._work(self._wake_look, self.look_once)
+
+    def look_once(self) -> bool:
+        """Look at the linked folders whose time has come. Return False, as there is nothing to do before the next."""
+        folders, now = self.service.store.linked_folders, time.monotonic()
+        due = [each for each in folders.linked_at().items() if now >= self._next_look.get(each, 0.0)]
+        for row in folders.all() if due else ():
+            if (key := (row.folder, row.linked_at)) in due:
+                self._next_look[key] = now + LOOK_AGAIN_SEC  # also if the look fails
+                if look(self.service, self._read_as_usual, row, self._stopping.is_set):
+                    self._next_look[key] = now + QUIET_SEC
+        return False
+
+    def _read_as_usual(self, files: list[Path]) -> JobRow:
+        """Queue copies of files to be read as the page reads them without further choices."""
+        import engine
+
+        return self.ingest(files, engine.DEFAULT_METHOD, {}, IngestOptions())
 
     def work_once(self) -> bool:
         """Run the next job that needs a model, questions first. Return whether there was one."""

@@ -1,5 +1,6 @@
 """Props of the conversation: the head of its context, finished turns, and turns that are being answered."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from app.asking.introduction import load_introduction
@@ -13,11 +14,12 @@ from app.machine.good_for import good_for
 from app.machine.model_names import shown_name
 from app.service import Service
 from app.web.list_props import MORE, Props, share_read
+from app.web.views.linked_folders import version_notes
 from app.web.views.markup import esc
 from app.web.views.reading_card import context_head
 from app.web.views.turn import conversation, live_turn
 from app.web.views.welcome import welcome
-from sessions import INTRODUCE, ContextRow, NotFound, SessionRow, StoreError, TurnRow
+from sessions import INTRODUCE, ContextRow, DocumentRow, NotFound, SessionRow, StoreError, TurnRow
 
 AT_ONCE = 20
 """Most finished turns that are sent again with each answer; older ones change once in so many turns."""
@@ -49,6 +51,7 @@ class ChatProps:
             if [document.title for document in documents] != [context.title]:
                 lines = [f"{document.title}: {line}" for document, line in zip(documents, lines, strict=True)]
             head = context_head(context, documents, lines, share_read(self.store, context), expanded=not turns)
+            head += version_notes(documents, self._newer(documents))
             titles = {document.id: document.title for document in documents}
             finished = [turn for turn in turns if turn.status != "answering"]
             apart = max(0, len(finished) - 1) // AT_ONCE * AT_ONCE
@@ -64,6 +67,12 @@ class ChatProps:
             "export": {"value": _export_links(session) if session and turns else ""},
             "delete_session": {"visible": session is not None},
         }
+
+    def _newer(self, documents: Sequence[DocumentRow]) -> dict[str, str]:
+        """Return the context of the newer version of each document that has one, "" if that has not been read."""
+        there = {row.id for row in self.store.documents.existing([row.newer for row in documents if row.newer])}
+        read = {row.id: self.store.contexts.all(row.newer) for row in documents if row.newer in there}
+        return {id: contexts[0].id if contexts else "" for id, contexts in read.items()}
 
     def live_turn_value(self, context: ContextRow | None, answering: list[TurnRow]) -> str:
         """Return the turns that are being answered, as HTML."""

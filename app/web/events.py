@@ -85,6 +85,7 @@ class Page:
             "sessions": self.sidebar.sessions,
             "more_sessions": self.sidebar.more_sessions,
             "new_view": self.new.area,
+            "linked": self.new.linked,
             "kept_area": self.new.kept_area,
             "kept": self.new.kept,
             "delete_kept": self.new.delete_kept,

@@ -25,6 +25,7 @@ MEMORIES = [
 class NewReading:
     """The components of the form.
 
+    linked: the line about linked folders.
     how, more_how: fields that are hidden when documents are added to others that were read.
     offer_area, offer, take: a better model than the one that ships, in one line, and the button that takes it.
     looking: a timer that runs while files are being opened for the estimate.
@@ -34,6 +35,7 @@ class NewReading:
     files: gr.File
     folder: gr.UploadButton
     sample: gr.Button
+    linked: gr.HTML
     kept_area: gr.Row
     kept: gr.Dropdown
     delete_kept: gr.Button
@@ -74,6 +76,7 @@ def build_new_reading(default_model: str) -> NewReading:
             sample = gr.Button(
                 "Read the sample book", size="sm", elem_id="sample", visible=sample_book() is not None, scale=0
             )
+        linked = gr.HTML(apply_default_css=False, elem_id="linked")
         with gr.Column(elem_id="how") as how:
             model = build_model_field(default_model)
             memory = gr.Radio(
@@ -130,6 +133,7 @@ def build_new_reading(default_model: str) -> NewReading:
         files=files,
         folder=folder,
         sample=sample,
+        linked=linked,
         kept_area=kept_area,
         kept=kept,
         delete_kept=delete_kept,

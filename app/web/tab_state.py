@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from app import deletion, listing
 from app.asking.place import place_in
 from app.jobs.job_runner import READ
+from app.jobs.linked_folders import linked
 from app.jobs.model_fetcher import last_fetch
 from app.jobs.uploads import INGEST, is_locked, name_of, names_in
 from app.language import t
@@ -25,6 +26,7 @@ from app.web.metrics import MetricsReader
 from app.web.model_field import fetch_line
 from app.web.outline import Outlines, cells
 from app.web.views.book import Book, book, no_book
+from app.web.views.linked_folders import linked_line
 from app.web.views.markup import esc
 from app.web.views.metrics_panel import Metrics, gauge_label, kept, panel
 from app.web.views.reading_card import ingest_card, reading_card
@@ -148,6 +150,7 @@ class TabState:
         answering = [turn for turn in turns if turn.status == "answering"]
         edited = self._edited(selection)
         begun = context is not None and has_begun(self.service, context)
+        new = job is None and context is None
         talking = context is not None and (context.status == "ready" or (begun and session is not None))
         return {
             "where": {"value": _where(selection, edited, turns)},
@@ -155,7 +158,8 @@ class TabState:
             "remove_failed": self.lists.remove_failed(),
             "session_area": {"visible": begun},
             **self.lists.sessions(selection if begun else Selection()),
-            "new_view": {"visible": job is None and context is None},
+            "new_view": {"visible": new},
+            "linked": {"value": linked_line(linked(self.service)) if new else ""},
             **self._fetch_props(),
             **self.lists.kept(selection),
             **self.lists.add_to(selection, context),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from app.cli import main
 from sessions import Store
 from tests.app.helpers import PATIENCE_SEC, Server, book_text
 from tests.browser.helpers import EVIL, ask, asked, fill, visit
@@ -114,6 +115,44 @@ def test_an_answer_and_a_passage_are_kept_as_notes(
     last.locator(".measured [data-action=keep]").click()
     expect(last.locator(".measured [data-action=keep]")).to_have_attribute("aria-pressed", "false")
     assert server.get(f"/api/turns/{turn.id}")["kept"] == [2]
+
+
+def test_a_linked_folder_is_kept_in_step(tab: Page, server: Server, tmp_path: Path) -> None:
+    papers = tmp_path / "papers"
+    papers.mkdir()
+
+    def look() -> None:
+        """Have the server look at once."""
+        assert main(["--home", str(server.home), "link", str(papers)]) == 0
+
+    visit(tab, server, "?new=1")
+    expect(tab.locator("#linked")).to_contain_text("stockpot link FOLDER keeps a folder in step.")
+    (papers / "Lighthouse.txt").write_text(book_text(9))
+    (papers / "torn.pdf").write_bytes(b"%PDF-1.4 nonsense")
+    look()
+    line = tab.locator("#linked summary")
+    expect(line).to_have_text(f"In step with {papers} · 1 read · 1 refused")
+    line.click()
+    expect(tab.locator("#linked li")).to_contain_text("torn.pdf: torn.pdf cannot be opened as PDF")
+    tab.locator("#contexts label").filter(has_text="Lighthouse").click()
+    expect(tab.locator("#context-head h1")).to_have_text("Lighthouse")
+    expect(tab.locator(".note", has_text="has changed in its folder")).to_have_count(0)
+    older = tab.url
+    (papers / "Lighthouse.txt").unlink()
+    (papers / "Lighthouse.txt").write_text(book_text(11))
+    look()
+    expect(tab.locator(".note", has_text="“Lighthouse” has changed in its folder")).to_be_visible()
+    tab.get_by_role("link", name="Show the newer one").click()
+    expect(tab.locator("#context-head h1")).to_have_text("Lighthouse")
+    expect(tab.locator(".note", has_text="has changed in its folder")).to_have_count(0)
+    assert tab.url != older
+    (papers / "Lighthouse.txt").unlink()
+    look()
+    expect(tab.locator(".note", has_text="The file of “Lighthouse” is gone from its folder.")).to_be_visible()
+    assert server.send(f"/api/folders?folder={papers}", method="DELETE") == {"unlinked": str(papers)}
+    assert server.get("/api/folders") == []
+    visit(tab, server, "?new=1")
+    expect(tab.locator("#linked")).to_contain_text("stockpot link FOLDER keeps a folder in step.")
 
 
 def test_of_a_long_session_the_end_is_shown_and_more_if_asked_for(

@@ -332,7 +332,7 @@ def test_a_member_that_no_backup_has_is_refused(honest: Path, given: tuple[tarfi
         db.execute("PRAGMA foreign_keys = OFF")
         db.execute(
             "INSERT INTO documents SELECT 'd-222222', ?, title, format, pages, characters, warnings, file_name, "
-            "file_path, file_bytes, content_sha256, created_at, 0 FROM documents LIMIT 1",
+            "file_path, file_bytes, content_sha256, created_at, 0, NULL, NULL FROM documents LIMIT 1",
             ["9" * 64],
         )
 

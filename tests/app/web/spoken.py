@@ -44,7 +44,7 @@ ELSEWHERE = ("commands", "api", "cli.py", "guard.py", "server.py", "quantities.p
 """Folders and files of the command line, the APIs and the server's start."""
 NOT_ALONE = re.compile(
     "content.xml|.* with another text|The database .* nothing else|A .* has no files|(top-k|min-p|A rep|A reas|A seed|"
-    "A text|--weights|Only )|it (has|takes|does)"
+    "A text|--weights|Only |At least one file )|it (has|takes|does)|7 (is no folder|holds what|is not linked)"
 )
 """Beginnings of those that only the command line can cause, or that are put into another sentence."""
 FILLED_IN: dict[str, str | tuple[str, ...]] = {
