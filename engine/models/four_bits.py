@@ -1,4 +1,4 @@
-"""Weights of 4 bits: rounded in groups, fitted, packed and multiplied as PyTorch's products want them.
+"""Weights of 4 bits: rounded in groups and fitted, or as a GGUF file has them; packed and multiplied by PyTorch.
 
 A code c from 0 to 15 stands for (c - 8) * scale + offset; a group of weights of a row shares scale and offset, which
 are bfloat16. Both products compute in bfloat16. They take different packings, so codes stay on the device they were
@@ -12,11 +12,14 @@ packed for.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import require
+from engine.models.gguf.blocks import Blocks
 from kernels import int4
 
 GROUP = 32  # weights that share a scale and an offset
@@ -47,6 +50,16 @@ def in_four_bits(weight: Tensor, group: int = GROUP, fit: bool = True) -> tuple[
     pieces = [_rounded(piece.float().view(len(piece), -1, group), fit) for piece in torch.split(weight, rows)]
     codes, scales, offsets = (torch.cat(each) for each in zip(*pieces, strict=True))
     return codes.view(weight.shape), torch.stack([scales, offsets], dim=-1).transpose(0, 1).contiguous()
+
+
+def of_blocks(pieces: Iterable[Blocks]) -> tuple[Tensor, Tensor]:
+    """Return the rows of a file as `in_four_bits` does, in its own codes of 4 bits. Scales and offsets are rounded."""
+    codes, scales = [], []
+    for each in pieces:
+        codes.append(each.codes.view(torch.uint8).add(8).flatten(1))  # counted from -8 there
+        offsets = torch.zeros_like(each.scales) if each.offsets is None else each.offsets
+        scales.append(torch.stack([each.scales, offsets], dim=-1).bfloat16())
+    return torch.cat(codes), torch.cat(scales).transpose(0, 1).contiguous()
 
 
 def _rounded(groups: Tensor, fit: bool) -> tuple[Tensor, Tensor, Tensor]:

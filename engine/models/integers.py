@@ -12,7 +12,7 @@ time. In long passes they are no faster than plain ones, and weights of 8 bits a
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.models import four_bits
+from engine.models.gguf.blocks import Blocks
+from engine.models.gguf.kept import Kept
 
 INTEGERS = ("int8", "int4")
 DIRECT = 8  # most rows whose product with weights of 8 bits is faster than unpacking them
@@ -47,14 +49,28 @@ class IntegerLinear(nn.Module):
     codes: Tensor
     scales: Tensor
 
-    def __init__(self, linear: nn.Linear, kind: str, place: torch.device | None = None) -> None:
-        """Quantise the weight of a layer. kind: int8 or int4. place: device of the codes; None for the weight's."""
+    def __init__(
+        self, linear: nn.Linear, kind: str, place: torch.device | None = None, blocks: Iterable[Blocks] | None = None
+    ) -> None:
+        """Quantise the weight of a layer.
+
+        Args:
+            linear: the layer.
+            kind: int8 or int4.
+            place: device of the codes; None for the weight's.
+            blocks: all rows in codes of 4 bits, which int4 takes as they are; None to round the weight.
+        """
         super().__init__()
         self.in_features, self.out_features, self.kind = linear.in_features, linear.out_features, kind
         self.bias = linear.bias
         weight = linear.weight.detach()
         weight = weight.to(weight.device if place is None else place)
-        codes, scales = _in_eight_bits(weight) if kind == "int8" else four_bits.in_four_bits(weight)
+        if kind == "int8":
+            codes, scales = _in_eight_bits(weight)
+        elif blocks is None:
+            codes, scales = four_bits.in_four_bits(weight)
+        else:
+            codes, scales = (each.to(weight.device) for each in four_bits.of_blocks(blocks))
         self.register_buffer("codes", codes if kind == "int8" else four_bits.packed(codes))
         self.register_buffer("scales", scales)
 
@@ -107,17 +123,23 @@ def _in_eight_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (weight.float() / scales.float()[:, None]).round().clamp(-127, 127).to(torch.int8), scales
 
 
-def in_integers(network: nn.Module, kind: str, place: torch.device, head: Any, kept: Sequence[str] = ()) -> None:
+def in_integers(
+    network: nn.Module, kind: str, place: torch.device, head: Any, left: Sequence[str], in_file: Mapping[str, Kept]
+) -> None:
     """Replace a network's linear layers by layers of integers on a device, one after another.
 
-    Layers whose names end with one of `kept` stay as they are. The head becomes int4 unless it is the embeddings, which
-    would lie beside it.
+    Layers whose names end with one of `left` stay as they are. The head becomes int4 unless it is the embeddings, which
+    would lie beside it. in_file: weights in the blocks of a file, by the names of their layers; int4 keeps their codes
+    where these have 4 bits.
     """
     embeddings = {id(each.weight) for each in network.modules() if isinstance(each, nn.Embedding)}
     for path, module in list(network.named_modules()):
         for name, layer in list(module.named_children()):
-            stays = f"{path}.{name}".endswith(tuple(kept))
+            own = f"{path}.{name}".removeprefix(".")
+            stays = own.endswith(tuple(left))
             if layer is head:
                 stays = kind == "int8" or id(head.weight) in embeddings
             if isinstance(layer, nn.Linear) and not stays and fits(*layer.weight.shape):
-                setattr(module, name, IntegerLinear(layer, kind, place))
+                stored = in_file.get(own)
+                blocks = stored.blocks() if stored is not None and stored.bits == 4 else None
+                setattr(module, name, IntegerLinear(layer, kind, place, blocks))

@@ -31,6 +31,7 @@ from engine.models.checkpoint import check_files, check_loaded, named_files
 from engine.models.four_bits import check_device
 from engine.models.fp8 import FP8
 from engine.models.gguf.header import is_gguf
+from engine.models.gguf.kept import Kept
 from engine.models.gguf.model_file import generation_of, kept_weights, weights_of
 from engine.models.hub import fetched
 from engine.models.integers import INTEGERS, in_integers
@@ -90,11 +91,13 @@ def load_network(
             kind, origin = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], None
         if fp8 is not None:
             options |= _unscaled(source, config, fp8, dtype)
+        stay: dict[str, Kept] = {}
         if gguf:
             planned = outline(config)
             weights = weights_of(source, config, dtype, planned)
-            if in_file:
+            if in_file or quantize == "int4":
                 stay = kept_weights(source, config, planned)
+            if in_file:
                 options["quantization_config"] = KeptInFile(stay, dtype)
                 weights = {name: each for name, each in weights.items() if name.removesuffix(".weight") not in stay}
             options |= {"state_dict": weights, "generation_config": generation_of(source)}
@@ -117,8 +120,9 @@ def load_network(
     if in_file:
         del network.config.quantization_config
     if quantize in INTEGERS:  # before the rest goes to a GPU, which need not hold the plain layers
-        kept = architecture_of(config).unquantised
-        in_integers(network, quantize, place, network.get_output_embeddings(), kept)  # type: ignore[no-untyped-call]
+        left = architecture_of(config).unquantised
+        head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
+        in_integers(network, quantize, place, head, left, stay)
     if not bits_and_bytes and published is None:
         network.to(place)  # type: ignore[arg-type]  # its decorator hides its parameters
     unpack_as_computed(network)

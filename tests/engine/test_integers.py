@@ -74,7 +74,7 @@ def test_a_head_is_in_four_bits_unless_it_is_the_embeddings() -> None:
     for tied in (True, False):
         config = LlamaConfig(vocab_size=272, tie_word_embeddings=tied, **sizes)  # type: ignore[arg-type]
         network: Any = LlamaForCausalLM(config)
-        in_integers(network, "int4", torch.device("cpu"), network.lm_head)
+        in_integers(network, "int4", torch.device("cpu"), network.lm_head, (), {})
         assert isinstance(network.lm_head, IntegerLinear) != tied
         held = [*network.parameters(), *(b for each in layers(network) for b in each.buffers())]
         assert sum(each.nbytes for each in held) == model_sizes(config, torch.float32).weight_bytes("int4")

@@ -15,7 +15,7 @@ from gguf import GGML_QUANT_SIZES
 from torch import Tensor
 
 from engine.errors import ModelNotFound
-from engine.models.gguf.blocks import GROUP, WITH_OFFSETS, Type, bits_of, decode, unpack, unpacked
+from engine.models.gguf.blocks import GROUP, WITH_OFFSETS, Blocks, Type, bits_of, decode, unpack, unpacked
 from engine.models.gguf.header import BLOCKS, Stored
 from engine.models.gguf.weights import AT_A_TIME, Place
 from engine.models.products import Packed, coarse, packed_bytes, rounded
@@ -145,21 +145,27 @@ class Kept:
 
     def packed(self) -> Iterator[Packed]:
         """Yield all rows for a product, in order; in 8 bits if 4 do not hold them, exactly if blocks of 32 do."""
-        bits = bits_of(self.kind)
-        for rows in self.pieces():
-            if bits:
-                yield Packed.of(decode(rows, self.kind), bits)
-            else:
-                yield Packed.of(rounded(unpacked(rows, self.kind)), 8)
+        if self.bits:
+            yield from (Packed.of(each, self.bits) for each in self.blocks())
+        else:
+            yield from (Packed.of(rounded(unpacked(rows, self.kind)), 8) for rows in self.pieces())
+
+    def blocks(self) -> Iterator[Blocks]:
+        """Yield the codes of all rows, in order, with their scales and offsets. Only for a type that has `bits`."""
+        return (decode(rows, self.kind) for rows in self.pieces())
+
+    @property
+    def bits(self) -> int:
+        """Bits in which a product holds the codes as they are, 4 or 8; 0 if it does not."""
+        return bits_of(self.kind)
 
     @property
     def packed_bytes(self) -> int:
         """Bytes of the rows in a product."""
-        bits = bits_of(self.kind)
         rows, columns = self.shape
-        if not bits:
+        if not self.bits:
             return packed_bytes(rows, columns, 8, coarse(columns))
-        return packed_bytes(rows, columns, bits, GROUP, self.kind in WITH_OFFSETS)
+        return packed_bytes(rows, columns, self.bits, GROUP, self.kind in WITH_OFFSETS)
 
     def weight(self, dtype: torch.dtype) -> Tensor:
         """Return the whole weight [R, C]."""
