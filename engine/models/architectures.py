@@ -196,11 +196,6 @@ def architecture_of(config: PretrainedConfig) -> Architecture:
     return ARCHITECTURES[config.model_type]
 
 
-def kinds_with(feature: str) -> list[str]:
-    """Return the `model_type` of each architecture that has a feature, named by its field."""
-    return [kind for kind, row in ARCHITECTURES.items() if getattr(row, feature)]
-
-
 def check_kind(kind: str) -> None:
     """Refuse an architecture by its `model_type`.
 

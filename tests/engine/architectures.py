@@ -9,6 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from engine.memory import Memory
 from engine.model import Model
+from engine.models.architectures import ARCHITECTURES
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.parts.slots import SlotStore
 from tests.engine.conftest import byte_tokenizer
@@ -228,6 +229,11 @@ EXTRA: dict[str, dict[str, object]] = {
     "minicpm3": {**LATENT, "dim_model_base": 16},
     "youtu": {**LATENT, "initializer_range": 0.02},
 }
+
+
+def kinds_with(feature: str) -> list[str]:
+    """Return the `model_type` of each architecture that has a feature, named by its field."""
+    return [kind for kind, row in ARCHITECTURES.items() if getattr(row, feature)]
 
 
 def small_config(kind: str) -> PretrainedConfig:

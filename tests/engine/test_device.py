@@ -377,7 +377,7 @@ def packed_alike(most_bytes: int) -> int:
         patch.setattr(transfers, "PACKED_BYTES", most_bytes)
         there = [x.to(NAME)[:, ::1] for x in tensors]
         with device.counting() as counted:
-            home = transfers.copy_to_host(there)
+            home = transfers.copy_to_host_async(there, transfers.Staging())()
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(home, tensors, strict=True))
     assert counted["wait"] == 1
     assert not counted["behind"], "the next pass does not wait for them"

@@ -23,13 +23,13 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, make_method
 from engine.decode import recorder
 from engine.loops.conversation import Conversation
-from engine.models.architectures import ARCHITECTURES, kinds_with
+from engine.models.architectures import ARCHITECTURES
 from engine.models.configuration import read_config
 from engine.models.expert_packing import MXFP4, NF4, PACKINGS, EightBit
 from engine.models.experts import BIAS, PackedExperts, has_experts, stacks_of
 from engine.models.loading import load_network
 from engine.models.sizes import model_sizes, sizes_of
-from tests.engine.architectures import small_config
+from tests.engine.architectures import kinds_with, small_config
 from tests.engine.checkpoints import saved, through
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, read

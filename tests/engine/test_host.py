@@ -25,7 +25,7 @@ from kernels.rows import QuantizedSlab
 from tests.engine.architectures import small_config
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, loaded, next_logits, read
-from tests.engine.tiers import HEADS, LAYERS, QUERY_HEADS, SIZE, entries
+from tests.engine.tiers import HEADS, LAYERS, QUERY_HEADS, SIZE, entries, gathered
 
 pytestmark = pytest.mark.usefixtures("small_slabs")
 
@@ -141,7 +141,7 @@ def test_a_search_holds_no_more_scores_than_are_planned(model: Model, monkeypatc
 
 def test_gather_gives_the_entries_of_each_query_heads_group(tier: HostTier) -> None:
     index = torch.randint(0, 201, (QUERY_HEADS, 4, 9), generator=torch.Generator().manual_seed(3))
-    keys, values = tier.gather(2, index, torch.device("cpu"))
+    keys, values = gathered(tier, 2, index)
     all_keys, all_values, all_sources = everything(2)
     for head in range(QUERY_HEADS):
         assert torch.equal(keys[head], all_keys[head // 3][index[head]])
@@ -161,9 +161,7 @@ def test_kernels_gather_what_the_reference_gathers(
     found = []
     for implementation in ("torch", "triton"):
         monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
-        by_head = tier.gather(1, index, torch.device("cpu"))
-        shared = tier.gather_shared(1, index[0], torch.device("cpu"))
-        found.append((*by_head, *shared))
+        found.append(gathered(tier, 1, index))
     for plain, mine in zip(*found, strict=True):
         assert mine.dtype == plain.dtype
         torch.testing.assert_close(mine, plain, rtol=1e-5, atol=1e-5)
@@ -238,7 +236,7 @@ def test_forks_and_snapshots_fill_an_open_group_each_for_themselves(model: Model
             alone.append(*entries(count, number))
         assert line.stored == 128
         assert torch.equal(line.source(), alone.source())
-        for mine, theirs in zip(*(tier.gather(1, index, index.device) for tier in (line, alone)), strict=True):
+        for mine, theirs in zip(*(gathered(tier, 1, index) for tier in (line, alone)), strict=True):
             assert torch.equal(mine, theirs)
 
 
@@ -251,9 +249,7 @@ def test_full_slabs_are_sealed_and_everything_comes_back(tier: HostTier, model: 
     again.append(*entries(40, 5))
     tier.append(*entries(40, 5))
     index = torch.arange(241).expand(QUERY_HEADS, 1, -1)
-    for mine, theirs in zip(
-        again.gather(1, index, torch.device("cpu")), tier.gather(1, index, torch.device("cpu")), strict=True
-    ):
+    for mine, theirs in zip(gathered(again, 1, index), gathered(tier, 1, index), strict=True):
         assert torch.equal(mine, theirs)
 
 
@@ -426,7 +422,7 @@ def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monk
     for each in (tier, coming):
         assert torch.equal(each.source(), expected.source())
         assert each.stored == expected.stored
-        mine, theirs = (tier.gather(1, index, index.device) for tier in (each, expected))
+        mine, theirs = (gathered(tier, 1, index) for tier in (each, expected))
         assert all(torch.equal(*pair) for pair in zip(mine, theirs, strict=True))
 
 

@@ -29,7 +29,7 @@ from engine import (
     load_model,
     make_method,
 )
-from engine.models.architectures import ARCHITECTURES, kinds_with
+from engine.models.architectures import ARCHITECTURES
 from engine.models.experts import has_experts
 from engine.models.sizes import model_sizes, sizes_of
 from engine.parts.footprint import ReadingTask
@@ -38,7 +38,7 @@ from engine.planning.plan import Machine
 from engine.planning.planner import Planner
 from engine.records import DEVICE, HOST
 from kernels.rows import tensors_of
-from tests.engine.architectures import small_config
+from tests.engine.architectures import kinds_with, small_config
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.matrix import COVERING, FORGETFUL, TIGHT
 from tests.engine.plans import GB, LLAMA_8B, ROOMY, llama, peak_of, peak_of_pass, with_store

@@ -18,7 +18,6 @@ from engine.errors import ContextMismatch, NoSuchWeights, OutOfMemory, Unsupport
 from engine.loops.passes import condense, feed
 from engine.memory import STATES
 from engine.model import Model
-from engine.models.architectures import kinds_with
 from engine.models.attention_interface import run
 from engine.models.recurrence import recurrence_of
 from engine.models.recurrent_state import RecurrentState, limit_kernels_to_gpu
@@ -31,7 +30,7 @@ from engine.records import DEVICE
 from engine.trained import retaining
 from engine.trained.retaining import RetainingHeads
 from engine.trained.sidecar_weights import save_weights
-from tests.engine.architectures import EXTRA, SMALL, compare, small_config
+from tests.engine.architectures import EXTRA, SMALL, compare, kinds_with, small_config
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.matrix import TIGHT
 from tests.engine.plans import GB, peak_of_pass

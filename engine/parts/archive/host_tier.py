@@ -333,19 +333,6 @@ class HostTier:
             return best_by_sketch(self.sketch, layer, slabs, q, limits, top)
         return best_of_all(slabs, q, limits, top, int(limits[-1]))
 
-    def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], given on host or device."""
-        rows = index.reshape(self.spec.layers[layer].kv_heads, -1)
-        keys = gather_rows(self.keys(layer), rows, device, self.spec.dtype)
-        latent = self.spec.layers[layer].latent
-        values = keys if latent else gather_rows(self.values(layer), rows, device, self.spec.dtype)
-        shape = (*index.shape, keys.shape[2])
-        return keys.view(shape), values.view(shape)
-
-    def gather_shared(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return keys and values [H, NB, N, D] on the device of the same entries [NB, N] for all heads."""
-        return self.gather(layer, index.expand(self.spec.layers[layer].kv_heads, *index.shape), device)
-
     def addresses(self) -> tuple[int, ...]:
         """Return the address of each slab. A slab keeps its address as long as it exists."""
         return tuple(slab.source.data_ptr() for slab in self.slabs)

@@ -43,11 +43,6 @@ def _copy_stream(device: torch.device, to_host: bool) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def copy_to_host(tensors: list[Tensor]) -> list[Tensor]:
-    """Return the same tensors on the host, copied from a device in few copies."""
-    return copy_to_host_async(tensors, Staging())()
-
-
 def copy_to_host_async(tensors: list[Tensor], staging: Staging) -> Callable[[], list[Tensor]]:
     """Start copying tensors from a GPU to the host, in few copies.
 
