@@ -287,12 +287,6 @@ class Memory:
         if self.selector:
             self.selector.fix()
 
-    def start_layers(self) -> None:
-        """Forget tensors that layers share, because the pass begins at its first layer again."""
-        self.store.start_layers()
-        if self.selector:
-            self.selector.start_layers()
-
     def fork(self) -> Self:
         """Return a conversation's own continuation. Entries so far are shared and never written again."""
         child = self._with(self.store.fork(), self.archive and self.archive.fork(), forked=True)

@@ -235,6 +235,7 @@ class Recording:
         scaled = architecture_of(network.config).scales_queries
         self.place = torch.zeros_like(self.ids) if scaled else None
         self.graph: torch.cuda.CUDAGraph | None = None
+        memory.fix()
         if choice() != "static":
             self.graph = torch.cuda.CUDAGraph()
             self._record(self.graph, memory)
@@ -250,7 +251,6 @@ class Recording:
                 memory.mass.restore(mass)
 
     def _warm_and_record(self, graph: torch.cuda.CUDAGraph, memory: Memory) -> None:
-        memory.fix()
         if self.state:
             self.state.load(memory.recurrent.now)
         self.hidden = record(graph, functools.partial(self._pass, memory))
@@ -258,7 +258,7 @@ class Recording:
         self.tables = [rope.tables() for rope in memory.spec.ropes]
 
     def _pass(self, memory: Memory) -> Tensor:
-        memory.start_layers()
+        memory.store.pass_cache.clear()
         return run(self.network, self.ids, memory, state=self.state, position_ids=self.place)
 
     def replay(self, ids: Tensor, memory: Memory) -> Tensor:
@@ -270,7 +270,7 @@ class Recording:
         if self.state:
             self.state.load(memory.recurrent.now)
         if self.graph is None:
-            hidden = self._pass(memory)
+            hidden = self._pass(self.tensors_of)  # a graph also knows nothing but tensors of later passes
         else:
             self.graph.replay()
             hidden = self.hidden.clone()

@@ -101,7 +101,6 @@ class SlotStore(Store):
         self.base_length = 0
         self.own = self.new_slots(capacity or FIRST_CAPACITY)
         self.unarchived_from: int | None = None  # entries at or after this source position stay, whatever their score
-        self._placements: dict[tuple[int | None, ...], Placement] = {}
         self._fixed: dict[tuple[int | None, ...], Tensor] = {}
         self._stable: dict[int, tuple[tuple[Bank, ...], StableSlabs, StableSlabs]] = {}
         self._known_rows: dict[int, tuple[Tensor, Slots | None, Tensor]] = {}  # see `_mass_rows`
@@ -149,7 +148,7 @@ class SlotStore(Store):
     def begin_pass(self, source: Tensor, counted: bool) -> None:
         """Make room. Slots of layers with a window of their own are packed when they are full."""
         super().begin_pass(source, counted)
-        self._placements, self._reads_text = {}, bool((source >= 0).any())
+        self._reads_text = bool((source >= 0).any())
         self._pack_windows(len(source))
 
     def make_room(self, tokens: int) -> None:
@@ -219,11 +218,6 @@ class SlotStore(Store):
             end = first_slot + place + 1
             facts = [place, end - 1, 0 if window is None else max(0, end - window), end]
             self._fixed[key].copy_(torch.tensor(facts)[:, None], non_blocking=True)
-
-    def start_layers(self) -> None:
-        """Forget placements, whose masks a recording computes itself."""
-        super().start_layers()
-        self._placements = {}
 
     def _place_key(self, number: int) -> tuple[int | None, ...]:
         slots = self.own[number]
@@ -305,19 +299,19 @@ class SlotStore(Store):
 
     def _placement(self, number: int, offset: int, count: int) -> Placement:
         """Return where tokens of the pass stand; computed once for all slots that agree in it."""
-        slots, key = self.own[number], (*self._place_key(number), offset, count)
-        if self.fixed:
-            key = (*key, slots.capacity)
-        if key not in self._placements:
+        slots, place = self.own[number], self._place_key(number)
+        key = "placement", place, offset, count, self.fixed and slots.capacity
+        if key not in self.pass_cache:
             if self.fixed:
-                _, _, start, end = self._fixed[self._place_key(number)]
-                self._placements[key] = Placement(slots.capacity, VisibleRange(start, end, changing=True))
+                _, _, start, end = self._fixed[place]
+                self.pass_cache[key] = Placement(slots.capacity, VisibleRange(start, end, changing=True))
             else:
                 filled = self.length + slots.extra_entries + offset
                 held = slots.first_slot + filled
                 visible = causal_range(count, held + count, slots.layer.sliding_window, self.spec.device)
-                self._placements[key] = Placement(filled + count, visible)
-        return self._placements[key]
+                self.pass_cache[key] = Placement(filled + count, visible)
+        found: Placement = self.pass_cache[key]
+        return found
 
     def pass_rows(self, skip: int) -> tuple[list[Tensor], list[Tensor]]:
         """Return keys (before RoPE) and values of the pass, without its first `skip` tokens, layer by layer.

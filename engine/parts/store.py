@@ -34,8 +34,8 @@ class Store(ABC):
         self.fixed = False
         self.incoming = torch.empty(0, dtype=torch.int32, device=spec.device)  # source positions of the pass [T]
         self.on_host = torch.empty(0, dtype=torch.int32)  # the same on the host
-        self._rows: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}  # of this pass: cosines and sines
-        self._queries: dict[object, tuple[Tensor, Tensor]] = {}  # of one token and layer: as given, and rotated
+        # Results that layers of the pass share, by name and what they depend on; a recording computes them itself
+        self.pass_cache: dict[Any, Any] = {}
         self._incoming_one = torch.full((1,), NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)
 
     def reserve(self, tokens: int) -> None:
@@ -48,8 +48,7 @@ class Store(ABC):
             source: int32 [T] on the host, the source position of each token.
             counted: whether attention mass will be counted.
         """
-        self.tokens, self.counted, self.fixed = len(source), counted, False
-        self._rows, self._queries = {}, {}
+        self.tokens, self.counted, self.fixed, self.pass_cache = len(source), counted, False, {}
         self.on_host = source
         self.incoming = source.to(self.spec.device, non_blocking=True)
 
@@ -74,10 +73,6 @@ class Store(ABC):
         self.fixed = True
         self._incoming_one.copy_(self.incoming)
         self.incoming = self._incoming_one
-
-    def start_layers(self) -> None:
-        """Forget tensors that were computed for all layers, because a recording computes them itself."""
-        self._rows, self._queries = {}, {}
 
     def write(
         self,
@@ -107,7 +102,7 @@ class Store(ABC):
         asked = q if k.shape[1] == 1 else q[:0]
         turned = append(asked, k, v, *self._angles(layer, k, start, limit, key), at, *buffers)
         if len(asked):
-            self._queries[key] = q, turned
+            self.pass_cache["queries", key] = q, turned
 
     def rotated(self, layer: LayerSpec, x: Tensor, start: int | Tensor, limit: int | None, key: object) -> Tensor:
         """Rotate x [H, T, D] to positions, as `Rope.rotate` does; the table is read once a pass and not once a layer.
@@ -116,22 +111,23 @@ class Store(ABC):
 
         key: tells apart the starts of a pass.
         """
-        turned = self._queries.get(key)
-        if turned is not None and turned[0] is x:
-            return turned[1]
-        found = turn(x, *self._angles(layer, x, start, limit, key))
-        if x.shape[-2] == 1:
-            self._queries[key] = x, found
-        return found
+        turned: Tensor
+        given, turned = self.pass_cache.get(("queries", key), (None, x))
+        if given is not x:
+            turned = turn(x, *self._angles(layer, x, start, limit, key))
+            if x.shape[-2] == 1:
+                self.pass_cache["queries", key] = x, turned
+        return turned
 
     def _angles(
         self, layer: LayerSpec, x: Tensor, start: int | Tensor, limit: int | None, key: object
     ) -> tuple[Tensor, Tensor]:
         """Return cosines and sines for x [H, T, D], looked up once a pass for layers that rotate alike."""
-        known = id(layer.rope), x.dtype, x.shape[-2], key
-        if known not in self._rows:
-            self._rows[known] = layer.rope.rows(start, x.shape[-2], x.dtype, limit)
-        return self._rows[known]
+        known = "angles", id(layer.rope), x.dtype, x.shape[-2], key
+        if known not in self.pass_cache:
+            self.pass_cache[known] = layer.rope.rows(start, x.shape[-2], x.dtype, limit)
+        found: tuple[Tensor, Tensor] = self.pass_cache[known]
+        return found
 
     @abstractmethod
     def append(self, layer: int, q: Tensor, k: Tensor, v: Tensor, importance: Tensor | None = None) -> None:

@@ -162,7 +162,6 @@ class WindowStore(Store):
         self.length = 0  # entries in the buffer, with those that have left the window
         self._allocate(others.layers, 0)
         self.new_sinks = 0  # tokens of the pass that become sinks
-        self._views: dict[int | None, View] = {}
         self._fixed: dict[int | None, Tensor] = {}
 
     def _allocate(self, layers: Iterable[LayerSpec], capacity: int) -> None:
@@ -189,11 +188,11 @@ class WindowStore(Store):
         super().begin_pass(source, counted)
         if self.wide:
             self.wide.begin_pass(source, counted)
+            self.wide.pass_cache = self.pass_cache  # no two layers with the same sliding window are of different stores
         self.new_sinks = min(max(0, self.sinks - self.seen), len(source))
         arriving = len(source) - self.new_sinks
         if self.length + arriving > self.layers[0].capacity:
             self._pack(arriving)
-        self._views = {}
 
     def make_room(self, tokens: int) -> None:
         """Pack the buffer now if it would have to be while so many tokens come."""
@@ -278,9 +277,11 @@ class WindowStore(Store):
 
     def view(self, sliding: int | None) -> View:
         """Return the view of this pass's queries in layers with that sliding window; computed once a pass."""
-        if sliding not in self._views:
-            self._views[sliding] = self._fixed_view(sliding) if self.fixed else self._new_view(sliding)
-        return self._views[sliding]
+        key = "view", sliding
+        if key not in self.pass_cache:
+            self.pass_cache[key] = self._fixed_view(sliding) if self.fixed else self._new_view(sliding)
+        found: View = self.pass_cache[key]
+        return found
 
     def _new_view(self, sliding: int | None) -> View:
         count, device = self.tokens, self.spec.device
@@ -357,13 +358,6 @@ class WindowStore(Store):
             if sliding not in self._fixed:
                 self._fixed[sliding] = torch.empty(len(facts), 1, dtype=torch.int64, device=self.spec.device)
             self._fixed[sliding].copy_(torch.tensor(facts)[:, None], non_blocking=True)
-
-    def start_layers(self) -> None:
-        """Forget views, whose masks a recording computes itself."""
-        super().start_layers()
-        self._views = {}
-        if self.wide:
-            self.wide.start_layers()
 
     def pass_rows(self, skip: int) -> tuple[list[Tensor], list[Tensor]]:
         """Return keys (before RoPE) and values of the pass behind the sinks, without its first `skip` tokens."""

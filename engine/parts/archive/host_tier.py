@@ -339,11 +339,16 @@ class HostTier:
 
     def whole(self, layer: int) -> tuple[Slabs, Slabs]:
         """Return keys and values of a layer, slab by slab; the last slab is whole, since entries come there."""
-        lengths = [slab.length for slab in self.slabs[:-1]] + [slab.capacity for slab in self.slabs[-1:]]
-        keys = [(slab.keys[layer], length) for slab, length in zip(self.slabs, lengths, strict=True)]
+        keys = [(slab.keys[layer], length) for slab, length in self._whole_slabs]
         if self.spec.layers[layer].latent:
             return keys, keys
-        return keys, [(slab.values[layer], length) for slab, length in zip(self.slabs, lengths, strict=True)]
+        return keys, [(slab.values[layer], length) for slab, length in self._whole_slabs]
+
+    @property
+    def _whole_slabs(self) -> list[tuple[Slab, int]]:
+        """All slabs, and the entries to show of each: those that are there, and of the last one all that fit."""
+        lengths = [slab.length for slab in self.slabs[:-1]] + [slab.capacity for slab in self.slabs[-1:]]
+        return list(zip(self.slabs, lengths, strict=True))
 
     def keys(self, layer: int) -> Slabs:
         """Return the keys of a layer, slab by slab."""
@@ -359,7 +364,7 @@ class HostTier:
         """Return source positions int32 [...] of entries int64 [...], on the index's device."""
         if index.device.type != "cpu":
             return self.source_on_device(index.device)[index]
-        slabs = [(slab.source.view(1, -1, 1), slab.length) for slab in self.slabs if slab.length]
+        slabs = [(slab.source.view(1, -1, 1), length) for slab, length in self._whole_slabs]
         return take(slabs, index.reshape(1, -1)).view(index.shape)
 
     def source_on_device(self, device: torch.device) -> Tensor:

@@ -134,9 +134,6 @@ class Selector(ABC):
     def fix(self) -> None:
         """Put the values that depend on the position of the pass's one token into tensors at fixed addresses."""
 
-    def start_layers(self) -> None:
-        """Forget tensors that were computed for all layers, because a recording computes them itself."""
-
     def fork(self, store: Store, archive: Archive) -> Self:
         """Return a conversation's selector, for forks of store and archive."""
         return self.snapshot(store, archive)

@@ -11,7 +11,7 @@ import dataclasses
 import sys
 from abc import abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -59,20 +59,14 @@ class WindowSelector(Selector):
         super().__init__(spec, store, archive)
         self.extend_always = extend_always
         self.bank: BankUse | None = None
-        # Of this pass, by layer: the entries that are seen in the bank, and the rows that they were brought to
-        self._asked: dict[int, tuple[Tensor, Tensor]] = {}
-        self._blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of this pass, by size
-        self._limits: Tensor | None = None  # of this pass: entries that each query may see [T], on the host
         self._looks_far = False  # whether something has left the window of a query of this pass
         # Of a fixed pass: number of its token [1] and entries that it does not see [1]
         self._number = torch.zeros(1, dtype=torch.int64, device=spec.device)
         self._evicted = torch.zeros_like(self._number)
         self._fits = torch.zeros(1, dtype=torch.bool, device=spec.device)  # whether it ends inside the model's window
         self._may_fit = False  # whether that has been so since the conversation began; only then may it be again
-        self._fixed_blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of fixed passes, by size and `_may_fit`
-        self._range: VisibleRange | None = None
+        self._fixed_blocks: dict[Any, QueryBlocks] = {}  # of fixed passes, by size and `_may_fit`
         self._whole: dict[int, VisibleRange] = {}  # by the number of rows
-        self._turned: tuple[Tensor, Tensor] | None = None  # queries of a layer, and the same at a constant distance
         self._behind_sinks: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
 
     def use_bank(self, units: int, size: int, policy: str) -> None:
@@ -102,7 +96,6 @@ class WindowSelector(Selector):
         """Make the entries readable that leave the windows of the pass."""
         store = self.store
         self.archive.prepare_lookup(max(0, store.seen + store.tokens - store.sinks - store.window))
-        self._blocks, self._asked, self._turned, self._limits = {}, {}, None, None
         evicted = int(self.evicted(store.tokens)[-1])
         self._looks_far = evicted > 0
         if evicted > self.archive.host.stored and self.selects:
@@ -132,8 +125,8 @@ class WindowSelector(Selector):
 
     def query_blocks(self, size: int) -> QueryBlocks:
         """Return the pass's queries in blocks of `size`, a divisor of query_block; computed once a pass."""
-        known = self._fixed_blocks if self.store.fixed else self._blocks
-        key = size, self.store.fixed and self._may_fit
+        known = self._fixed_blocks if self.store.fixed else self.store.pass_cache
+        key = "blocks", size, self.store.fixed and self._may_fit
         if key not in known:
             store, count = self.store, self.store.tokens
             evicted = self.evicted(count).repeat_interleave(store.query_block // size)[: -(-count // size)]
@@ -151,7 +144,8 @@ class WindowSelector(Selector):
                 known[key] = blocks.changing(self._number, self._evicted, self._fits if self._may_fit else None)
             else:
                 known[key] = blocks.to(self.spec.device)
-        return known[key]
+        found: QueryBlocks = known[key]
+        return found
 
     @property
     def _ahead(self) -> int:
@@ -174,9 +168,12 @@ class WindowSelector(Selector):
 
     def at_distance(self, rope: Rope, q: Tensor, distance: int) -> Tensor:
         """Return the queries of a layer at the distance at which all that is far lies for them; computed once."""
-        if self._turned is None or self._turned[0] is not q:
-            self._turned = q, rope.to_constant(q, distance)
-        return self._turned[1]
+        turned: Tensor
+        given, turned = self.store.pass_cache.get("at distance", (None, q))
+        if given is not q:
+            turned = rope.to_constant(q, distance)
+            self.store.pass_cache["at distance"] = q, turned
+        return turned
 
     @abstractmethod
     def select(self, layer: int, q: Tensor) -> list[Segment]:
@@ -216,10 +213,10 @@ class WindowSelector(Selector):
             self.bank.prepare(layer)
         if starts.numel() <= self.bank.bank.units:
             rows = self.bank.bring(layer, slabs, starts, blocks.evicted)[:, : index.shape[1]]
-            self._asked[layer] = index, rows
+            self.store.pass_cache["banked", layer] = index, rows
             return self.listing(index, rows), self.bank.slabs(layer, sinks)
         rows, *copies = self.bank.gathered(layer, slabs, starts, blocks.evicted)
-        self._asked[layer] = index, rows[:, : index.shape[1]]
+        self.store.pass_cache["banked", layer] = index, rows[:, : index.shape[1]]
         keys, values = (
             [(sink, self.store.sinks), (copy, copy.shape[1])] for sink, copy in zip(sinks, copies, strict=True)
         )
@@ -305,10 +302,11 @@ class WindowSelector(Selector):
         """Return the rows of sinks and archive that queries see: none in blocks that have evicted nothing."""
         if not self.store.fixed:
             return blocks.span_behind(self.store.sinks)
-        if self._range is None:
+        if "far" not in self.store.pass_cache:
             end = self._evicted + self.store.sinks
-            self._range = VisibleRange(torch.zeros_like(end), end, changing=True)
-        return self._range
+            self.store.pass_cache["far"] = VisibleRange(torch.zeros_like(end), end, changing=True)
+        found: VisibleRange = self.store.pass_cache["far"]
+        return found
 
     @property
     def _whole_range(self) -> VisibleRange:
@@ -323,11 +321,10 @@ class WindowSelector(Selector):
     def search(self, layer: int, q: Tensor) -> list[Segment]:
         """Return sinks, window and the `picks` best entries of each query of each head."""
         store, distance, lookup = self.store, self.distance, self.archive.lookup
-        if self._limits is None:
-            self._limits = self.evicted(q.shape[1]).repeat_interleave(store.query_block)[: q.shape[1]]
-        best, index = searched(
-            self.archive, layer, q, distance, self._limits, self.picks(), lookup, self.searched_places(layer)
-        )
+        if "limits" not in store.pass_cache:
+            store.pass_cache["limits"] = self.evicted(q.shape[1]).repeat_interleave(store.query_block)[: q.shape[1]]
+        limits, places = store.pass_cache["limits"], self.searched_places(layer)
+        best, index = searched(self.archive, layer, q, distance, limits, self.picks(), lookup, places)
         if store.counted:
             best = dataclasses.replace(best, mass_rows=mass_rows(self.archive.host.source_of(index)))
         return [*store.segments(layer, q), best]
@@ -382,18 +379,15 @@ class WindowSelector(Selector):
         self._evicted.fill_(self.num_evicted())
         self._fits.fill_(self.fits_window)
 
-    def start_layers(self) -> None:
-        """Forget tensors of a fixed pass, which a recording computes itself."""
-        self._range = self._turned = None
-
     def watches(self, layer: int) -> bool:
         """Tell whether the bank gives up the entries with the least attention."""
-        return layer in self._asked and self.bank is not None and self.bank.bank.policy == "frequency"
+        banked = ("banked", layer) in self.store.pass_cache
+        return banked and self.bank is not None and self.bank.bank.policy == "frequency"
 
     def attended(self, layer: int, attention: list[Tensor]) -> None:
         """Tell the bank how much attention its units got."""
         assert self.bank is not None
-        entries, rows = self._asked[layer]
+        entries, rows = self.store.pass_cache["banked", layer]
         self.bank.attended(layer, rows, entries, attention[-1][..., self.store.sinks :].sum(dim=0))
 
     def unarchived(self, source: Tensor) -> int:

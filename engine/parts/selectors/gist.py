@@ -69,7 +69,6 @@ class GistSelector(Selector):
         self._probed = False  # whether the pass compares its token with `Archive.probes`
         self._evicted = 0  # entries of the archive that may be missing from the gist
         self._lookup: Tensor | None = None  # `Archive.lookup` on the device
-        self._blocks: dict[int, QueryBlocks] = {}  # of this pass, by their size
         self._held: dict[int, Tensor] = {}  # by layer, see `held_by_heads`; replaced when the gist holds other text
         self._number = torch.zeros(1, dtype=torch.int64, device=spec.device)  # of a fixed pass's token
         self._fixed_blocks: dict[tuple[int, ...], QueryBlocks] = {}
@@ -84,7 +83,6 @@ class GistSelector(Selector):
         archive.prepare_lookup(self._evicted)
         lookup = archive.lookup
         self._lookup = None if lookup is None else lookup.to(self.spec.device, torch.int32, non_blocking=True)
-        self._blocks = {}
         if self.pruning:
             self._probed = self.store.tokens == 1 and self._evicted > 0 and archive.probed()
             self.pruning.begin(archive.answering and self.store.tokens == 1)
@@ -132,10 +130,11 @@ class GistSelector(Selector):
         """Return the queries in blocks of `size`, where they stand behind the gist; computed once a pass."""
         store, count = self.store, self.store.tokens
         if not store.fixed:
-            if size not in self._blocks:
-                first = self._evicted + store.entries
-                self._blocks[size] = self._blocks_from(first, count, size).to(self.spec.device)
-            return self._blocks[size]
+            if ("blocks", size) not in store.pass_cache:
+                blocks = self._blocks_from(self._evicted + store.entries, count, size)
+                store.pass_cache["blocks", size] = blocks.to(self.spec.device)
+            found: QueryBlocks = store.pass_cache["blocks", size]
+            return found
         room = min(slots.capacity - slots.extra_entries for slots in store.own)
         last = self._evicted + store.base_length + room  # the number that a token may have at most
         if (size, last, self._evicted) not in self._fixed_blocks:

@@ -154,7 +154,7 @@ class PruningSelector(WindowSelector):
             listing = self.pruning.keep(layer, listing)
         elif self.bank is not None:
             slabs = self.bank.slabs(layer, self._sinks(layer))
-            self._asked[layer] = listing.index, listing.rows[:, self.store.sinks :]
+            self.store.pass_cache["banked", layer] = listing.index, listing.rows[:, self.store.sinks :]
         near = self.store.segments(layer, q, sinks_for=blocks.near)
         return [*near, self.listed(layer, q, blocks, listing, self.attention, slabs)]
 

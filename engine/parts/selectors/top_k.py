@@ -38,9 +38,6 @@ class TopKSelector(WindowSelector):
         """
         super().__init__(spec, store, archive, extend_always)
         self.top_k, self.logn = top_k, logn
-        self._places: SearchedPlaces | None = None  # of this pass
-        self._factor: Tensor | None = None  # of this pass: multiplies its queries, [T, 1]
-        self._hidden: Tensor | None = None  # of a fixed pass: which of the last sketches its token does not see
 
     @property
     def selects(self) -> bool:
@@ -51,29 +48,19 @@ class TopKSelector(WindowSelector):
         """Return top_k in a conversation."""
         return self.top_k if self.archive.answering else 0
 
-    def begin_pass(self) -> None:
-        """Make the archive readable. Scores do not grow at a second look."""
-        super().begin_pass()
-        self._factor, self._places, end = None, None, self.store.seen + self.store.tokens
-        first_look = self.archive.answering and self.archive.lookup is None
-        if self.logn and first_look and end > self.familiar:
-            count = torch.arange(self.store.seen + 1, end + 1, device=self.spec.device)
-            self._factor = self.growth(count)
-
-    def start_layers(self) -> None:
-        """Forget tensors of all layers, which a recording computes itself."""
-        super().start_layers()
-        self._factor = self._hidden = self._places = None
-
     def searched_places(self, layer: int) -> SearchedPlaces | None:
         """Return true distances for queries inside the model's window; None if there are none.
 
         In the first layer a key depends on its token alone, and which of equal keys is found is left to chance. So
         there all of them stay at one distance.
         """
-        if layer > 0 and self._places is None:
-            self._places = SearchedPlaces.of(self.query_blocks(self.store.query_block), self.distance)
-        return self._places if layer > 0 else None
+        if layer == 0:
+            return None
+        if "searched" not in self.store.pass_cache:
+            blocks = self.query_blocks(self.store.query_block)
+            self.store.pass_cache["searched"] = SearchedPlaces.of(blocks, self.distance)
+        found: SearchedPlaces | None = self.store.pass_cache["searched"]
+        return found
 
     @property
     def familiar(self) -> int:
@@ -88,11 +75,13 @@ class TopKSelector(WindowSelector):
         """Return sinks, window and, in a conversation, the best of everything else."""
         if not self.archive.answering:
             return self.store.segments(layer, q)
-        if not self.store.fixed:
-            return self.search(layer, q if self._factor is None else q * self._factor)
-        if self.logn and self._factor is None:
-            self._factor = self.growth(self._number + 1)
-        return self._search_room(layer, q if self._factor is None else q * self._factor)
+        store, end = self.store, self.store.seen + self.store.tokens
+        if self.logn and (store.fixed or end > self.familiar):
+            if "growth" not in store.pass_cache:
+                count = self._number if store.fixed else torch.arange(store.seen, end, device=self.spec.device)
+                store.pass_cache["growth"] = self.growth(count + 1)
+            q = q * store.pass_cache["growth"]
+        return self._search_room(layer, q) if store.fixed else self.search(layer, q)
 
     def _search_room(self, layer: int, q: Tensor) -> list[Segment]:
         """Return the same for a fixed pass, which compares the query with all keys or sketches there is room for."""
@@ -103,13 +92,14 @@ class TopKSelector(WindowSelector):
         before, room = (sum(slab.length for slab in host.slabs[: host.shared]), sum(length for _, length in keys))
         if host.sketch is not None:
             before, room = host.sketch.before, host.sketch.capacity
-        if self._hidden is None:  # a conversation sees the entries that had left the window when it began
-            first = max(0, before - self.store.window)
-            self._hidden = torch.arange(first, in_blocks(room), device=self.spec.device) >= self._evicted
+        if "hidden" not in self.store.pass_cache:  # a conversation sees what had left the window when it began
+            there = torch.arange(max(0, before - self.store.window), in_blocks(room), device=self.spec.device)
+            self.store.pass_cache["hidden"] = there >= self._evicted
+        hidden = self.store.pass_cache["hidden"]
         if host.sketch is None:
-            found = best_of_room(keys, towards, self._hidden, self.top_k)
+            found = best_of_room(keys, towards, hidden, self.top_k)
         else:
-            found = best_by_all_sketches(host.sketch, layer, keys, towards, self._hidden, self.top_k)
+            found = best_by_all_sketches(host.sketch, layer, keys, towards, hidden, self.top_k)
         places = self.searched_places(layer)
         if places is not None:
             turned = places.rotate_queries(spec.rope, q)

@@ -89,7 +89,6 @@ class UnitSelector(WindowSelector):
         assert len(heads) <= 1, "the scores of all layers are kept in one tensor"
         self.scores = torch.zeros(len(looking), *heads, 0, device=spec.device)
         self._coming: dict[int, tuple[Tensor, Tensor]] = {}  # layer -> units and scores after this pass
-        self._shared: dict[object, Tensor] = {}  # of this pass: tensors that are the same in all layers
         self._fixed: dict[int, FixedUnits] = {}  # by the buffer's capacity
         self._filled = False  # whether a unit fills up in the fixed pass
 
@@ -106,7 +105,7 @@ class UnitSelector(WindowSelector):
     def begin_pass(self) -> None:
         """Make the archive readable, and forget a pass that failed."""
         super().begin_pass()
-        self._coming, self._shared = {}, {}
+        self._coming = {}
 
     def picks(self) -> int:
         """Return, at a second look, as many entries as all units together have."""
@@ -137,8 +136,8 @@ class UnitSelector(WindowSelector):
 
     def select(self, layer: int, q: Tensor) -> list[Segment]:
         """Return window, sinks, looked-up units and the tokens that do not fill a unit yet."""
-        blocks, shared = self._lookers(), self._shared
-        if not shared:
+        blocks, shared = self._lookers(), self.store.pass_cache
+        if "complete" not in shared:
             fixed = self._fixed[self.store.layers[0].capacity] if self.store.fixed else None
             # Units that each block of queries may look up
             shared["complete"] = blocks.evicted // self.size if fixed is None else fixed.facts[:1]
@@ -224,7 +223,7 @@ class UnitSelector(WindowSelector):
 
     def _look_up(self, layer: int, q: Tensor, fresh: Tensor | None) -> Tensor:
         """Return the entries int64 [NB, k_m * l_bs] of each block's units with the highest sim(X, B) (section 2.2)."""
-        shared, block, rope = self._shared, self.store.query_block, self.spec.layers[layer].rope
+        shared, block, rope = self.store.pass_cache, self.store.query_block, self.spec.layers[layer].rope
         # Sums over a block and its heads outgrow float16, and bfloat16 cannot tell them apart.
         turned = self.at_distance(rope, q, self.store.window)
         total = turned.float() if self.by_head else self._summed(layer, turned, torch.float32)
@@ -233,13 +232,14 @@ class UnitSelector(WindowSelector):
             total = padded.view(len(total), -1, block, q.shape[2]).sum(dim=2)
         turned = rope.towards_kept(total).transpose(0, 1)
         fit = self.units[layer].fit(turned.reshape(len(turned), -1), fresh)
-        if fit.shape[1] not in shared:
+        if ("hidden", fit.shape[1]) not in shared:
             number = torch.arange(fit.shape[1], device=fit.device)
-            shared[fit.shape[1]] = number >= shared["complete"][:, None]
-        fit = fit.masked_fill(shared[fit.shape[1]], float("-inf"))
+            shared["hidden", fit.shape[1]] = number >= shared["complete"][:, None]
+        fit = fit.masked_fill(shared["hidden", fit.shape[1]], float("-inf"))
         best, unit = fit.topk(min(self.count, fit.shape[1]), dim=1)
         start = (unit * self.size).masked_fill(best == float("-inf"), EMPTY)
-        return (start[..., None] + shared["inside"]).flatten(1)
+        found: Tensor = (start[..., None] + shared["inside"]).flatten(1)
+        return found
 
     def pass_limit(self) -> int:
         """Return how many tokens the next pass may carry: one block where its attention judges the next one's units."""
