@@ -44,7 +44,7 @@ class AttentionMemory(Protocol):
 
 
 def _attention(
-    module: nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -63,14 +63,12 @@ def _attention(
     """
     scoring = Scoring(scaling if scaling is not None else float(query.shape[-1]) ** -0.5, softcap, s_aux)
     if isinstance(memory, _Probe):
-        memory.note(module, kwargs.get("sliding_window"))
-    config: Any = module.config
-    architecture = architecture_of(config)
-    latent = architecture.latent
+        memory.note(module, kwargs.get("sliding_window"), query.shape[-1])
+    latent, paired = module.attention_latent, module.attention_interleaved
     q, k, v = (mla.absorb_query(module, query) if latent else query)[0], key[0], value[0]
-    if paired := architecture.interleaved_width(config, q.shape[-1]):
+    if paired:
         q, k = _in_halves(q, paired), _in_halves(k, paired)
-    output = memory.attend(int(module.attention_layer), q, k, k if latent else v, scoring)  # type: ignore[arg-type]
+    output = memory.attend(module.attention_layer, q, k, k if latent else v, scoring)
     output = mla.expand_output(module, output) if latent else output
     return output.transpose(0, 1)[None], None
 
@@ -98,9 +96,11 @@ class _Probe:
         self._window: int | None = None
         self._rope: Rope = NoRope()
 
-    def note(self, module: nn.Module, sliding_window: int | None) -> None:
+    def note(self, module: Any, sliding_window: int | None, head_size: int) -> None:
         self._window = sliding_window
-        module.attention_layer = len(self.layers)  # type: ignore[assignment]
+        architecture, module.attention_layer = architecture_of(module.config), len(self.layers)
+        module.attention_latent = architecture.latent
+        module.attention_interleaved = architecture.interleaved_width(module.config, head_size)
         rope = rope_of(module, self.rotary)
         self._rope = self._ropes.setdefault((rope.inv_freq.data_ptr(), rope.attention_scaling), rope)
 
