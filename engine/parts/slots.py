@@ -146,22 +146,30 @@ class SlotStore(Store):
         return torch.arange(self.entries, self.entries + tokens)
 
     def begin_pass(self, source: Tensor, counted: bool) -> None:
-        """Make room. Slots of layers with a window of their own are packed when they are full."""
+        """Make room, and write the source positions of the pass, the same for all heads."""
         super().begin_pass(source, counted)
         self._reads_text = bool((source >= 0).any())
-        self._pack_windows(len(source))
+        self._make_room(len(source))
+        for slots in self.own:
+            if self._reads_text or not slots.blank:  # else they say of all rows that nothing is in the source
+                begin = self.length + slots.extra_entries
+                slots.source[:, begin : begin + len(source)] = self.incoming
+                slots.blank = slots.blank and not self._reads_text
 
     def make_room(self, tokens: int) -> None:
         """Grow now, up to the budget, if slots would have to while so many tokens come."""
-        if self.quantization is not None:
-            return
-        self._pack_windows(tokens)
-        for number, slots in enumerate(self.own):
-            begin, window = self.length + slots.extra_entries, self.windows[number]
+        if self.quantization is None:
+            self._make_room(tokens if self.capacity is None else min(tokens, max(0, self.capacity - self.entries)))
+
+    def _make_room(self, arriving: int) -> None:
+        """Grow slots that would be full; those of layers with a window of their own are packed."""
+        self._pack_windows(arriving)
+        for slots, window in zip(self.own, self.windows, strict=True):
             most = sys.maxsize if self.capacity is None else self.capacity + slots.extra_entries - self.base_length
             if window is not None:
-                most = window_capacity(window, tokens)
-            slots.make_room(begin, min(begin + tokens, most), most)
+                most = window_capacity(window, arriving)
+            begin = self.length + slots.extra_entries
+            slots.make_room(begin, begin + arriving, most)
 
     def _pack_windows(self, arriving: int) -> None:
         """Pack slots of layers with a window of their own that would be full."""
@@ -195,9 +203,8 @@ class SlotStore(Store):
         return max(slots.pending(length + slots.extra_entries) for slots in self.own)
 
     def recordable(self) -> bool:
-        """Tell whether one token passes and all slots have room for it. Quantised slots are not recorded."""
-        full = any(slots.capacity <= self.length + slots.extra_entries for slots in self.own)
-        return self.tokens == 1 and self.quantization is None and not full
+        """Tell whether one token passes. Quantised slots are not recorded."""
+        return self.tokens == 1 and self.quantization is None
 
     def addresses(self) -> tuple[int, ...]:
         """Return addresses and capacities of all slots."""
@@ -229,21 +236,15 @@ class SlotStore(Store):
         scores = [None] * len(group) if importance is None else importance.chunk(len(group))
         every = zip(group, k.chunk(len(group)), v.chunk(len(group)), scores, strict=True)
         for number, keys, values, score in every if len(group) > 1 else [(group[0], k, v, importance)]:
-            slots, window = self.own[number], self.windows[number]
-            begin = self.length + slots.extra_entries
-            at = self._fixed[self._place_key(number)][0] if self.fixed else begin
-            if not self.fixed:  # else there is room, and rows without an entry are blank already
-                most = sys.maxsize if self.capacity is None else self.capacity + slots.extra_entries
-                if window is not None:
-                    most = window_capacity(window, k.shape[1])
-                slots.make_room(begin, begin + k.shape[1], most)
-                put_rows(slots.source, begin, self.incoming.expand(len(keys), -1))
-                slots.blank = slots.blank and not self._reads_text
+            slots = self.own[number]
+            at: int | Tensor = self.length + slots.extra_entries
+            if self.fixed:
+                at = self._fixed[self._place_key(number)][0]
             if score is not None:
                 put_rows(slots.score, at, score)
             if slots.rotates:
                 alone, buffers = q[:0] if len(group) > 1 else q, (slots.keys, slots.rotated, slots.values)
-                kept = values[: slots.layer.value_heads]
+                kept = values[: len(slots.values)]
                 self.write(slots.layer, alone, keys, kept, at, buffers, *self._start(number, 0))
             else:
                 slots.write(at, keys, keys, values)
